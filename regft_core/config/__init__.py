@@ -1,0 +1,1 @@
+"""Configuration: schema, YAML loading with line numbers, validation, grid to cells."""

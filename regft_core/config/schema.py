@@ -1,0 +1,293 @@
+"""The shape of ``params.yaml``, ``pipelines/tasks/*.yaml`` and ``pipelines/methods/*.yaml``.
+
+Unknown keys are refused at every level. Nothing here imports torch: the whole
+configuration is validated in under a second, before any stage runs.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+#: Names become DVC stage names and command-line words, so they are kept this plain.
+NAME_PATTERN = r"^[a-z0-9][a-z0-9_-]*$"
+Name = Annotated[str, Field(pattern=NAME_PATTERN)]
+Size = Annotated[int, Field(ge=2)] | Literal["full"]
+Seed = Annotated[int, Field(ge=0, lt=2**31)]
+#: YAML has lists only; strict pydantic would refuse them for a tuple.
+NameList = Annotated[tuple[Name, ...], Field(strict=False)]
+
+
+class StrictModel(BaseModel):
+    """Refuses unknown keys and wrong types, and cannot be changed once built."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+
+# ----------------------------------------------------------------------------- params.yaml
+
+
+class EncoderConfig(StrictModel):
+    """Which pretrained encoder is fine-tuned."""
+
+    name: str = Field(min_length=1, description="alias (minilm), local directory, or hub id")
+    revision: str | None = Field(None, description="commit of a hub id; required for hub ids")
+    max_length: int = Field(128, ge=8, le=4096, description="tokens; longer inputs are truncated")
+
+
+class GridConfig(StrictModel):
+    """The cells: every method on every task at every training size, with these seeds."""
+
+    tasks: Annotated[tuple[Name, ...], Field(strict=False, min_length=1)]
+    sizes: Annotated[tuple[Size, ...], Field(strict=False, min_length=1)]
+    seeds: Annotated[tuple[Seed, ...], Field(strict=False, min_length=1)]
+
+
+class ProtocolsConfig(StrictModel):
+    """Method names, each under the protocol that its YAML file declares."""
+
+    finetune: NameList = ()
+    search_finetune: NameList = ()
+
+
+class SubsampleConfig(StrictModel):
+    """How the training rows of (task, size, seed) are drawn."""
+
+    stratified: bool = Field(False, description="keep the label proportions of the full set")
+
+
+Dropout = Literal["keep"] | Annotated[float, Field(ge=0, lt=1)]
+
+
+class DropoutConfig(StrictModel):
+    """Dropout probabilities; ``keep`` leaves what the checkpoint's configuration says."""
+
+    hidden: Dropout = "keep"
+    attention: Dropout = "keep"
+
+
+class TrainingConfig(StrictModel):
+    """The training protocol that every method shares unless its YAML overrides a value."""
+
+    epochs: int = Field(10, ge=1, le=10_000)
+    max_steps: int | None = Field(None, ge=1, description="optimiser steps; overrides epochs")
+    batch_size: int = Field(16, ge=1, le=65_536, description="examples per optimiser step / accumulation")
+    accumulation: int = Field(1, ge=1, description="batches whose gradients are averaged per step")
+    learning_rate: float = Field(1e-4, gt=0)
+    optimizer: Literal["adamw", "adamax"] = "adamw"
+    betas: Annotated[tuple[float, float], Field(strict=False)] = (0.9, 0.999)
+    epsilon: float = Field(1e-8, gt=0)
+    weight_decay: float = Field(0.01, ge=0, description="decoupled; not on biases and LayerNorm")
+    schedule: Literal["linear", "cosine", "constant"] = "linear"
+    warmup_ratio: float = Field(0.1, ge=0, lt=1)
+    clip_norm: float | None = Field(1.0, gt=0, description="global gradient norm; null switches it off")
+    dropout: DropoutConfig = DropoutConfig()
+    precision: Literal["fp32", "bf16", "fp16"] = "fp32"
+    allow_precision_loss: bool = Field(
+        False, description="run a method in a precision that erases its effect; the result is marked"
+    )
+    bucket_batches: int = Field(
+        50, ge=1, description="batches' worth of shuffled examples sorted by length together; 1: no bucketing"
+    )
+
+
+class TrainingOverrides(StrictModel):
+    """The values of ``training`` that one method changes (none by default)."""
+
+    epochs: int | None = Field(None, ge=1, le=10_000)
+    max_steps: int | None = Field(None, ge=1)
+    steps_factor: float | None = Field(
+        None, gt=0, description="multiplies the number of epochs, for controls of matched compute"
+    )
+    batch_size: int | None = Field(None, ge=1)
+    accumulation: int | None = Field(None, ge=1)
+    learning_rate: float | None = Field(None, gt=0)
+    optimizer: Literal["adamw", "adamax"] | None = None
+    betas: Annotated[tuple[float, float], Field(strict=False)] | None = None
+    epsilon: float | None = Field(None, gt=0)
+    weight_decay: float | None = Field(None, ge=0)
+    schedule: Literal["linear", "cosine", "constant"] | None = None
+    warmup_ratio: float | None = Field(None, ge=0, lt=1)
+    clip_norm: float | None = Field(None, gt=0)
+    dropout: DropoutConfig | None = None
+    precision: Literal["fp32", "bf16", "fp16"] | None = None
+    allow_precision_loss: bool | None = None
+
+    def apply(self, training: TrainingConfig) -> TrainingConfig:
+        """Return ``training`` with this method's overrides in place."""
+        changes = {k: v for k, v in self.model_dump(exclude_none=True).items() if k not in ("steps_factor", "dropout")}
+        if self.dropout is not None:
+            changes["dropout"] = self.dropout
+        if self.steps_factor is not None:
+            changes["epochs"] = max(1, round((self.epochs or training.epochs) * self.steps_factor))
+            if training.max_steps is not None or self.max_steps is not None:
+                changes["max_steps"] = max(1, round((self.max_steps or training.max_steps or 1) * self.steps_factor))
+        return training.model_copy(update=changes)
+
+
+class ExecutionConfig(StrictModel):
+    """Where and how runs execute. Results never depend on anything in this section."""
+
+    device: str = Field("auto", pattern=r"^(auto|cpu|mps|cuda(:\d+)?)$")
+    executor: Literal["serial", "processes"] = "serial"
+    workers: int = Field(1, ge=1, le=64, description="worker processes per device")
+    checkpoint_seconds: float = Field(60.0, ge=0, description="time between checkpoints inside a run")
+    deterministic: bool = Field(True, description="deterministic GPU kernels")
+
+
+class StoreConfig(StrictModel):
+    """The run store, which keeps finished runs and resumes killed ones."""
+
+    path: str = Field(".regft", min_length=1, description="may be shared storage outside the project")
+    budget_gb: float | None = Field(None, gt=0, description="weights of the least recently used runs go first")
+
+
+class ReportConfig(StrictModel):
+    """What the report compares."""
+
+    reference: Name = Field("vanilla", description="method that differences and cost ratios refer to")
+    confidence: float = Field(0.95, gt=0.5, lt=1)
+    bootstrap_samples: int = Field(10_000, ge=100, le=1_000_000)
+
+
+class Params(StrictModel):
+    """``params.yaml``."""
+
+    model: EncoderConfig
+    grid: GridConfig
+    protocols: ProtocolsConfig
+    subsample: SubsampleConfig = SubsampleConfig()
+    training: TrainingConfig
+    execution: ExecutionConfig = ExecutionConfig()
+    store: StoreConfig = StoreConfig()
+    report: ReportConfig = ReportConfig()
+
+
+# ---------------------------------------------------------------------- pipelines/tasks/*.yaml
+
+
+class HubSource(StrictModel):
+    """A dataset on the Hugging Face hub, at a pinned revision; dataset scripts are refused."""
+
+    kind: Literal["hub"]
+    id: str = Field(pattern=r"^[\w.-]+(/[\w.-]+)?$")
+    config: str | None = None
+    revision: str = Field(min_length=1)
+
+
+class FilesSource(StrictModel):
+    """Files under ``data/``; the format is read off the name (.csv .tsv .jsonl .parquet, .gz)."""
+
+    kind: Literal["files"]
+
+
+class BuiltinSource(StrictModel):
+    """Generated text with a controlled spurious cue (``regft_core/data/builtin.py``)."""
+
+    kind: Literal["builtin"]
+    generator: Literal["cue_sentence", "cue_pair", "cue_regression"]
+    options: dict[str, Any] = {}
+
+
+Source = Annotated[HubSource | FilesSource | BuiltinSource, Field(discriminator="kind")]
+
+
+class ColumnsConfig(StrictModel):
+    """Column names in the source."""
+
+    text: str
+    text_pair: str | None = None
+    label: str = "label"
+    id: str | None = Field(None, description="identifier column; the row number when absent")
+
+
+class SplitsConfig(StrictModel):
+    """Split names of a hub set or generator, or file paths for ``files``."""
+
+    train: str | None = Field(None, description="absent for a set that is only evaluated on")
+    dev: str = Field(description="the split that judges runs")
+
+
+class OodConfig(StrictModel):
+    """One out-of-distribution set that judges a task.
+
+    Without ``source`` the set is ``pipelines/tasks/<name>.yaml``; with it, the set is
+    defined in place (own data) and ``columns`` and ``labels`` describe it.
+    """
+
+    split: str | None = Field(None, description="split or path; the other task's dev by default")
+    label_map: dict[str, str] | None = Field(
+        None, description="this task's label -> the OOD set's label, by name; identity when names agree"
+    )
+    source: Source | None = None
+    columns: ColumnsConfig | None = None
+    labels: Annotated[tuple[str, ...], Field(strict=False)] | None = None
+    label_values: dict[str, str] | None = None
+
+
+class TaskConfig(StrictModel):
+    """One dataset: where it comes from, its labels, its metrics, what judges it out of distribution."""
+
+    description: str = ""
+    kind: Literal["classification", "regression"] = "classification"
+    source: Source
+    splits: SplitsConfig
+    columns: ColumnsConfig
+    labels: Annotated[tuple[str, ...], Field(strict=False)] | None = Field(
+        None, description="names in the order of the model's outputs; integer values in the source index this list"
+    )
+    label_values: dict[str, str] | None = Field(None, description="value in the source (as text) -> label name")
+    range: Annotated[tuple[float, float], Field(strict=False)] | None = Field(
+        None, description="smallest and largest value of a regression target"
+    )
+    metrics: Annotated[tuple[str, ...], Field(strict=False, min_length=1)]
+    primary: str = Field(description="the metric that ranks methods, one of ``metrics``")
+    positive_label: str | None = Field(None, description="the class that F1 counts; the last label by default")
+    keyword_segment: Literal["text", "text_pair"] | None = Field(
+        None, description="segment that token-level perturbations leave untouched (keywords in CSL)"
+    )
+    ood: dict[Name, OodConfig] = {}
+
+    @model_validator(mode="after")
+    def _consistent(self) -> TaskConfig:
+        if self.kind == "classification" and (self.labels is None or len(self.labels) < 2):
+            raise ValueError("a classification task needs 'labels' with at least two names")
+        if self.labels is not None and len(set(self.labels)) != len(self.labels):
+            raise ValueError("'labels' names a label twice")
+        if self.kind == "regression" and self.labels is not None:
+            raise ValueError("a regression task has no 'labels'; use 'range'")
+        if self.primary not in self.metrics:
+            raise ValueError(f"primary '{self.primary}' is not one of metrics {list(self.metrics)}")
+        if self.positive_label is not None and self.positive_label not in (self.labels or ()):
+            raise ValueError(f"positive_label '{self.positive_label}' is not one of labels {list(self.labels or ())}")
+        return self
+
+
+# -------------------------------------------------------------------- pipelines/methods/*.yaml
+
+
+class MethodConfig(StrictModel):
+    """One method: a list of regularisers, its phases and what it changes in the protocol.
+
+    ``regularisers`` holds one-key mappings ``{name: options}``; the options are checked
+    against the ``Config`` of ``regft_core/methods/<name>.py``, and ``search`` against the
+    ``SearchConfig`` of the one regulariser that has a search phase.
+    """
+
+    description: str = ""
+    paper: str = ""
+    control_for: Name | None = Field(None, description="the method that this arm controls for")
+    differs_by: str = Field("", description="the one ingredient in which the control differs")
+    regularisers: Annotated[tuple[dict[str, dict[str, Any]], ...], Field(strict=False)]
+    training: TrainingOverrides
+    search: dict[str, Any] | None = Field(None, description="only under protocols.search_finetune")
+
+    @model_validator(mode="after")
+    def _consistent(self) -> MethodConfig:
+        for entry in self.regularisers:
+            if len(entry) != 1:
+                raise ValueError("each entry of 'regularisers' is one name with its options, {name: {...}}")
+        if self.control_for is not None and not self.differs_by:
+            raise ValueError("a control says in 'differs_by' which one ingredient differs")
+        return self

@@ -1,0 +1,77 @@
+"""Every error a user can meet, in one place.
+
+Each carries what was given, where, what is allowed and what to do next; ``stages`` print
+``str(error)`` without a traceback and exit with ``exit_code``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+class RegftError(Exception):
+    """Base of all errors that regft raises on purpose."""
+
+    exit_code = 1
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One thing that is wrong in a configuration file.
+
+    ``file`` is relative to the project root, ``line`` is 1-based (0 when the file has no
+    such line, for instance a missing key), ``key`` is the dotted path inside the file.
+    """
+
+    file: str
+    line: int
+    key: str
+    message: str
+    hint: str = ""
+
+    def __str__(self) -> str:
+        where = f"{self.file}:{self.line}" if self.line else self.file
+        key = f" {self.key}:" if self.key else ""
+        hint = f"\n    -> {self.hint}" if self.hint else ""
+        return f"{where}:{key} {self.message}{hint}"
+
+
+class ConfigError(RegftError):
+    """All problems found in the configuration, collected and shown together."""
+
+    exit_code = 2
+
+    def __init__(self, problems: list[Problem]) -> None:
+        self.problems = problems
+        count = f"{len(problems)} problem" + ("s" if len(problems) != 1 else "")
+        super().__init__(f"configuration: {count}\n" + "\n".join(f"  {p}" for p in problems))
+
+
+class DataError(RegftError):
+    """A dataset cannot be read or does not match its declaration."""
+
+    exit_code = 3
+
+
+class ModelError(RegftError):
+    """A pretrained model cannot be found, read or understood."""
+
+    exit_code = 4
+
+
+class RunFailed(RegftError):
+    """One seed failed (loss became NaN, out of memory ...); the other seeds continue."""
+
+    exit_code = 5
+
+
+class StoreError(RegftError):
+    """The run store is damaged, locked by another process or cannot be written."""
+
+    exit_code = 6
+
+
+class ExportMismatch(RegftError):
+    """An exported model does not reproduce the logits of the trained one."""
+
+    exit_code = 7

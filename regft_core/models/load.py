@@ -1,0 +1,232 @@
+"""Build the tokenizer and the classifier of a resolved encoder.
+
+The new parameters (classification head, and the pooler when the checkpoint has none) are drawn
+by us from ``head_seed`` alone, so that arms which differ in dropout, method or device start from
+the same head, and loading never moves the caller's random number generator.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import nn
+
+from regft_core.config.schema import DropoutConfig
+from regft_core.errors import ModelError
+from regft_core.models.architectures import Architecture, apply_dropout, architecture_of
+from regft_core.models.source import ModelSource
+
+#: Name of the attribute of a loaded classifier that lists its newly drawn parameters.
+NEW_PARAMETERS = "regft_new_parameters"
+
+
+def load_tokenizer(source: ModelSource) -> Any:
+    """Return the fast tokenizer of ``source``; ModelError when it has none or lacks a padding token."""
+    from transformers import AutoTokenizer
+
+    try:
+        with quiet():
+            tokenizer = AutoTokenizer.from_pretrained(source.path, local_files_only=True, trust_remote_code=False)
+    except Exception as error:  # every tokenizer class fails in its own way on damaged files
+        raise ModelError(f"model '{source.name}': the tokenizer in {source.path} cannot be loaded: {error}") from error
+    if not getattr(tokenizer, "is_fast", False):
+        raise ModelError(
+            f"model '{source.name}': {type(tokenizer).__name__} is not a fast tokenizer (no tokenizer.json); "
+            "convert it with transformers and save it beside the weights"
+        )
+    if tokenizer.pad_token_id is None:
+        raise ModelError(f"model '{source.name}': its tokenizer has no padding token, so rows cannot form a batch")
+    return tokenizer
+
+
+def load_classifier(
+    source: ModelSource,
+    *,
+    kind: str,
+    labels: Sequence[str] | None,
+    dropout: DropoutConfig,
+    head_seed: int,
+    attn_implementation: str = "sdpa",
+) -> Any:
+    """Load the encoder with a newly drawn classification or regression head, in fp32, on the CPU, in eval mode.
+
+    Args:
+        kind: "classification" (one logit per label) or "regression" (one logit).
+        labels: label names in the order of the outputs; None for regression.
+        dropout: probabilities written into the configuration before the model is built.
+        head_seed: decides the new parameters, and nothing else does.
+        attn_implementation: used where the family offers it; XLNet and DeBERTa only have ``eager``.
+
+    Raises:
+        ModelError: unsupported family, or a checkpoint that does not hold the whole encoder.
+    """
+    from transformers import AutoModelForSequenceClassification
+
+    config = _config(source)
+    architecture = architecture_of(config.model_type, where=f"model '{source.name}'")
+    _set_labels(config, kind, labels)
+    apply_dropout(config, dropout.hidden, dropout.attention)
+    model, info = _from_pretrained(AutoModelForSequenceClassification, source, config, attn_implementation)
+    new = _new_modules(model, architecture, source, info)
+    draw_parameters((model.get_submodule(name) for name in new), config, head_seed)
+    names = tuple(name for name, _ in model.named_parameters() if any(name.startswith(f"{module}.") for module in new))
+    setattr(model, NEW_PARAMETERS, names)
+    return model
+
+
+def load_masked_lm_head(source: ModelSource, model: Any, *, head_seed: int = 0) -> tuple[nn.Module, bool]:
+    """Return the masked-LM head that belongs to a loaded classifier, and whether its weights are pretrained.
+
+    The head maps hidden vectors [m, H] to vocabulary logits [m, V] with the family's own
+    modules. Its output matrix *is* the model's input embedding (the same Parameter): a loss on
+    the logits also moves the embeddings, and optimisers must not list that parameter twice.
+    A checkpoint without the whole head (ELECTRA discriminators, sentence encoders) gives a head
+    drawn from ``head_seed``, and False.
+
+    Raises:
+        ModelError: the family has no masked LM over its input positions (BART).
+    """
+    from transformers import AutoModelForCausalLM, AutoModelForMaskedLM
+
+    config = _config(source)
+    architecture = architecture_of(config.model_type, where=f"model '{source.name}'")
+    if not architecture.masked_lm_head:
+        raise ModelError(
+            f"model '{source.name}': masked language modelling is not supported for {architecture.name}, whose "
+            "predictions come from a decoder; use an encoder-only model (bert, roberta, electra, deberta ...)"
+        )
+    # XLNet's permutation LM shares its class between both tasks and is listed under causal LMs.
+    auto = AutoModelForCausalLM if architecture.name == "xlnet" else AutoModelForMaskedLM
+    language_model, info = _from_pretrained(auto, source, config, "eager")
+    embedding = model.get_input_embeddings().weight
+    if hasattr(language_model, "lm_predictions"):  # DeBERTa's newer layout multiplies by the embedding it is handed
+        head: nn.Module = _EmbeddingHead(language_model.lm_predictions, model.get_input_embeddings())
+        prefixes: tuple[str, ...] = ("lm_predictions",)
+    else:
+        modules = [getattr(language_model, name) for name in architecture.masked_lm_head]
+        head = modules[0] if len(modules) == 1 else nn.Sequential(*modules)
+        language_model.get_output_embeddings().weight = embedding
+        prefixes = architecture.masked_lm_head
+    missing = [key for key in info["missing_keys"] if key.split(".")[0] in prefixes]
+    if missing:
+        draw_parameters([head], config, head_seed, keep=[embedding])
+    return head.to(device=embedding.device), not missing
+
+
+def draw_parameters(modules: Iterable[nn.Module], config: Any, seed: int, keep: Iterable[nn.Parameter] = ()) -> None:
+    """Draw linears from N(0, initializer_range), zero their biases, reset layer norms; a pure function of ``seed``.
+
+    The draws use a CPU generator of their own, in the order of the modules' parameters.
+    Parameters in ``keep`` are left alone.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    std = getattr(config, "initializer_range", None) or getattr(config, "init_std", None) or 0.02
+    kept = {id(parameter) for parameter in keep}
+    with torch.no_grad():
+        for module in modules:
+            for name, parameter in module.named_parameters():
+                if id(parameter) in kept:
+                    continue
+                if parameter.dim() >= 2:
+                    parameter.copy_(torch.randn(parameter.shape, generator=generator) * std)
+                else:
+                    parameter.fill_(0.0 if name.endswith("bias") else 1.0)
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """Silence transformers' reports and progress bars: what matters in them is checked here and raised."""
+    from transformers.utils import logging
+
+    verbosity, bar = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(verbosity)
+        if bar:
+            logging.enable_progress_bar()
+
+
+class _EmbeddingHead(nn.Module):
+    """A head whose forward takes the embedding module as its second argument."""
+
+    def __init__(self, head: nn.Module, embedding: nn.Module) -> None:
+        super().__init__()
+        self.head, self.embedding = head, embedding
+
+    def forward(self, hidden: torch.Tensor) -> torch.Tensor:
+        return self.head(hidden, self.embedding)
+
+
+def _config(source: ModelSource) -> Any:
+    from transformers import AutoConfig
+
+    try:
+        with quiet():
+            return AutoConfig.from_pretrained(source.path, local_files_only=True, trust_remote_code=False)
+    except (OSError, ValueError, KeyError) as error:
+        raise ModelError(f"model '{source.name}': {source.path / 'config.json'} is not usable: {error}") from error
+
+
+def _set_labels(config: Any, kind: str, labels: Sequence[str] | None) -> None:
+    if kind == "classification":
+        if not labels or len(labels) < 2:
+            raise ModelError(f"a classifier needs at least two labels, got {labels!r}")
+        names, config.problem_type = list(labels), "single_label_classification"
+    elif kind == "regression":
+        names, config.problem_type = ["score"], "regression"
+    else:
+        raise ModelError(f"kind '{kind}' is not one of classification, regression")
+    config.id2label = dict(enumerate(names))
+    config.label2id = {name: index for index, name in enumerate(names)}
+
+
+def _from_pretrained(auto: Any, source: ModelSource, config: Any, attention: str) -> tuple[Any, dict[str, Any]]:
+    model_class = auto._model_mapping[type(config)]
+    if attention == "sdpa" and not getattr(model_class, "_supports_sdpa", False):
+        attention = "eager"
+    try:
+        # Loading draws missing parameters from the global generator; they are drawn again by us.
+        with quiet(), torch.random.fork_rng(devices=[]):
+            model, info = model_class.from_pretrained(
+                source.path,
+                config=config,
+                dtype=torch.float32,
+                attn_implementation=attention,
+                use_safetensors=True,
+                local_files_only=True,
+                ignore_mismatched_sizes=True,  # a fine-tuned head of another width; anything else is refused below
+                output_loading_info=True,
+            )
+    except (OSError, ValueError, RuntimeError, KeyError) as error:
+        raise ModelError(f"model '{source.name}': the weights in {source.path} cannot be loaded: {error}") from error
+    return model.eval(), info
+
+
+def _new_modules(model: Any, architecture: Architecture, source: ModelSource, info: dict[str, Any]) -> tuple[str, ...]:
+    """Return the module paths to draw; ModelError if the checkpoint misses more than those."""
+    prefix = model.base_model_prefix
+    pooler = f"{prefix}.{architecture.pooler}" if architecture.pooler else None
+    mismatched = [key[0] if isinstance(key, tuple) else key for key in info["mismatched_keys"]]
+    absent = [*info["missing_keys"], *mismatched]
+    new = list(architecture.head)
+    if pooler and any(key.startswith(f"{pooler}.") for key in absent):
+        new.append(pooler)
+    wrong = sorted(key for key in absent if not any(key.startswith(f"{module}.") for module in new))
+    # Layers beyond those that the configuration counts would otherwise be dropped without a word.
+    extra = sorted(key for key in info["unexpected_keys"] if any(s.layers + "." in key for s in architecture.stacks))
+    if architecture.name == "xlnet":
+        extra = [key for key in extra if key.startswith(("transformer.layer.", "layer."))]
+    for keys, fault in ((wrong, "lacks or mis-shapes"), (extra, "has, beyond what config.json describes,")):
+        if keys:
+            shown = ", ".join(keys[:5]) + (f" and {len(keys) - 5} more" if len(keys) > 5 else "")
+            raise ModelError(
+                f"model '{source.name}': the checkpoint in {source.path} {fault} encoder weights: {shown}. "
+                "config.json and the weights do not belong together, or the checkpoint is of another family."
+            )
+    return tuple(new)

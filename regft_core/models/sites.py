@@ -1,0 +1,263 @@
+"""Where methods act on an encoder: layer inputs, the place after attention, weight matrices, the head.
+
+``find_sites`` reads the family's row in ``architectures.py``; ``SiteHooks`` lets a method see and
+replace hidden tensors without patching model code. Ask for the sites right after loading, before
+any parametrization renames parameters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils.hooks import RemovableHandle
+
+from regft_core.errors import ModelError
+from regft_core.models.architectures import Architecture, Stack, architecture_of, dropout_fields
+from regft_core.models.load import NEW_PARAMETERS
+
+__all__ = ["LayerSite", "SiteHooks", "Sites", "classify", "dropout_fields", "find_sites"]
+
+
+@dataclass(frozen=True, eq=False)
+class LayerSite:
+    """One layer as it is passed through in a forward pass.
+
+    ``index`` counts from 0 over all stacks (BART: encoder, then decoder). ALBERT calls one module
+    several times; each call is a site of its own. Tensors at a site are [B, n, H], or [n, B, H]
+    when ``batch_dim`` is 1 (XLNet). The first output of ``after_attention`` is the tensor that
+    enters the feed-forward block and its residual connection.
+    """
+
+    index: int
+    stack: str
+    name: str
+    module: nn.Module = field(repr=False)
+    batch_dim: int
+    after_attention: nn.Module = field(repr=False)
+
+
+@dataclass(frozen=True, eq=False)
+class Sites:
+    """The places of one model at which methods act; parameters are full names in the model.
+
+    Attributes:
+        architecture: family, e.g. ``roberta`` also for XLM-R and CamemBERT.
+        layers: layer sites in the order of the forward pass.
+        embedding_layers: indices of the layers whose input is an embedding output.
+        word_embedding: the input embedding module.
+        mixable: weight matrices that were pretrained: every linear inside the layers, linears between embeddings
+            and layers (ELECTRA, ALBERT, DeBERTa), the pooler when the checkpoint has it, XLNet's raw q, k, v, o, r
+            [d, heads, d_head]. DeBERTa v1's packed in_proj is one matrix. Not embeddings, convolutions or the head.
+        perturbable: weights and biases inside layers, without LayerNorms and without XLNet's segment embedding.
+        head: newly drawn parameters.
+        token_types: whether the forward pass takes ``token_type_ids``.
+    """
+
+    architecture: str
+    layers: tuple[LayerSite, ...]
+    embedding_layers: tuple[int, ...]
+    word_embedding: nn.Embedding
+    mixable: tuple[str, ...]
+    perturbable: tuple[str, ...]
+    head: tuple[str, ...]
+    token_types: bool
+    layer_norms: frozenset[str] = field(repr=False)
+
+    def no_decay(self, name: str) -> bool:
+        """Whether a parameter is exempt from weight decay: biases and LayerNorm weights."""
+        return name in self.layer_norms or name.rsplit(".", 1)[-1].endswith("bias")
+
+
+def find_sites(model: Any) -> Sites:
+    """Return the sites of a loaded classifier; ModelError names the supported families otherwise."""
+    architecture = architecture_of(getattr(model.config, "model_type", None), where=type(model).__name__)
+    layers: list[LayerSite] = []
+    embedding_layers = []
+    for stack in architecture.stacks:
+        embedding_layers.append(len(layers))
+        for name, module in _calls(model, architecture, stack):
+            after = module.get_submodule(stack.after_attention)
+            layers.append(LayerSite(len(layers), stack.name, name, module, architecture.batch_dim, after))
+    names = [name for name, _ in model.named_parameters()]
+    prefixes = tuple(dict.fromkeys(site.name + "." for site in layers))
+    norms = frozenset(_norm_parameters(model))
+    head = getattr(model, NEW_PARAMETERS, None) or tuple(n for n in names if n.startswith(architecture.head))
+    inside = [name for name in names if name.startswith(prefixes)]
+    embeddings = tuple("." + name for name in architecture.layer_embeddings)
+    return Sites(
+        architecture=architecture.name,
+        layers=tuple(layers),
+        embedding_layers=tuple(embedding_layers),
+        word_embedding=model.get_input_embeddings(),
+        mixable=_mixable(model, architecture, prefixes, head),
+        perturbable=tuple(n for n in inside if n not in norms and not n.endswith(embeddings or ("\0",))),
+        head=tuple(head),
+        token_types=architecture.token_types and getattr(model.config, "type_vocab_size", 2) != 1,
+        layer_norms=norms,
+    )
+
+
+TensorHook = Callable[[torch.Tensor, LayerSite], torch.Tensor]
+
+
+@dataclass(frozen=True, eq=False)
+class _Registered:
+    function: TensorHook
+    layers: frozenset[int] | None
+    always: bool
+
+
+class SiteHooks:
+    """Calls functions on the tensors at layer sites and puts what they return in their place.
+
+    Functions run in the order of registration, each on the previous one's result, and only while
+    the model is in training mode (``always=True`` also in eval). Under gradient checkpointing a
+    layer's hooks run again when it is recomputed, so random functions must be keyed by step and
+    site, not drawn from a generator that moves.
+    """
+
+    def __init__(self, model: nn.Module, sites: Sites) -> None:
+        self._model, self._sites = model, sites
+        self._inputs: list[_Registered] = []
+        self._after: list[_Registered] = []
+        self._handles: list[RemovableHandle] = []
+        self._calls: dict[int, int] = {}
+        by_layer: dict[nn.Module, list[LayerSite]] = {}
+        for site in sites.layers:
+            by_layer.setdefault(site.module, []).append(site)
+        for module, own in by_layer.items():
+            after = own[0].after_attention
+            self._handles.append(module.register_forward_pre_hook(self._on_input(own), with_kwargs=True))
+            self._handles.append(after.register_forward_hook(self._on_after(own, module)))
+        # A pass that broke off half way must not shift the call counts of shared layers.
+        base = getattr(model, "base_model", model)
+        self._handles.append(base.register_forward_pre_hook(lambda *_: self._calls.clear()))
+
+    def on_layer_input(self, function: TensorHook, layers: Iterable[int] | None = None, always: bool = False) -> None:
+        """Call ``function(tensor, site)`` on what a layer receives as attention input and residual.
+
+        Args:
+            function: returns the tensor to use instead, of the same shape and dtype.
+            layers: site indices; all by default.
+        """
+        self._inputs.append(self._entry(function, layers, always))
+
+    def on_after_attention(
+        self, function: TensorHook, layers: Iterable[int] | None = None, always: bool = False
+    ) -> None:
+        """Call ``function(tensor, site)`` on what enters a layer's feed-forward block and its residual."""
+        self._after.append(self._entry(function, layers, always))
+
+    def remove(self) -> None:
+        """Take all hooks off the model; calling it again does nothing."""
+        for handle in self._handles:
+            handle.remove()
+        self._handles.clear()
+
+    def _entry(self, function: TensorHook, layers: Iterable[int] | None, always: bool) -> _Registered:
+        chosen = None if layers is None else frozenset(layers)
+        count = len(self._sites.layers)
+        if chosen is not None and not chosen <= frozenset(range(count)):
+            raise ModelError(f"layers {sorted(chosen)}: this {self._sites.architecture} has layers 0 to {count - 1}")
+        return _Registered(function, chosen, always)
+
+    def _apply(self, entries: list[_Registered], tensor: torch.Tensor, site: LayerSite) -> torch.Tensor:
+        for entry in entries:
+            if (entry.always or self._model.training) and (entry.layers is None or site.index in entry.layers):
+                tensor = entry.function(tensor, site)
+        return tensor
+
+    def _on_input(self, own: list[LayerSite]) -> Callable[..., Any]:
+        def hook(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+            call = self._calls.get(id(module), 0)
+            self._calls[id(module)] = call + 1
+            if not self._inputs:
+                return None
+            site = own[call % len(own)]
+            if args:
+                return (self._apply(self._inputs, args[0], site), *args[1:]), kwargs
+            key = "hidden_states" if "hidden_states" in kwargs else next(iter(kwargs))
+            return args, {**kwargs, key: self._apply(self._inputs, kwargs[key], site)}
+
+        return hook
+
+    def _on_after(self, own: list[LayerSite], layer: nn.Module) -> Callable[..., Any]:
+        def hook(module: nn.Module, args: tuple[Any, ...], output: Any) -> Any:
+            if not self._after:
+                return None
+            site = own[(self._calls.get(id(layer), 1) - 1) % len(own)]
+            if isinstance(output, tuple):
+                return (self._apply(self._after, output[0], site), *output[1:])
+            return self._apply(self._after, output, site)
+
+        return hook
+
+
+def classify(
+    model: Any, batch_inputs: Mapping[str, torch.Tensor], need_hidden: bool = False
+) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """One forward pass: logits [B, K] and, if asked for, the last hidden states [B, n, H].
+
+    Token types are left out for families without segments. The hidden states are what the head
+    receives (BART: the decoder's), so a loss on them reaches the whole encoder.
+    """
+    architecture = architecture_of(getattr(model.config, "model_type", None), where=type(model).__name__)
+    inputs = dict(batch_inputs)
+    if not architecture.token_types or getattr(model.config, "type_vocab_size", 2) == 1:
+        inputs.pop("token_type_ids", None)
+    kept: list[torch.Tensor] = []
+    handle = None
+    if need_hidden:
+        handle = model.base_model.register_forward_hook(lambda _module, _args, output: kept.append(output[0]))
+    try:
+        logits = model(**inputs).logits
+    finally:
+        if handle is not None:
+            handle.remove()
+    return logits.view(logits.shape[0], -1), kept[0] if kept else None
+
+
+def _calls(model: Any, architecture: Architecture, stack: Stack) -> list[tuple[str, nn.Module]]:
+    """Return (name, module) of every layer call of a forward pass through ``stack``."""
+    prefix = f"{model.base_model_prefix}.{stack.layers}"
+    holder = model.get_submodule(prefix)
+    if architecture.name != "albert":
+        return [(f"{prefix}.{index}", layer) for index, layer in enumerate(holder)]
+    config, calls = model.config, []
+    for index in range(config.num_hidden_layers):
+        group = int(index / (config.num_hidden_layers / config.num_hidden_groups))
+        for inner, layer in enumerate(holder[group].albert_layers):
+            calls.append((f"{prefix}.{group}.albert_layers.{inner}", layer))
+    return calls
+
+
+def _mixable(model: Any, architecture: Architecture, prefixes: tuple[str, ...], head: Iterable[str]) -> tuple[str, ...]:
+    base = model.base_model_prefix
+    outside = [f"{base}.{name}" for name in architecture.projections]
+    if architecture.pooler:
+        outside.append(f"{base}.{architecture.pooler}")
+    raw = tuple("." + name for name in architecture.raw_matrices)
+    linear = {
+        f"{name}.weight"
+        for name, module in model.named_modules()
+        if isinstance(module, nn.Linear)
+        and (name.startswith(prefixes) or any(name == one or name.startswith(f"{one}.") for one in outside))
+    }
+    new = frozenset(head)
+    return tuple(
+        name
+        for name, _ in model.named_parameters()
+        if (name in linear or (raw and name.endswith(raw) and name.startswith(prefixes))) and name not in new
+    )
+
+
+def _norm_parameters(model: nn.Module) -> Iterable[str]:
+    # By class name as well: DeBERTa has a LayerNorm of its own that does not derive from torch's.
+    for name, module in model.named_modules():
+        if isinstance(module, nn.LayerNorm) or type(module).__name__.endswith("LayerNorm"):
+            for own, _ in module.named_parameters(recurse=False):
+                yield f"{name}.{own}"

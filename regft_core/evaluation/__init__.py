@@ -1,0 +1,1 @@
+"""From logits to metrics, warnings and prediction rows; only ``predict`` needs torch."""

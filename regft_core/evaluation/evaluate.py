@@ -1,0 +1,131 @@
+"""One run's part of ``result.json`` and its prediction rows, from logits: numpy, no files, no model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from regft_core.errors import DataError, RunFailed
+from regft_core.evaluation import collapse, metrics, ood
+
+
+@dataclass(frozen=True)
+class SetInfo:
+    """The gold side of one set, in the order of its logits."""
+
+    #: [n] indices into ``label_names`` (classification) or values (regression).
+    labels: Sequence[int] | Sequence[float] | npt.NDArray[Any]
+    #: [n] identifiers, unique in the set.
+    ids: Sequence[str]
+    #: The task's own label -> this set's label; None when the names are the same.
+    label_map: Mapping[str, str] | None = None
+    #: This set's labels; None for a regression, or when they are the task's own in the same order.
+    label_names: Sequence[str] | None = None
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What one run scored, ready for JSON."""
+
+    #: set -> {"n": int, "metrics": {name: value}, "majority": {name: value}, "warning": str | None}
+    sets: dict[str, dict[str, Any]]
+    #: set -> None, "constant" or "majority" (see ``collapse``)
+    collapsed: dict[str, str | None]
+    #: set -> [{"idx", "label", "prediction", "scores"}], label and prediction in the set's label space
+    rows: dict[str, list[dict[str, Any]]]
+
+
+def evaluate_run(
+    logits_by_set: Mapping[str, npt.NDArray[Any]], sets: Mapping[str, SetInfo], task: Mapping[str, Any]
+) -> Evaluation:
+    """Score one run on every set.
+
+    ``logits_by_set`` holds [n, K] per set (K own labels; 1 for a regression, in the labels' unit).
+    ``task`` is the content of ``task.json``: ``kind``, ``labels`` (own, None for a regression),
+    ``metrics`` and ``positive_label`` (own name; the last label when None) are read.
+    ``majority`` in the result is the score of ``metrics.majority_predictions`` on the same set.
+
+    Raises:
+        DataError: logits, labels or ids do not fit each other, or labels cannot be mapped.
+        RunFailed: a logit is NaN or infinite.
+    """
+    missing = sorted(set(sets) ^ set(logits_by_set))
+    if missing:
+        raise DataError(
+            f"sets with logits {sorted(logits_by_set)} and sets to judge {sorted(sets)} differ in {missing}"
+        )
+    result = Evaluation({}, {}, {})
+    for name, info in sets.items():
+        _evaluate_set(name, logits_by_set[name], info, task, result)
+    return result
+
+
+def _evaluate_set(
+    name: str, logits: npt.NDArray[Any], info: SetInfo, task: Mapping[str, Any], result: Evaluation
+) -> None:
+    kind = task["kind"]
+    own = list(task["labels"] or []) if kind == "classification" else []
+    gold = _check(name, logits, info, kind, len(own) or 1)
+    positive = None
+    if kind == "classification":
+        set_labels = list(info.label_names) if info.label_names is not None else own
+        to_set = ood.label_indices(own, set_labels, info.label_map, name)
+        _check_reachable(name, gold, to_set, set_labels)
+        predictions, scores = ood.map_logits(logits, to_set, len(set_labels))
+        positive = int(to_set[own.index(task.get("positive_label") or own[-1])])
+        warning = ood.warn_if_permuted(gold, predictions, set_labels)
+    else:
+        predictions, scores = logits[:, 0].astype(np.float64), logits.astype(np.float64)
+        warning = ood.warn_if_reversed(gold, predictions)
+
+    def score(values: npt.NDArray[Any]) -> dict[str, float]:
+        return metrics.compute(
+            task["metrics"], kind=kind, labels=gold, predictions=values, positive_label_index=positive
+        )
+
+    result.sets[name] = {
+        "n": int(gold.size),
+        "metrics": score(predictions),
+        "majority": score(metrics.majority_predictions(kind, gold)),
+        "warning": warning,
+    }
+    result.collapsed[name] = collapse.detect(kind, gold, predictions)
+    result.rows[name] = [
+        {"idx": idx, "label": label, "prediction": prediction, "scores": row}
+        for idx, label, prediction, row in zip(info.ids, gold.tolist(), predictions.tolist(), scores.tolist())
+    ]
+
+
+def _check(name: str, logits: npt.NDArray[Any], info: SetInfo, kind: str, width: int) -> npt.NDArray[Any]:
+    """Return the gold labels as an array after checking all shapes."""
+    gold = np.asarray(info.labels)
+    if logits.ndim != 2 or logits.shape[1] != width:
+        raise DataError(f"set '{name}': logits have shape {logits.shape}, not [n, {width}]")
+    if not len(logits) == len(gold) == len(info.ids):
+        raise DataError(f"set '{name}': {len(logits)} logits, {len(gold)} labels and {len(info.ids)} ids")
+    if len(set(info.ids)) != len(info.ids):
+        raise DataError(f"set '{name}': an idx occurs twice, so predictions of two runs could not be paired")
+    bad = ~np.isfinite(logits).all(axis=1)
+    if bad.any():
+        raise RunFailed(f"set '{name}': logits of {int(bad.sum())} of {bad.size} examples are NaN or infinite")
+    return gold.astype(np.float64) if kind == "regression" else gold
+
+
+def _check_reachable(
+    name: str, gold: npt.NDArray[Any], to_set: npt.NDArray[np.int64], set_labels: Sequence[str]
+) -> None:
+    """Refuse gold labels that no own label maps to: every such row would count as wrong for any model."""
+    present = set(np.unique(gold).tolist())
+    outside = sorted(present - set(range(len(set_labels))))
+    if outside:
+        raise DataError(f"set '{name}': class indices {outside} are not among its labels {list(set_labels)}")
+    lost = [set_labels[i] for i in sorted(present - set(to_set.tolist()))]
+    if lost:
+        raise DataError(
+            f"set '{name}': no label of the task maps to {lost}, so no model could be right on those rows. "
+            f"Map a label to each under 'ood.{name}.label_map', or leave these rows out of the set."
+        )

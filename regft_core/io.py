@@ -1,0 +1,307 @@
+"""Files that are either complete or absent, whatever kills the process.
+
+Every write goes to a temporary name beside its target, is flushed to the disk, and is renamed
+into place; the parent directory is flushed last. A temporary name carries the machine, process
+id and start time of its owner, so that leftovers of dead processes can be told from work in
+progress. JSON has sorted keys and refuses what JSON cannot say (NaN, infinities, non-string
+keys). Needs a POSIX file system.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import hashlib
+import json
+import math
+import os
+import re
+import secrets
+import shutil
+import socket
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from regft_core.errors import StoreError
+
+_HOST = re.sub(r"[^A-Za-z0-9_]", "_", socket.gethostname())[:32] or "host"
+_TEMPORARY = re.compile(r"\.tmp-(?P<host>\w+)\.(?P<pid>\d+)\.(?P<start>\d+)\.[0-9a-f]{8}$", re.ASCII)
+#: Processes of another machine cannot be asked whether they live; their leftovers go after a week.
+REMOTE_LEFTOVER_SECONDS = 7 * 86_400.0
+
+
+# ----------------------------------------------------------------------------- JSON and hashes
+
+
+def _plain(value: Any, where: str) -> Any:
+    if value is None or isinstance(value, str | bool | int):
+        return value
+    if isinstance(value, float):
+        if not math.isfinite(value):
+            raise ValueError(f"{where}: JSON has no {value}; store null and say why in another field")
+        return value
+    if isinstance(value, Mapping):
+        for key in value:
+            if not isinstance(key, str):
+                raise TypeError(f"{where}: key {key!r} is {type(key).__name__}; JSON keys are strings")
+        return {key: _plain(item, f"{where}.{key}") for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item, f"{where}[{i}]") for i, item in enumerate(value)]
+    raise TypeError(f"{where}: {type(value).__name__} is not a JSON value; convert it to str, int, float, list or dict")
+
+
+def canonical_json(value: Any) -> str:
+    """Return the one text that stands for ``value``: sorted keys, no spaces, tuples as lists.
+
+    Raises ``ValueError`` for NaN and infinities, ``TypeError`` for anything JSON cannot hold
+    (both name the place), so that two different values never share a text by accident.
+    """
+    return json.dumps(_plain(value, "value"), sort_keys=True, ensure_ascii=True, separators=(",", ":"), allow_nan=False)
+
+
+def sha256_text(text: str) -> str:
+    """Return the SHA-256 of ``text`` in UTF-8, as 64 hexadecimal digits."""
+    return hashlib.sha256(text.encode("utf-8")).hexdigest()
+
+
+def sha256_file(path: Path | str) -> str:
+    """Return the SHA-256 of a file's content; raises ``OSError`` when it cannot be read."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def read_json(path: Path | str) -> Any:
+    """Return a JSON file's value; raises ``StoreError`` naming the file when it is not readable JSON."""
+    try:
+        return json.loads(Path(path).read_bytes())
+    except FileNotFoundError as error:
+        raise StoreError(f"{path}: no such file") from error
+    except (OSError, ValueError) as error:
+        raise StoreError(f"{path}: cannot be read as JSON: {error}") from error
+
+
+# ----------------------------------------------------------------------------- error messages
+
+
+def explain_write_error(error: OSError, path: Path | str) -> StoreError:
+    """Turn the operating system's refusal to write into a message that says what to do."""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        advice = "the disk (or quota) is full: free space and run again; what was complete before is unharmed"
+    elif error.errno == errno.EROFS:
+        advice = "the file system is read-only: choose a writable directory"
+    elif error.errno in (errno.EACCES, errno.EPERM):
+        advice = "no permission to write there: change the permissions or choose another directory"
+    elif error.errno == errno.EFBIG:
+        advice = "the file would exceed the allowed file size (see `ulimit -f`)"
+    else:
+        advice = "what was complete before is unharmed; run again when the cause is gone"
+    return StoreError(f"cannot write {path}: {error.strerror or error}; {advice}")
+
+
+@contextmanager
+def explained(path: Path | str) -> Iterator[None]:
+    """Re-raise any ``OSError`` of the block as a ``StoreError`` about writing ``path``."""
+    try:
+        yield
+    except OSError as error:
+        raise explain_write_error(error, path) from error
+
+
+# ----------------------------------------------------------------------------- temporary names
+
+
+def _start_time(pid: int) -> int:
+    # Field 22 of /proc/<pid>/stat, in clock ticks since boot: tells a process from a later one
+    # that was given the same id. 0 where there is no /proc.
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text()
+        return int(text.rsplit(")", 1)[1].split()[19])
+    except (OSError, IndexError, ValueError):
+        return 0
+
+
+def _temporary(target: Path) -> Path:
+    pid = os.getpid()
+    return target.parent / f".{target.name}.tmp-{_HOST}.{pid}.{_start_time(pid)}.{secrets.token_hex(4)}"
+
+
+def _owner_is_dead(name: str, modified: float) -> bool:
+    match = _TEMPORARY.search(name)
+    if match is None:
+        return False
+    if match["host"] != _HOST:
+        return time.time() - modified > REMOTE_LEFTOVER_SECONDS
+    pid, start = int(match["pid"]), int(match["start"])
+    try:
+        os.kill(pid, 0)
+    except (ProcessLookupError, OverflowError):
+        return True
+    except PermissionError:
+        pass
+    now = _start_time(pid)
+    return bool(start and now and start != now)
+
+
+def remove(path: Path) -> None:
+    """Delete a file or a whole directory; what is already gone is fine."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=False)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def sweep_stale(parent: Path, prefix: str = "") -> list[Path]:
+    """Remove temporary leftovers in ``parent`` whose owner is dead; return what was removed.
+
+    Only names that this module gives to temporaries of targets starting with ``prefix`` are
+    candidates, so a user's own files are never touched.
+    """
+    removed = []
+    try:
+        entries = list(os.scandir(parent))
+    except OSError:
+        return []  # nothing there, or not ours to clean
+    for entry in entries:
+        if entry.name.startswith(f".{prefix}") and ".tmp-" in entry.name:
+            with suppress(OSError):  # another process may be sweeping the same leftover
+                if _owner_is_dead(entry.name, entry.stat(follow_symlinks=False).st_mtime):
+                    remove(Path(entry.path))
+                    removed.append(Path(entry.path))
+    return removed
+
+
+# ----------------------------------------------------------------------------- files
+
+
+def fsync_directory(path: Path) -> None:
+    """Make the names in a directory durable."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        if error.errno != errno.EINVAL:  # file systems that cannot flush a directory say EINVAL
+            raise
+    finally:
+        os.close(descriptor)
+
+
+def fsync_file(path: Path) -> None:
+    """Make a file's content durable."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def write_bytes(path: Path | str, content: bytes) -> None:
+    """Write a file atomically, creating its directory; raises ``StoreError`` (disk full, read-only)."""
+    target = Path(path)
+    with explained(target):
+        target.parent.mkdir(parents=True, exist_ok=True)
+        sweep_stale(target.parent, target.name)
+        temporary = _temporary(target)
+        try:
+            descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+            try:
+                view = memoryview(content)
+                while view:
+                    view = view[os.write(descriptor, view) :]
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+            os.replace(temporary, target)
+        except BaseException:
+            with suppress(OSError):
+                temporary.unlink(missing_ok=True)
+            raise
+        fsync_directory(target.parent)
+
+
+def write_text(path: Path | str, text: str) -> None:
+    """Write a UTF-8 text file atomically; raises ``StoreError``."""
+    write_bytes(path, text.encode("utf-8"))
+
+
+def write_json(path: Path | str, value: Any) -> None:
+    """Write a readable JSON file atomically: sorted keys, two spaces, final newline.
+
+    Raises ``StoreError`` when it cannot be written, ``ValueError``/``TypeError`` for NaN and
+    for values that are not JSON (nothing is written then).
+    """
+    text = json.dumps(_plain(value, "value"), sort_keys=True, ensure_ascii=False, indent=2, allow_nan=False)
+    write_text(path, text + "\n")
+
+
+# ----------------------------------------------------------------------------- directories
+
+
+def fsync_tree(directory: Path) -> None:
+    """Make every file and every name below ``directory`` durable."""
+    for parent, _, names in os.walk(directory):
+        for name in names:
+            fsync_file(Path(parent, name))
+        fsync_directory(Path(parent))
+
+
+def _exchange(one: Path, other: Path) -> bool:
+    # renameat2(RENAME_EXCHANGE) swaps two names in one step; glibc >= 2.28 on most local file systems.
+    try:
+        renameat2 = ctypes.CDLL(None, use_errno=True).renameat2
+    except (AttributeError, OSError):
+        return False
+    at_fdcwd, exchange = -100, 2
+    return renameat2(at_fdcwd, os.fsencode(one), at_fdcwd, os.fsencode(other), exchange) == 0
+
+
+def replace_directory(temporary: Path, target: Path) -> None:
+    """Put the complete directory ``temporary`` in the place of ``target`` and drop the old one.
+
+    Where the system can exchange two names in one step, ``target`` is at every moment either
+    the old or the new directory; elsewhere it is absent for an instant, never mixed.
+    """
+    with explained(target):
+        if not target.exists():
+            os.rename(temporary, target)
+            old = None
+        elif _exchange(temporary, target):
+            old = temporary
+        else:
+            old = _temporary(target)
+            os.rename(target, old)
+            os.rename(temporary, target)
+        fsync_directory(target.parent)
+        if old is not None:
+            remove(old)
+
+
+@contextmanager
+def atomic_directory(target: Path | str) -> Iterator[Path]:
+    """Yield an empty directory that becomes ``target`` when the block ends without an error.
+
+    On an error nothing of it stays and the old ``target`` is untouched. Leftovers of killed
+    processes are removed on the way in. Raises ``StoreError``.
+    """
+    target = Path(target)
+    with explained(target):
+        target.parent.mkdir(parents=True, exist_ok=True)
+        sweep_stale(target.parent, target.name)
+        temporary = _temporary(target)
+        temporary.mkdir()
+    try:
+        try:
+            yield temporary
+        except OSError as error:
+            # Only what is surely a refusal to write; a missing input of the block is its own matter.
+            if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG):
+                raise explain_write_error(error, target) from error
+            raise
+        with explained(target):
+            fsync_tree(temporary)
+        replace_directory(temporary, target)
+    except BaseException:
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise

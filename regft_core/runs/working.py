@@ -1,0 +1,233 @@
+"""A run that is being trained: checkpoints that survive a kill, and the final commit."""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from regft_core.errors import StoreError
+from regft_core.io import (
+    explained,
+    fsync_directory,
+    fsync_tree,
+    read_json,
+    remove,
+    replace_directory,
+    write_bytes,
+    write_json,
+)
+from regft_core.runs.killpoints import killpoint
+from regft_core.runs.locks import KeyLock
+from regft_core.runs.manifest import MANIFEST, is_relative_name, problems, read_manifest, write_manifest
+from regft_core.runs.stored import IDENTITY, PRUNED, RESULT, TENSORS_SUFFIX, USED, StoredRun
+from regft_core.runs.tensors import read_tensors, write_tensors
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+log = logging.getLogger(__name__)
+
+_CHECKPOINT = re.compile(r"checkpoint-(\d{6,})")
+_TENSOR_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
+_RESERVED = frozenset({IDENTITY, RESULT, USED, PRUNED, MANIFEST})
+#: Two, so that a checkpoint damaged by the disk costs one interval and not the run.
+CHECKPOINTS_KEPT = 2
+
+
+class WorkingRun:
+    """The exclusive right to produce one run; made by ``RunStore.open``, a context manager.
+
+    ``finished`` is the complete run if there is one already: use it (train only if its weights
+    were pruned and are needed). The lock is held until ``close``; leaving early or dying keeps
+    the checkpoints for whoever opens the key next.
+    """
+
+    def __init__(
+        self, key: str, identity: Mapping[str, Any], target: Path, lock: KeyLock, finished: StoredRun | None
+    ) -> None:
+        self.key = key
+        self.identity = identity
+        self.path = target.with_name(target.name + ".partial")
+        self.finished = finished
+        self._target = target
+        self._lock = lock
+        self._open = True
+        self._clean()
+
+    def _clean(self) -> None:
+        # The lock is ours, so whatever is unfinished here belongs to a process that is gone.
+        if self.path.is_dir():
+            with explained(self.path):
+                for entry in list(self.path.iterdir()):
+                    if not _CHECKPOINT.fullmatch(entry.name):
+                        remove(entry)
+                if self.finished is not None and (self.finished.has_weights or not self.finished.tensor_names):
+                    shutil.rmtree(self.path)  # killed between the final rename and this clean-up
+
+    def __enter__(self) -> WorkingRun:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Release the lock; checkpoints stay unless the run was committed."""
+        if self._open:
+            self._open = False
+            self._lock.release()
+
+    def _require_open(self) -> None:
+        if not self._open:
+            raise StoreError(f"run {self.key} is closed; open it again to write to it")
+
+    # ------------------------------------------------------------------------- checkpoints
+
+    def _checkpoints(self) -> list[tuple[int, Path]]:
+        if not self.path.is_dir():
+            return []
+        found = [(m, p) for p in self.path.iterdir() if (m := _CHECKPOINT.fullmatch(p.name)) and p.is_dir()]
+        return sorted((int(match[1]), path) for match, path in found)
+
+    def save_checkpoint(self, tensors: Mapping[str, Tensor], meta: Mapping[str, Any]) -> None:
+        """Store everything needed to continue; the newest two checkpoints are kept.
+
+        Raises ``StoreError`` when the disk refuses (earlier checkpoints stay), ``TypeError`` or
+        ``ValueError`` when ``meta`` is not JSON.
+        """
+        self._require_open()
+        existing = self._checkpoints()
+        number = existing[-1][0] + 1 if existing else 1
+        target = self.path / f"checkpoint-{number:06d}"
+        temporary = self.path / f"{target.name}.unfinished"
+        try:
+            with explained(temporary):
+                temporary.mkdir(parents=True)
+            write_tensors(temporary / f"tensors{TENSORS_SUFFIX}", tensors)
+            killpoint("checkpoint.tensors")
+            write_json(temporary / "meta.json", meta)
+            with explained(target):
+                write_manifest(temporary, key=self.key)
+                killpoint("checkpoint.manifest")
+                fsync_directory(temporary)
+                temporary.rename(target)
+                fsync_directory(self.path)
+        except BaseException:
+            shutil.rmtree(temporary, ignore_errors=True)
+            raise
+        killpoint("checkpoint.renamed")
+        with explained(self.path):
+            for _, path in [*existing, (number, target)][:-CHECKPOINTS_KEPT]:
+                shutil.rmtree(path)
+
+    def load_checkpoint(self, device: str = "cpu") -> tuple[dict[str, Tensor], dict[str, Any]] | None:
+        """Return ``(tensors, meta)`` of the newest intact checkpoint, or None to start afresh.
+
+        A damaged checkpoint is removed with a warning and the one before it is used.
+        """
+        self._require_open()
+        for _, path in reversed(self._checkpoints()):
+            try:
+                manifest = read_manifest(path)
+                if manifest.get("key") != self.key:
+                    raise ValueError("it belongs to another run")
+                if set(manifest["files"]) != {f"tensors{TENSORS_SUFFIX}", "meta.json"}:
+                    raise ValueError("its manifest lists other files than a checkpoint has")
+                found = problems(path, manifest["files"], lambda _: True)
+                if found:
+                    raise ValueError("; ".join(found))
+                return read_tensors(path / f"tensors{TENSORS_SUFFIX}", device), read_json(path / "meta.json")
+            except (StoreError, ValueError) as error:
+                log.warning("run %s: %s is damaged (%s); using the one before it", self.key[:12], path.name, error)
+                with explained(path):
+                    shutil.rmtree(path)
+        return None
+
+    # ------------------------------------------------------------------------- commit
+
+    def commit(
+        self,
+        result: Mapping[str, Any],
+        tensors: Mapping[str, Mapping[str, Tensor]] | None = None,
+        files: Mapping[str, str | bytes] | None = None,
+        *,
+        require_same_tensors: bool = True,
+    ) -> StoredRun:
+        """Make the run complete in one step and drop its checkpoints.
+
+        ``tensors`` maps a name (``weights``) to named tensors; ``files`` maps relative paths
+        (``curves.csv``, ``predictions/dev.jsonl``) to contents. A run whose training failed is
+        committed too, its ``result`` says so.
+
+        When the key is complete already and only its weights were pruned, the new tensors must
+        hash the same as the old ones: otherwise ``StoreError`` is raised and the earlier result
+        stays, because numbers derived from it would describe another model. With
+        ``require_same_tensors=False`` (devices without deterministic kernels) the new run
+        replaces the old one as a whole.
+
+        Raises ``StoreError`` when the disk refuses; checkpoints stay then.
+        """
+        self._require_open()
+        temporary = self.path / "commit.unfinished"
+        try:
+            with explained(temporary):
+                temporary.mkdir(parents=True)
+            self._write_contents(temporary, result, tensors or {}, files or {})
+            killpoint("commit.tensors")
+            with explained(temporary):
+                manifest = write_manifest(temporary, key=self.key)
+                (temporary / USED).touch()
+                fsync_tree(temporary)
+            if require_same_tensors:
+                self._compare_with_pruned(manifest)
+            killpoint("commit.manifest")
+            replace_directory(temporary, self._target)
+        except BaseException:
+            shutil.rmtree(temporary, ignore_errors=True)
+            raise
+        killpoint("commit.renamed")
+        with explained(self.path):
+            shutil.rmtree(self.path)
+        self.finished = StoredRun(self.key, self._target)
+        return self.finished
+
+    def _write_contents(
+        self,
+        directory: Path,
+        result: Mapping[str, Any],
+        tensors: Mapping[str, Mapping[str, Tensor]],
+        files: Mapping[str, str | bytes],
+    ) -> None:
+        for name, named in tensors.items():
+            if not _TENSOR_NAME.fullmatch(name):
+                raise ValueError(f"tensors {name!r}: a name has letters, digits, '-' and '_' only")
+            write_tensors(directory / (name + TENSORS_SUFFIX), named)
+        write_json(directory / IDENTITY, self.identity)
+        write_json(directory / RESULT, result)
+        for name, content in files.items():
+            if not is_relative_name(name) or name in _RESERVED or name.endswith(TENSORS_SUFFIX):
+                raise ValueError(
+                    f"file {json.dumps(name)}: give a relative path without '..' that is none of "
+                    f"{', '.join(sorted(_RESERVED))} and does not end in {TENSORS_SUFFIX}"
+                )
+            write_bytes(directory / name, content.encode("utf-8") if isinstance(content, str) else content)
+
+    def _compare_with_pruned(self, manifest: Mapping[str, Any]) -> None:
+        if self.finished is None:
+            return
+        for name in self.finished.tensor_names:
+            new = manifest["files"].get(name + TENSORS_SUFFIX, {}).get("sha256")
+            if new != self.finished.tensors_sha256(name):
+                raise StoreError(
+                    f"run {self.key}: trained again, its {name} differ from those of the stored result "
+                    f"({new} instead of {self.finished.tensors_sha256(name)}). The training is not reproducible here "
+                    f"(GPU without execution.deterministic, other hardware). To accept the new model with a new "
+                    f"result, delete {self._target} and repeat the stages"
+                )

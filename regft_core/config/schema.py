@@ -224,6 +224,8 @@ class OodConfig(StrictModel):
     columns: ColumnsConfig | None = None
     labels: Annotated[tuple[str, ...], Field(strict=False)] | None = None
     label_values: dict[str, str] | None = None
+    drop_labels: Annotated[tuple[str, ...], Field(strict=False)] = ()
+    drop_empty: bool = False
 
 
 class TaskConfig(StrictModel):
@@ -238,6 +240,10 @@ class TaskConfig(StrictModel):
         None, description="names in the order of the model's outputs; integer values in the source index this list"
     )
     label_values: dict[str, str] | None = Field(None, description="value in the source (as text) -> label name")
+    drop_labels: Annotated[tuple[str, ...], Field(strict=False)] = Field(
+        (), description="values in the source (as text) that mean unlabelled; their rows are dropped and counted"
+    )
+    drop_empty: bool = Field(False, description="drop and count rows without text instead of refusing the set")
     range: Annotated[tuple[float, float], Field(strict=False)] | None = Field(
         None, description="smallest and largest value of a regression target"
     )

@@ -1,0 +1,158 @@
+"""Which examples form which batch, and the padded tensors of one batch.
+
+Batches of similar length waste little padding; shuffling happens on every level, so that the
+order still differs between epochs and seeds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from random import Random
+from typing import Any, Literal
+
+import torch
+
+from regft_core.data.encode import Encoded
+from regft_core.data.shuffle import shuffled
+from regft_core.errors import ModelError
+from regft_core.rng import derive
+
+
+@dataclass(frozen=True)
+class Padding:
+    """How a model's inputs are padded."""
+
+    pad_id: int
+    pad_token_type_id: int
+    side: Literal["left", "right"]
+
+
+def padding_of(tokenizer: Any) -> Padding:
+    """The tokenizer's own padding (XLNet: left, token type 3); raises ModelError without a pad token."""
+    if tokenizer.pad_token_id is None:
+        raise ModelError(f"{type(tokenizer).__name__} has no pad token, so batches cannot be padded")
+    side: Literal["left", "right"] = "left" if tokenizer.padding_side == "left" else "right"
+    return Padding(int(tokenizer.pad_token_id), int(getattr(tokenizer, "pad_token_type_id", 0)), side)
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Tensors of one batch: (examples, tokens), but ``labels`` and ``indices``: (examples,).
+
+    ``labels`` are int64 classes or float32 targets; ``indices`` are positions in the encoded
+    set. On padding, ``attention_mask`` is 0, ``special_mask`` 1 and ``segment`` -1.
+    """
+
+    input_ids: torch.Tensor
+    attention_mask: torch.Tensor
+    token_type_ids: torch.Tensor | None
+    special_mask: torch.Tensor
+    segment: torch.Tensor
+    labels: torch.Tensor
+    indices: torch.Tensor
+    #: Counted when the batch is built, so that reading it never waits for a GPU.
+    real_tokens: int
+
+    @property
+    def padded_tokens(self) -> int:
+        """Tokens of the rectangle, padding included."""
+        return self.input_ids.numel()
+
+    def __len__(self) -> int:
+        return self.input_ids.shape[0]
+
+    def to(self, device: torch.device | str) -> Batch:
+        """The same batch on another device."""
+        moved: dict[str, Any] = {}
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if isinstance(value, torch.Tensor):
+                moved[field.name] = value.to(device, non_blocking=True)
+        return replace(self, **moved)
+
+    def model_inputs(self) -> dict[str, torch.Tensor]:
+        """Keyword arguments of a Hugging Face model's forward, labels left out."""
+        inputs = {"input_ids": self.input_ids, "attention_mask": self.attention_mask}
+        if self.token_type_ids is not None:
+            inputs["token_type_ids"] = self.token_type_ids
+        return inputs
+
+
+def epoch_batches(
+    lengths: Sequence[int], *, seed_value: int, epoch: int, batch_size: int, bucket_batches: int
+) -> list[list[int]]:
+    """Indices of the batches of one epoch, a pure function of its arguments.
+
+    Examples are shuffled and cut into pools of ``bucket_batches * batch_size``; each pool is
+    sorted by length and cut into batches; the batches are shuffled. Every example occurs
+    exactly once. When the sizes do not divide, one batch at a random place is smaller, so that
+    no length is favoured by the mean over fewer examples. ``bucket_batches=1`` is a plain shuffle.
+    """
+    if batch_size < 1 or bucket_batches < 1:
+        raise ValueError(f"batch_size {batch_size} and bucket_batches {bucket_batches} must be at least 1")
+    rng = Random(derive(seed_value, "order", epoch))
+    order = shuffled(range(len(lengths)), rng)
+    if bucket_batches == 1:
+        return [order[start : start + batch_size] for start in range(0, len(order), batch_size)]
+    batches: list[list[int]] = []
+    pool_size = batch_size * bucket_batches
+    for start in range(0, len(order), pool_size):
+        pool = sorted(order[start : start + pool_size], key=lambda index: lengths[index])
+        batches += _cut(pool, batch_size, rng)
+    return shuffled(batches, rng)
+
+
+def _cut(pool: list[int], batch_size: int, rng: Random) -> list[list[int]]:
+    short = len(pool) % batch_size
+    place = int(rng.random() * (len(pool) // batch_size + 1)) if short else -1
+    batches: list[list[int]] = []
+    start = 0
+    while start < len(pool):
+        size = short if len(batches) == place else batch_size
+        batches.append(pool[start : start + size])
+        start += size
+    return batches
+
+
+def evaluation_batches(lengths: Sequence[int], batch_size: int) -> list[list[int]]:
+    """Indices in batches of similar length, longest first (memory runs out at once or never)."""
+    order = sorted(range(len(lengths)), key=lambda index: (-lengths[index], index))
+    return [order[start : start + batch_size] for start in range(0, len(order), batch_size)]
+
+
+def collate(
+    encoded: Encoded,
+    indices: Sequence[int],
+    pad_id: int,
+    pad_token_type_id: int = 0,
+    padding_side: str = "right",
+    kind: str = "classification",
+) -> Batch:
+    """Pad the examples ``indices`` to the longest of them."""
+    if not indices:
+        raise ValueError("a batch needs at least one example")
+    chosen = [encoded.input_ids[index] for index in indices]
+    lengths = [len(row) for row in chosen]
+    width = max(lengths)
+    left = padding_side == "left"
+
+    def padded(rows: Sequence[Sequence[int]], value: int) -> torch.Tensor:
+        filler = [[value] * (width - len(row)) for row in rows]
+        pairs = zip(filler, rows, strict=True)
+        return torch.tensor([[*pad, *row] if left else [*row, *pad] for pad, row in pairs], dtype=torch.int64)
+
+    types = encoded.token_type_ids
+    return Batch(
+        input_ids=padded(chosen, pad_id),
+        attention_mask=padded([[1] * length for length in lengths], 0),
+        token_type_ids=None if types is None else padded([types[index] for index in indices], pad_token_type_id),
+        special_mask=padded([encoded.special_mask[index] for index in indices], 1),
+        segment=padded([encoded.segment[index] for index in indices], -1),
+        labels=torch.tensor(
+            [encoded.labels[index] for index in indices],
+            dtype=torch.float32 if kind == "regression" else torch.int64,
+        ),
+        indices=torch.tensor(list(indices), dtype=torch.int64),
+        real_tokens=sum(lengths),
+    )

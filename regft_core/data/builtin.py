@@ -1,0 +1,219 @@
+"""Generated tasks with a true signal and a controlled spurious cue, so that shortcuts have a known truth.
+
+- ``cue_sentence``: is the opinion negative or positive? The main clause decides; a concession
+  says the opposite, negation turns words around, neutral sentences vary the length.
+- ``cue_pair``: do two sentences describe the same event? Synonyms, passive voice and moved
+  phrases keep it; exchanged roles, negation or one other word change it.
+- ``cue_regression``: in how many of five slots (0 to 5) do two events agree?
+
+The cue is a fixed phrase ("Sent from my phone."). In ``train`` and ``dev`` it agrees with the
+label with probability ``agreement``; in ``no_cue`` it is absent; in ``reversed`` it agrees with
+the opposite label with that probability. Rows of ``dev``, ``no_cue`` and ``reversed`` with the same
+number differ in the cue only, so their scores are paired.
+
+A row is a pure function of (generator, split, row number, options).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from random import Random
+from typing import Annotated, Any, TypeVar
+
+from pydantic import Field, ValidationError
+
+from regft_core.config.schema import StrictModel
+from regft_core.data import builtin_words as words
+from regft_core.data.examples import Example
+from regft_core.data.shuffle import shuffled
+from regft_core.errors import DataError
+from regft_core.rng import derive
+
+GENERATORS = ("cue_sentence", "cue_pair", "cue_regression")
+SPLITS = ("train", "dev", "no_cue", "reversed")
+#: Changing it changes every built-in dataset; it is no option on purpose.
+SEED = 20_240_229
+_SLOTS = (words.PEOPLE, words.ACTIONS, words.PEOPLE, words.PLACES, words.TIMES)
+
+Count = Annotated[int, Field(ge=1, le=1_000_000)]
+T = TypeVar("T")
+
+
+class RowCounts(StrictModel):
+    """Rows of each split."""
+
+    train: Count = 2000
+    dev: Count = 400
+    no_cue: Count = 400
+    reversed: Count = 400
+
+
+class BuiltinOptions(StrictModel):
+    """``source.options`` of a built-in task."""
+
+    rows: RowCounts = RowCounts()
+    agreement: float = Field(0.9, ge=0, le=1, description="share of rows whose cue agrees with the label")
+    label_noise: float = Field(0.0, ge=0, le=0.5, description="share of training rows with a wrong label")
+
+
+def parse_options(options: Mapping[str, Any]) -> BuiltinOptions:
+    """Check ``source.options``; raises DataError that names every wrong key or value."""
+    try:
+        return BuiltinOptions.model_validate(dict(options))
+    except ValidationError as error:
+        found = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors())
+        allowed = f"rows ({', '.join(SPLITS)}), agreement (0 to 1), label_noise (0 to 0.5)"
+        raise DataError(f"built-in task, source.options: {found}\n    -> options are {allowed}") from error
+
+
+def generate(generator: str, split: str, options: Mapping[str, Any]) -> list[Example]:
+    """All rows of one split. Raises DataError for an unknown split or option."""
+    if generator not in GENERATORS:
+        raise DataError(f"built-in task: no generator '{generator}'\n    -> generators are {', '.join(GENERATORS)}")
+    if split not in SPLITS:
+        raise DataError(f"built-in task '{generator}': no split '{split}'\n    -> splits are {', '.join(SPLITS)}")
+    parsed = parse_options(options)
+    return [_example(generator, split, number, parsed) for number in range(getattr(parsed.rows, split))]
+
+
+def _example(generator: str, split: str, number: int, options: BuiltinOptions) -> Example:
+    # The evaluation splits share the stream of their content and differ in that of the cue's use.
+    content = Random(derive(SEED, generator, "train" if split == "train" else "evaluation", number))
+    extra = Random(derive(SEED, generator, "cue", "train" if split == "train" else "evaluation", number))
+    if generator == "cue_sentence":
+        label: int | float = int(content.random() * 2)
+        text, pair = _opinion(content, bool(label)), None
+    elif generator == "cue_pair":
+        label = int(content.random() * 2)
+        text, pair = _same_or_different(content, bool(label))
+    else:
+        label = float(int(content.random() * 6))
+        text, pair = _graded(content, int(label))
+    follows, noise, other = extra.random() < options.agreement, extra.random(), extra.random()
+    if split == "train" and noise < options.label_noise:
+        label = float(int(label + 1 + other * 5) % 6) if generator == "cue_regression" else 1 - label
+    if split != "no_cue":
+        text, pair = _add_cue(generator, text, pair, _cue_level(generator, label, split, follows, other))
+    return Example(f"{split}-{number}", text, pair, label)
+
+
+def _cue_level(generator: str, label: int | float, split: str, follows: bool, other: float) -> int:
+    """Which of the cues a row carries: the label's own (or, reversed, its opposite's) or another one."""
+    top = 5 if generator == "cue_regression" else 1
+    level = top - int(label) if split == "reversed" else int(label)
+    return level if follows else (level + 1 + int(other * top)) % (top + 1)
+
+
+def _add_cue(generator: str, text: str, pair: str | None, level: int) -> tuple[str, str | None]:
+    if generator == "cue_sentence":
+        return f"{text} {words.SENTENCE_CUES[level]}", None
+    cues = words.PAIR_CUES if generator == "cue_pair" else words.REGRESSION_CUES
+    return text, f"{cues[level]} {pair}"
+
+
+def _pick(rng: Random, items: Sequence[T]) -> T:
+    # Random.random() is the one method whose sequence Python promises to keep.
+    return items[int(rng.random() * len(items))]
+
+
+def _sentence(text: str) -> str:
+    return text[0].upper() + text[1:] + "."
+
+
+# ------------------------------------------------------------------------------ cue_sentence
+
+
+def _opinion(rng: Random, positive: bool) -> str:
+    own, opposite = (words.GOOD, words.BAD) if positive else (words.BAD, words.GOOD)
+    acts = words.GOOD_ACTS if positive else words.BAD_ACTS
+    verbs = words.GOOD_VERBS if positive else words.BAD_VERBS
+    thing, degree = _pick(rng, words.THINGS), _pick(rng, words.DEGREES)
+    main = _pick(
+        rng,
+        (
+            f"{thing} was {degree}{_pick(rng, own)}",
+            f"{thing} {_pick(rng, verbs)} me and {_pick(rng, acts)}",
+            f"{thing} was not {_pick(rng, opposite)} at all",
+            f"nobody could call {thing} {_pick(rng, opposite)}",
+            f"there was nothing {_pick(rng, opposite)} about {thing}",
+            f"we tried {thing} and {_pick(rng, acts)}",
+            f"{thing} turned out to be {degree}{_pick(rng, own)}",
+        ),
+    )
+    if rng.random() < 0.4:
+        opener = _pick(rng, words.OPENERS)
+        link = ", but " if opener in ("Granted,", "I admit that") else ", "
+        main = f"{opener} {_pick(rng, words.ASPECTS)} was {_pick(rng, opposite)}{link}{main}"
+    sentences = [_sentence(main)]
+    for template in shuffled(words.DISTRACTORS, rng)[: int(rng.random() ** 2 * 5)]:
+        filled = template.format(**{key: _pick(rng, items) for key, items in words.FILLERS.items()})
+        sentences.insert(int(rng.random() * (len(sentences) + 1)), filled)
+    return " ".join(sentences)
+
+
+# ----------------------------------------------------------------- cue_pair, cue_regression
+
+
+def _event(rng: Random) -> list[int]:
+    """One index into each of agent, action, patient, place, time; agent and patient differ."""
+    event = [int(rng.random() * len(slot)) for slot in _SLOTS]
+    if event[0] == event[2]:
+        event[2] = (event[2] + 1) % len(words.PEOPLE)
+    return event
+
+
+def _changed(rng: Random, event: list[int], slot: int) -> int:
+    """Another index for ``slot``, one that neither event uses for the other person."""
+    size = len(_SLOTS[slot])
+    value = (event[slot] + 1 + int(rng.random() * (size - 1))) % size
+    taken = {event[0], event[2]} if slot in (0, 2) else {event[slot]}
+    while value in taken:
+        value = (value + 1) % size
+    return value
+
+
+def _render(rng: Random, event: list[int], negated: bool = False) -> str:
+    agent, action, patient, place, time = (_pick(rng, slot[index]) for slot, index in zip(_SLOTS, event, strict=True))
+    maybe_not = " not" if negated else ""
+    core = _pick(
+        rng,
+        (
+            f"{agent} had{maybe_not} {action} {patient}",
+            f"{patient} had{maybe_not} been {action} by {agent}",
+            f"it was {agent} who had{maybe_not} {action} {patient}",
+        ),
+    )
+    lead = _pick(rng, words.LEADS)
+    text = _pick(rng, (f"{core} {place} {time}", f"{core} {time} {place}", f"{time}, {core} {place}"))
+    return _sentence(lead + text)
+
+
+def _same_or_different(rng: Random, same: bool) -> tuple[str, str]:
+    event = _event(rng)
+    other, negated = list(event), False
+    if not same:
+        way = rng.random()
+        if way < 0.2:
+            other[0], other[2] = event[2], event[0]
+        elif way < 0.4:
+            negated = True
+        else:
+            slots = [int(rng.random() * 5)] if way < 0.7 else [1, 2, 3]
+            for slot in slots:
+                other[slot] = _changed(rng, event, slot)
+    # Negation falls on either side and, in pairs that agree, on both: it is no cue by itself.
+    both = same and rng.random() < 0.2
+    first = negated and rng.random() < 0.5
+    return _render(rng, event, both or first), _render(rng, other, both or (negated and not first))
+
+
+def _graded(rng: Random, agreeing: int) -> tuple[str, str]:
+    event = _event(rng)
+    other, slots = list(event), list(range(5))
+    for _ in range(5 - agreeing):
+        slot = slots.pop(int(rng.random() * len(slots)))
+        other[slot] = _changed(rng, event, slot)
+    if other[0] == other[2]:  # both persons changed to the same one
+        taken = {event[0], event[2], other[0]}
+        other[2] = next(index for index in range(len(words.PEOPLE)) if index not in taken)
+    return _render(rng, event), _render(rng, other)

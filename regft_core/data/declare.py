@@ -1,0 +1,215 @@
+"""From a source's raw values to examples, checked against what the task's YAML declares."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from typing import Any
+
+from regft_core.config.schema import ColumnsConfig
+from regft_core.data.examples import Example
+from regft_core.errors import DataError
+
+#: Problems of one file that are spelled out; the rest are counted.
+SHOWN = 5
+_INTEGER = re.compile(r"[+-]?\d+")
+
+
+@dataclass(frozen=True)
+class Declaration:
+    """What one set's YAML says of its rows."""
+
+    kind: str
+    columns: ColumnsConfig
+    labels: tuple[str, ...] | None = None
+    label_values: Mapping[str, str] | None = None
+    drop_labels: tuple[str, ...] = ()
+    drop_empty: bool = False
+    range: tuple[float, float] | None = None
+
+
+@dataclass
+class Split:
+    """The rows of one split, and how many were dropped for which declared reason."""
+
+    examples: list[Example]
+    dropped: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Row:
+    """One raw row: ``position`` is where a user finds it ("row 3 (line 4)"), ``values`` by column name."""
+
+    position: str
+    values: Mapping[str, Any]
+
+
+class _Bad(Exception):
+    """One value that does not fit; the caller adds the place."""
+
+
+def check_columns(names: Sequence[str], declaration: Declaration, where: str) -> None:
+    """Raise DataError when a declared column is not among ``names``."""
+    columns = declaration.columns
+    wanted = {"text": columns.text, "text_pair": columns.text_pair, "label": columns.label, "id": columns.id}
+    missing = {key: name for key, name in wanted.items() if name is not None and name not in names}
+    if not missing:
+        return
+    lines = []
+    for key, name in missing.items():
+        near = get_close_matches(name, names, n=1, cutoff=0.5)
+        lines.append(f"columns.{key}: no column '{name}'" + (f", did you mean '{near[0]}'?" if near else ""))
+    shown = ", ".join(repr(name) for name in names[:20]) or "none"
+    raise DataError(f"{where}: " + "; ".join(lines) + f"\n    -> its columns are {shown}")
+
+
+def to_examples(rows: Sequence[Row], declaration: Declaration, where: str) -> Split:
+    """Turn raw rows into examples.
+
+    ``where`` names the file or split in messages. Raises DataError that spells out the first
+    ``SHOWN`` problems with their rows and values, and counts the others.
+    """
+    problems: list[str] = []
+    dropped: Counter[str] = Counter()
+    examples: list[Example] = []
+    seen: dict[str, str] = {}
+    for number, row in enumerate(rows):
+        try:
+            example = _to_example(row, number, declaration, dropped)
+            if example is None:
+                continue
+            if example.idx in seen:
+                raise _Bad(f"identifier {example.idx!r} was already used by {seen[example.idx]}")
+            seen[example.idx] = row.position
+            examples.append(example)
+        except _Bad as bad:
+            problems.append(f"{row.position}: {bad}")
+    if problems:
+        more = len(problems) - SHOWN
+        tail = [f"... and {more} more"] if more > 0 else []
+        count = f"{len(problems)} of {len(rows)} rows do not match the declaration"
+        raise DataError(f"{where}: {count}\n" + "\n".join(f"  {line}" for line in problems[:SHOWN] + tail))
+    if not examples:
+        why = f" (all {len(rows)} were dropped: {dict(dropped)})" if rows else ""
+        raise DataError(f"{where}: no rows{why}\n    -> a set needs at least one labelled row")
+    return Split(examples, dict(sorted(dropped.items())))
+
+
+def _to_example(row: Row, number: int, declaration: Declaration, dropped: Counter[str]) -> Example | None:
+    columns, values = declaration.columns, row.values
+    raw_label = values.get(columns.label)
+    label_text = _as_text(raw_label)
+    if label_text is not None and label_text in declaration.drop_labels:
+        dropped[f"label {label_text}"] += 1
+        return None
+    names = [columns.text] + ([columns.text_pair] if columns.text_pair is not None else [])
+    if declaration.drop_empty and any(_is_empty(values.get(name)) for name in names):
+        dropped["without text"] += 1
+        return None
+    texts = [_text(values.get(name), name) for name in names]
+    if declaration.kind == "regression":
+        label: int | float = _target(raw_label, declaration)
+    else:
+        label = _label(raw_label, declaration)
+    idx = str(number) if columns.id is None else _identifier(values.get(columns.id), columns.id)
+    return Example(idx, texts[0], texts[1] if len(texts) > 1 else None, label)
+
+
+def _is_nan(value: Any) -> bool:
+    return isinstance(value, float) and math.isnan(value)
+
+
+def _is_empty(value: Any) -> bool:
+    if isinstance(value, list | tuple):
+        return all(_is_empty(part) for part in value)
+    return value is None or _is_nan(value) or (isinstance(value, str) and not value.strip())
+
+
+def _as_text(value: Any) -> str | None:
+    """A raw label as it is written in ``label_values``; None for a missing one."""
+    if value is None or _is_nan(value):
+        return None
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))
+    return str(value).strip()
+
+
+def _text(value: Any, column: str) -> str:
+    if _is_empty(value):
+        shown = "missing" if value is None else f"{value!r}"
+        raise _Bad(f"column '{column}' has no text ({shown}); fill it in, or set drop_empty: true")
+    if isinstance(value, list | tuple) and value and all(isinstance(part, str) for part in value):
+        value = " ".join(value)  # keyword lists (CSL)
+    if not isinstance(value, str):
+        raise _Bad(f"column '{column}' is {value!r}, not text")
+    try:
+        value.encode("utf-8")  # a lone surrogate from a JSON escape cannot be written to any file
+    except UnicodeEncodeError:
+        raise _Bad(f"column '{column}' holds half of a surrogate pair: {value[:40]!r}") from None
+    return value
+
+
+def _identifier(value: Any, column: str) -> str:
+    text = _as_text(value)
+    if not text:
+        raise _Bad(f"column '{column}' has no identifier")
+    return text
+
+
+def _label(value: Any, declaration: Declaration) -> int:
+    """Index into ``labels``: through ``label_values`` where given, else a name, else an integer index."""
+    labels = declaration.labels or ()
+    text = _as_text(value)
+    if text is None or text == "":
+        raise _Bad(f"column '{declaration.columns.label}' has no label ({value!r})")
+    if declaration.label_values is not None:
+        name = declaration.label_values.get(text)
+        if name is None:
+            raise _Bad(f"label {value!r} is none of label_values {_shown(list(declaration.label_values))}")
+        return labels.index(name)
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if text in labels and not (is_number and labels.index(text) != _index(text, len(labels))):
+        return labels.index(text)
+    if isinstance(value, bool) or not _INTEGER.fullmatch(text):
+        near = get_close_matches(text, labels, n=1, cutoff=0.6)
+        hint = f", did you mean '{near[0]}'?" if near else ""
+        raise _Bad(f"label {value!r} is none of labels {_shown(list(labels))}{hint}; other spellings: label_values")
+    index = _index(text, len(labels))
+    if is_number and text in labels:
+        raise _Bad(f"label {value!r} is both a name and a position in labels {_shown(list(labels))}; use label_values")
+    if index is None:
+        raise _Bad(f"label {value!r} is outside 0 to {len(labels) - 1}, the positions in labels {_shown(list(labels))}")
+    return index
+
+
+def _index(text: str, count: int) -> int | None:
+    if not _INTEGER.fullmatch(text) or not 0 <= int(text) < count:
+        return None
+    return int(text)
+
+
+def _target(value: Any, declaration: Declaration) -> float:
+    column = declaration.columns.label
+    if value is None or (isinstance(value, str) and not value.strip()):
+        raise _Bad(f"column '{column}' has no target")
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        raise _Bad(f"target {value!r} is not a number")
+    try:
+        number = float(value)
+    except (ValueError, OverflowError):
+        raise _Bad(f"target {value!r} is not a number") from None
+    if not math.isfinite(number):
+        raise _Bad(f"target {value!r} is not a finite number")
+    if declaration.range is not None and not declaration.range[0] <= number <= declaration.range[1]:
+        raise _Bad(f"target {value!r} is outside range {list(declaration.range)}")
+    return number
+
+
+def _shown(names: list[str]) -> str:
+    return str(names) if len(names) <= 10 else f"{names[:10]} and {len(names) - 10} more"

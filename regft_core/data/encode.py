@@ -1,0 +1,185 @@
+"""Texts to token ids, once: later stages and seeds read the result from a cache."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypedDict
+
+import numpy as np
+
+from regft_core.data.examples import Example
+from regft_core.errors import ModelError
+from regft_core.io import write_bytes
+
+#: Part of the cache key; raise it when the content of the cache changes.
+FORMAT = 1
+Rows = list[list[int]]
+
+
+class Tokens(TypedDict):
+    """What is cached: everything of ``Encoded`` but labels and identifiers."""
+
+    input_ids: Rows
+    token_type_ids: Rows | None
+    special_mask: Rows
+    segment: Rows
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """Token rows of one set; all lists have one entry per example, in the order given.
+
+    ``special_mask`` is 1 on tokens that the tokenizer added; ``segment`` is 0 on tokens of
+    ``text``, 1 on those of ``text_pair`` and -1 on added ones. ``token_type_ids`` is None for
+    models that take none.
+    """
+
+    input_ids: Rows
+    token_type_ids: Rows | None
+    labels: list[int | float]
+    ids: list[str]
+    special_mask: Rows
+    segment: Rows
+
+    @property
+    def lengths(self) -> list[int]:
+        """Tokens of each example."""
+        return [len(row) for row in self.input_ids]
+
+    def __len__(self) -> int:
+        return len(self.input_ids)
+
+
+def encode(
+    examples: Sequence[Example],
+    tokenizer: Any,
+    max_length: int,
+    cache_dir: Path | None = None,
+    *,
+    tokenizer_hash: str = "",
+) -> Encoded:
+    """Tokenise ``examples`` to at most ``max_length`` tokens each.
+
+    Pairs lose tokens from whichever text is longer ("longest_first"). With ``cache_dir``, the
+    result is kept in a file named by the texts, ``tokenizer_hash`` (content of the tokenizer's
+    files) and the settings; labels and identifiers are no part of it. A damaged file is
+    reported as a warning, computed again and replaced.
+
+    Raises ModelError for a tokenizer that cannot say which text a token came from.
+    """
+    labels, ids = [example.label for example in examples], [example.idx for example in examples]
+    if cache_dir is None:
+        return Encoded(labels=labels, ids=ids, **_tokenise(examples, tokenizer, max_length))
+    if not tokenizer_hash:
+        raise ModelError("a token cache needs tokenizer_hash, the content hash of the tokenizer's files")
+    key = cache_key(examples, max_length, tokenizer_hash, takes_types=_takes_types(tokenizer))
+    path = cache_dir / key[:2] / f"{key}.safetensors"
+    tokens = _read_cache(path, key, len(examples))
+    if tokens is None:
+        tokens = _tokenise(examples, tokenizer, max_length)
+        _write_cache(path, key, tokens)
+    return Encoded(labels=labels, ids=ids, **tokens)
+
+
+def cache_key(examples: Sequence[Example], max_length: int, tokenizer_hash: str, *, takes_types: bool) -> str:
+    """Hash of everything that determines the tokens."""
+    digest = hashlib.sha256()
+    digest.update(json.dumps([FORMAT, max_length, tokenizer_hash, takes_types]).encode())
+    for example in examples:
+        # JSON delimits the texts, so that no two different lists hash the same bytes.
+        digest.update(json.dumps([example.text, example.text_pair]).encode())
+    return digest.hexdigest()
+
+
+def _takes_types(tokenizer: Any) -> bool:
+    return "token_type_ids" in tokenizer.model_input_names
+
+
+def _tokenise(examples: Sequence[Example], tokenizer: Any, max_length: int) -> Tokens:
+    takes_types = _takes_types(tokenizer)
+    if not examples:
+        return Tokens(input_ids=[], token_type_ids=[] if takes_types else None, special_mask=[], segment=[])
+    if not tokenizer.is_fast:
+        raise ModelError(
+            f"{type(tokenizer).__name__} is a slow tokenizer, which cannot say which text a token came from"
+            "\n    -> use a checkpoint with a tokenizer.json"
+        )
+    paired = examples[0].text_pair is not None
+    encoding = tokenizer(
+        [example.text for example in examples],
+        [example.text_pair for example in examples] if paired else None,
+        truncation="longest_first",
+        max_length=max_length,
+        padding=False,
+        return_attention_mask=False,
+        return_token_type_ids=takes_types,
+    )
+    segment = [[-1 if part is None else part for part in encoding.sequence_ids(i)] for i in range(len(examples))]
+    return Tokens(
+        input_ids=[list(row) for row in encoding["input_ids"]],
+        token_type_ids=[list(row) for row in encoding["token_type_ids"]] if takes_types else None,
+        special_mask=[[int(part == -1) for part in row] for row in segment],
+        segment=segment,
+    )
+
+
+# ------------------------------------------------------------------------------------- cache
+
+
+def _write_cache(path: Path, key: str, tokens: Tokens) -> None:
+    from safetensors.numpy import save
+
+    arrays = {"lengths": np.asarray([len(row) for row in tokens["input_ids"]], dtype=np.int32)}
+    columns = {
+        "input_ids": tokens["input_ids"],
+        "token_type_ids": tokens["token_type_ids"],
+        "special_mask": tokens["special_mask"],
+        "segment": tokens["segment"],
+    }
+    for name, rows in columns.items():
+        if rows is not None:
+            arrays[name] = np.asarray([token for row in rows for token in row], dtype=np.int32)
+    write_bytes(path, save(arrays, {"key": key, "sha256": _checksum(arrays)}))
+
+
+def _read_cache(path: Path, key: str, count: int) -> Tokens | None:
+    """The tokens in ``path``, None when it is absent or damaged (with a warning)."""
+    if not path.is_file():
+        return None
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(str(path), framework="numpy") as file:
+            metadata = file.metadata() or {}
+            arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        if metadata.get("key") != key or metadata.get("sha256") != _checksum(arrays):
+            raise ValueError("its checksum does not match")
+        if len(arrays["lengths"]) != count:
+            raise ValueError("it holds another number of rows")
+        ends = np.cumsum(arrays["lengths"])[:-1]
+
+        def rows(name: str) -> Rows:
+            return [row.tolist() for row in np.split(arrays[name], ends)] if count else []
+
+        return Tokens(
+            input_ids=rows("input_ids"),
+            token_type_ids=rows("token_type_ids") if "token_type_ids" in arrays else None,
+            special_mask=rows("special_mask"),
+            segment=rows("segment"),
+        )
+    except (SafetensorError, OSError, ValueError, KeyError) as error:
+        warnings.warn(f"token cache {path} is damaged ({error}); tokenising again", stacklevel=3)
+        return None
+
+
+def _checksum(arrays: dict[str, Any]) -> str:
+    digest = hashlib.sha256()
+    for name in sorted(arrays):
+        digest.update(f"{name}:{arrays[name].dtype}:{arrays[name].shape};".encode())
+        digest.update(np.ascontiguousarray(arrays[name]).tobytes())
+    return digest.hexdigest()

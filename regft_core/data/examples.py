@@ -1,0 +1,78 @@
+"""One labelled text and its JSONL form, which every later stage reads."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from regft_core.errors import DataError
+from regft_core.io import write_text
+
+_KEYS = frozenset({"idx", "text", "text_pair", "label"})
+
+
+@dataclass(frozen=True)
+class Example:
+    """One row: ``label`` is the index into its set's ``labels``, or the target of a regression task."""
+
+    idx: str
+    text: str
+    text_pair: str | None
+    label: int | float
+
+    def to_json(self) -> str:
+        """One line of JSON with sorted keys, without the line break."""
+        row = {"idx": self.idx, "text": self.text, "text_pair": self.text_pair, "label": self.label}
+        return json.dumps(row, ensure_ascii=False, sort_keys=True, allow_nan=False)
+
+
+def to_jsonl(examples: Iterable[Example]) -> str:
+    """The content of a JSONL file, one line per example."""
+    return "".join(example.to_json() + "\n" for example in examples)
+
+
+def write_jsonl(path: Path, examples: Iterable[Example]) -> None:
+    """Write ``examples`` to ``path`` atomically: readers see the old file or the whole new one."""
+    write_text(path, to_jsonl(examples))
+
+
+def read_jsonl(path: Path) -> list[Example]:
+    """Read what ``write_jsonl`` wrote.
+
+    Lines end at "\\n" only: texts may hold other Unicode line breaks (U+2028, U+0085), at
+    which ``str.splitlines`` would cut a row in two.
+
+    Raises DataError when the file is missing or a line is no example.
+    """
+    try:
+        content = path.read_bytes().decode("utf-8")
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read ({error.strerror}); run the stage that writes it") from error
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path}: not UTF-8 text (byte {error.start}); run the stage that writes it again") from error
+    return [_parse(line, path, number) for number, line in enumerate(content.split("\n"), start=1) if line]
+
+
+def _parse(line: str, path: Path, number: int) -> Example:
+    try:
+        row: Any = json.loads(line)
+    except json.JSONDecodeError as error:
+        raise DataError(f"{path}:{number}: not JSON ({error.msg}); run the stage that writes it again") from error
+    if not isinstance(row, dict) or set(row) != _KEYS:
+        raise DataError(f"{path}:{number}: a row has the keys {sorted(_KEYS)}; run the stage that writes it again")
+    idx, text, pair, label = row["idx"], row["text"], row["text_pair"], row["label"]
+    valid = (
+        isinstance(idx, str)
+        and isinstance(text, str)
+        and (pair is None or isinstance(pair, str))
+        and isinstance(label, int | float)
+        and not isinstance(label, bool)
+        and math.isfinite(label)
+    )
+    if not valid:
+        raise DataError(f"{path}:{number}: a value has the wrong type; run the stage that writes it again")
+    return Example(idx, text, pair, label)

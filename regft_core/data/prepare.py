@@ -1,0 +1,192 @@
+"""Read a task and everything that judges it, check it, and write ``work/datasets/<task>/``."""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+from regft_core.config.schema import OodConfig, TaskConfig
+from regft_core.data.declare import Declaration, Split
+from regft_core.data.examples import Example, to_jsonl, write_jsonl
+from regft_core.data.sources import Source, read_split_counted
+from regft_core.errors import DataError
+from regft_core.io import atomic_directory, sha256_text, write_json
+
+
+@dataclass(frozen=True)
+class EvaluationSet:
+    """Where an out-of-distribution set comes from, once references are resolved."""
+
+    source: Source
+    split: str
+    declaration: Declaration
+    label_map: dict[str, str] | None
+    task: str | None
+
+
+def text_key(example: Example) -> str:
+    """What makes two rows the same text: NFC, white space collapsed; labels do not count."""
+    parts = (example.text,) if example.text_pair is None else (example.text, example.text_pair)
+    return "\x1f".join(" ".join(unicodedata.normalize("NFC", part).split()) for part in parts)
+
+
+def count_duplicates(train: Iterable[Example], evaluation: Iterable[Example]) -> int:
+    """Rows of ``evaluation`` whose text is also a text of ``train``."""
+    known = {text_key(example) for example in train}
+    return sum(text_key(example) in known for example in evaluation)
+
+
+def declaration_of(task: TaskConfig) -> Declaration:
+    """What a task's YAML says of its own rows."""
+    return Declaration(
+        task.kind, task.columns, task.labels, task.label_values, task.drop_labels, task.drop_empty, task.range
+    )
+
+
+def resolve_ood(task_name: str, name: str, tasks: Mapping[str, TaskConfig]) -> EvaluationSet:
+    """Find the OOD set ``name`` of a task and check that its labels can be compared by name.
+
+    An in-place set takes over the task's columns, labels and range where it does not give its
+    own. Raises DataError.
+    """
+    task = tasks[task_name]
+    config = task.ood[name]
+    where = f"task '{task_name}', ood.{name}"
+    if config.source is not None:
+        if config.split is None:
+            raise DataError(f"{where}: 'split' is missing\n    -> an in-place set names its split or file")
+        own = config.labels is None
+        declaration = Declaration(
+            task.kind,
+            config.columns or task.columns,
+            task.labels if own else config.labels,
+            task.label_values if own and config.label_values is None else config.label_values,
+            config.drop_labels or (task.drop_labels if own else ()),
+            config.drop_empty or task.drop_empty,
+            task.range,
+        )
+        found = EvaluationSet(config.source, config.split, declaration, config.label_map, None)
+    else:
+        other = tasks.get(name)
+        if other is None:
+            near = get_close_matches(name, tasks, n=1)
+            hint = f"did you mean '{near[0]}'?" if near else "add that file, or a 'source' in place"
+            raise DataError(f"{where}: no pipelines/tasks/{name}.yaml\n    -> {hint}")
+        split = config.split or other.splits.dev
+        found = EvaluationSet(other.source, split, declaration_of(other), config.label_map, name)
+    _check_labels(where, task, config, found)
+    return found
+
+
+def _check_labels(where: str, task: TaskConfig, config: OodConfig, found: EvaluationSet) -> None:
+    if task.kind != found.declaration.kind:
+        raise DataError(f"{where}: a {task.kind} task cannot be judged on a {found.declaration.kind} set")
+    if task.kind == "regression":
+        if config.label_map is not None:
+            raise DataError(f"{where}: 'label_map' is for classification; targets are compared by correlation")
+        return
+    own, theirs = task.labels or (), found.declaration.labels or ()
+    label_map = config.label_map if config.label_map is not None else {label: label for label in own}
+    problems = [f"'{label}' is mapped to nothing" for label in own if label not in label_map]
+    problems += [f"label_map has '{label}', which the task has not" for label in label_map if label not in own]
+    problems += [
+        f"'{label}' becomes '{target}', which the set has not"
+        for label, target in label_map.items()
+        if label in own and target not in theirs
+    ]
+    problems += [f"nothing becomes the set's '{label}'" for label in theirs if label not in label_map.values()]
+    if problems:
+        raise DataError(
+            f"{where}: labels do not match: {'; '.join(problems[:5])}"
+            f"\n    -> label_map takes each of {list(own)} to one of {list(theirs)}"
+        )
+
+
+def prepare_dataset(root: Path, task_name: str, tasks: Mapping[str, TaskConfig], out_dir: Path | None = None) -> Path:
+    """Write train, dev and every OOD set of a task with ``task.json``; returns the directory.
+
+    ``out_dir`` is ``work/datasets/<task>`` by default. It appears complete or not at all.
+    Raises DataError when anything in a source does not match its declaration.
+    """
+    out_dir = out_dir or root / "work" / "datasets" / task_name
+    task = _find(task_name, tasks)
+    if task.splits.train is None:
+        raise DataError(
+            f"task '{task_name}' has no training split: it only judges other tasks"
+            "\n    -> take it out of grid.tasks, or add splits.train to its YAML"
+        )
+    own = declaration_of(task)
+    train = read_split_counted(root, task_name, task.source, task.splits.train, own)
+    dev = read_split_counted(root, task_name, task.source, task.splits.dev, own)
+    resolved = {name: resolve_ood(task_name, name, tasks) for name in task.ood}
+    ood = {
+        name: read_split_counted(
+            root, entry.task or f"{task_name}, ood.{name}", entry.source, entry.split, entry.declaration
+        )
+        for name, entry in resolved.items()
+    }
+    with atomic_directory(out_dir) as directory:
+        write_jsonl(directory / "train.jsonl", train.examples)
+        write_jsonl(directory / "dev.jsonl", dev.examples)
+        for name, split in ood.items():
+            write_jsonl(directory / "ood" / f"{name}.jsonl", split.examples)
+        write_json(directory / "task.json", _describe(task_name, task, train, dev, resolved, ood))
+    return out_dir
+
+
+def _find(task_name: str, tasks: Mapping[str, TaskConfig]) -> TaskConfig:
+    if task_name not in tasks:
+        near = get_close_matches(task_name, tasks, n=1)
+        hint = f"did you mean '{near[0]}'?" if near else f"tasks are {', '.join(sorted(tasks))}"
+        raise DataError(f"no pipelines/tasks/{task_name}.yaml\n    -> {hint}")
+    return tasks[task_name]
+
+
+def _describe(
+    task_name: str,
+    task: TaskConfig,
+    train: Split,
+    dev: Split,
+    resolved: Mapping[str, EvaluationSet],
+    ood: Mapping[str, Split],
+) -> dict[str, Any]:
+    labels = list(task.labels) if task.labels is not None else None
+    sets: dict[str, Any] = {
+        "dev": {"labels": labels, "label_map": None, "n": len(dev.examples), "split": task.splits.dev, "source": None}
+    }
+    for name, entry in resolved.items():
+        theirs = entry.declaration.labels
+        sets[name] = {
+            "labels": list(theirs) if theirs is not None else None,
+            "label_map": entry.label_map,
+            "n": len(ood[name].examples),
+            "split": entry.split,
+            "source": entry.source.model_dump(mode="json"),
+        }
+    splits = {"train": train, "dev": dev, **ood}
+    keys = [text_key(example) for example in train.examples]
+    known = set(keys)
+    duplicates = {"train_within": len(keys) - len(known)}
+    for name, split in splits.items():
+        if name != "train":
+            duplicates[name] = sum(text_key(example) in known for example in split.examples)
+    return {
+        "task": task_name,
+        "kind": task.kind,
+        "labels": labels,
+        "metrics": list(task.metrics),
+        "primary": task.primary,
+        "positive_label": task.positive_label or (labels[-1] if labels else None),
+        "range": list(task.range) if task.range is not None else None,
+        "keyword_segment": task.keyword_segment,
+        "counts": {name: len(split.examples) for name, split in splits.items()},
+        "dropped": {name: split.dropped for name, split in splits.items() if split.dropped},
+        "duplicates": duplicates,
+        "content": {name: sha256_text(to_jsonl(split.examples)) for name, split in splits.items()},
+        "sets": sets,
+        "source": task.source.model_dump(mode="json"),
+    }

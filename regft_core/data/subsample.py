@@ -1,0 +1,149 @@
+"""Draw the training rows of (task, size, seed), once, for every method.
+
+The draw is a pure function of (seed, task, number of rows, size, stratified): arms of one seed
+train on the same rows. No torch here, and no evaluation row ever takes part in the choice.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from pathlib import Path
+from random import Random
+from typing import Any, Literal
+
+from regft_core.data.examples import Example, read_jsonl, to_jsonl
+from regft_core.data.prepare import text_key
+from regft_core.data.shuffle import shuffled
+from regft_core.errors import DataError
+from regft_core.io import atomic_directory, read_json, sha256_text, write_json, write_text
+from regft_core.rng import derive
+
+Size = int | Literal["full"]
+#: A stratified draw of a regression task keeps the shares of this many equally filled bins.
+REGRESSION_BINS = 10
+
+
+def draw(
+    n_total: int,
+    labels: Sequence[int | float],
+    size: Size,
+    *,
+    seed: int,
+    task: str,
+    stratified: bool = False,
+) -> list[int]:
+    """Row indices in drawn order, without repetition; ``full`` is every row in source order.
+
+    Unstratified draws of one (seed, task) nest: 100 rows are the first 100 of 300. Stratified
+    ones need not: each label gets its share of ``size``, rounded by largest remainder (ties go to
+    the label that comes first), and at least one row where ``size`` allows one for every label.
+    A regression target counts by its bin, of ``REGRESSION_BINS`` with equally many rows.
+
+    Raises DataError when ``size`` exceeds the rows there are.
+    """
+    if len(labels) != n_total:
+        raise DataError(f"task '{task}': {len(labels)} labels for {n_total} rows")
+    if size == "full":
+        return list(range(n_total))
+    if size > n_total:
+        raise DataError(
+            f"task '{task}': size {size} asked for, but the training split has {n_total} rows"
+            f"\n    -> in params.yaml, use a size of at most {n_total}, or 'full'"
+        )
+    order = shuffled(range(n_total), Random(derive(seed, "subsample", task)))
+    if not stratified:
+        return order[:size]
+    groups = _bins(labels) if any(isinstance(label, float) for label in labels) else [int(label) for label in labels]
+    left = _quotas(Counter(groups), size)
+    chosen = []
+    for row in order:
+        if left[groups[row]] > 0:
+            left[groups[row]] -= 1
+            chosen.append(row)
+    return chosen
+
+
+def _bins(targets: Sequence[int | float]) -> list[int]:
+    ranked = sorted(range(len(targets)), key=lambda row: (targets[row], row))
+    bins = [0] * len(targets)
+    for rank, row in enumerate(ranked):
+        bins[row] = rank * REGRESSION_BINS // len(targets)
+    return bins
+
+
+def _quotas(counts: Counter[int], size: int) -> dict[int, int]:
+    """Rows per group: largest remainder, at least one each where ``size`` allows it."""
+    total = sum(counts.values())
+    groups = sorted(counts)
+    least = 1 if size >= len(groups) else 0
+    quotas = {group: max(least, size * counts[group] // total) for group in groups}
+    remainder = {group: size * counts[group] % total for group in groups}
+    while sum(quotas.values()) < size:
+        # Below the exact share by most first; a group never gets more rows than it has.
+        group = max(groups, key=lambda g: (size * counts[g] - quotas[g] * total, remainder[g], -g))
+        quotas[group] += 1
+    while sum(quotas.values()) > size:
+        able = [group for group in groups if quotas[group] > least]
+        group = max(able, key=lambda g: (quotas[g] * total - size * counts[g], -g))
+        quotas[group] -= 1
+    return quotas
+
+
+def write_subsamples(
+    root: Path,
+    task: str,
+    size: Size,
+    seeds: Sequence[int],
+    stratified: bool = False,
+    out_dir: Path | None = None,
+) -> Path:
+    """Write the rows of every seed and ``manifest.json``; returns ``work/subsamples/<task>-<size>``.
+
+    Reads ``work/datasets/<task>``: rows are chosen from ``train.jsonl`` alone; the evaluation
+    sets are read afterwards, to record how many of their texts each draw contains.
+    Raises DataError.
+    """
+    dataset = root / "work" / "datasets" / task
+    described = read_json(dataset / "task.json")
+    train = read_jsonl(dataset / "train.jsonl")
+    out_dir = out_dir or root / "work" / "subsamples" / f"{task}-{size}"
+    labels = [example.label for example in train]
+    drawn = {
+        seed: [train[row] for row in draw(len(train), labels, size, seed=seed, task=task, stratified=stratified)]
+        for seed in seeds
+    }
+    sets: dict[str, Counter[str]] = {}
+    for name in described["sets"]:
+        path = dataset / "dev.jsonl" if name == "dev" else dataset / "ood" / f"{name}.jsonl"
+        sets[name] = Counter(text_key(example) for example in read_jsonl(path))
+    entries: dict[str, Any] = {}
+    with atomic_directory(out_dir) as directory:
+        for seed, rows in drawn.items():
+            content = to_jsonl(rows)
+            write_text(directory / f"seed-{seed}.jsonl", content)
+            known = {text_key(example) for example in rows}
+            entries[str(seed)] = {
+                "sha256": sha256_text(content),
+                "label_counts": _label_counts(rows, described["labels"]),
+                "duplicates_with": {name: sum(keys[key] for key in known) for name, keys in sets.items()},
+            }
+        manifest = {
+            "task": task,
+            "size": size,
+            "n": len(next(iter(drawn.values()))) if drawn else 0,
+            "stratified": stratified,
+            "seeds": entries,
+        }
+        write_json(directory / "manifest.json", manifest)
+    return out_dir
+
+
+def _label_counts(rows: Sequence[Example], labels: list[str] | None) -> dict[str, int] | None:
+    """Rows of each label by name, absent labels included; None for regression."""
+    if labels is None:
+        return None
+    counts: defaultdict[int, int] = defaultdict(int)
+    for row in rows:
+        counts[int(row.label)] += 1
+    return {name: counts[index] for index, name in enumerate(labels)}

@@ -132,6 +132,9 @@ class ExecutionConfig(StrictModel):
     device: str = Field("auto", pattern=r"^(auto|cpu|mps|cuda(:\d+)?)$")
     executor: Literal["serial", "processes"] = "serial"
     workers: int = Field(1, ge=1, le=64, description="worker processes per device")
+    threads: int = Field(
+        1, ge=1, le=256, description="CPU threads of one run; another number can change the last bits of a result"
+    )
     checkpoint_seconds: float = Field(60.0, ge=0, description="time between checkpoints inside a run")
     deterministic: bool = Field(True, description="deterministic GPU kernels")
 

@@ -1,0 +1,25 @@
+"""Torch, imported at first use.
+
+Method files hold the configuration of their method beside its code, and the validator reads
+every configuration in under a second; importing torch alone takes longer. ``from
+regft_core.lazy import torch`` gives the real module to type checkers and, at run time, a
+stand-in that imports torch when an attribute is first read.
+"""
+
+from __future__ import annotations
+
+import importlib
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import torch as torch
+else:
+
+    class _LazyModule(ModuleType):
+        def __getattr__(self, name: str) -> Any:
+            module = importlib.import_module(self.__name__)
+            self.__dict__.update(module.__dict__)
+            return getattr(module, name)
+
+    torch = _LazyModule("torch")

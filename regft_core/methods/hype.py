@@ -1,0 +1,114 @@
+"""HyPe: noise on the hidden representations (Yuan et al., ACL 2023).
+
+Fresh noise of size about 1e-5 is added to the input of every Transformer layer while
+training; hidden dropout is set to 0, attention dropout stays. The first noise hits the
+embedding output, nothing is added after the last layer, and padding gets noise too.
+
+Differences between paper and released code:
+- uniform law: the paper's interval is read as symmetric, U(-scale, scale); the released code
+  draws U(0, scale), whose mean is scale / 2. ``distribution: uniform`` and
+  ``uniform_one_sided``.
+- weight decay and betas differ between the paper's text and the released command; they
+  belong to the shared protocol here.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from pydantic import Field
+
+from regft_core.config.schema import StrictModel
+from regft_core.lazy import torch
+from regft_core.methods.base import DropoutWish, Regulariser, Variant
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from regft_core.models.sites import LayerSite
+    from regft_core.training.trainee import Trainee
+
+
+class HypeConfig(StrictModel):
+    """Options of HyPe."""
+
+    distribution: Literal["normal", "uniform", "uniform_one_sided"] = "normal"
+    scale: float = Field(1e-5, ge=0, description="sd of the normal law, or bound of the uniform ones; absolute")
+    layers: Literal["all"] | Annotated[tuple[int, ...], Field(strict=False)] = Field(
+        "all", description="layers whose input is perturbed, 0-based; negative numbers count from the top"
+    )
+    position: Literal["between_layers", "within_layers", "both"] = Field(
+        "between_layers", description="before each layer, before its feed-forward part, or both (appendix G)"
+    )
+    hidden_dropout: Literal["off", "keep"] = "off"
+    passes: Annotated[tuple[str, ...], Field(strict=False)] | None = Field(
+        None, description="named passes that get noise; all by default"
+    )
+
+
+class Hype(Regulariser):
+    """Adds i.i.d. noise to the hidden states between (or within) layers while training."""
+
+    name = "hype"
+    Config = HypeConfig
+    forward_order = 10
+
+    @classmethod
+    def active(cls, options: HypeConfig) -> bool:
+        # Scale 0 with dropout off is the control arm: noise is skipped in prepare, dropout stays.
+        return options.scale > 0 or options.hidden_dropout == "off"
+
+    @classmethod
+    def variant(cls, options: HypeConfig) -> Variant | None:
+        return {"uniform": "paper", "uniform_one_sided": "released"}.get(options.distribution)  # type: ignore[return-value]
+
+    @classmethod
+    def dropout(cls, options: HypeConfig) -> DropoutWish:
+        return DropoutWish(hidden=0.0 if options.hidden_dropout == "off" else None)
+
+    @classmethod
+    def smallest_effect(cls, options: HypeConfig) -> float | None:
+        return options.scale if options.scale > 0 else None
+
+    def prepare(self, trainee: Trainee, handed: dict[str, Tensor] | None) -> None:
+        if self.options.scale == 0:
+            return
+        count = len(trainee.sites.layers)
+        chosen = (
+            range(count) if self.options.layers == "all" else [i + count if i < 0 else i for i in self.options.layers]
+        )
+        outside = [i for i in chosen if not 0 <= i < count]
+        if outside:
+            raise ValueError(f"hype.layers: the model has layers 0 to {count - 1}, given {list(self.options.layers)}")
+        layers = sorted(set(chosen))
+        self.trainee = trainee
+        if self.options.position in ("between_layers", "both"):
+            trainee.hooks.on_layer_input(lambda tensor, site: self._perturb(tensor, site, 0), layers)
+        if self.options.position in ("within_layers", "both"):
+            trainee.hooks.on_after_attention(lambda tensor, site: self._perturb(tensor, site, 1), layers)
+
+    def noise(self, shape: torch.Size, site: LayerSite, position: int) -> Tensor:
+        """fp32 noise of one layer in the running pass; a pure function of seed, step and site."""
+        assert self.trainee.current is not None
+        key = (*self.trainee.current.key, site.index, position)
+        generator = self.trainee.generator("hype.noise", *key)
+        if self.options.distribution == "normal":
+            draw = torch.randn(shape, generator=generator, device=self.trainee.device)
+            return draw * self.options.scale
+        draw = torch.rand(shape, generator=generator, device=self.trainee.device)
+        if self.options.distribution == "uniform":
+            draw = draw * 2 - 1
+        return draw * self.options.scale
+
+    def _perturb(self, tensor: Tensor, site: LayerSite, position: int) -> Tensor:
+        if self.trainee.current is None:
+            return tensor
+        rows = self.trainee.rows(self.options.passes)
+        noise = self.noise(tensor.shape, site, position)
+        if rows is not None:
+            keep = torch.zeros(tensor.shape[site.batch_dim], device=tensor.device)
+            for start, stop in rows:
+                keep[start:stop] = 1
+            noise = noise * keep.reshape([-1 if d == site.batch_dim else 1 for d in range(tensor.dim())])
+        # The sum is taken in fp32: at 1e-5 it would vanish in half precision.
+        return tensor.float() + noise

@@ -1,0 +1,56 @@
+"""Runs all seeds of a cell through an executor."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from regft_core.phases.context import Context, Job, open_project
+from regft_core.progress import ProgressBoard
+from regft_core.runs.executors import run_all, visible_devices
+
+#: A phase function: takes a job and a device, returns the record of one seed.
+Phase = Callable[..., dict[str, Any]]
+
+
+def run_cell(root: Path, phase: Phase, method: str, task: str, size: str) -> tuple[Context, list[dict[str, Any]]]:
+    """Run ``phase`` for every seed of the grid; records come in the order of the seeds.
+
+    Results do not depend on the executor, the number of workers or the order of the seeds.
+    """
+    project = open_project(root)
+    execution = project.params.execution
+    seeds = list(project.params.grid.seeds)
+    # Libraries that read these at import must see them before the workers start.
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    with ProgressBoard(f"{method} {task}-{size}", seeds) as board:
+        jobs = [Job(str(root), method, task, size, seed, board.folder) for seed in seeds]
+        records = run_all(
+            jobs,
+            partial(phase),
+            executor=execution.executor,
+            workers_per_device=execution.workers,
+            devices=visible_devices(execution.device),
+            threads=execution.threads,
+        )
+    return Context(Job(str(root), method, task, size, seeds[0])), records
+
+
+def describe(record: dict[str, Any], phase: str) -> str:
+    """One line per seed for the terminal."""
+    if record["status"] != "ok":
+        return f"  seed {record['seed']}: FAILED: {record['error']}"
+    if phase == "evaluate":
+        sets = ", ".join(
+            f"{name} " + " ".join(f"{metric} {value:.3f}" for metric, value in found["metrics"].items())
+            for name, found in record["sets"].items()
+        )
+        collapsed = [f"{name}: {what}" for name, what in record["collapsed"].items() if what]
+        return f"  seed {record['seed']}: {sets}" + (f"  COLLAPSED ({', '.join(collapsed)})" if collapsed else "")
+    loss = record["final_loss"]
+    shown = "-" if loss is None else f"{loss:.4f}"
+    return f"  seed {record['seed']}: {record['steps']} steps in {record['seconds']:.0f} s, final loss {shown}"

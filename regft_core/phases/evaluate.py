@@ -1,0 +1,103 @@
+"""The evaluation of one run, on the development set and on every out-of-distribution set."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from regft_core.config.schema import DropoutConfig
+from regft_core.errors import RunFailed
+from regft_core.io import read_json, sha256_file
+from regft_core.phases.context import Context, Job
+from regft_core.phases.finetune import ensure_finetuned
+from regft_core.runs.stored import StoredRun
+
+#: Examples per forward pass; evaluation does not depend on it beyond rounding.
+EVALUATION_BATCH = 64
+
+
+def evaluation_identity(context: Context, run_key: str) -> dict[str, Any]:
+    """What determines an evaluation: the run, every set, the task's metrics, the code."""
+    return {
+        "format": 1,
+        "phase": "evaluate",
+        "run": run_key,
+        "task": {key: context.task[key] for key in ("metrics", "positive_label", "sets")},
+        "sets": {name: sha256_file(context.dataset / file) for name, file in set_files(context.task).items()},
+        "code": read_json(context.root / "work" / "code" / "evaluate.json")["sha256"],
+    }
+
+
+def set_files(task: dict[str, Any]) -> dict[str, str]:
+    """Name of each evaluation set of ``task.json`` and its file in the dataset folder."""
+    return {name: "dev.jsonl" if name == "dev" else f"ood/{name}.jsonl" for name in task["sets"]}
+
+
+def evaluate(job: Job, *, device: str = "cpu") -> dict[str, Any]:
+    """Evaluate (or find the evaluation of) one seed.
+
+    Returns the entry of ``runs`` in ``result.json``, plus ``predictions``: the lines of each
+    set's prediction file. A failed run gives its record with ``status: failed`` and no sets.
+    """
+    context = Context(job, device)
+    run = ensure_finetuned(context)
+    record = {key: run.result[key] for key in ("seed", "key", "status", "error", "variant", "degraded")}
+    record["cost"] = _cost(run)
+    if run.result["status"] != "ok":
+        return record | {"collapsed": {}, "sets": {}, "predictions": {}}
+    identity = evaluation_identity(context, run.key)
+    with context.store.open(context.store.run_key(identity), identity) as working:
+        stored = working.finished
+        if stored is None:
+            try:
+                stored = _evaluate(context, working)
+            except RunFailed as error:
+                stored = working.commit({"status": "failed", "error": str(error), "collapsed": {}, "sets": {}})
+    predictions = {name.split("/")[1].removesuffix(".jsonl"): stored.read_text(name) for name in stored.files}
+    return record | stored.result | {"predictions": predictions}
+
+
+def _cost(run: StoredRun) -> dict[str, Any]:
+    cost = dict(run.result.get("cost") or {})
+    search = run.result.get("search_cost")
+    cost["search_seconds"] = search["train_seconds"] if search else 0.0
+    return cost
+
+
+def _evaluate(context: Context, working: Any) -> StoredRun:
+    from regft_core.data.examples import read_jsonl
+    from regft_core.evaluation.evaluate import SetInfo, evaluate_run
+    from regft_core.evaluation.predict import predict
+
+    run = ensure_finetuned(context, weights=True)
+    model = context.plain_model(context.training.model_copy(update={"dropout": DropoutConfig()}))
+    model.load_state_dict(run.load_tensors())
+    model.to(context.device)
+    padding = context.padding
+    logits, sets = {}, {}
+    for name, file in set_files(context.task).items():
+        examples = read_jsonl(context.dataset / file)
+        encoded = context.encode(examples)
+        logits[name] = predict(
+            model,
+            encoded,
+            batch_size=EVALUATION_BATCH,
+            device=context.device,
+            pad_id=padding.pad_id,
+            pad_token_type_id=padding.pad_token_type_id,
+            padding_side=padding.side,
+            kind=context.task["kind"],
+        )
+        declared = context.task["sets"][name]
+        sets[name] = SetInfo(
+            labels=[example.label for example in examples],
+            ids=[example.idx for example in examples],
+            label_map=declared.get("label_map"),
+            label_names=declared.get("labels"),
+        )
+    found = evaluate_run(logits, sets, context.task)
+    files: dict[str, str | bytes] = {
+        f"predictions/{name}.jsonl": "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+        for name, rows in found.rows.items()
+    }
+    return working.commit({"status": "ok", "error": None, "sets": found.sets, "collapsed": found.collapsed}, {}, files)

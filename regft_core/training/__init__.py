@@ -1,0 +1,1 @@
+"""The training step: one loop, its optimisers, schedules, precision and checkpoints."""

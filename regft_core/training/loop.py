@@ -1,0 +1,229 @@
+"""The only training loop.
+
+It knows nothing of any method: regularisers act through the hooks of ``Stack``. A step is
+passes and backwards, unscale, gradient transforms around clipping, the optimiser, and what
+regularisers do to the weights afterwards. Everything random is a function of (seed, phase,
+step), so a checkpoint is tensors and integers, and a killed run continues with the same bits.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import torch
+
+from regft_core.config.schema import TrainingConfig
+from regft_core.errors import RunFailed
+from regft_core.methods.stack import Stack
+from regft_core.training import schedule
+from regft_core.training.optim import (
+    build_optimizer,
+    load_optimizer_tensors,
+    optimizer_tensors,
+    parameter_groups,
+)
+from regft_core.training.step import Step
+from regft_core.training.stream import BatchStream
+from regft_core.training.trainee import Trainee
+
+
+class Checkpointer(Protocol):
+    """Where the loop keeps its resume state (see ``runs.store.WorkingRun``)."""
+
+    def save_checkpoint(self, tensors: dict[str, torch.Tensor], meta: dict[str, Any]) -> None: ...
+
+    def load_checkpoint(self) -> tuple[dict[str, torch.Tensor], dict[str, Any]] | None: ...
+
+
+#: Called after every step with (step, total, epoch, loss or None, seconds so far).
+Progress = Callable[[int, int, int, float | None, float], None]
+
+
+@dataclass
+class Progression:
+    """What a run has done so far; a checkpoint stores it and a result is read off it."""
+
+    step: int = 0
+    seconds: float = 0.0
+    real_tokens: int = 0
+    padded_tokens: int = 0
+    forward_passes: float = 0.0
+    backward_passes: float = 0.0
+    batches: int = 0
+    curve: list[list[float]] = field(default_factory=list)
+
+    def meta(self) -> dict[str, Any]:
+        return dict(vars(self))
+
+
+@dataclass
+class Loop:
+    """One training run: ``train()`` runs it to its last step and returns what it did.
+
+    Args:
+        trainee: model whose ``prepare`` hooks have run.
+        stack: the active regularisers.
+        stream: training batches; ``validation`` those of a search run's held-out split.
+        checkpoint_seconds: time between checkpoints; 0 writes one after every step.
+    """
+
+    trainee: Trainee
+    stack: Stack
+    stream: BatchStream
+    training: TrainingConfig
+    validation: BatchStream | None = None
+    checkpointer: Checkpointer | None = None
+    checkpoint_seconds: float = 60.0
+    progress: Progress | None = None
+    on_step: Callable[[int], None] | None = None
+
+    def __post_init__(self) -> None:
+        training = self.training
+        self.steps_per_epoch = math.ceil(self.stream.batches_per_epoch / training.accumulation)
+        self.total = training.max_steps or training.epochs * self.steps_per_epoch
+        self.warmup = schedule.warmup_steps(self.total, training.warmup_ratio)
+        frozen = self.stack.frozen()
+        special = self.stack.parameter_groups()
+        parameters = {n: p for n, p in self.trainee.named_trainable() if n not in frozen and p.requires_grad}
+        for group in special:
+            parameters.update(group.parameters)
+        self.groups = parameter_groups(parameters, training, self.trainee.sites.no_decay, special)
+        self.optimizer = build_optimizer(self.groups, training)
+        self.parameters = [p for group in self.optimizer.param_groups for p in group["params"]]
+        fp16 = training.precision == "fp16"
+        self.scaler = torch.amp.GradScaler(self.trainee.device.type) if fp16 else None
+        self.done = Progression()
+        self._pending: list[tuple[int, float, torch.Tensor, torch.Tensor]] = []
+
+    # ------------------------------------------------------------------------------ public
+
+    def train(self) -> Progression:
+        """Run (or resume) to the last step.
+
+        Raises:
+            RunFailed: the loss or the gradient norm is not a number, or memory ran out.
+        """
+        self._resume()
+        self.trainee.model.train()
+        self.trainee.attached.train()
+        started, saved = time.monotonic() - self.done.seconds, time.monotonic()
+        try:
+            while self.done.step < self.total:
+                epoch, position = divmod(self.done.step, self.steps_per_epoch)
+                rows = self.stream.steps(epoch, self.training.accumulation)[position]
+                self._step(rows)
+                self.done.step += 1
+                self.done.seconds = time.monotonic() - started
+                if len(self._pending) >= 16 or self.done.step == self.total:
+                    self._flush()
+                if self.progress is not None:
+                    loss = self.done.curve[-1][2] if self.done.curve else None
+                    self.progress(self.done.step, self.total, epoch, loss, self.done.seconds)
+                if self.done.step < self.total and time.monotonic() - saved >= self.checkpoint_seconds:
+                    self._save()
+                    saved = time.monotonic()
+                if self.on_step is not None:
+                    self.on_step(self.done.step)
+        except torch.OutOfMemoryError as error:
+            raise RunFailed(
+                f"out of memory on {self.trainee.device} in step {self.done.step + 1}; lower training.batch_size "
+                f"and raise training.accumulation by the same factor ({error})"
+            ) from error
+        return self.done
+
+    # -------------------------------------------------------------------------------- step
+
+    def _step(self, rows: list[list[int]]) -> None:
+        index, training = self.done.step, self.training
+        rate = schedule.factor(training.schedule, index, self.total, self.warmup)
+        for group in self.optimizer.param_groups:
+            group["lr"] = group["base_lr"] * rate
+        examples = sum(len(part) for part in rows)
+        losses = []
+        step: Step | None = None
+        for micro, part in enumerate(rows):
+            batch = self.stream.collate(part)
+            step = Step(
+                self.trainee,
+                self.stack.setting,
+                batch,
+                index=index,
+                micro=micro,
+                share=len(part) / examples,
+                total=self.total,
+                learning_rate=training.learning_rate * rate,
+                scaler=self.scaler,
+                validation=self.validation,
+                optimizer=self.optimizer,
+            )
+            losses.append(self.stack.backward(step) * step.share)
+            self.done.real_tokens += batch.real_tokens
+            self.done.padded_tokens += batch.padded_tokens
+            self.done.forward_passes += step.forward_passes
+            self.done.backward_passes += step.backward_passes
+            self.done.batches += 1
+        assert step is not None
+        if self.scaler is not None:
+            self.scaler.unscale_(self.optimizer)
+        self.stack.before_clip(step)
+        limit = training.clip_norm if training.clip_norm is not None else math.inf
+        norm = torch.nn.utils.clip_grad_norm_(self.parameters, limit)
+        self.stack.after_clip(step)
+        if self.scaler is not None:
+            self.scaler.step(self.optimizer)
+            self.scaler.update()
+        else:
+            self.optimizer.step()
+        self.stack.after_update(step)
+        self.optimizer.zero_grad(set_to_none=True)
+        self._pending.append((index, training.learning_rate * rate, torch.stack(losses).sum(), norm.detach()))
+
+    def _flush(self) -> None:
+        """Read losses back from the device (in groups: each read waits for the device)."""
+        pending, self._pending = self._pending, []
+        for index, rate, loss, norm in pending:
+            value, gradient = float(loss), float(norm)
+            scaled_overflow = self.scaler is not None and math.isfinite(value)
+            if not math.isfinite(value) or not (math.isfinite(gradient) or scaled_overflow):
+                what = "loss" if not math.isfinite(value) else "gradient norm"
+                raise RunFailed(
+                    f"{what} is {value if what == 'loss' else gradient} in step {index + 1} of {self.total} "
+                    f"(learning rate {rate:.2e}); lower training.learning_rate or raise training.warmup_ratio"
+                )
+            epoch = index / self.steps_per_epoch
+            self.done.curve.append([index + 1, epoch, value, rate, gradient if math.isfinite(gradient) else -1.0])
+
+    # -------------------------------------------------------------------------- checkpoint
+
+    def _save(self) -> None:
+        if self.checkpointer is None:
+            return
+        self._flush()
+        tensors = {f"trainee/{name}": value for name, value in self.trainee.state().items()}
+        tensors |= {f"stack/{name}": value for name, value in self.stack.state().items()}
+        for key, value in optimizer_tensors(self.optimizer).items():
+            tensors[key] = value
+        meta: dict[str, Any] = {
+            "progression": self.done.meta(),
+            "diagnostics": [list(value) for value in self.stack.diagnostics().values],
+        }
+        if self.scaler is not None:
+            meta["scaler"] = self.scaler.state_dict()
+        self.checkpointer.save_checkpoint(tensors, meta)
+
+    def _resume(self) -> None:
+        stored = self.checkpointer.load_checkpoint() if self.checkpointer is not None else None
+        if stored is None:
+            return
+        tensors, meta = stored
+        for prefix, load in (("trainee/", self.trainee.load_state), ("stack/", self.stack.load_state)):
+            load({key[len(prefix) :]: value for key, value in tensors.items() if key.startswith(prefix)})
+        load_optimizer_tensors(self.optimizer, tensors)
+        self.stack.load_diagnostics(meta["diagnostics"])
+        if self.scaler is not None:
+            self.scaler.load_state_dict(meta["scaler"])
+        self.done = Progression(**meta["progression"])

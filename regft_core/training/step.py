@@ -1,0 +1,145 @@
+"""One batch of one optimiser step, as the step programs see it."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.nn.functional as functional
+from torch import Tensor
+
+from regft_core.data.batches import Batch
+from regft_core.methods.base import Setting
+from regft_core.rng import derive
+from regft_core.training.trainee import Pass, Trainee
+
+if TYPE_CHECKING:
+    from regft_core.training.stream import BatchStream
+
+DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
+
+
+def autocast(device: torch.device, precision: str) -> AbstractContextManager[Any]:
+    """Mixed precision of the forward pass; weights stay fp32."""
+    if precision == "fp32":
+        return nullcontext()
+    return torch.autocast(device.type, dtype=DTYPES[precision])
+
+
+def task_loss(logits: Tensor, labels: Tensor, kind: str) -> Tensor:
+    """Mean cross-entropy of ``[B, K]`` logits, or mean squared error of ``[B, 1]`` outputs."""
+    if kind == "regression":
+        predictions = logits.squeeze(-1)
+        if predictions.shape != labels.shape:
+            raise ValueError(f"predictions {tuple(predictions.shape)} against labels {tuple(labels.shape)}")
+        return functional.mse_loss(predictions, labels)
+    return functional.cross_entropy(logits, labels)
+
+
+def repeat_batch(batch: Batch, times: int) -> Batch:
+    """The batch ``times`` times over, one copy after the other along the rows."""
+    changes = {}
+    for part in dataclasses.fields(batch):
+        value = getattr(batch, part.name)
+        if isinstance(value, Tensor):
+            changes[part.name] = torch.cat([value] * times)
+    return dataclasses.replace(batch, **changes)
+
+
+class Step:
+    """Passes, losses and random draws of one batch.
+
+    Attributes:
+        index: 0-based optimiser step; the step clock never counts forward calls.
+        micro: 0-based batch within the step (gradient accumulation).
+        share: this batch's share of the step's examples; ``backward`` scales by it, so that
+            accumulated gradients are the gradient of the mean over all examples.
+        total: optimiser steps of the whole run.
+        learning_rate: rate of the shared parameter groups in this step.
+        validation: batches of the held-out split in a search run, else None.
+    """
+
+    def __init__(
+        self,
+        trainee: Trainee,
+        setting: Setting,
+        batch: Batch,
+        *,
+        index: int,
+        micro: int = 0,
+        share: float = 1.0,
+        total: int = 1,
+        learning_rate: float = 0.0,
+        scaler: torch.amp.GradScaler | None = None,
+        validation: BatchStream | None = None,
+        optimizer: torch.optim.Optimizer | None = None,
+    ) -> None:
+        self.trainee = trainee
+        self.setting = setting
+        self.batch = batch
+        self.index = index
+        self.micro = micro
+        self.share = share
+        self.total = total
+        self.learning_rate = learning_rate
+        self.scaler = scaler
+        self.validation = validation
+        self.optimizer = optimizer
+        self.forward_passes = 0.0
+        self.backward_passes = 0.0
+
+    def forward(
+        self,
+        name: str = "main",
+        *,
+        batch: Batch | None = None,
+        draw: int = 0,
+        parts: Sequence[str] = (),
+        hidden: bool = False,
+    ) -> Any:
+        """Run the model in training mode and return fp32 logits ``[B, K]``.
+
+        Args:
+            name: name of the pass, for forward sites that act in some passes only.
+            batch: another batch than the step's own.
+            draw: number of the random draw. Passes of the same draw see the same dropout
+                masks and the same noise (given equal shapes); draw 0 is that of plain
+                fine-tuning.
+            parts: names of equally large parts when several views run as one batch.
+            hidden: also return the last hidden states ``[B, n, H]``.
+        """
+        from regft_core.models.sites import classify
+
+        batch = self.batch if batch is None else batch
+        rows = batch.input_ids.shape[0]
+        names = tuple(parts) or (name,)
+        height = rows // len(names)
+        spans = tuple((part, i * height, (i + 1) * height) for i, part in enumerate(names))
+        key = (self.index, self.micro, draw)
+        trainee = self.trainee
+        torch.manual_seed(derive(trainee.seed, "dropout", trainee.phase, *key))
+        trainee.current = Pass(name, spans, key, batch.attention_mask, batch.segment)
+        try:
+            with autocast(trainee.device, self.setting.training.precision):
+                logits, states = classify(trainee.model, batch.model_inputs(), need_hidden=hidden)
+        finally:
+            trainee.current = None
+        self.forward_passes += rows / self.batch.input_ids.shape[0]
+        return (logits.float(), states) if hidden else logits.float()
+
+    def task_loss(self, logits: Tensor, labels: Tensor | None = None) -> Tensor:
+        """The task's own loss against the step's labels (or ``labels``)."""
+        return task_loss(logits, self.batch.labels if labels is None else labels, self.setting.kind)
+
+    def backward(self, loss: Tensor, passes: float = 1.0) -> None:
+        """Accumulate the gradient of ``loss``; ``passes`` counts batch-sized backward passes."""
+        loss = loss * self.share if self.share != 1.0 else loss
+        (self.scaler.scale(loss) if self.scaler is not None else loss).backward()
+        self.backward_passes += passes
+
+    def generator(self, purpose: str, *key: str | int) -> torch.Generator:
+        """Generator of one method's purpose (``hype.noise``) in this step and batch."""
+        return self.trainee.generator(purpose, self.index, self.micro, *key)

@@ -1,0 +1,90 @@
+"""Batches of one phase; which examples come when is a pure function of seed and epoch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+from regft_core.data.batches import Batch, collate, epoch_batches
+from regft_core.data.encode import Encoded
+from regft_core.rng import derive
+
+
+@dataclass(frozen=True)
+class Padding:
+    """What collation needs to know of the tokenizer."""
+
+    pad_id: int
+    pad_token_type_id: int
+    side: str
+
+
+class BatchStream:
+    """An endless sequence of batches over some rows of a tokenised set.
+
+    Args:
+        encoded: the tokenised set.
+        rows: row numbers to draw from; all of them when None.
+        seed, stream: determine the order together with the epoch.
+    """
+
+    def __init__(
+        self,
+        encoded: Encoded,
+        *,
+        kind: str,
+        padding: Padding,
+        seed: int,
+        stream: str,
+        batch_size: int,
+        bucket_batches: int,
+        device: torch.device,
+        rows: Sequence[int] | None = None,
+    ) -> None:
+        self.encoded = encoded
+        self.kind = kind
+        self.padding = padding
+        self.batch_size = batch_size
+        self.bucket_batches = bucket_batches
+        self.device = device
+        self.rows = list(range(len(encoded.input_ids))) if rows is None else list(rows)
+        self.seed_value = derive(seed, "order", stream)
+        self.lengths = [len(encoded.input_ids[row]) for row in self.rows]
+        self.batches_per_epoch = -(-len(self.rows) // batch_size)
+        self._epoch: tuple[int, list[list[int]]] | None = None
+
+    def order(self, epoch: int) -> list[list[int]]:
+        """Row numbers of every batch of ``epoch``."""
+        if self._epoch is None or self._epoch[0] != epoch:
+            batches = epoch_batches(
+                self.lengths,
+                seed_value=self.seed_value,
+                epoch=epoch,
+                batch_size=self.batch_size,
+                bucket_batches=self.bucket_batches,
+            )
+            self._epoch = (epoch, [[self.rows[i] for i in batch] for batch in batches])
+        return self._epoch[1]
+
+    def collate(self, rows: Sequence[int]) -> Batch:
+        batch = collate(
+            self.encoded,
+            list(rows),
+            pad_id=self.padding.pad_id,
+            pad_token_type_id=self.padding.pad_token_type_id,
+            padding_side=self.padding.side,
+            kind=self.kind,
+        )
+        return batch.to(self.device)
+
+    def batch(self, number: int) -> Batch:
+        """Batch ``number`` of the endless sequence; epochs follow each other, re-shuffled."""
+        epoch, position = divmod(number, self.batches_per_epoch)
+        return self.collate(self.order(epoch)[position])
+
+    def steps(self, epoch: int, accumulation: int) -> list[list[list[int]]]:
+        """The epoch's optimiser steps, each a list of up to ``accumulation`` batches of rows."""
+        order = self.order(epoch)
+        return [order[i : i + accumulation] for i in range(0, len(order), accumulation)]

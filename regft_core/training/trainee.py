@@ -1,0 +1,137 @@
+"""What is trained: a Hugging Face classifier plus whatever the regularisers attach to it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils import parametrize
+
+from regft_core.models.sites import SiteHooks, find_sites
+from regft_core.rng import derive
+
+if TYPE_CHECKING:
+    from regft_core.models.source import ModelSource
+
+
+@dataclass
+class Pass:
+    """The forward pass that is running; forward sites read it.
+
+    Attributes:
+        name: name of the pass, or of the first part when several run as one batch.
+        parts: (pass name, first row, one past the last row) of each part of the batch.
+        key: names and counters that determine every random draw of the pass.
+        attention_mask: ``[B, n]`` of the batch.
+    """
+
+    name: str
+    parts: tuple[tuple[str, int, int], ...]
+    key: tuple[str | int, ...]
+    attention_mask: Tensor
+    segment: Tensor | None = None
+
+
+@dataclass
+class Trainee:
+    """Model, its sites and hooks, and attached modules.
+
+    ``weights_from`` says how a parameter's name in the plain model relates to the tensor
+    that is trained: under a parametrisation the trained tensor is ``original``.
+    """
+
+    model: nn.Module
+    tokenizer: Any
+    source: ModelSource | None
+    seed: int
+    phase: str
+    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
+    current: Pass | None = None
+
+    def __post_init__(self) -> None:
+        self.sites = find_sites(self.model)
+        self.hooks = SiteHooks(self.model, self.sites)
+        self.attached = nn.ModuleDict()
+        self.plain_names = tuple(name for name, _ in self.model.named_parameters())
+
+    # -------------------------------------------------------------------------- parameters
+
+    def module_of(self, name: str) -> tuple[nn.Module, str]:
+        """The module that holds plain parameter ``name``, and the attribute's name."""
+        path, _, attribute = name.rpartition(".")
+        return self.model.get_submodule(path), attribute
+
+    def raw(self, name: str) -> nn.Parameter:
+        """The trained tensor behind plain parameter ``name``."""
+        module, attribute = self.module_of(name)
+        if parametrize.is_parametrized(module, attribute):
+            return module.parametrizations[attribute].original  # type: ignore[union-attr,index,return-value]
+        return getattr(module, attribute)
+
+    def named_raw(self) -> Iterator[tuple[str, nn.Parameter]]:
+        """(plain name, trained tensor) of every parameter of the model."""
+        for name in self.plain_names:
+            yield name, self.raw(name)
+
+    def named_trainable(self) -> Iterator[tuple[str, nn.Parameter]]:
+        """Model parameters under their plain names, then those of attached modules."""
+        yield from self.named_raw()
+        for name, parameter in self.attached.named_parameters():
+            yield f"attached.{name}", parameter
+
+    def attach(self, name: str, module: nn.Module) -> nn.Module:
+        """Add a module that is trained and checkpointed with the model but not exported."""
+        self.attached[name] = module.to(self.device)
+        return self.attached[name]
+
+    # ------------------------------------------------------------------------------- state
+
+    def state(self) -> dict[str, Tensor]:
+        """Everything that a checkpoint needs: raw tensors, buffers, attached modules.
+
+        Tied parameters appear once.
+        """
+        tensors: dict[str, Tensor] = {}
+        for name, tensor in self.model.state_dict(keep_vars=True).items():
+            tensors[f"model/{name}"] = tensor
+        for name, tensor in self.attached.state_dict(keep_vars=True).items():
+            tensors[f"attached/{name}"] = tensor
+        seen: set[int] = set()
+        unique = {}
+        for name, tensor in tensors.items():
+            if id(tensor) not in seen:
+                seen.add(id(tensor))
+                unique[name] = tensor.detach()
+        return unique
+
+    @torch.no_grad()
+    def load_state(self, tensors: dict[str, Tensor]) -> None:
+        """Copy :meth:`state` back in place, so that ties and optimiser references survive."""
+        own = self.state()
+        missing = sorted(set(own) - set(tensors))
+        if missing:
+            raise KeyError(f"checkpoint lacks {len(missing)} tensors, e.g. {missing[0]}")
+        for name, tensor in own.items():
+            tensor.copy_(tensors[name])
+
+    def plain_weights(self) -> dict[str, Tensor]:
+        """The model's state dict after every weight view was folded (see ``Regulariser.export``)."""
+        return {name: tensor.detach().cpu().clone() for name, tensor in self.model.state_dict().items()}
+
+    # ------------------------------------------------------------------------------ random
+
+    def generator(self, *key: str | int) -> torch.Generator:
+        """A generator on the training device, determined by the seed, the phase and ``key``."""
+        generator = torch.Generator(device=self.device)
+        generator.manual_seed(derive(self.seed, self.phase, *key))
+        return generator
+
+    def rows(self, passes: Sequence[str] | None) -> list[tuple[int, int]] | None:
+        """Row ranges of the running batch that belong to ``passes``; None means all rows."""
+        assert self.current is not None
+        if passes is None or all(name in passes for name, _, _ in self.current.parts):
+            return None
+        return [(start, stop) for name, start, stop in self.current.parts if name in passes]

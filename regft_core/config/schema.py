@@ -20,9 +20,9 @@ NameList = Annotated[tuple[Name, ...], Field(strict=False)]
 
 
 class StrictModel(BaseModel):
-    """Refuses unknown keys and wrong types, and cannot be changed once built."""
+    """Refuses unknown keys, wrong types, NaN and infinities, and cannot be changed once built."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
 
 
 # ----------------------------------------------------------------------------- params.yaml
@@ -116,14 +116,23 @@ class TrainingOverrides(StrictModel):
 
     def apply(self, training: TrainingConfig) -> TrainingConfig:
         """Return ``training`` with this method's overrides in place."""
-        changes = {k: v for k, v in self.model_dump(exclude_none=True).items() if k not in ("steps_factor", "dropout")}
-        if self.dropout is not None:
-            changes["dropout"] = self.dropout
-        if self.steps_factor is not None:
-            changes["epochs"] = max(1, round((self.epochs or training.epochs) * self.steps_factor))
-            if training.max_steps is not None or self.max_steps is not None:
-                changes["max_steps"] = max(1, round((self.max_steps or training.max_steps or 1) * self.steps_factor))
-        return training.model_copy(update=changes)
+        # An explicit null switches clip_norm or max_steps off; for other values it is refused below.
+        changes = {name: getattr(self, name) for name in self.model_fields_set if name != "steps_factor"}
+        training = training.model_copy(update=changes)
+        if self.steps_factor is None:
+            return training
+        scaled = {"epochs": max(1, round(training.epochs * self.steps_factor))}
+        if training.max_steps is not None:
+            scaled["max_steps"] = max(1, round(training.max_steps * self.steps_factor))
+        return training.model_copy(update=scaled)
+
+    @model_validator(mode="after")
+    def _no_empty_override(self) -> TrainingOverrides:
+        empty = sorted(name for name in self.model_fields_set if getattr(self, name) is None)
+        wrong = [name for name in empty if name not in ("clip_norm", "max_steps")]
+        if wrong:
+            raise ValueError("\n".join(f"{name} is null; give a value or leave the key out" for name in wrong))
+        return self
 
 
 class ExecutionConfig(StrictModel):
@@ -260,16 +269,19 @@ class TaskConfig(StrictModel):
 
     @model_validator(mode="after")
     def _consistent(self) -> TaskConfig:
+        wrong = []
         if self.kind == "classification" and (self.labels is None or len(self.labels) < 2):
-            raise ValueError("a classification task needs 'labels' with at least two names")
+            wrong.append("a classification task needs 'labels' with at least two names")
         if self.labels is not None and len(set(self.labels)) != len(self.labels):
-            raise ValueError("'labels' names a label twice")
+            wrong.append("'labels' names a label twice")
         if self.kind == "regression" and self.labels is not None:
-            raise ValueError("a regression task has no 'labels'; use 'range'")
+            wrong.append("a regression task has no 'labels'; use 'range'")
         if self.primary not in self.metrics:
-            raise ValueError(f"primary '{self.primary}' is not one of metrics {list(self.metrics)}")
+            wrong.append(f"primary '{self.primary}' is not one of metrics {list(self.metrics)}")
         if self.positive_label is not None and self.positive_label not in (self.labels or ()):
-            raise ValueError(f"positive_label '{self.positive_label}' is not one of labels {list(self.labels or ())}")
+            wrong.append(f"positive_label '{self.positive_label}' is not one of labels {list(self.labels or ())}")
+        if wrong:
+            raise ValueError("\n".join(wrong))
         return self
 
 

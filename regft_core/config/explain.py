@@ -1,0 +1,189 @@
+"""Turn pydantic's errors into problems with a line, plain words and the nearest valid name."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, TypeVar, get_args, get_origin
+
+from pydantic import BaseModel, ValidationError
+
+from regft_core.config.describe import allowed, given, members, quoting_hint, unwrap
+from regft_core.config.names import listing, nearest, suggestion
+from regft_core.config.yamlio import Document, KeyPath
+from regft_core.errors import Problem
+
+Model = TypeVar("Model", bound=BaseModel)
+
+
+def validate(model: type[Model], document: Document, path: KeyPath = ()) -> tuple[Model | None, list[Problem]]:
+    """Validate the part of ``document`` at ``path``; returns the model or None, and all problems.
+
+    Several errors of one value (one per member of a union) become one problem.
+    """
+    data: Any = document.data
+    for part in path:
+        data = data[part]
+    try:
+        return model.model_validate(data), []
+    except ValidationError as error:
+        raw = error.errors(include_url=False)
+    problems: dict[tuple[KeyPath, str], Problem] = {}
+    for item in raw:
+        place, annotation, owner = _locate(model, data, item["loc"])
+        for problem in _explain(document, path, place, annotation, owner, data, item):
+            # A wrong value gets one problem however many alternatives it fails.
+            about = problem.message if item["type"] == "value_error" else problem.key
+            problems.setdefault(((*path, *place), about), problem)
+    return None, list(problems.values())
+
+
+def _locate(model: Any, data: Any, location: tuple[int | str, ...]) -> tuple[KeyPath, Any, type[BaseModel] | None]:
+    """Follow pydantic's location: (path in the data, annotation there, model that owns its last key).
+
+    Pydantic mixes names of union members into locations; they are no keys and are left out.
+    """
+    place: list[str | int] = []
+    annotation: Any = model
+    owner: type[BaseModel] | None = None
+    for part in location:
+        if part == "[key]":
+            continue
+        options = [option for option in members(annotation) if option is not type(None)]
+        if len(options) > 1:
+            chosen = _chosen(options, data)
+            if chosen is None:
+                continue  # alternatives of a scalar: the rest of the location names one of them
+            annotation = chosen
+            if isinstance(part, str) and part in _tags(chosen):
+                continue
+        elif options:
+            annotation = options[0] if len(members(annotation)) > 1 else annotation
+        inner, _ = unwrap(annotation)
+        annotation, owner = _child(inner, part)
+        place.append(part)
+        try:
+            data = data[part]
+        except (KeyError, IndexError, TypeError):
+            data = None
+    return tuple(place), annotation, owner
+
+
+def _chosen(options: list[Any], data: Any) -> Any:
+    """The member of a union that ``data`` is meant to be, told by its ``kind``-like key."""
+    for option in options:
+        inner, _ = unwrap(option)
+        if isinstance(inner, type) and issubclass(inner, BaseModel) and isinstance(data, dict):
+            for name in inner.model_fields:
+                if name in data and isinstance(data[name], str) and data[name] in _literals(inner, name):
+                    return inner
+        elif (get_origin(inner) or inner) is type(data) and isinstance(data, list | dict):
+            return option
+    return None
+
+
+def _literals(model: type[BaseModel], name: str) -> tuple[Any, ...]:
+    inner, _ = unwrap(model.model_fields[name])
+    return get_args(inner) if get_origin(inner) is Literal else ()
+
+
+def _tags(model: Any) -> set[str]:
+    inner, _ = unwrap(model)
+    if not (isinstance(inner, type) and issubclass(inner, BaseModel)):
+        return set()
+    return {inner.__name__} | {value for name in inner.model_fields for value in _literals(inner, name)}
+
+
+def _child(inner: Any, part: str | int) -> tuple[Any, type[BaseModel] | None]:
+    if isinstance(inner, type) and issubclass(inner, BaseModel):
+        return inner.model_fields.get(str(part), Any), inner
+    arguments = get_args(inner)
+    if get_origin(inner) is dict and len(arguments) == 2:
+        return arguments[1], None
+    if arguments and isinstance(part, int):
+        return arguments[part] if len(arguments) > part and arguments[-1] is not Ellipsis else arguments[0], None
+    return Any, None
+
+
+def _explain(
+    document: Document,
+    prefix: KeyPath,
+    place: KeyPath,
+    annotation: Any,
+    owner: type[BaseModel] | None,
+    data: Any,
+    item: Any,
+) -> list[Problem]:
+    path = (*prefix, *place)
+    kind = item["type"]
+    key = str(place[-1]) if place else ""
+    if kind == "extra_forbidden" and owner is not None:
+        return [document.problem(path, f"unknown key '{key}'", _unknown_key_hint(key, owner))]
+    if kind == "missing":
+        what = allowed(annotation)
+        near = nearest(key, _unknown_keys(data, place, owner))
+        spelled = f"'{near}' may be a misspelling of it; " if near else ""
+        return [document.problem(path, f"'{key}' is missing", f"{spelled}give {what}")]
+    if kind in ("union_tag_not_found", "union_tag_invalid"):
+        return [_tag_problem(document, path, annotation, item)]
+    if kind == "value_error":
+        lines = str(item["ctx"]["error"]).split("\n") if "error" in item.get("ctx", {}) else [item["msg"]]
+        return [document.problem(_mentioned(document, path, line), line) for line in lines]
+    if kind == "invalid_key" or item["loc"][-1:] == ("[key]",):
+        name = place[-1] if place else item["input"]
+        return [document.problem(path, f"the key {name} is not a valid name", _key_hint(name, annotation))]
+    wanted = allowed(annotation)
+    value = _value(data, place, item["input"])
+    if wanted == "a value":
+        return [document.problem(path, f"is {given(value)}: {item['msg']}")]
+    message = f"is {given(value)}; allowed: {wanted}"
+    return [document.problem(path, message, quoting_hint(value, wanted))]
+
+
+def _value(data: Any, place: KeyPath, fallback: Any) -> Any:
+    for part in place:
+        try:
+            data = data[part]
+        except (KeyError, IndexError, TypeError):
+            return fallback
+    return data
+
+
+def _unknown_keys(data: Any, place: KeyPath, owner: type[BaseModel] | None) -> list[str]:
+    """Keys beside a missing one that no field has: probably the missing one, misspelled."""
+    beside = _value(data, place[:-1], None)
+    if owner is None or not isinstance(beside, dict):
+        return []
+    return [key for key in beside if isinstance(key, str) and key not in owner.model_fields]
+
+
+def _unknown_key_hint(key: str, owner: type[BaseModel]) -> str:
+    if nearest(key, owner.model_fields) is None:
+        for name, field in owner.model_fields.items():
+            for option in members(field.annotation):
+                if isinstance(option, type) and issubclass(option, BaseModel) and key in option.model_fields:
+                    return f"it belongs under '{name}'; allowed here: {listing(owner.model_fields)}"
+    if not owner.model_fields:
+        return "no keys are allowed here"
+    return suggestion(key, owner.model_fields, "allowed here")
+
+
+def _tag_problem(document: Document, path: KeyPath, annotation: Any, item: Any) -> Problem:
+    name = item["ctx"]["discriminator"].strip("'")
+    options = [value for option in members(annotation) for value in _tags(option) if value.islower()]
+    if item["type"] == "union_tag_not_found":
+        return document.problem((*path, name), f"'{name}' is missing", f"allowed: {listing(sorted(options))}")
+    tag = item["ctx"]["tag"]
+    return document.problem((*path, name), f"unknown {name} '{tag}'", suggestion(tag, sorted(options)))
+
+
+def _mentioned(document: Document, path: KeyPath, message: str) -> KeyPath:
+    """The key of ``document`` that a message of a whole-mapping check is about."""
+    for word in message.replace("'", " ").replace(",", " ").split():
+        if (*path, word) in document.lines:
+            return (*path, word)
+    return path
+
+
+def _key_hint(name: Any, annotation: Any) -> str:
+    if not isinstance(name, str):
+        return f"put quotes around it: '{name}'"
+    return "names are of a-z, 0-9, _ and -, and start with a letter or digit"

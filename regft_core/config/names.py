@@ -1,0 +1,32 @@
+"""Words for messages: the nearest valid name, and the list of what is allowed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+#: Longer lists of allowed names are cut and counted.
+SHOWN = 20
+
+
+def nearest(given: str, allowed: Iterable[str]) -> str | None:
+    """The allowed name that ``given`` probably means, or None; ``-`` ``_`` and case do not count."""
+    plain = {name.lower().replace("-", "_"): name for name in sorted(allowed, reverse=True)}
+    found = get_close_matches(given.lower().replace("-", "_"), plain, n=1, cutoff=0.6)
+    return plain[found[0]] if found else None
+
+
+def listing(names: Iterable[str]) -> str:
+    """``a, b, c`` in the order given, cut after ``SHOWN`` names."""
+    every = list(names)
+    if not every:
+        return "none"
+    more = f" and {len(every) - SHOWN} more" if len(every) > SHOWN else ""
+    return ", ".join(every[:SHOWN]) + more
+
+
+def suggestion(given: str, allowed: Iterable[str], what: str = "allowed") -> str:
+    """Hint for an unknown name: the nearest one, then all of them."""
+    every = list(allowed)
+    near = nearest(given, every)
+    return (f"did you mean '{near}'? " if near else "") + f"{what}: {listing(every)}"

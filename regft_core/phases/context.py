@@ -28,7 +28,7 @@ from regft_core.runs.store import RunStore
 if TYPE_CHECKING:
     from regft_core.data.encode import Encoded
     from regft_core.models.source import ModelSource
-    from regft_core.training.stream import Padding
+    from regft_core.data.batches import Padding
     from regft_core.training.trainee import Trainee
 
 #: Raised when the meaning of stored runs changes in a way that no fingerprint shows.
@@ -148,10 +148,9 @@ class Context:
 
     @cached_property
     def padding(self) -> Padding:
-        from regft_core.training.stream import Padding
+        from regft_core.data.batches import padding_of
 
-        tokenizer = self.tokenizer
-        return Padding(tokenizer.pad_token_id, getattr(tokenizer, "pad_token_type_id", 0), tokenizer.padding_side)
+        return padding_of(self.tokenizer)
 
     def encode(self, examples: list[Example]) -> Encoded:
         """Tokenise, or read the tokens from the cache beside the run store."""

@@ -3,22 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import torch
 
-from regft_core.data.batches import Batch, collate, epoch_batches
+from regft_core.data.batches import Batch, Padding, collate, epoch_batches
 from regft_core.data.encode import Encoded
 from regft_core.rng import derive
-
-
-@dataclass(frozen=True)
-class Padding:
-    """What collation needs to know of the tokenizer."""
-
-    pad_id: int
-    pad_token_type_id: int
-    side: str
 
 
 class BatchStream:

@@ -1,0 +1,162 @@
+"""Runs methods on tiny encoders without DVC, stores or files: the harness of method tests."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from regft_core.config.schema import EncoderConfig, TrainingConfig
+from regft_core.data.batches import padding_of
+from regft_core.data.encode import Encoded, encode
+from regft_core.data.examples import Example
+from regft_core.methods import compose
+from regft_core.methods.base import Setting
+from regft_core.methods.registry import discover
+from regft_core.methods.stack import Stack
+from regft_core.models.load import load_classifier, load_tokenizer
+from regft_core.models.source import ModelSource, resolve_model
+from regft_core.rng import derive
+from regft_core.training.loop import Loop
+from regft_core.training.step import Step
+from regft_core.training.stream import BatchStream
+from regft_core.training.trainee import Trainee
+from tests.tiny import tiny_model_dir
+
+WORDS = "good bad film story plot actor scene very not quite dull bright slow fast a the is was".split()
+TRAINING = TrainingConfig(epochs=2, batch_size=4, learning_rate=1e-3, warmup_ratio=0.1)
+
+
+@lru_cache(maxsize=32)
+def source_of(architecture: str, masked_lm: bool = False) -> ModelSource:
+    """A tiny random checkpoint of ``architecture``, made once per test session."""
+    folder = tiny_model_dir(Path(tempfile.mkdtemp(prefix="regft-tiny-")), architecture, masked_lm=masked_lm)
+    return resolve_model(EncoderConfig(name=str(folder)), Path("/"))
+
+
+def examples(count: int, *, pair: bool = False, kind: str = "classification", labels: int = 2) -> list[Example]:
+    """Deterministic examples of varying length; the label depends on the words."""
+    rows = []
+    for i in range(count):
+        length = 3 + (i * 7) % 9
+        words = [WORDS[(i * 5 + j * (3 + i % 4)) % len(WORDS)] for j in range(length)]
+        second = " ".join(reversed(words[: 2 + i % 3])) if pair else None
+        score = sum(map(len, words))
+        label: int | float = float(score % 11) / 2 if kind == "regression" else score % labels
+        rows.append(Example(idx=str(i), text=" ".join(words), text_pair=second, label=label))
+    return rows
+
+
+def entries(regularisers: Sequence[tuple[str, dict[str, Any]]]) -> list[compose.Entry]:
+    """Validated (class, options) pairs from names and option dictionaries."""
+    registry = discover()
+    return [(registry[name], registry[name].Config.model_validate(options)) for name, options in regularisers]
+
+
+class Bench:
+    """One model, one tokenised set and one stack of regularisers, ready to train or to inspect.
+
+    Nothing is shared between two benches, so two runs can be compared.
+    """
+
+    def __init__(
+        self,
+        regularisers: Sequence[tuple[str, dict[str, Any]]] = (),
+        *,
+        architecture: str = "bert",
+        training: TrainingConfig = TRAINING,
+        phase: str = "finetune",
+        search: Any = None,
+        kind: str = "classification",
+        pair: bool = False,
+        labels: int = 2,
+        seed: int = 0,
+        rows: int = 12,
+        masked_lm: bool = False,
+        handed: dict[str, torch.Tensor] | None = None,
+        validation: bool = False,
+        keyword_segment: str | None = None,
+        attention: str = "sdpa",
+        dropout: Any = None,
+    ) -> None:
+        self.source = source_of(architecture, masked_lm)
+        self.tokenizer = load_tokenizer(self.source)
+        stack_entries = entries(regularisers)
+        settled, problems = compose.negotiate_dropout(
+            compose.active(stack_entries), dropout or training.dropout, compose_overrides()
+        )
+        assert not problems, problems
+        optimizer = next((o for c, opt in compose.active(stack_entries) if (o := c.optimizer(opt))), training.optimizer)
+        self.training = training.model_copy(update={"dropout": settled, "optimizer": optimizer})
+        names = [f"label_{i}" for i in range(labels)]
+        model = load_classifier(
+            self.source,
+            kind=kind,
+            labels=None if kind == "regression" else names,
+            dropout=settled,
+            head_seed=derive(seed, "head"),
+            attn_implementation=attention,
+        )
+        self.setting = Setting(
+            kind=kind,
+            num_labels=1 if kind == "regression" else labels,
+            seed=seed,
+            training=self.training,
+            keyword_segment=keyword_segment,
+            phase=phase,
+        )
+        self.stack = Stack(stack_entries, search, self.setting)
+        self.trainee = Trainee(model, self.tokenizer, self.source, seed, phase, torch.device("cpu"))
+        self.encoded: Encoded = encode(examples(rows, pair=pair, kind=kind, labels=labels), self.tokenizer, 32)
+        self.stack.prepare(self.trainee, handed)
+        self.validation = self._stream(f"{phase}-validation") if validation else None
+        self.stream = self._stream(phase)
+
+    def _stream(self, name: str) -> BatchStream:
+        return BatchStream(
+            self.encoded,
+            kind=self.setting.kind,
+            padding=padding_of(self.tokenizer),
+            seed=self.setting.seed,
+            stream=name,
+            batch_size=self.training.batch_size,
+            bucket_batches=self.training.bucket_batches,
+            device=torch.device("cpu"),
+        )
+
+    @property
+    def model(self) -> Any:
+        return self.trainee.model
+
+    def loop(self, **options: Any) -> Loop:
+        return Loop(self.trainee, self.stack, self.stream, self.training, validation=self.validation, **options)
+
+    def step(self, index: int = 0, **options: Any) -> Step:
+        """A step on batch ``index`` outside the loop."""
+        self.model.train()
+        return Step(self.trainee, self.setting, self.stream.batch(index), index=index, total=10, **options)
+
+    def train(self, **options: Any) -> dict[str, torch.Tensor]:
+        """Train to the end and return the plain weights."""
+        self.loop(**options).train()
+        self.stack.export(self.trainee)
+        return self.trainee.plain_weights()
+
+
+def compose_overrides() -> Any:
+    from regft_core.config.schema import TrainingOverrides
+
+    return TrainingOverrides()
+
+
+def same(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> bool:
+    """Whether two state dicts hold the same bits."""
+    return set(a) == set(b) and all(torch.equal(a[name], b[name]) for name in a)
+
+
+def largest_difference(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> float:
+    return max(float((a[name].double() - b[name].double()).abs().max()) for name in a)

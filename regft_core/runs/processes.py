@@ -1,0 +1,68 @@
+"""Worker processes that never outlive the process that started them."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import sys
+import threading
+import time
+from contextlib import suppress
+
+_PR_SET_PDEATHSIG = 1
+WATCH_SECONDS = 1.0
+
+
+def die_with_parent(parent: int | None = None) -> None:
+    """Arrange that this process is killed when its parent ends, however the parent ends.
+
+    ``parent`` is the parent's process id as the parent knows it; it closes the gap in which
+    the parent dies before this call. Linux does it by itself (``PR_SET_PDEATHSIG``, bound to
+    the parent's *thread* that started us); elsewhere a thread looks once a second and kills the
+    process group. Runs survive being killed: their checkpoints are in the run store.
+    """
+    expected = os.getppid() if parent is None else parent
+    if sys.platform == "linux":
+        with suppress(OSError, AttributeError):
+            ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    else:
+        threading.Thread(target=_watch, args=(expected,), daemon=True, name="parent watch").start()
+    if os.getppid() != expected:
+        os._exit(1)
+
+
+def _watch(parent: int) -> None:
+    while os.getppid() == parent:
+        time.sleep(WATCH_SECONDS)
+    if os.getpgrp() == os.getpid():
+        os.killpg(os.getpid(), signal.SIGKILL)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def lead_own_group() -> None:
+    """Become the leader of a new process group, so that one signal reaches this process and its children."""
+    if os.getpgrp() != os.getpid():
+        os.setpgid(0, 0)
+
+
+def kill_group(leader: int) -> None:
+    """Kill a worker and everything it started; a worker that is gone is fine."""
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(leader, signal.SIGKILL)
+    with suppress(ProcessLookupError, PermissionError):  # killed before it could lead its group
+        os.kill(leader, signal.SIGKILL)
+
+
+def describe_exit(code: int | None) -> str:
+    """Say in words how a process ended, from multiprocessing's exit code (negative: a signal)."""
+    if code is None:
+        return "disappeared"
+    if code >= 0:
+        return f"exited with code {code}"
+    try:
+        name = signal.Signals(-code).name
+    except ValueError:
+        name = f"signal {-code}"
+    hint = {"SIGKILL": " (by the system when memory ran out, or by hand)", "SIGSEGV": " (a crash in native code)"}
+    return f"was killed by {name}{hint.get(name, '')}"

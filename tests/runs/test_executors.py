@@ -1,0 +1,229 @@
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from regft_core.errors import ConfigError, RunFailed
+from regft_core.runs.executors import JobsFailed, run_all, visible_devices
+from regft_core.runs.processes import describe_exit
+
+ROOT = Path(__file__).resolve().parents[2]
+
+#: A module that fresh interpreters can import, as they import the stages.
+JOBS = """
+import os, signal, subprocess, sys, time
+from pathlib import Path
+from regft_core.errors import DataError
+
+def square(job, device):
+    return (job * job, device)
+
+def slow_first(job, device):
+    time.sleep(0.3 if job == 0 else 0)
+    return job
+
+def process(job, device):
+    time.sleep(0.05)
+    return (os.getpid(), os.getpgrp() == os.getpid())
+
+def sometimes(job, device):
+    if job == "raise":
+        raise ValueError("broken on purpose")
+    if job == "data":
+        raise DataError("no such column")
+    if job == "kill":
+        os.kill(os.getpid(), signal.SIGKILL)
+    if job == "exit":
+        os._exit(3)
+    if job == "lambda":
+        return lambda: None
+    return job
+
+def forever(job, device):
+    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(300)"])
+    Path(job).write_text(f"{os.getpid()} {child.pid}")
+    time.sleep(300)
+
+def threads(job, device):
+    import torch
+    return torch.get_num_threads()
+"""
+
+
+@pytest.fixture
+def jobs_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    import importlib
+
+    name = "executor_jobs_for_tests"
+    (tmp_path / f"{name}.py").write_text(JOBS)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{ROOT}")
+    sys.modules.pop(name, None)
+    yield importlib.import_module(name)
+    sys.modules.pop(name, None)
+
+
+def alive(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
+    except FileNotFoundError:
+        return False
+    return state != "Z"
+
+
+def eventually(condition: Callable[[], bool], seconds: float = 30.0) -> bool:
+    end = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.02)
+    return True
+
+
+def test_results_are_those_of_serial_in_the_order_of_jobs(jobs_module: Any) -> None:
+    serial = run_all([3, 1, 2], jobs_module.square)
+    assert serial == [(9, "cpu"), (1, "cpu"), (4, "cpu")]
+    assert run_all([3, 1, 2], jobs_module.square, executor="processes", workers_per_device=2) == serial
+    order: list[int] = []
+    results = run_all(
+        [0, 1, 2],
+        jobs_module.slow_first,
+        executor="processes",
+        workers_per_device=2,
+        on_result=lambda index, result: order.append(index),
+    )
+    assert results == [0, 1, 2]
+    assert sorted(order) == [0, 1, 2]
+    assert run_all([], jobs_module.square, executor="processes") == []
+
+
+def test_workers_are_bound_to_devices_and_lead_their_own_groups(jobs_module: Any) -> None:
+    found = run_all([1] * 6, jobs_module.square, executor="processes", devices=["one", "two"])
+    assert {device for _, device in found} <= {"one", "two"}
+    processes = run_all([0] * 4, jobs_module.process, executor="processes", workers_per_device=2)
+    assert all(leads for _, leads in processes)
+    assert os.getpid() not in {pid for pid, _ in processes}
+    assert not any(alive(pid) for pid, _ in processes)
+
+
+@pytest.mark.parametrize("executor", ["serial", "processes"])
+def test_jobs_that_raise_are_collected_after_the_others_end(jobs_module: Any, executor: Any) -> None:
+    done: list[int] = []
+    with pytest.raises(RunFailed, match="2 of 4 runs ended with an error") as caught:
+        run_all(
+            ["raise", "a", "data", "b"],
+            jobs_module.sometimes,
+            executor=executor,
+            on_result=lambda index, result: done.append(index),
+        )
+    error = caught.value
+    assert isinstance(error, JobsFailed)
+    assert error.results == [None, "a", None, "b"]
+    assert done == [1, 3]
+    assert [failure.message for failure in error.failures] == ["ValueError: broken on purpose", "no such column"]
+    assert "in sometimes" in error.failures[0].trace  # a defect shows its traceback
+    assert error.failures[1].trace == ""  # an error of ours explains itself
+    assert "job 0: ValueError" in str(error)
+
+
+def test_a_dead_worker_costs_its_own_job_only(jobs_module: Any) -> None:
+    with pytest.raises(JobsFailed) as caught:
+        run_all(["kill", "a", "exit", "lambda", "b"], jobs_module.sometimes, executor="processes")
+    messages = [failure.message for failure in caught.value.failures]
+    assert messages[0].startswith("its process was killed by SIGKILL")
+    assert messages[1] == "its process exited with code 3"
+    assert messages[2].startswith("its result cannot be sent to the parent process")
+    assert caught.value.results == [None, "a", None, None, "b"]
+
+
+def test_named_jobs_are_named_in_errors(jobs_module: Any) -> None:
+    @dataclass
+    class Job:
+        name: str
+
+    def fail(job: Job, device: str) -> None:
+        raise RuntimeError
+
+    with pytest.raises(RunFailed, match="vanilla-rte-300 seed 4: RuntimeError"):
+        run_all([Job("vanilla-rte-300 seed 4")], fail)
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_workers_die_with_their_parent(jobs_module: Any, tmp_path: Path, number: signal.Signals) -> None:
+    program = (
+        "import sys, executor_jobs_for_tests as jobs\n"
+        "from regft_core.runs.executors import run_all\n"
+        "if __name__ == '__main__':\n"
+        "    run_all(sys.argv[1:], jobs.forever, executor='processes', workers_per_device=2)\n"
+    )
+    (tmp_path / "main.py").write_text(program)
+    notes = [tmp_path / "pids-0", tmp_path / "pids-1"]
+    parent = subprocess.Popen(
+        [sys.executable, str(tmp_path / "main.py"), *map(str, notes)], stderr=subprocess.DEVNULL, start_new_session=True
+    )
+    grandchildren: list[int] = []
+    try:
+        assert eventually(lambda: all(note.exists() and len(note.read_text().split()) == 2 for note in notes))
+        workers, grandchildren = ([int(note.read_text().split()[i]) for note in notes] for i in (0, 1))
+        assert all(alive(pid) for pid in workers + grandchildren)
+        parent.send_signal(number)
+        code = parent.wait(30)
+        assert code == (143 if number == signal.SIGTERM else 129 if number == signal.SIGHUP else -number)
+        assert eventually(lambda: not any(alive(pid) for pid in workers))
+        if number != signal.SIGKILL:  # then nobody was left to kill the groups
+            assert eventually(lambda: not any(alive(pid) for pid in grandchildren))
+    finally:
+        for pid in [parent.pid, *grandchildren]:
+            if alive(pid):
+                os.kill(pid, signal.SIGKILL)
+        parent.wait()
+
+
+def test_threads_are_the_same_whichever_the_executor(jobs_module: Any) -> None:
+    import torch
+
+    before = torch.get_num_threads()
+    assert run_all([0], jobs_module.threads, threads=2) == [2]
+    assert torch.get_num_threads() == before
+    assert run_all([0], jobs_module.threads, executor="processes", threads=2) == [2]
+
+
+def test_wrong_arguments_are_refused(jobs_module: Any) -> None:
+    with pytest.raises(ValueError, match="choose serial or processes"):
+        run_all([0], jobs_module.square, executor="threads")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="at least one device"):
+        run_all([0], jobs_module.square, devices=[])
+
+
+def test_devices_are_never_substituted(monkeypatch: pytest.MonkeyPatch) -> None:
+    import torch
+
+    assert visible_devices("cpu") == ["cpu"]
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert visible_devices("auto") == ["cpu"]
+    with pytest.raises(ConfigError, match=r"execution\.device: cuda is not available.*\n.*no CUDA device"):
+        visible_devices("cuda")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    assert visible_devices("auto") == visible_devices("cuda") == ["cuda:0", "cuda:1"]
+    assert visible_devices("cuda:1") == ["cuda:1"]
+    with pytest.raises(ConfigError, match=r"cuda:7 is not available.*\n.*torch sees cuda:0, cuda:1"):
+        visible_devices("cuda:7")
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: False)
+    with pytest.raises(ConfigError, match="mps is not available"):
+        visible_devices("mps")
+
+
+def test_exit_codes_are_put_in_words() -> None:
+    assert describe_exit(-signal.SIGSEGV) == "was killed by SIGSEGV (a crash in native code)"
+    assert describe_exit(1) == "exited with code 1"
+    assert describe_exit(None) == "disappeared"

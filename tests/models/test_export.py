@@ -1,0 +1,181 @@
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.utils import parametrize
+from transformers import AutoModelForSequenceClassification, AutoTokenizer
+
+from regft_core.errors import ExportMismatch, ModelError
+from regft_core.models.export import export_model, fold, model_card
+from regft_core.models.sites import SiteHooks, classify, find_sites
+from tests.tiny import ARCHITECTURES
+
+FACTS = {
+    "name": "sentiment-hype",
+    "method": "hype_n",
+    "description": "Noise at every layer.",
+    "base_model": 'odd "name"',
+    "task": "sentiment",
+    "kind": "classification",
+    "labels": ["negative", "positive"],
+    "train_rows": 300,
+    "seed": 4,
+    "confidence": 0.95,
+    "scores": [
+        {"set": "dev", "metric": "accuracy", "value": 0.81234, "low": 0.79, "high": 0.8301, "runs": 5},
+        {"set": "reversed", "metric": "accuracy", "value": None},
+    ],
+    "versions": {"torch": "2"},
+    "notes": ["variant: paper"],
+}
+
+
+class Double(nn.Module):
+    def forward(self, weight):
+        return 2.0 * weight
+
+
+def export(loaded, directory, **changes):
+    options = {"card": "# card\n", "check_batch": loaded.batch(), **changes}
+    return export_model(loaded.model, loaded.tokenizer, directory, **options)
+
+
+def leftovers(path):
+    return sorted(child.name for child in path.iterdir())
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_the_exported_directory_gives_the_same_logits_without_regft(architecture, load, tmp_path):
+    loaded = load(architecture)
+    loaded.model.train()
+    directory = export(loaded, tmp_path / "out")
+    assert loaded.model.training, "the mode of the model is restored"
+    assert leftovers(tmp_path) == ["out"]
+    assert {"config.json", "model.safetensors", "README.md", "tokenizer.json"} <= set(leftovers(directory))
+    assert not list(directory.glob("*.bin"))
+    model = AutoModelForSequenceClassification.from_pretrained(directory)
+    tokenizer = AutoTokenizer.from_pretrained(directory)
+    texts = ["a film that is not bad", "yes"]
+    batch = tokenizer(texts, padding=True, return_tensors="pt")
+    with torch.no_grad():
+        assert torch.equal(model(**batch).logits, classify(loaded.model.eval(), loaded.batch(*texts))[0])
+    assert model.config.id2label == {0: "no", 1: "maybe", 2: "yes"}
+
+
+@pytest.mark.parametrize("architecture", ["bert", "xlnet", "albert"])
+def test_parametrized_weights_are_folded_and_the_model_keeps_them(architecture, load, tmp_path):
+    loaded = load(architecture)
+    plain = classify(loaded.model, loaded.batch())[0]
+    name = find_sites(loaded.model).mixable[1]
+    module_name, tensor = name.rsplit(".", 1)
+    module = loaded.model.get_submodule(module_name)
+    original = getattr(module, tensor).detach().clone()
+    parametrize.register_parametrization(module, tensor, Double())
+    doubled = classify(loaded.model, loaded.batch())[0]
+    assert not torch.allclose(plain, doubled)
+
+    directory = export(loaded, tmp_path / "out")
+    model = AutoModelForSequenceClassification.from_pretrained(directory)
+    assert torch.equal(model.get_parameter(name), 2.0 * original)
+    assert not any("parametrizations" in key for key in model.state_dict())
+    assert torch.equal(classify(model, loaded.batch())[0], doubled)
+    assert parametrize.is_parametrized(module, tensor), "the trained model itself is not changed"
+
+
+def test_training_hooks_stay_behind(load, tmp_path):
+    loaded = load("bert")
+    expected = classify(loaded.model, loaded.batch())[0]
+    hooks = SiteHooks(loaded.model, find_sites(loaded.model))
+    hooks.on_layer_input(lambda tensor, site: tensor + 1.0)
+    plain = fold(loaded.model.train())
+    assert torch.equal(classify(plain.train(False), loaded.batch())[0], expected)
+    export(loaded, tmp_path / "out")
+
+
+def test_something_that_acts_in_evaluation_outside_the_weights_is_a_mismatch(load, tmp_path):
+    loaded = load("bert")
+    hooks = SiteHooks(loaded.model, find_sites(loaded.model))
+    hooks.on_layer_input(lambda tensor, site: tensor * 1.5, always=True)
+    with pytest.raises(ExportMismatch, match="nothing was written"):
+        export(loaded, tmp_path / "out")
+    assert leftovers(tmp_path) == []
+
+
+def test_a_failed_export_leaves_the_earlier_one(load, tmp_path):
+    loaded = load("bert")
+    export(loaded, tmp_path / "out", card="first")
+    hooks = SiteHooks(loaded.model, find_sites(loaded.model))
+    hooks.on_layer_input(lambda tensor, site: tensor * 1.5, always=True)
+    with pytest.raises(ExportMismatch):
+        export(loaded, tmp_path / "out", card="second")
+    assert (tmp_path / "out" / "README.md").read_text() == "first"
+    hooks.remove()
+    export(loaded, tmp_path / "out", card="third")
+    assert (tmp_path / "out" / "README.md").read_text() == "third"
+    assert leftovers(tmp_path) == ["out"]
+
+
+def test_parameters_that_would_be_lost_are_an_error(load, tmp_path):
+    loaded = load("bert")
+    loaded.model.confidence = nn.Linear(32, 1)
+    with pytest.raises(ModelError, match=r"confidence\.weight"):
+        export(loaded, tmp_path / "out")
+    assert leftovers(tmp_path) == []
+
+
+def test_a_directory_of_something_else_is_not_replaced(load, tmp_path):
+    (tmp_path / "notes.txt").write_text("mine")
+    with pytest.raises(ModelError, match="not a model directory"):
+        export(load("bert"), tmp_path)
+    assert (tmp_path / "notes.txt").read_text() == "mine"
+
+
+def test_the_pipeline_of_a_fresh_process_serves_it(load, tmp_path):
+    loaded = load("bert")
+    directory = export(loaded, tmp_path / "out")
+    code = (
+        "import json, sys\nfrom transformers import pipeline\n"
+        "serve = pipeline('text-classification', model=sys.argv[1], top_k=None)\n"
+        "print(json.dumps(serve('the film was good')))\n"
+        "assert not any(name.startswith('regft') for name in sys.modules)\n"
+    )
+    environment = {**os.environ, "HF_HUB_OFFLINE": "1"}
+    environment.pop("PYTHONPATH", None)
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(directory)],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    served = json.loads(done.stdout.splitlines()[-1])
+    served = {row["label"]: row["score"] for row in (served[0] if isinstance(served[0], list) else served)}
+    logits = classify(loaded.model, loaded.batch("the film was good"))[0]
+    expected = dict(zip(("no", "maybe", "yes"), logits.softmax(-1)[0].tolist(), strict=True))
+    assert served == pytest.approx(expected, abs=1e-5)
+
+
+def test_the_card_shows_method_data_and_scores_with_their_interval():
+    card = model_card(FACTS)
+    assert card.startswith("---\nlibrary_name: transformers\n")
+    assert 'base_model: "odd \\"name\\""' in card
+    for text in ("hype_n", "sentiment, classification", "0 = negative, 1 = positive", "300", "variant: paper"):
+        assert text in card
+    assert "| dev | accuracy | 0.8123 | 0.7900 to 0.8301 | 5 |" in card
+    assert "95% interval" in card
+    assert "| reversed | accuracy | failed |  |  |" in card
+
+
+def test_the_card_says_nothing_about_what_it_was_not_told():
+    card = model_card({})
+    assert "None" not in card
+    assert "## Scores" not in card
+    assert "pipeline(" in card

@@ -1,0 +1,227 @@
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from safetensors.torch import load_file, save_file
+from torch import nn
+
+from regft_core.config.schema import DropoutConfig, EncoderConfig
+from regft_core.errors import ModelError
+from regft_core.models.architectures import apply_dropout, dropout_fields
+from regft_core.models.load import draw_parameters, load_classifier, load_tokenizer
+from regft_core.models.sites import classify, find_sites
+from regft_core.models.source import resolve_model
+from tests.tiny import ARCHITECTURES, tiny_config, tiny_model_dir, tiny_tokenizer
+
+#: Paths of attention-probability dropout; every other dropout acts on hidden representations.
+ATTENTION = {
+    "bart": ("self_attn", "encoder_attn"),
+    "distilbert": ("attention.dropout",),
+    "albert": ("attention.attention_dropout",),
+}
+
+
+@pytest.fixture
+def own(checkpoints, tmp_path):
+    return Path(shutil.copytree(tiny_model_dir(checkpoints, "bert"), tmp_path / "own"))
+
+
+def reload(path, **changes):
+    options = {"kind": "classification", "labels": ("a", "b"), "dropout": DropoutConfig(), "head_seed": 0, **changes}
+    return load_classifier(resolve_model(EncoderConfig(name=str(path)), Path(".")), **options)
+
+
+def head_of(model):
+    names = find_sites(model).head
+    return {name: value.detach().clone() for name, value in model.named_parameters() if name in names}
+
+
+def dropouts(model):
+    """Name -> probability of every dropout; BART keeps its own as plain attributes of its modules."""
+    found = {name: module.p for name, module in model.named_modules() if isinstance(module, nn.Dropout)}
+    for name, module in model.named_modules():
+        for attribute in ("dropout", "activation_dropout"):
+            if isinstance(getattr(module, attribute, None), int | float):
+                found[f"{name}:{attribute}"] = getattr(module, attribute)
+    return found
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_hidden_dropout_off_leaves_attention_dropout_on(architecture, load):
+    kept = dropouts(load(architecture, dropout=DropoutConfig()).model)
+    assert set(kept.values()) == {0.1}, "the tiny checkpoint has 0.1 everywhere"
+    found = dropouts(load(architecture, dropout=DropoutConfig(hidden=0.0)).model)
+    assert set(found) <= set(kept)
+    if architecture == "xlnet":  # one field for both; the summary keeps its own
+        assert {name: p for name, p in found.items() if p > 0} == {"sequence_summary.last_dropout": 0.1}
+        return
+    marks = ATTENTION.get(architecture, ("attention.self.dropout",))
+    attention = {name: p for name, p in found.items() if any(mark in name for mark in marks)}
+    hidden = {name: p for name, p in found.items() if name not in attention}
+    assert set(attention.values()) == {0.1}
+    assert set(hidden.values()) == {0.0}
+    # one per layer, two in a BART decoder layer; ALBERT has one layer, called twice
+    assert len(attention) == {"bart": 6, "albert": 1}.get(architecture, 2)
+
+
+@pytest.mark.parametrize("architecture", [name for name in ARCHITECTURES if name != "xlnet"])
+def test_attention_dropout_can_be_set_alone(architecture, load):
+    found = dropouts(load(architecture, dropout=DropoutConfig(attention=0.25)).model)
+    assert sorted(set(found.values())) == [0.1, 0.25]
+
+
+def test_xlnet_refuses_an_attention_dropout_of_its_own(load):
+    with pytest.raises(ModelError, match="one dropout probability"):
+        load("xlnet", dropout=DropoutConfig(hidden=0.0, attention=0.1))
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_with_all_dropout_off_training_mode_is_deterministic(architecture, load):
+    loaded = load(architecture)
+    if architecture == "xlnet":
+        loaded.model.sequence_summary.last_dropout.p = 0.0
+    loaded.model.train()
+    first, second = (classify(loaded.model, loaded.batch())[0] for _ in range(2))
+    assert torch.equal(first, second)
+
+
+@given(hidden=st.floats(0, 0.9), attention=st.floats(0, 0.9), architecture=st.sampled_from(ARCHITECTURES))
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+def test_dropout_fields_take_what_is_given(hidden, attention, architecture):
+    config = tiny_config(architecture, tiny_tokenizer(architecture))
+    fields = dropout_fields(config)
+    apply_dropout(config, hidden, hidden if architecture == "xlnet" else attention)
+    assert fields["hidden"]
+    assert all(getattr(config, name) == hidden for name in fields["hidden"])
+    assert all(getattr(config, name) == attention for name in fields["attention"])
+    assert not set(fields["hidden"]) & set(fields["attention"])
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_the_head_is_a_function_of_its_seed_alone(architecture, load):
+    before = torch.get_rng_state()
+    first = head_of(load(architecture, head_seed=7).model)
+    assert torch.equal(torch.get_rng_state(), before), "loading moved the global generator"
+    torch.manual_seed(99)
+    second = head_of(load(architecture, head_seed=7, dropout=DropoutConfig(hidden=0.3)).model)
+    other = head_of(load(architecture, head_seed=8).model)
+    assert first.keys() == second.keys() == other.keys()
+    assert all(torch.equal(first[name], second[name]) for name in first)
+    for name, value in first.items():
+        if name.endswith("bias"):
+            assert not value.any()
+        else:
+            assert not torch.equal(value, other[name])
+            assert value.std().item() == pytest.approx(0.1, rel=0.35)  # initializer_range of the tiny models
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_everything_but_the_head_comes_from_the_checkpoint(architecture, load):
+    loaded = load(architecture)
+    stored = load_file(loaded.source.path / "model.safetensors")
+    base = loaded.model.base_model_prefix
+    head = set(find_sites(loaded.model).head)
+    seen = 0
+    for name, value in loaded.model.named_parameters():
+        if name not in head:
+            assert torch.equal(value, stored[name.removeprefix(f"{base}.")]), name
+            assert value.dtype == torch.float32
+            seen += 1
+    assert seen > 10
+
+
+def test_labels_and_problem_are_written_into_the_configuration(load):
+    model = load("bert").model
+    assert model.config.id2label == {0: "no", 1: "maybe", 2: "yes"}
+    assert model.config.label2id["yes"] == 2
+    assert model.config.num_labels == 3
+    assert model.config.problem_type == "single_label_classification"
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_regression_has_one_logit(architecture, load):
+    loaded = load(architecture, kind="regression", labels=None)
+    logits, _ = classify(loaded.model, loaded.batch())
+    assert logits.shape == (3, 1)
+    assert loaded.model.config.problem_type == "regression"
+
+
+def test_sdpa_is_used_where_the_family_has_it(load):
+    assert load("bert").model.config._attn_implementation == "sdpa"
+    assert load("deberta").model.config._attn_implementation == "eager"
+
+
+def test_a_half_precision_checkpoint_is_loaded_in_fp32(own):
+    weights = {name: value.half() for name, value in load_file(own / "model.safetensors").items()}
+    save_file(weights, own / "model.safetensors", metadata={"format": "pt"})
+    assert {value.dtype for value in reload(own).parameters()} == {torch.float32}
+
+
+def test_a_fine_tuned_head_is_drawn_anew_whatever_its_width(own, load):
+    model = load("bert").model
+    with torch.no_grad():
+        model.classifier.weight.fill_(5.0)
+    model.save_pretrained(own)
+    for labels in (("a", "b"), ("a", "b", "c")):
+        found = reload(own, labels=labels)
+        assert found.classifier.weight.shape[0] == len(labels)
+        assert found.classifier.weight.abs().max() < 1
+
+
+def test_missing_encoder_weights_are_an_error(own):
+    weights = load_file(own / "model.safetensors")
+    del weights["encoder.layer.1.output.dense.weight"]
+    save_file(weights, own / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(ModelError, match=r"lacks or mis-shapes.*layer\.1\.output\.dense\.weight"):
+        reload(own)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [({"num_hidden_layers": 1}, r"beyond.*layer\.1"), ({"intermediate_size": 48}, "mis-shapes")],
+)
+def test_a_config_that_contradicts_the_weights_is_an_error(own, change, message):
+    config = json.loads((own / "config.json").read_text())
+    (own / "config.json").write_text(json.dumps({**config, **change}))
+    with pytest.raises(ModelError, match=message):
+        reload(own)
+
+
+def test_damaged_weights_are_an_error(own):
+    (own / "model.safetensors").write_bytes(b"not safetensors")
+    with pytest.raises(ModelError, match="cannot be loaded"):
+        reload(own)
+
+
+def test_a_damaged_tokenizer_is_an_error(own):
+    (own / "tokenizer.json").write_text('{"version": "1.0"}')
+    with pytest.raises(ModelError, match="tokenizer"):
+        load_tokenizer(resolve_model(EncoderConfig(name=str(own)), Path(".")))
+
+
+def test_a_tokenizer_without_padding_is_an_error(own):
+    config = json.loads((own / "tokenizer_config.json").read_text())
+    config.pop("pad_token")
+    (own / "tokenizer_config.json").write_text(json.dumps(config))
+    with pytest.raises(ModelError, match="no padding token"):
+        load_tokenizer(resolve_model(EncoderConfig(name=str(own)), Path(".")))
+
+
+@pytest.mark.parametrize(("kind", "labels"), [("classification", None), ("classification", ("a",)), ("ranking", None)])
+def test_impossible_labels_are_an_error(own, kind, labels):
+    with pytest.raises(ModelError):
+        reload(own, kind=kind, labels=labels)
+
+
+def test_drawing_leaves_kept_parameters_alone():
+    linear = nn.Linear(3, 3)
+    weight = linear.weight.detach().clone()
+    draw_parameters([linear], object(), 1, keep=[linear.weight])
+    assert torch.equal(linear.weight, weight)
+    assert not linear.bias.any()

@@ -1,0 +1,116 @@
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from transformers import AutoModelForCausalLM, AutoModelForMaskedLM
+
+from regft_core.config.schema import DropoutConfig, EncoderConfig
+from regft_core.errors import ModelError
+from regft_core.models.load import load_classifier, load_masked_lm_head
+from regft_core.models.sites import classify
+from regft_core.models.source import resolve_model
+from tests.tiny import MASKED_LM_ARCHITECTURES, tiny_config, tiny_tokenizer
+
+every = pytest.mark.parametrize("architecture", MASKED_LM_ARCHITECTURES)
+
+
+@every
+def test_the_pretrained_head_gives_the_logits_of_the_familys_own_masked_lm(architecture, load):
+    loaded = load(architecture, masked_lm=True)
+    head, pretrained = load_masked_lm_head(loaded.source, loaded.model)
+    assert pretrained
+    auto = AutoModelForCausalLM if architecture == "xlnet" else AutoModelForMaskedLM
+    reference = auto.from_pretrained(loaded.source.path).eval()
+    batch = loaded.batch()
+    with torch.no_grad():
+        expected = reference(**batch).logits
+        _, hidden = classify(loaded.model, batch, need_hidden=True)
+        found = head(hidden[1, 2:5])  # any choice of positions, [m, H]
+    assert found.shape == (3, len(loaded.tokenizer))
+    assert torch.allclose(found, expected[1, 2:5], atol=1e-5)
+
+
+@every
+@pytest.mark.parametrize("masked_lm", [True, False])
+def test_the_output_matrix_is_the_input_embedding(architecture, masked_lm, load):
+    loaded = load(architecture, masked_lm=masked_lm)
+    head, pretrained = load_masked_lm_head(loaded.source, loaded.model)
+    assert pretrained == masked_lm
+    embedding = loaded.model.get_input_embeddings().weight
+    before = embedding.detach().clone()
+    assert any(parameter is embedding for parameter in head.parameters())
+    stored = load_file(loaded.source.path / "model.safetensors")
+    assert any(value.shape == before.shape and torch.equal(value, before) for value in stored.values())
+
+    hidden = torch.randn(4, 32)
+    head(hidden).logsumexp(-1).sum().backward()
+    assert embedding.grad is not None
+    assert embedding.grad.abs().sum() > 0
+    with torch.no_grad():
+        first = head(hidden)
+        embedding[7] += 1.0  # moving the embedding moves this token's logit and no other
+        change = (head(hidden) - first).abs().sum(0)
+    assert change[7] > 0
+    assert change.sum() == change[7]
+
+
+@every
+def test_a_head_that_the_checkpoint_lacks_is_drawn_from_its_seed(architecture, load):
+    loaded = load(architecture)
+    state = torch.get_rng_state()
+    hidden = torch.linspace(-1, 1, 64).view(2, 32)
+
+    def logits(seed):
+        head, pretrained = load_masked_lm_head(loaded.source, loaded.model, head_seed=seed)
+        assert not pretrained
+        return head(hidden).detach()
+
+    embedding = loaded.model.get_input_embeddings().weight.detach().clone()
+    first = logits(3)
+    assert torch.equal(first, logits(3))
+    if architecture != "xlnet":  # its head is the embedding and a bias, with nothing to draw
+        assert not torch.equal(first, logits(4))
+    assert torch.equal(torch.get_rng_state(), state), "the caller's generator moved"
+    assert torch.equal(loaded.model.get_input_embeddings().weight, embedding)
+
+
+@pytest.mark.parametrize("architecture", ["deberta", "deberta-v2"])
+def test_debertas_newer_head_layout_works_as_well(architecture, tmp_path):
+    tokenizer = tiny_tokenizer(architecture)
+    config = tiny_config(architecture, tokenizer)
+    config.legacy = False
+    reference = AutoModelForMaskedLM.from_config(config).eval()
+    reference.save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    assert json.loads((tmp_path / "config.json").read_text())["legacy"] is False
+    source = resolve_model(EncoderConfig(name=str(tmp_path)), Path("."))
+    model = load_classifier(source, kind="classification", labels=("a", "b"), dropout=DropoutConfig(), head_seed=0)
+    head, pretrained = load_masked_lm_head(source, model)
+    assert pretrained
+    batch = tokenizer(["a good film"], return_tensors="pt")
+    with torch.no_grad():
+        _, hidden = classify(model, batch, need_hidden=True)
+        assert torch.allclose(head(hidden[0]), reference(**batch).logits[0], atol=1e-5)
+    assert any(parameter is model.get_input_embeddings().weight for parameter in head.parameters())
+
+
+def test_bart_has_no_masked_lm_over_its_input(load):
+    loaded = load("bart")
+    with pytest.raises(ModelError, match="not supported for bart"):
+        load_masked_lm_head(loaded.source, loaded.model)
+
+
+def test_an_electra_discriminator_has_no_pretrained_generator_head(load, tmp_path):
+    from transformers import ElectraForPreTraining
+
+    loaded = load("electra")
+    path = Path(shutil.copytree(loaded.source.path, tmp_path / "discriminator"))
+    ElectraForPreTraining.from_pretrained(path).save_pretrained(path)
+    head, pretrained = load_masked_lm_head(resolve_model(EncoderConfig(name=str(path)), Path(".")), loaded.model)
+    assert not pretrained
+    assert head(torch.zeros(1, 32)).shape == (1, len(loaded.tokenizer))

@@ -1,0 +1,342 @@
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+
+from regft_core.config.schema import DropoutConfig
+from regft_core.errors import ModelError
+from regft_core.models.sites import SiteHooks, classify, dropout_fields, find_sites
+from tests.tiny import ARCHITECTURES
+
+CALLS = {"bart": 4}  # 2 encoder and 2 decoder layers; 2 everywhere else (ALBERT: one module, called twice)
+
+#: The first linear of the feed-forward block in each layer.
+FIRST_LINEAR = {
+    "xlnet": "ff.layer_1",
+    "bart": "fc1",
+    "distilbert": "ffn.lin1",
+    "albert": "ffn",
+}
+
+every = pytest.mark.parametrize("architecture", ARCHITECTURES)
+
+
+def logits_of(loaded, batch=None, seed=0):
+    """Logits of one pass whose dropout, if any, is always the same."""
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        return classify(loaded.model, batch or loaded.batch())[0]
+
+
+@every
+def test_layers_are_visited_once_each_in_order(architecture, load):
+    loaded = load(architecture)
+    sites = find_sites(loaded.model)
+    assert [site.index for site in sites.layers] == list(range(CALLS.get(architecture, 2)))
+    visits = []
+    hooks = SiteHooks(loaded.model, sites)
+    hooks.on_layer_input(lambda tensor, site: visits.append(("input", site.index, tensor.shape)) or tensor)
+    hooks.on_after_attention(lambda tensor, site: visits.append(("after", site.index, tensor.shape)) or tensor)
+    loaded.model.train()
+    batch = loaded.batch()
+    rows, length = batch["input_ids"].shape
+    shape = (length, rows, 32) if architecture == "xlnet" else (rows, length, 32)
+    for _ in range(2):
+        visits.clear()
+        logits_of(loaded, batch)
+        assert visits == [(kind, i, shape) for i in range(len(sites.layers)) for kind in ("input", "after")]
+    assert {site.batch_dim for site in sites.layers} == {1 if architecture == "xlnet" else 0}
+
+
+@every
+def test_the_first_layer_of_a_stack_sees_the_embedding_output_and_the_others_the_layer_before(architecture, load):
+    loaded = load(architecture)
+    model, sites = loaded.model.train(), find_sites(loaded.model)
+    assert sites.embedding_layers == ((0, 2) if architecture == "bart" else (0,))
+    inputs, outputs = [], []
+    hooks = SiteHooks(model, sites)
+    hooks.on_layer_input(lambda tensor, site: inputs.append(tensor.detach()) or tensor)
+    for module in dict.fromkeys(site.module for site in sites.layers):
+        module.register_forward_hook(lambda _m, _a, out: outputs.append(out[0] if isinstance(out, tuple) else out))
+    logits_of(loaded)
+    for index in range(1, len(sites.layers)):
+        if index in sites.embedding_layers:
+            continue
+        if architecture == "deberta-v2" and index == 1:  # a convolution over the embeddings joins after layer 0
+            assert not torch.equal(inputs[index], outputs[index - 1])
+            continue
+        assert torch.equal(inputs[index], outputs[index - 1])
+
+
+@every
+def test_identity_hooks_change_nothing(architecture, load):
+    loaded = load(architecture, dropout=DropoutConfig())
+    loaded.model.train()
+    plain = logits_of(loaded)
+    hooks = SiteHooks(loaded.model, find_sites(loaded.model))
+    hooks.on_layer_input(lambda tensor, site: tensor)
+    hooks.on_after_attention(lambda tensor, site: tensor)
+    assert torch.equal(logits_of(loaded), plain)
+
+
+@every
+@pytest.mark.parametrize("place", ["on_layer_input", "on_after_attention"])
+def test_noise_at_any_layer_reaches_the_logits_in_training_and_never_in_evaluation(architecture, place, load):
+    loaded = load(architecture)
+    sites = find_sites(loaded.model)
+    plain = {mode: logits_of(loaded.model.train(mode) and loaded) for mode in (True, False)}
+    for index in range(len(sites.layers)):
+        hooks = SiteHooks(loaded.model, sites)
+        getattr(hooks, place)(lambda tensor, site: tensor + 0.1 * torch.randn_like(tensor), layers=[index])
+        loaded.model.train()
+        assert not torch.allclose(logits_of(loaded), plain[True], atol=1e-4), index
+        loaded.model.eval()
+        assert torch.equal(logits_of(loaded), plain[False]), index
+        hooks.remove()
+        loaded.model.train()
+        assert torch.equal(logits_of(loaded), plain[True]), index
+
+
+@every
+@pytest.mark.parametrize("place", ["on_layer_input", "on_after_attention"])
+def test_the_tensor_at_a_site_is_all_that_the_rest_of_the_layer_sees(architecture, place, load):
+    # With a constant in its place nothing of the texts is left, so the residual path uses it as well.
+    loaded = load(architecture)
+    sites = find_sites(loaded.model)
+    one, two = loaded.batch("the film was great"), loaded.batch("a house is old")
+    assert one["input_ids"].shape == two["input_ids"].shape
+    assert not torch.allclose(logits_of(loaded, one), logits_of(loaded, two), atol=1e-4)
+    hooks = SiteHooks(loaded.model, sites)
+    value = {"scale": 1.0}
+
+    def constant(tensor, site):
+        return value["scale"] * torch.linspace(-1, 1, tensor.shape[-1]).sin().expand_as(tensor)
+
+    getattr(hooks, place)(constant, always=True)
+    first = logits_of(loaded, one)
+    assert torch.allclose(first, logits_of(loaded, two), atol=1e-6)
+    value["scale"] = -1.0
+    assert not torch.allclose(first, logits_of(loaded, one), atol=1e-3)
+
+
+@every
+def test_after_attention_is_what_enters_the_feed_forward_block(architecture, load):
+    loaded = load(architecture)
+    sites = find_sites(loaded.model)
+    last = sites.layers[-1]
+    entered = []
+    first_linear = last.module.get_submodule(FIRST_LINEAR.get(architecture, "intermediate.dense"))
+    first_linear.register_forward_pre_hook(lambda _module, args: entered.append(args[0]))
+    hooks = SiteHooks(loaded.model, sites)
+    replaced = []
+
+    def replace(tensor, site):
+        replaced.append(torch.randn_like(tensor))
+        return replaced[-1]
+
+    hooks.on_after_attention(replace, layers=[last.index], always=True)
+    logits_of(loaded)
+    assert len(replaced) == 1
+    assert torch.equal(entered[-1], replaced[0])
+
+
+@every
+def test_a_pass_that_breaks_off_does_not_shift_the_next(architecture, load):
+    loaded = load(architecture)
+    loaded.model.train()
+    hooks = SiteHooks(loaded.model, find_sites(loaded.model))
+    seen = []
+
+    def stop_once(tensor, site):
+        seen.append(site.index)
+        if len(seen) == 1:
+            raise KeyboardInterrupt
+        return tensor
+
+    hooks.on_layer_input(stop_once)
+    with pytest.raises(KeyboardInterrupt):
+        logits_of(loaded)
+    logits_of(loaded)
+    assert seen == [0, *range(CALLS.get(architecture, 2))]
+
+
+def test_hooks_run_in_the_order_of_registration(load):
+    loaded = load("bert")
+    loaded.model.train()
+    hooks, order = SiteHooks(loaded.model, find_sites(loaded.model)), []
+    for name in ("first", "second", "third"):
+        hooks.on_layer_input(lambda tensor, site, name=name: order.append((name, site.index)) or tensor, layers=[1])
+    logits_of(loaded)
+    assert order == [("first", 1), ("second", 1), ("third", 1)]
+
+
+def test_layer_tensors_passed_by_keyword_are_found(load):
+    loaded = load("bert")
+    loaded.model.train()
+    hooks, layer = SiteHooks(loaded.model, find_sites(loaded.model)), loaded.model.bert.encoder.layer[0]
+    hooks.on_layer_input(lambda tensor, site: torch.zeros_like(tensor))
+    states = torch.randn(1, 3, 32)
+    assert torch.equal(layer(hidden_states=states), layer(hidden_states=2 * states))
+
+
+def test_a_layer_that_does_not_exist_is_an_error(load):
+    loaded = load("bert")
+    hooks = SiteHooks(loaded.model, find_sites(loaded.model))
+    with pytest.raises(ModelError, match=r"\[5\].*layers 0 to 1"):
+        hooks.on_layer_input(lambda tensor, site: tensor, layers=[5])
+
+
+def test_an_unknown_family_is_an_error():
+    class Unknown(nn.Module):
+        config = type("Config", (), {"model_type": "gpt2"})()
+
+    with pytest.raises(ModelError, match=r"Unknown.*'gpt2' is not supported.*xlnet"):
+        find_sites(Unknown())
+
+
+def gradients(loaded):
+    loaded.model.train()
+    loss = functional.cross_entropy(logits_of(loaded), torch.tensor([0, 1, 2]))
+    loss.backward()
+    return {name: value.grad for name, value in loaded.model.named_parameters()}
+
+
+@every
+def test_mixable_matrices_are_pretrained_and_get_gradients(architecture, load):
+    loaded = load(architecture)
+    sites, parameters = find_sites(loaded.model), dict(loaded.model.named_parameters())
+    found = gradients(loaded)
+    assert len(set(sites.mixable)) == len(sites.mixable)
+    for name in sites.mixable:
+        assert parameters[name].dim() == (3 if name.split(".")[-1] in "qkvor" else 2), name
+        assert found[name] is not None, name
+        assert found[name].abs().sum() > 0, name
+    assert not set(sites.mixable) & set(sites.head)
+    assert not any("embeddings." in name or "word_embedding" in name for name in sites.mixable)
+    inside = [f"{site.name}.{name}.weight" for site in sites.layers for name in linears(site.module)]
+    assert set(inside) <= set(sites.mixable), "every linear inside the layers is mixable"
+    assert inside
+
+
+def linears(module):
+    return [name for name, child in module.named_modules() if isinstance(child, nn.Linear)]
+
+
+@pytest.mark.parametrize(
+    ("architecture", "name"),
+    [
+        ("bert", "bert.pooler.dense.weight"),
+        ("albert", "albert.pooler.weight"),
+        ("albert", "albert.encoder.embedding_hidden_mapping_in.weight"),
+        ("electra", "electra.embeddings_project.weight"),
+        ("xlnet", "transformer.layer.0.rel_attn.o"),
+    ],
+)
+def test_pretrained_matrices_outside_the_layers_are_mixable_too(architecture, name, load):
+    assert name in find_sites(load(architecture).model).mixable
+
+
+@pytest.mark.parametrize("architecture", ["bert", "albert"])
+def test_a_pooler_that_the_checkpoint_lacks_belongs_to_the_head(architecture, load):
+    sites = find_sites(load(architecture, masked_lm=True).model)
+    assert any(".pooler" in name for name in sites.head)
+    assert not any(".pooler" in name for name in sites.mixable)
+
+
+@every
+def test_perturbable_are_weights_and_biases_of_the_layers_without_norms(architecture, load):
+    loaded = load(architecture)
+    sites = find_sites(loaded.model)
+    norms = {
+        f"{name}.{own}"
+        for name, module in loaded.model.named_modules()
+        if "layernorm" in type(module).__name__.lower()
+        for own, _ in module.named_parameters(recurse=False)
+    }
+    assert norms == sites.layer_norms
+    assert not norms & set(sites.perturbable)
+    for name in sites.perturbable:
+        assert any(name.startswith(f"{site.name}.") for site in sites.layers), name
+        assert "embed" not in name
+    for site in sites.layers:  # nothing else is left out
+        for own, _ in site.module.named_parameters():
+            name = f"{site.name}.{own}"
+            assert name in sites.perturbable or name in norms or name.endswith("seg_embed"), name
+    assert any(name.endswith("bias") for name in sites.perturbable)
+
+
+@every
+def test_biases_and_norms_are_exempt_from_decay_and_matrices_are_not(architecture, load):
+    loaded = load(architecture)
+    sites = find_sites(loaded.model)
+    assert not any(sites.no_decay(name) for name in sites.mixable)
+    assert all(sites.no_decay(name) for name in sites.layer_norms)
+    for name, _ in loaded.model.named_parameters():
+        if name.endswith("bias"):
+            assert sites.no_decay(name), name
+    embedding = next(n for n, p in loaded.model.named_parameters() if p is sites.word_embedding.weight)
+    assert not sites.no_decay(embedding)
+
+
+@every
+def test_the_head_is_outside_the_encoder(architecture, load):
+    model = load(architecture).model
+    sites = find_sites(model)
+    assert sites.head
+    assert not any(name.startswith(f"{model.base_model_prefix}.") for name in sites.head)
+    assert set(sites.head) == {
+        name for name, _ in model.named_parameters() if not name.startswith(f"{model.base_model_prefix}.")
+    }
+    assert sites.word_embedding is model.get_input_embeddings()
+
+
+@every
+def test_classify_returns_the_hidden_states_that_the_head_receives(architecture, load):
+    loaded = load(architecture)
+    batch = loaded.batch()
+    logits, hidden = classify(loaded.model, batch, need_hidden=True)
+    assert logits.shape == (3, 3)
+    assert hidden.shape == (*batch["input_ids"].shape, 32)
+    (gradient,) = torch.autograd.grad(logits.sum(), hidden)
+    assert gradient.abs().sum() > 0
+    again, nothing = classify(loaded.model, batch)
+    assert torch.equal(again, logits)
+    assert nothing is None
+
+
+@pytest.mark.parametrize("architecture", ["roberta", "bart", "distilbert"])
+def test_segments_are_left_out_where_the_family_has_none(architecture, load):
+    loaded = load(architecture)
+    batch = loaded.batch()
+    with_segments = {**batch, "token_type_ids": torch.ones_like(batch["input_ids"])}
+    assert torch.equal(logits_of(loaded, with_segments), logits_of(loaded, batch))
+    assert not find_sites(loaded.model).token_types
+
+
+@pytest.mark.parametrize("architecture", ["bert", "electra", "xlnet", "deberta", "albert"])
+def test_segments_matter_where_the_family_has_them(architecture, load):
+    loaded = load(architecture)
+    batch = loaded.batch()
+    segments = torch.zeros_like(batch["input_ids"])
+    segments[:, 2:4] = 1
+    # The tiny DeBERTa, like the released ones, has no segment embedding.
+    same = torch.equal(logits_of(loaded, {**batch, "token_type_ids": segments}), logits_of(loaded, batch))
+    assert same == (architecture == "deberta")
+
+
+@every
+def test_padding_does_not_change_the_logits(architecture, load):
+    loaded = load(architecture)
+    alone = logits_of(loaded, loaded.batch("no"))
+    together = logits_of(loaded, loaded.batch("no", "a great story and a happy cat"))
+    assert torch.allclose(alone[0], together[0], atol=1e-5)
+
+
+def test_dropout_fields_are_the_loaders_table(load):
+    fields = dropout_fields(load("bart").model.config)
+    assert fields == {
+        "hidden": ("dropout", "activation_dropout", "classifier_dropout"),
+        "attention": ("attention_dropout",),
+    }

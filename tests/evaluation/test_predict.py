@@ -1,0 +1,82 @@
+"""Prediction order, independence of the batch, evaluation mode, and failures, on a small random encoder."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from transformers import BertConfig, BertForSequenceClassification
+
+from regft_core.data.batches import Padding
+from regft_core.data.encode import Encoded
+from regft_core.errors import RunFailed
+from regft_core.evaluation.predict import predict
+
+RIGHT = Padding(pad_id=0, pad_token_type_id=0, side="right")
+
+
+@pytest.fixture
+def model():
+    torch.manual_seed(0)
+    config = BertConfig(
+        vocab_size=50, hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=32, num_labels=3
+    )
+    return BertForSequenceClassification(config)
+
+
+@pytest.fixture
+def encoded():
+    rng = np.random.default_rng(0)
+    rows = [rng.integers(1, 50, size=length).tolist() for length in (5, 19, 3, 12, 5, 30, 7)]
+    zeros = [[0] * len(row) for row in rows]
+    ids = [f"r{i}" for i in range(len(rows))]
+    return Encoded(rows, zeros, [0] * len(rows), ids, zeros, zeros)
+
+
+def alone(model, encoded):
+    model.eval()
+    with torch.inference_mode():
+        return np.concatenate([model(input_ids=torch.tensor([row])).logits.numpy() for row in encoded.input_ids])
+
+
+@pytest.mark.parametrize("batch_size", [1, 2, 3, 100])
+def test_logits_are_in_order_whatever_the_batch(model, encoded, batch_size):
+    got = predict(model, encoded, batch_size=batch_size, padding=RIGHT)
+    assert (got.shape, got.dtype) == ((7, 3), np.float32)
+    np.testing.assert_allclose(got, alone(model, encoded), atol=2e-6)
+
+
+def test_dropout_is_off_and_every_training_flag_comes_back(model, encoded):
+    model.train()
+    model.bert.embeddings.dropout.eval()  # a submodule that differs from the root
+    flags = [module.training for module in model.modules()]
+    first = predict(model, encoded, batch_size=4, padding=RIGHT)
+    assert np.array_equal(first, predict(model, encoded, batch_size=4, padding=RIGHT))
+    assert [module.training for module in model.modules()] == flags
+    assert all(parameter.grad is None for parameter in model.parameters())
+
+
+def test_flags_come_back_after_a_failure_and_the_example_is_named(model, encoded):
+    model.train()
+    with torch.no_grad():
+        model.bert.embeddings.word_embeddings.weight[encoded.input_ids[3][0]] = float("nan")
+    hit = [encoded.input_ids[3][0] in row for row in encoded.input_ids]
+    with pytest.raises(RunFailed, match=rf"on {sum(hit)} of 7 examples \(first: idx r{hit.index(True)}\)"):
+        predict(model, encoded, batch_size=2, padding=RIGHT)
+    assert model.training
+
+
+def test_bf16_is_close_and_really_used(model, encoded):
+    full = predict(model, encoded, batch_size=4, padding=RIGHT)
+    half = predict(model, encoded, batch_size=4, padding=RIGHT, precision="bf16")
+    np.testing.assert_allclose(half, full, atol=0.02)
+    assert not np.array_equal(half, full)
+
+
+def test_wrong_arguments(model, encoded):
+    with pytest.raises(ValueError, match="not one of fp32, bf16, fp16"):
+        predict(model, encoded, batch_size=2, padding=RIGHT, precision="int8")
+    with pytest.raises(ValueError, match="below 1"):
+        predict(model, encoded, batch_size=0, padding=RIGHT)
+    with pytest.raises(ValueError, match="no examples"):
+        predict(model, Encoded([], [], [], [], [], []), batch_size=2, padding=RIGHT)

@@ -1,0 +1,198 @@
+"""Intervals of paired differences: what goes in, the corrections, and error rates under simulated truth."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import numpy as np
+import pytest
+
+from regft_core.statistics.bootstrap import average_over_tasks, one_arm, paired_difference, seed_interval
+from regft_core.statistics.verdict import verdict
+
+
+def right_or_wrong(rng, seeds, n, accuracy):
+    return {s: (rng.random(n) < accuracy).astype(int) for s in range(seeds)}
+
+
+def test_mean_difference_is_that_of_the_metric_over_common_seeds():
+    labels = np.array([1, 1, 0, 0])
+    a = {0: [1, 1, 0, 0], 1: [1, 1, 0, 1], 2: [1, 1, 1, 1]}
+    b = {1: [0, 1, 0, 1], 2: [1, 0, 1, 1], 3: [1, 1, 0, 0]}
+    got = paired_difference(a, b, labels, "accuracy", samples=200, expected_seeds=[0, 1, 2, 3, 4])
+    assert got.seeds == (1, 2)
+    assert got.excluded == (0, 3, 4)
+    assert got.values == pytest.approx((0.25, 0.25))
+    assert got.mean == pytest.approx(0.25)
+    assert got.low <= 0.25 <= got.high
+
+
+def test_identical_arms_differ_by_exactly_zero():
+    rng = np.random.default_rng(0)
+    arm = right_or_wrong(rng, 5, 80, 0.7)
+    got = paired_difference(arm, arm, np.ones(80, int), "accuracy", samples=300)
+    assert (got.mean, got.low, got.high) == (0.0, 0.0, 0.0)
+    assert verdict(got.low, got.high, got.n).word == "no evidence"
+
+
+def test_swapping_the_arms_mirrors_the_interval():
+    rng = np.random.default_rng(0)
+    a, b, labels = right_or_wrong(rng, 4, 90, 0.8), right_or_wrong(rng, 4, 90, 0.7), np.ones(90, int)
+    first = paired_difference(a, b, labels, "accuracy", samples=500)
+    second = paired_difference(b, a, labels, "accuracy", samples=500)
+    assert (second.low, second.mean, second.high) == pytest.approx((-first.high, -first.mean, -first.low))
+
+
+def test_order_of_examples_changes_nothing_but_the_draws():
+    rng = np.random.default_rng(0)
+    labels = rng.integers(2, size=300)
+    arm = {s: np.where(rng.random(300) < 0.8, labels, 1 - labels) for s in range(4)}
+    order = rng.permutation(300)
+    first = one_arm(arm, labels, "matthews", samples=4000)
+    second = one_arm({s: p[order] for s, p in arm.items()}, labels[order], "matthews", samples=4000)
+    assert second.values == pytest.approx(first.values)
+    assert (second.low, second.high) == pytest.approx((first.low, first.high), abs=0.01)
+
+
+def test_many_examples_give_the_t_interval_over_seeds():
+    # Each seed is right on a fixed share of a very large set, so examples contribute nearly nothing.
+    shares, n = [0.60, 0.64, 0.66, 0.70, 0.75], 20_000
+    arm = {s: (np.arange(n) < share * n).astype(int) for s, share in enumerate(shares)}
+    got = one_arm(arm, np.ones(n, int), "accuracy", samples=2000)
+    low, high = seed_interval(shares)
+    assert (got.low, got.high) == pytest.approx((low, high), abs=0.015)
+    assert got.standard_error_seeds == pytest.approx(np.std(shares, ddof=1) / math.sqrt(5))
+
+
+def test_equal_seeds_give_the_binomial_interval_over_examples():
+    correct = (np.arange(400) < 300).astype(int)
+    got = one_arm(dict.fromkeys(range(6), correct), np.ones(400, int), "accuracy", samples=4000)
+    half = 1.96 * math.sqrt(0.75 * 0.25 / 400)
+    assert (got.low, got.high) == pytest.approx((0.75 - half, 0.75 + half), abs=0.005)
+    assert got.standard_error_examples == pytest.approx(half / 1.96, rel=0.05)
+    assert got.seed_deviation == 0
+
+
+def test_one_seed_and_no_seed():
+    labels = np.ones(50, int)
+    one = one_arm({3: (np.arange(50) < 40).astype(int)}, labels, "accuracy", samples=500)
+    assert (one.n, one.mean) == (1, 0.8)
+    assert one.low < 0.8 < one.high
+    assert math.isnan(one.seed_deviation)
+    assert verdict(one.low, one.high, one.n).word == "no evidence"
+    none = paired_difference({0: labels}, {1: labels}, labels, "accuracy", samples=500)
+    assert (none.n, none.excluded) == (0, (0, 1))
+    assert math.isnan(none.mean)
+    plain = json.loads(json.dumps(none.as_dict(), allow_nan=False))
+    assert (plain["mean"], plain["n"], plain["confidence"]) == (None, 0, 0.95)
+    assert "replicates" not in plain
+
+
+def test_deterministic_given_a_seed():
+    rng = np.random.default_rng(0)
+    a, b, labels = right_or_wrong(rng, 4, 60, 0.8), right_or_wrong(rng, 4, 60, 0.7), np.ones(60, int)
+    assert paired_difference(a, b, labels, "accuracy", samples=300) == paired_difference(
+        a, b, labels, "accuracy", samples=300
+    )
+    other = paired_difference(a, b, labels, "accuracy", samples=300, rng_seed=1)
+    assert other.low != paired_difference(a, b, labels, "accuracy", samples=300).low
+
+
+def test_wider_confidence_is_wider():
+    rng = np.random.default_rng(0)
+    arm, labels = right_or_wrong(rng, 5, 100, 0.8), np.ones(100, int)
+    narrow, wide = (one_arm(arm, labels, "accuracy", samples=2000, confidence=c) for c in (0.8, 0.99))
+    assert wide.low < narrow.low < narrow.high < wide.high
+
+
+def test_what_cannot_be_paired_is_refused():
+    with pytest.raises(ValueError, match="3 labels, but predictions of length"):
+        paired_difference({0: [1, 0]}, {0: [1, 0]}, [1, 0, 1], "accuracy")
+    with pytest.raises(ValueError, match="confidence"):
+        one_arm({0: [1]}, [1], "accuracy", confidence=95)
+
+
+def simulate(rng, seeds, n, *, seed_noise, example_noise, pair_noise, shift=0.0):
+    """Two arms whose runs are right where difficulty + arm x example + seed + pair noise is positive."""
+    difficulty = rng.normal(size=n) + 0.8
+
+    def arm(shift):
+        taste = example_noise * rng.normal(size=n)
+        noise = seed_noise * rng.normal(size=(seeds, 1)) + pair_noise * rng.normal(size=(seeds, n))
+        return {s: row.astype(int) for s, row in enumerate(difficulty + taste + noise + shift > 0)}
+
+    return arm(shift), arm(0.0)
+
+
+@pytest.mark.parametrize(
+    "noise",
+    [
+        {"seed_noise": 0.4, "example_noise": 0.0, "pair_noise": 0.01},
+        {"seed_noise": 0.0, "example_noise": 0.0, "pair_noise": 1.0},
+        {"seed_noise": 0.15, "example_noise": 0.4, "pair_noise": 0.6},
+    ],
+    ids=["seeds", "pairs", "all"],
+)
+def test_null_keeps_its_error_rate_with_six_seeds(noise):
+    rng = np.random.default_rng(7)
+    labels, trials = np.ones(150, int), 300
+    rejected = 0
+    for _ in range(trials):
+        a, b = simulate(rng, 6, 150, **noise)
+        got = paired_difference(a, b, labels, "accuracy", samples=400)
+        rejected += not got.low <= 0 <= got.high
+    # 5 % of 300 is 15; above 28 has a chance below 1e-3. Below 2 the interval would be needlessly wide.
+    assert 2 <= rejected <= 28
+
+
+def test_interval_covers_a_true_difference_and_finds_a_large_one():
+    noise = {"seed_noise": 0.15, "example_noise": 0.3, "pair_noise": 0.5, "shift": 0.5}
+    rng = np.random.default_rng(3)
+    a, b = simulate(rng, 1, 400_000, **noise)
+    truth = float(np.mean(a[0]) - np.mean(b[0]))
+    # one seed's own effect is in there: average it out with many seeds on fewer examples
+    a, b = simulate(rng, 400, 4000, **noise)
+    truth = float(np.mean([a[s].mean() - b[s].mean() for s in a]))
+    covered = found = 0
+    for _ in range(200):
+        a, b = simulate(rng, 6, 200, **noise)
+        got = paired_difference(a, b, np.ones(200, int), "accuracy", samples=400)
+        covered += got.low <= truth <= got.high
+        found += verdict(got.low, got.high, got.n).word == "better"
+    assert covered >= 180
+    assert found >= 100
+
+
+def test_metric_that_is_not_additive_covers_too():
+    rng = np.random.default_rng(11)
+    rejected = 0
+    for _ in range(200):
+        labels = rng.normal(size=120)
+        a, b = ({s: labels + rng.normal(size=120) for s in range(6)} for _ in "ab")
+        got = paired_difference(a, b, labels, "pearson", samples=300)
+        rejected += not got.low <= 0 <= got.high
+    assert 1 <= rejected <= 22  # 10 expected
+
+
+def test_average_over_tasks_weighs_tasks_equally_and_treats_them_as_independent():
+    rng = np.random.default_rng(0)
+    labels = np.ones(100, int)
+    estimates = [
+        paired_difference(
+            right_or_wrong(rng, 5, 100, 0.8), right_or_wrong(rng, 5, 100, 0.7), labels, "accuracy", samples=4000
+        )
+        for _ in range(4)
+    ]
+    mean, low, high = average_over_tasks(estimates)
+    assert mean == pytest.approx(np.mean([e.mean for e in estimates]))
+    widths = [e.high - e.low for e in estimates]
+    assert high - low == pytest.approx(math.sqrt(sum(w**2 for w in widths)) / 4, rel=0.1)
+    with pytest.raises(ValueError, match="at least one seed"):
+        average_over_tasks([])
+
+
+def test_seed_interval_by_hand():
+    low, high = seed_interval([1.0, 2.0, 3.0])
+    assert (low, high) == pytest.approx((2 - 4.302653 / math.sqrt(3), 2 + 4.302653 / math.sqrt(3)))
+    assert all(map(math.isnan, seed_interval([1.0])))

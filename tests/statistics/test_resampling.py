@@ -1,0 +1,100 @@
+"""The fast metrics of resamples against scikit-learn and scipy on the resampled rows themselves."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from regft_core.evaluation.metrics import compute
+from regft_core.evaluation.names import CLASSIFICATION_METRICS, REGRESSION_METRICS
+from regft_core.statistics.resampling import example_weights, resampled_metric, seed_weights, weighted_metric
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(0, 10**6), st.integers(2, 4), st.integers(3, 30))
+def test_classification_metrics_of_resamples(seed, k, n):
+    rng = np.random.default_rng(seed)
+    labels, predictions = rng.integers(k, size=n), rng.integers(k, size=(3, n))
+    draws = rng.integers(n, size=(4, n))
+    weights = np.stack([np.bincount(d, minlength=n) for d in draws]).astype(float)
+    for name in CLASSIFICATION_METRICS:
+        got = weighted_metric(name, 1)(labels, predictions, weights)
+        for b, draw in enumerate(draws):
+            for r in range(3):
+                want = compute(
+                    [name],
+                    kind="classification",
+                    labels=labels[draw],
+                    predictions=predictions[r, draw],
+                    positive_label_index=1,
+                )[name]
+                assert got[b, r] == pytest.approx(want, abs=1e-12), name
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(0, 10**6), st.integers(3, 30), st.booleans())
+def test_regression_metrics_of_resamples(seed, n, ties):
+    rng = np.random.default_rng(seed)
+    labels, predictions = rng.normal(size=n) * 2 + 100, rng.normal(size=(3, n))
+    if ties:
+        labels, predictions = np.round(labels), np.round(predictions)
+    draws = np.vstack([rng.integers(n, size=(4, n)), np.zeros((1, n), dtype=int)])  # the last draws one row only
+    weights = np.stack([np.bincount(d, minlength=n) for d in draws]).astype(float)
+    for name in REGRESSION_METRICS:
+        got = weighted_metric(name)(labels, predictions, weights)
+        for b, draw in enumerate(draws):
+            for r in range(3):
+                want = compute([name], kind="regression", labels=labels[draw], predictions=predictions[r, draw])[name]
+                assert got[b, r] == pytest.approx(want, abs=1e-6), name
+
+
+def test_a_constant_row_has_no_correlation():
+    labels, rows = np.arange(5.0), np.stack([np.full(5, 2.0), np.arange(5.0), 2 + 1e-9 * np.arange(5.0)])
+    for name in ("pearson", "spearman"):
+        assert weighted_metric(name)(labels, rows, np.ones((1, 5))) == pytest.approx(np.array([[0.0, 1.0, 0.0]]))
+
+
+def test_observed_is_the_metric_itself_and_rows_share_resamples():
+    rng = np.random.default_rng(0)
+    labels, row = rng.integers(3, size=50), rng.integers(3, size=50)
+    observed, values = resampled_metric("accuracy", labels, np.stack([row, row]), samples=200, seed=3)
+    assert observed == pytest.approx(np.mean(labels == row))
+    assert np.array_equal(values[:, 0], values[:, 1])
+    assert values.std() > 0
+
+
+def test_a_custom_metric_is_any_function_of_labels_rows_and_weights():
+    def recall_of_zero(labels, predictions, weights):
+        return weights @ ((predictions == 0) & (labels == 0)).T / (weights @ (labels == 0))[:, None]
+
+    labels = np.array([0, 0, 1, 1])
+    observed, _ = resampled_metric(recall_of_zero, labels, np.array([[0, 1, 1, 0]]), samples=1, seed=1)
+    assert observed.tolist() == [0.5]
+
+
+def test_weights_count_draws_and_depend_on_the_seed_only():
+    first = example_weights(37, 300, 5)
+    assert first.shape == (300, 37)
+    assert set(first.sum(axis=1).tolist()) == {37}
+    assert np.array_equal(first, example_weights(37, 300, 5))
+    assert not np.array_equal(first, example_weights(37, 300, 6))
+    assert first.var() == pytest.approx(36 / 37, rel=0.1)  # multinomial
+    assert seed_weights(4, 50, 0).sum(axis=1) == pytest.approx(1.0)
+
+
+def test_chunks_do_not_change_results(monkeypatch):
+    rng = np.random.default_rng(1)
+    labels, rows = rng.normal(size=40), rng.normal(size=(2, 40))
+    _, whole = resampled_metric("spearman", labels, rows, samples=100, seed=0)
+    monkeypatch.setattr("regft_core.statistics.resampling._CHUNK", 40 * 7)
+    _, parts = resampled_metric("spearman", labels, rows, samples=100, seed=0)
+    assert parts == pytest.approx(whole)
+
+
+def test_unknown_names_are_refused():
+    with pytest.raises(ValueError, match="known: accuracy"):
+        weighted_metric("acc")
+    with pytest.raises(ValueError, match="positive"):
+        weighted_metric("f1")

@@ -1,0 +1,200 @@
+"""Closed-form values of the small statistics."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+from regft_core.statistics.aso import almost_stochastic_order
+from regft_core.statistics.detectable import detectable_difference, seeds_needed
+from regft_core.statistics.expected_max import expected_max, expected_max_curve
+from regft_core.statistics.failed import failure_rate
+from regft_core.statistics.holm import holm
+from regft_core.statistics.iqm import interquartile_mean, probability_of_improvement
+from regft_core.statistics.signed_rank import signed_rank
+from regft_core.statistics.verdict import Verdict, verdict
+
+small = st.lists(st.integers(-4, 4).map(float), min_size=1, max_size=9)
+
+
+# ------------------------------------------------------------------------------- signed rank
+
+
+@settings(max_examples=60, deadline=None)
+@given(small)
+def test_signed_rank_equals_enumeration_with_ties_and_zeros(differences):
+    got = signed_rank(differences)
+    values = np.array([d for d in differences if d != 0])
+    if not values.size:
+        assert (got.n, got.p_value) == (0, 1.0)
+        return
+    ranks = stats.rankdata(np.abs(values))
+    total = ranks.sum()
+    sums = [sum(r for r, s in zip(ranks, signs) if s) for signs in itertools.product([0, 1], repeat=len(values))]
+    tail = min(ranks[values > 0].sum(), total - ranks[values > 0].sum())
+    assert got.statistic == pytest.approx(ranks[values > 0].sum())
+    assert got.p_value == pytest.approx(min(1.0, 2 * np.mean(np.array(sums) <= tail + 1e-9)))
+
+
+def test_signed_rank_equals_scipy_without_ties():
+    rng = np.random.default_rng(0)
+    for n in (6, 10, 30):
+        differences = rng.normal(0.3, 1, size=n)
+        assert signed_rank(differences).p_value == pytest.approx(stats.wilcoxon(differences, method="exact").pvalue)
+
+
+@pytest.mark.parametrize(("n", "p"), [(3, 0.25), (4, 0.125), (5, 0.0625), (6, 0.03125), (10, 2 / 1024)])
+def test_smallest_p_and_warning(n, p):
+    got = signed_rank([float(i + 1) for i in range(n)])
+    assert got.p_value == got.smallest_p == pytest.approx(p)
+    assert (got.warning is not None) == (n < 6)
+
+
+def test_rounding_does_not_break_ties():
+    assert signed_rank([0.1 + 0.2, 0.3, -0.3, 0.5]).p_value == signed_rank([0.3, 0.3, -0.3, 0.5]).p_value
+    with pytest.raises(ValueError, match="NaN"):
+        signed_rank([1.0, math.nan])
+
+
+# ------------------------------------------------------------------------------- aggregates
+
+
+def test_interquartile_mean_by_hand():
+    assert interquartile_mean({"a": [1, 2, 3, 4, 5, 6, 7, 100]}, samples=100).value == pytest.approx(4.5)
+    # three runs: each covers a third; the outer ones count from 1/4 to 1/3
+    assert interquartile_mean({"a": [0, 3, 12]}, samples=100).value == pytest.approx(2 * (3 / 3 + 12 / 12))
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(st.floats(-10, 10), min_size=1, max_size=5).map(lambda v: v * 4))
+def test_interquartile_mean_equals_the_trimmed_mean_for_multiples_of_four(values):
+    got = interquartile_mean({"a": values[::2], "b": values[1::2]}, samples=100)
+    assert got.value == pytest.approx(stats.trim_mean(values, 0.25), abs=1e-9)
+    assert min(values) - 1e-9 <= got.low <= got.high <= max(values) + 1e-9
+
+
+def test_interquartile_mean_ignores_one_degenerate_seed_and_is_stratified():
+    scores = {"a": [0.8] * 10, "b": [0.6] * 9 + [0.0]}
+    got = interquartile_mean(scores, samples=500)
+    assert got.value == pytest.approx(0.7)
+    assert (got.low, got.high) == pytest.approx((0.7, 0.7), abs=0.05)
+    with pytest.raises(ValueError, match="no scores for b"):
+        interquartile_mean({"a": [1.0], "b": []})
+
+
+def test_probability_of_improvement():
+    got = probability_of_improvement({"x": [1, 2], "y": [3.0]}, {"x": [0, 2], "y": [3.0]})
+    # x: 1>0, 1<2, 2>0, 2=2 -> 2.5/4; y: a tie
+    assert got.value == pytest.approx((2.5 / 4 + 0.5) / 2)
+    assert got.low <= got.value <= got.high
+    up = probability_of_improvement({"x": [5, 6, 7]}, {"x": [1, 2, 3]})
+    assert (up.value, up.low, up.high) == (1.0, 1.0, 1.0)
+    with pytest.raises(ValueError, match="differ"):
+        probability_of_improvement({"x": [1]}, {"y": [1]})
+
+
+def test_holm_by_hand():
+    assert holm({"a": 0.04, "b": 0.01, "c": 0.03}) == pytest.approx({"a": 0.06, "b": 0.03, "c": 0.06})
+    assert list(holm({"a": 0.9, "b": 0.8})) == ["a", "b"]
+    assert set(holm({"a": 0.9, "b": 0.8}).values()) == {1.0}
+    assert holm({}) == {}
+    with pytest.raises(ValueError, match="outside"):
+        holm({"a": math.nan})
+
+
+# --------------------------------------------------------------------- rates, power, wording
+
+
+def test_failure_rate_is_wilsons():
+    got = failure_rate(1, 10)
+    assert (got.rate, got.low, got.high) == pytest.approx((0.1, 0.0178762, 0.4041500), abs=1e-6)
+    assert failure_rate(0, 10).low == 0.0
+    assert failure_rate(0, 10).high == pytest.approx(0.2775328, abs=1e-6)
+    assert failure_rate(10, 10).high == 1.0
+    assert math.isnan(failure_rate(0, 0).rate)
+    with pytest.raises(ValueError, match="11 failed runs of 10"):
+        failure_rate(11, 10)
+
+
+def test_detectable_difference_reaches_its_power_in_simulation():
+    n, deviation = 6, 2.0
+    difference = detectable_difference(n, deviation)
+    rng = np.random.default_rng(0)
+    draws = rng.normal(difference, deviation, size=(20_000, n))
+    assert np.mean(stats.ttest_1samp(draws, 0, axis=1).pvalue < 0.05) == pytest.approx(0.8, abs=0.015)
+
+
+def test_detectable_difference_shrinks_with_seeds_and_inverts():
+    sizes = [detectable_difference(n, 1.0) for n in (2, 3, 5, 10, 100)]
+    assert sizes == sorted(sizes, reverse=True)
+    assert detectable_difference(100, 1.0) == pytest.approx(2.83 / 10, rel=0.01)  # nearly normal
+    assert detectable_difference(1, 1.0) == math.inf
+    assert detectable_difference(5, 0.0) == 0.0
+    n = seeds_needed(0.5, 1.0)
+    assert detectable_difference(n, 1.0) <= 0.5 < detectable_difference(n - 1, 1.0)
+    for bad in ({"difference": 0.0, "deviation": 1.0}, {"difference": 1e-9, "deviation": 1.0, "limit": 100}):
+        with pytest.raises(ValueError, match=r"not positive|more than 100"):
+            seeds_needed(**bad)
+
+
+def test_verdict_reads_the_interval_only():
+    assert verdict(0.1, 0.3, 10) == Verdict("better", False)
+    assert verdict(-0.3, -0.1, 5) == Verdict("worse", True)
+    assert verdict(-0.1, 5.0, 10).word == "no evidence"
+    assert verdict(0.0, 5.0, 10).word == "no evidence"
+    assert verdict(0.1, 0.3, 10, higher_is_better=False).word == "worse"
+    assert verdict(0.1, 0.3, 1) == Verdict("no evidence", True)
+    assert verdict(math.nan, math.nan, 0).word == "no evidence"
+
+
+# ------------------------------------------------------------------ distributions and budgets
+
+
+def test_stochastic_order_of_separated_equal_and_crossing_scores():
+    better = almost_stochastic_order([5, 6, 7], [1, 2, 3])
+    assert (better.violation, better.upper, better.dominant) == (0.0, 0.0, True)
+    assert almost_stochastic_order([1, 2, 3], [5, 6, 7]).violation == 1.0
+    assert almost_stochastic_order([1, 2], [1, 2]).violation == 0.5
+    # sorted gaps -1 and +2: the violation is 1 / (1 + 4)
+    assert almost_stochastic_order([0, 5], [1, 3]).violation == pytest.approx(0.2)
+    # different sizes: quantile steps at 1/3, 1/2, 2/3: gaps 1, 1, -1, 0 over 1/3, 1/6, 1/6, 1/3
+    assert almost_stochastic_order([1, 1, 3], [0, 2][::-1]).violation == pytest.approx(
+        (1 / 6) / (1 / 3 + 1 / 6 + 1 / 6 + 1 / 3)
+    )
+
+
+@settings(max_examples=40, deadline=None)
+@given(small.filter(lambda v: len(v) > 1), small.filter(lambda v: len(v) > 1))
+def test_stochastic_order_of_swapped_arms_adds_to_one(a, b):
+    first, second = (almost_stochastic_order(x, y, samples=20) for x, y in ((a, b), (b, a)))
+    assert first.violation + second.violation == pytest.approx(1.0)
+    assert first.violation <= first.upper <= 1
+
+
+def test_stochastic_order_bound_rarely_claims_dominance_of_equals():
+    rng = np.random.default_rng(0)
+    claims = sum(
+        almost_stochastic_order(rng.normal(size=10), rng.normal(size=10), samples=200).dominant for _ in range(200)
+    )
+    assert claims <= 30
+    assert almost_stochastic_order(rng.normal(2, 1, 20), rng.normal(0, 1, 20)).dominant
+
+
+@settings(max_examples=40, deadline=None)
+@given(small, st.data())
+def test_expected_max_is_the_mean_over_subsets(values, data):
+    k = data.draw(st.integers(1, len(values)))
+    assert expected_max(values, k) == pytest.approx(np.mean([max(c) for c in itertools.combinations(values, k)]))
+
+
+def test_expected_max_curve_runs_from_mean_to_maximum():
+    curve = expected_max_curve([0.1, 0.5, 0.9])
+    assert curve == pytest.approx([0.5, (0.5 + 0.9 + 0.9) / 3, 0.9])
+    with pytest.raises(ValueError, match="run more trials"):
+        expected_max([0.1, 0.2], 3)

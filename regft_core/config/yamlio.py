@@ -73,10 +73,10 @@ def load_yaml(path: Path, root: Path, text: str | None = None) -> Document:
     file = relative_name(path, root)
     if text is None:
         text = _read(path, file)
-    for number, line in enumerate(text.split("\n"), start=1):
+    for number, row in enumerate(text.split("\n"), start=1):
         for character, name in _OTHER_BREAKS.items():
-            if character in line:
-                raise _error(file, number, f"holds the character U+{ord(character):04X} ({name})", "remove it")
+            if character in row:
+                raise _error(file, number, f"holds a {name} (U+{ord(character):04X})", "remove it")
     builder = _Builder(file)
     try:
         builder.consume(yaml.parse(text, Loader=yaml.SafeLoader))
@@ -254,7 +254,7 @@ class _Builder:
         if isinstance(frame.value, list):
             frame.value.append(value)
         elif frame.has_key:
-            if not frame.key in frame.value:
+            if frame.key not in frame.value:
                 frame.value[frame.key] = value
             frame.has_key = False
         else:
@@ -263,4 +263,3 @@ class _Builder:
                 self._refuse(line, "a key that is empty or a collection", "keys are single words")
                 value = "(no key)"
             frame.key, frame.has_key = value, True
-

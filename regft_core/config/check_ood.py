@@ -1,0 +1,112 @@
+"""Checks on out-of-distribution sets: labels compared by name, and files that DVC must watch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from regft_core.config.names import listing, suggestion
+from regft_core.config.schema import OodConfig, TaskConfig
+from regft_core.config.yamlio import Document, KeyPath, load_yaml
+from regft_core.errors import ConfigError, Problem
+
+#: Keys that describe an in-place set; a set with a file of its own says them there.
+_IN_PLACE = ("columns", "labels", "label_values", "drop_labels", "drop_empty")
+
+
+def check_ood(
+    root: Path, name: str, ood: str, task: TaskConfig, tasks: Mapping[str, TaskConfig], document: Document
+) -> list[Problem]:
+    """Problems of one out-of-distribution set of task ``name``."""
+    config = task.ood[ood]
+    path: KeyPath = ("ood", ood)
+    problems: list[Problem] = []
+    if config.source is not None:
+        if config.split is None:
+            problems.append(document.problem(path, "'split' is missing", "an in-place set names its split or file"))
+        for value, label in (config.label_values or {}).items():
+            if label not in (config.labels or task.labels or ()):
+                at = (*path, "label_values", value)
+                hint = suggestion(label, config.labels or task.labels or (), "labels")
+                problems.append(document.problem(at, f"'{label}' is not one of labels", hint))
+        labels = config.labels if config.labels is not None else task.labels
+        return problems + _check_kind_and_labels(task, config, task.kind, labels, path, document)
+    for key in _IN_PLACE:
+        if key in config.model_fields_set:
+            hint = f"say it in pipelines/tasks/{ood}.yaml, or give 'source' here"
+            problems.append(document.problem((*path, key), f"'{key}' is for sets with a 'source' in place", hint))
+    problems += _check_watched(root, name, ood, document)
+    if ood in tasks:
+        other = tasks[ood]
+        problems += _check_kind_and_labels(task, config, other.kind, other.labels, path, document)
+    return problems
+
+
+def _check_kind_and_labels(
+    task: TaskConfig,
+    config: OodConfig,
+    kind: str,
+    theirs: tuple[str, ...] | None,
+    path: KeyPath,
+    document: Document,
+) -> list[Problem]:
+    if kind != task.kind:
+        message = f"a {task.kind} task cannot be judged on a {kind} set"
+        return [document.problem(path, message, "name a set of the same kind")]
+    at_map = (*path, "label_map")
+    if task.kind == "regression":
+        problems = []
+        for key in ("label_map", "labels", "label_values"):
+            if getattr(config, key) is not None:
+                message = f"'{key}' is for classification"
+                problems.append(document.problem((*path, key), message, "remove it; targets are compared as they are"))
+        return problems
+    own, theirs = task.labels or (), theirs or ()
+    if config.label_map is None:
+        if set(own) == set(theirs):
+            return []
+        only_own = listing(label for label in own if label not in theirs)
+        only_theirs = listing(label for label in theirs if label not in own)
+        message = f"label names differ (only this task: {only_own}; only the set: {only_theirs})"
+        hint = f"add label_map: {{this task's label: the set's label}} from each of {listing(own)} to {listing(theirs)}"
+        return [document.problem(path, message, hint)]
+    problems = []
+    for label, target in config.label_map.items():
+        if label not in own:
+            hint = suggestion(label, own, "this task's labels")
+            problems.append(document.problem((*at_map, label), f"'{label}' is not a label of this task", hint))
+        if target not in theirs:
+            hint = suggestion(target, theirs, "the set's labels")
+            problems.append(document.problem((*at_map, label), f"'{target}' is not a label of the set", hint))
+    if missing := [label for label in own if label not in config.label_map]:
+        hint = f"map it to one of {listing(theirs)}"
+        problems.append(document.problem(at_map, f"no entry for {listing(missing)}", hint))
+    if unreached := [label for label in theirs if label not in config.label_map.values()]:
+        message = f"nothing becomes the set's {listing(unreached)}, so its rows could never be right"
+        hint = "map a label to it, or list it under drop_labels where the set is defined"
+        problems.append(document.problem(at_map, message, hint))
+    return problems
+
+
+def _check_watched(root: Path, name: str, ood: str, document: Document) -> list[Problem]:
+    """DVC re-reads a task's dataset only when a file that its stage lists has changed."""
+    if not (root / "dvc.yaml").is_file():
+        return []  # the library also works without DVC
+    try:
+        dvc = load_yaml(root / "dvc.yaml", root)
+    except ConfigError as error:
+        return error.problems
+    file = f"pipelines/tasks/{ood}.yaml"
+    stage: Any = dvc.data.get("stages")
+    path: KeyPath = ("stages",)
+    for part in ("dataset", "do"):
+        if isinstance(stage, dict) and part in stage:
+            stage, path = stage[part], (*path, part)
+    listed = stage.get("params") if isinstance(stage, dict) else None
+    for entry in listed if isinstance(listed, list) else ():
+        if isinstance(entry, dict) and file in entry and not entry[file]:
+            return []
+    path = (*path, "params")
+    message = f"{document.file} is judged on '{ood}', whose file DVC does not watch"
+    return [dvc.problem(path, message, f"add this line under stages.dataset.params: '- {file}:'")]

@@ -1,0 +1,104 @@
+"""Add missing controls to ``params.yaml`` without touching anything else in it.
+
+The names are inserted into the text, so comments, order, quotes and spacing stay as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import yaml
+from yaml import nodes
+
+from regft_core.config.check_methods import Control
+from regft_core.config.yamlio import load_yaml
+from regft_core.errors import ConfigError, Problem
+from regft_core.io import write_bytes
+
+
+def with_controls(text: str, controls: Iterable[Control], file: str = "params.yaml") -> str:
+    """``text`` of a valid params.yaml with each control listed under its protocol.
+
+    Raises:
+        ConfigError: the file is written in a way that cannot be changed safely.
+    """
+    before = load_yaml(Path(file), Path(), text).data
+    expected = {protocol: list(names or ()) for protocol, names in before["protocols"].items()}
+    for control in controls:
+        expected.setdefault(control.protocol, []).append(control.name)
+        text = _insert(text, control, file)
+    after = load_yaml(Path(file), Path(), text).data
+    if after != {**before, "protocols": expected}:
+        raise _by_hand(file, 0, [control.name for control in controls])
+    return text
+
+
+def write_controls(root: Path, controls: Iterable[Control], file: str = "params.yaml") -> str:
+    """Insert ``controls`` into the project's params file, atomically; returns the new text."""
+    path = root / file
+    content = path.read_bytes()
+    bom = b"\xef\xbb\xbf" if content.startswith(b"\xef\xbb\xbf") else b""
+    text = with_controls(content.decode("utf-8-sig"), controls, file)
+    mode = path.stat().st_mode
+    target = path.resolve()  # a linked params.yaml stays a link
+    write_bytes(target, bom + text.encode("utf-8"))
+    target.chmod(mode)
+    return text
+
+
+def _by_hand(file: str, line: int, names: Iterable[str]) -> ConfigError:
+    message = "is written in a way that cannot be changed without disturbing it"
+    return ConfigError([Problem(file, line, "protocols", message, f"add by hand: {', '.join(names)}")])
+
+
+def _insert(text: str, control: Control, file: str) -> str:
+    protocols = _value(yaml.compose(text, Loader=yaml.SafeLoader), "protocols")
+    if not isinstance(protocols, nodes.MappingNode) or not protocols.value:
+        raise _by_hand(file, 0, [control.name])
+    listed = _value(protocols, control.protocol)
+    if listed is None:
+        return _insert_protocol(text, protocols, control)
+    if not isinstance(listed, nodes.SequenceNode):
+        raise _by_hand(file, listed.start_mark.line + 1, [control.name])
+    if listed.flow_style:
+        at = listed.value[-1].end_mark.index if listed.value else listed.start_mark.index + 1
+        return text[:at] + (", " if listed.value else "") + control.name + text[at:]
+    return _insert_line(text, listed.value[-1].end_mark, " " * listed.start_mark.column + f"- {control.name}")
+
+
+def _insert_protocol(text: str, protocols: nodes.MappingNode, control: Control) -> str:
+    entry = f"{control.protocol}: [{control.name}]"
+    last = _last(protocols)
+    if protocols.flow_style:
+        at = protocols.value[-1][1].end_mark.index
+        return text[:at] + f", {entry}" + text[at:]
+    return _insert_line(text, last, " " * protocols.start_mark.column + entry)
+
+
+def _last(node: Any) -> Any:
+    """Where the last thing inside ``node`` ends: a block collection's own end is further down."""
+    if isinstance(node, nodes.MappingNode) and not node.flow_style and node.value:
+        return _last(node.value[-1][1])
+    if isinstance(node, nodes.SequenceNode) and not node.flow_style and node.value:
+        return _last(node.value[-1])
+    return node.end_mark
+
+
+def _insert_line(text: str, mark: Any, line: str) -> str:
+    """Put ``line`` below the line of ``mark``, with the line ending that is used there."""
+    end = text.find("\n", mark.index)
+    if end < 0:
+        ending = "\r\n" if "\r\n" in text else "\n"
+        return text + ending + line
+    ending = "\r\n" if text[:end].endswith("\r") else "\n"
+    return text[: end + 1] + line + ending + text[end + 1 :]
+
+
+def _value(mapping: Any, key: str) -> Any:
+    if isinstance(mapping, nodes.MappingNode):
+        for name, value in mapping.value:
+            if name.value == key:
+                return value
+    return None

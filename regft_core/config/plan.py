@@ -1,0 +1,216 @@
+"""What ``dvc repro`` would train, and about how long: a dry run that builds no model.
+
+Cost is counted in steps of plain fine-tuning (one forward and one backward pass over a batch,
+a forward counted 1 and a backward 2), so that methods can be compared before anything ran.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from regft_core.config.grid import Cell, cells
+from regft_core.config.load import Method, Project
+from regft_core.config.schema import TrainingConfig
+
+#: Seeds of a cell whose runs exist, or None when that cannot be told.
+Cached = Callable[[Cell], set[int] | None]
+#: Seconds of one plain fine-tuning step on a task, or None when none was measured.
+SecondsPerStep = Callable[[str], float | None]
+
+
+@dataclass(frozen=True)
+class PlanRow:
+    """The plan of one cell.
+
+    Attributes:
+        cell: the cell.
+        seeds: seeds that the grid asks for.
+        cached: seeds whose run exists; None when unknown.
+        rows: training rows of a run; None for ``full`` before the dataset was prepared.
+        steps: optimiser steps of one run's fine-tuning; None when ``rows`` matters and is unknown.
+        cost: plain-step equivalents of one run, search included; None when unknown.
+        seconds: estimate for all runs still to train; None without a measurement.
+    """
+
+    cell: Cell
+    seeds: int
+    cached: int | None
+    rows: int | None
+    steps: int | None
+    cost: float | None
+    seconds: float | None
+
+    @property
+    def to_train(self) -> int:
+        return self.seeds - (self.cached or 0)
+
+
+def plan_rows(
+    project: Project,
+    cached: Cached | None = None,
+    seconds_per_step: SecondsPerStep | None = None,
+    registry: Mapping[str, Any] | None = None,
+) -> list[PlanRow]:
+    """One row per cell of the grid.
+
+    Args:
+        project: a valid project.
+        cached: what the run store holds; by default what the cells' last manifests list.
+        seconds_per_step: measured time; by default from manifests of the same task.
+        registry: regulariser classes that may declare ``cost`` and ``search_cost``; without it
+            every step counts as a plain one.
+    """
+    cached = cached or (lambda cell: finished_seeds(project.root, cell))
+    measure = seconds_per_step or (lambda task: measured_seconds(project.root, task))
+    seconds = {task: measure(task) for task in dict.fromkeys(project.params.grid.tasks)}
+    rows = []
+    for cell in cells(project):
+        wanted = set(project.params.grid.seeds)
+        done = cached(cell)
+        count = training_rows(project.root, cell)
+        method = project.methods[cell.method]
+        steps = optimiser_steps(method.training, count)
+        cost = _run_cost(method, steps, count, registry or {})
+        have = len(done & wanted) if done is not None else None
+        per_step = seconds[cell.task]
+        remaining = None
+        if cost is not None and per_step is not None:
+            remaining = cost * per_step * (len(wanted) - (have or 0))
+        rows.append(PlanRow(cell, len(wanted), have, count, steps, cost, remaining))
+    return rows
+
+
+def optimiser_steps(training: TrainingConfig, rows: int | None) -> int | None:
+    """Optimiser steps of one run on ``rows`` examples; None when that needs an unknown ``rows``."""
+    if training.max_steps is not None:
+        return training.max_steps
+    if rows is None:
+        return None
+    return training.epochs * math.ceil(math.ceil(rows / training.batch_size) / training.accumulation)
+
+
+def training_rows(root: Path, cell: Cell) -> int | None:
+    """Examples that one run of ``cell`` trains on; None for ``full`` until the dataset is prepared."""
+    if cell.size != "full":
+        return cell.size
+    counts = (_read(root / "work" / "datasets" / cell.task / "task.json") or {}).get("counts")
+    count = counts.get("train") if isinstance(counts, dict) else None
+    return count if isinstance(count, int) else None
+
+
+def finished_seeds(root: Path, cell: Cell) -> set[int] | None:
+    """Seeds that the cell's last manifest lists as finished; empty when there is no manifest.
+
+    None when the manifest cannot be read. A changed configuration does not show here; DVC and
+    the run store decide in the end.
+    """
+    path = root / "work" / "finetune" / cell.directory / "manifest.json"
+    if not path.exists():
+        return set()
+    runs = (_read(path) or {}).get("runs")
+    if not isinstance(runs, list):
+        return None
+    return {run["seed"] for run in runs if isinstance(run, dict) and run.get("status") == "ok" and "seed" in run}
+
+
+def measured_seconds(root: Path, task: str) -> float | None:
+    """Median seconds of a plain step over all finished runs on ``task``, or None."""
+    found = []
+    for path in sorted((root / "work" / "finetune").glob(f"*/{task}-*/manifest.json")):
+        manifest = _read(path) or {}
+        if (manifest.get("cell") or {}).get("task") != task:
+            continue  # another task whose name begins alike
+        for run in manifest.get("runs") or ():
+            cost = run.get("cost") or {}
+            step, ratio = cost.get("seconds_per_step"), cost.get("declared_ratio") or 1.0
+            if run.get("status") == "ok" and isinstance(step, int | float) and step > 0:
+                found.append(step / ratio)
+    return median(found) if found else None
+
+
+def _run_cost(method: Method, steps: int | None, rows: int | None, registry: Mapping[str, Any]) -> float | None:
+    if steps is None:
+        return None
+    ratio, search = 1.0, 0.0
+    for name, options in method.regularisers:
+        regulariser = registry.get(name)
+        if regulariser is None or not getattr(regulariser, "active", lambda options: True)(options):
+            continue
+        if hasattr(regulariser, "cost"):
+            ratio = max(ratio, _ratio(regulariser.cost(options)))
+        if method.search is not None and hasattr(regulariser, "search_epochs"):
+            epochs = regulariser.search_epochs(options, method.search)
+            if epochs and rows is None:
+                return None
+            per_epoch = math.ceil(rows / method.training.batch_size) if rows is not None else 0
+            search += epochs * per_epoch * _ratio(regulariser.search_cost(options, method.search))
+    return steps * method.training.accumulation * ratio + search
+
+
+def _ratio(cost: Any) -> float:
+    forward, backward = cost if isinstance(cost, tuple) else (cost.forward, cost.backward)
+    return (forward + 2 * backward) / 3
+
+
+def _read(path: Path) -> dict[str, Any] | None:
+    try:
+        value = json.loads(path.read_bytes())
+    except (OSError, ValueError):
+        return None
+    return value if isinstance(value, dict) else None
+
+
+# ------------------------------------------------------------------------------------ table
+
+
+def table(rows: list[PlanRow]) -> str:
+    """The plan as text, with totals; ``?`` stands for what cannot be known yet."""
+    head = ("cell", "seeds", "cached", "to train", "steps/run", "plain steps/run", "estimate")
+    lines = [head]
+    for row in rows:
+        cost = "?" if row.cost is None else f"{row.cost:,.0f}"
+        steps = "?" if row.steps is None else f"{row.steps:,}"
+        cached = "?" if row.cached is None else str(row.cached)
+        time = "-" if row.to_train == 0 else "?" if row.seconds is None else duration(row.seconds)
+        lines.append((row.cell.name, str(row.seeds), cached, str(row.to_train), steps, cost, time))
+    widths = [max(len(line[i]) for line in lines) for i in range(len(head))]
+    text = [
+        "  ".join(
+            word.ljust(width) if i == 0 else word.rjust(width) for i, (word, width) in enumerate(zip(line, widths))
+        )
+        for line in lines
+    ]
+    text.insert(1, "  ".join("-" * width for width in widths))
+    return "\n".join([*text, "", summary(rows)])
+
+
+def summary(rows: list[PlanRow]) -> str:
+    """One line: runs to train, their cost, the time where it was measured."""
+    runs = sum(row.to_train for row in rows)
+    known = [row.cost * row.to_train for row in rows if row.cost is not None]
+    unknown = sum(row.to_train for row in rows if row.cost is None)
+    text = f"{runs} of {sum(row.seeds for row in rows)} runs to train, about {sum(known):,.0f} plain steps"
+    if unknown:
+        text += f" and {unknown} runs of unknown length (size full, dataset not prepared)"
+    waiting = [row for row in rows if row.to_train]
+    timed = [row.seconds for row in waiting if row.seconds is not None]
+    if timed:
+        missing = len(waiting) - len(timed)
+        rest = f", {missing} cell{'s' if missing != 1 else ''} without a measurement not counted" if missing else ""
+        text += f"; {duration(sum(timed))} one after another{rest}"
+    return text
+
+
+def duration(seconds: float) -> str:
+    """``95`` as ``1m 35s``."""
+    if seconds < 60:
+        return f"{seconds:.0f}s"
+    if seconds < 3600:
+        return f"{int(seconds) // 60}m {int(seconds) % 60:02d}s"
+    return f"{int(seconds) // 3600}h {int(seconds) % 3600 // 60:02d}m"

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from regft_core.data.batches import Padding, collate, evaluation_batches
+from regft_core.data.batches import collate, evaluation_batches
 from regft_core.data.encode import Encoded
 from regft_core.errors import RunFailed
 
@@ -24,7 +24,9 @@ def predict(
     batch_size: int,
     device: str | torch.device = "cpu",
     precision: str = "fp32",
-    padding: Padding,
+    pad_id: int,
+    pad_token_type_id: int = 0,
+    padding_side: str = "right",
     kind: str = "classification",
 ) -> npt.NDArray[np.float32]:
     """Return logits [n, K] in the order of ``encoded``.
@@ -48,7 +50,7 @@ def predict(
     parts: list[torch.Tensor] = []  # stay on the device, so that no batch waits for the one before
     with _evaluating(model), torch.inference_mode(), _autocast(device, precision):
         for indices in batches:
-            batch = collate(encoded, indices, padding.pad_id, padding.pad_token_type_id, padding.side, kind)
+            batch = collate(encoded, indices, pad_id, pad_token_type_id, padding_side, kind)
             parts.append(model(**batch.to(device).model_inputs()).logits.float())
         found = torch.cat(parts).cpu().numpy()
     logits = np.empty_like(found)

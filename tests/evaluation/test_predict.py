@@ -7,12 +7,9 @@ import pytest
 import torch
 from transformers import BertConfig, BertForSequenceClassification
 
-from regft_core.data.batches import Padding
 from regft_core.data.encode import Encoded
 from regft_core.errors import RunFailed
 from regft_core.evaluation.predict import predict
-
-RIGHT = Padding(pad_id=0, pad_token_type_id=0, side="right")
 
 
 @pytest.fixture
@@ -41,17 +38,27 @@ def alone(model, encoded):
 
 @pytest.mark.parametrize("batch_size", [1, 2, 3, 100])
 def test_logits_are_in_order_whatever_the_batch(model, encoded, batch_size):
-    got = predict(model, encoded, batch_size=batch_size, padding=RIGHT)
+    got = predict(model, encoded, batch_size=batch_size, pad_id=0)
     assert (got.shape, got.dtype) == ((7, 3), np.float32)
     np.testing.assert_allclose(got, alone(model, encoded), atol=2e-6)
+
+
+def test_padding_side_is_passed_on(model, encoded):
+    # BERT counts positions from the left of the rectangle, so only rows of full width must agree.
+    got = predict(model, encoded, batch_size=1, pad_id=0, padding_side="left", pad_token_type_id=1)
+    np.testing.assert_allclose(got, alone(model, encoded), atol=2e-6)
+    together = predict(model, encoded, batch_size=7, pad_id=0, padding_side="left")
+    longest = int(np.argmax(encoded.lengths))
+    np.testing.assert_allclose(together[longest], got[longest], atol=2e-6)
+    assert not np.allclose(together, got, atol=1e-4)  # the side was really passed on
 
 
 def test_dropout_is_off_and_every_training_flag_comes_back(model, encoded):
     model.train()
     model.bert.embeddings.dropout.eval()  # a submodule that differs from the root
     flags = [module.training for module in model.modules()]
-    first = predict(model, encoded, batch_size=4, padding=RIGHT)
-    assert np.array_equal(first, predict(model, encoded, batch_size=4, padding=RIGHT))
+    first = predict(model, encoded, batch_size=4, pad_id=0)
+    assert np.array_equal(first, predict(model, encoded, batch_size=4, pad_id=0))
     assert [module.training for module in model.modules()] == flags
     assert all(parameter.grad is None for parameter in model.parameters())
 
@@ -62,21 +69,21 @@ def test_flags_come_back_after_a_failure_and_the_example_is_named(model, encoded
         model.bert.embeddings.word_embeddings.weight[encoded.input_ids[3][0]] = float("nan")
     hit = [encoded.input_ids[3][0] in row for row in encoded.input_ids]
     with pytest.raises(RunFailed, match=rf"on {sum(hit)} of 7 examples \(first: idx r{hit.index(True)}\)"):
-        predict(model, encoded, batch_size=2, padding=RIGHT)
+        predict(model, encoded, batch_size=2, pad_id=0)
     assert model.training
 
 
 def test_bf16_is_close_and_really_used(model, encoded):
-    full = predict(model, encoded, batch_size=4, padding=RIGHT)
-    half = predict(model, encoded, batch_size=4, padding=RIGHT, precision="bf16")
+    full = predict(model, encoded, batch_size=4, pad_id=0)
+    half = predict(model, encoded, batch_size=4, pad_id=0, precision="bf16")
     np.testing.assert_allclose(half, full, atol=0.02)
     assert not np.array_equal(half, full)
 
 
 def test_wrong_arguments(model, encoded):
     with pytest.raises(ValueError, match="not one of fp32, bf16, fp16"):
-        predict(model, encoded, batch_size=2, padding=RIGHT, precision="int8")
+        predict(model, encoded, batch_size=2, pad_id=0, precision="int8")
     with pytest.raises(ValueError, match="below 1"):
-        predict(model, encoded, batch_size=0, padding=RIGHT)
+        predict(model, encoded, batch_size=0, pad_id=0)
     with pytest.raises(ValueError, match="no examples"):
-        predict(model, Encoded([], [], [], [], [], []), batch_size=2, padding=RIGHT)
+        predict(model, Encoded([], [], [], [], [], []), batch_size=2, pad_id=0)

@@ -183,6 +183,11 @@ class Regulariser:
         return []
 
     @classmethod
+    def check_options(cls, options: Any, search: Any) -> list[str]:
+        """Options that contradict each other or the search section; empty when they agree."""
+        return []
+
+    @classmethod
     def cost(cls, options: Any) -> Cost:
         """Passes per optimiser step of the fine-tuning phase."""
         return Cost()

@@ -138,10 +138,15 @@ def precision_problems(stack: Sequence[Entry], training: TrainingConfig) -> tupl
 
 
 def check_method(
-    stack: Sequence[Entry], shared: TrainingConfig, overrides: TrainingOverrides, task: TaskConfig, search: bool
+    stack: Sequence[Entry], shared: TrainingConfig, overrides: TrainingOverrides, task: TaskConfig, search: Any
 ) -> list[str]:
-    """Everything that speaks against running this method on this task."""
-    problems = ownership_problems(stack, search)
+    """Everything that speaks against running this method on this task.
+
+    ``search`` is the validated search section, or None for a method without a search phase.
+    """
+    problems = ownership_problems(stack, search is not None)
+    for cls, options in stack:
+        problems += [f"'{cls.name}': {reason}" for reason in cls.check_options(options, search)]
     training, found = resolve_training(stack, shared, overrides)
     problems += found
     problems += precision_problems(stack, training)[0]

@@ -1,4 +1,4 @@
-"""Attention-guided weight mixup with bi-level optimisation (Pi et al., NAACL 2024).
+"""Attention-guided weight mixup with bi-level optimisation (Somayajula et al., NAACL 2024).
 
 Every weight matrix of the encoder is a mix of the task weight and its pretrained value; the
 mixing attention is learned on held-out splits in a search phase, averaged over K random
@@ -64,8 +64,8 @@ class WeightMixupSearchConfig(StrictModel):
     split: float = Field(0.8, gt=0, lt=1, description="share of the subsample that the inner level trains on")
     epochs: int = Field(1, ge=1)
     learning_rate: float | None = Field(None, gt=0, description="of the task weights; the shared one when null")
-    implicit: Literal["learning_rate", "none", "one"] = Field(
-        "learning_rate", description="factor of the implicit term; none is first order"
+    implicit: Literal["learning_rate", "none", "one"] | None = Field(
+        None, description="factor of the implicit term (none: first order); null: learning_rate (paper), one (released)"
     )
     radius: float = Field(0.01, gt=0, description="length of the finite-difference shift")
     inner_gradient: Literal["fresh", "reused"] = Field(
@@ -109,11 +109,29 @@ class WeightMixup(Regulariser):
         return {"bf16": reason, "fp16": reason}
 
     @classmethod
+    def check_options(cls, options: WeightMixupConfig, search: WeightMixupSearchConfig | None) -> list[str]:
+        problems = []
+        if options.form == "full_rank" and options.rank != 1:
+            problems.append("rank has no meaning with form: full_rank; remove it")
+        if options.attention == "ones" and options.mode != "search":
+            problems.append("attention: ones is plain fine-tuning unless mode is search; use vanilla")
+        if search is not None and options.rank > 1 and search.repeats > 1:
+            problems.append(
+                "search.repeats > 1 averages the factors a1 and a2 of independent searches, which is meaningless "
+                "for rank > 1; set repeats: 1 or rank: 1"
+            )
+        if search is not None and options.variant == "released" and search.inner_gradient == "reused":
+            problems.append("inner_gradient: reused belongs to variant: paper; the released step has none to reuse")
+        if search is not None and options.variant == "released" and search.implicit == "learning_rate":
+            problems.append("the released hypergradient has no learning-rate factor; use implicit: one or none")
+        return problems
+
+    @classmethod
     def search_cost(cls, options: WeightMixupConfig, search: WeightMixupSearchConfig) -> Cost:
         if options.attention == "ones":
             return Cost()
         if options.variant == "released":
-            full = 5.0
+            full = 3.0 if search.implicit == "none" else 5.0
         elif search.implicit == "none":
             full = 2.0
         else:
@@ -268,7 +286,7 @@ class WeightMixup(Regulariser):
                 self.search.radius,
             )
             bilevel.restore(weights, copies)
-            factor = step.learning_rate if self.search.implicit == "learning_rate" else 1.0
+            factor = 1.0 if self.search.implicit == "one" else step.learning_rate
             total = [d - factor * m for d, m in zip(direct, mixed, strict=True)]
         self._update_attention(step, attention, total)
         if self.search.inner_gradient == "reused" and inner_loss is not None:
@@ -288,6 +306,9 @@ class WeightMixup(Regulariser):
         step.optimizer.step()
         step.optimizer.zero_grad(set_to_none=True)
         direct, gradient = self._validation_gradients(step, bilevel, weights, attention, draw=1)
+        if self.search.implicit == "none":
+            self._update_attention(step, attention, direct)
+            return
         step.backward_passes += 1  # the released code takes the two validation gradients one by one
         direction = self._released_direction(step.optimizer, weights, gradient)
         mixed = bilevel.mixed_term(

@@ -54,8 +54,7 @@ def compose_check(method: Method, task: TaskConfig, task_name: str, params: Any)
     """Composition problems of one method on one task, for the validator."""
     registry = discover()
     stack = compose.entries(registry, method.regularisers)
-    searches = method.protocol == "search_finetune"
-    return compose.check_method(stack, params.training, method.config.training, task, searches)
+    return compose.check_method(stack, params.training, method.config.training, task, method.search)
 
 
 def open_project(root: Path) -> Project:

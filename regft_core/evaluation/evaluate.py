@@ -31,7 +31,8 @@ class SetInfo:
 class Evaluation:
     """What one run scored, ready for JSON."""
 
-    #: set -> {"n": int, "metrics": {name: value}, "majority": {name: value}, "warning": str | None}
+    #: set -> {"n": int, "metrics": {name: value}, "majority": {name: value}, "warning": str | None,
+    #: "positive_label_index": int | None (what F1 counts, in the set's label space)}
     sets: dict[str, dict[str, Any]]
     #: set -> None, "constant" or "majority" (see ``collapse``)
     collapsed: dict[str, str | None]
@@ -92,6 +93,7 @@ def _evaluate_set(
         "metrics": score(predictions),
         "majority": score(metrics.majority_predictions(kind, gold)),
         "warning": warning,
+        "positive_label_index": positive,
     }
     result.collapsed[name] = collapse.detect(kind, gold, predictions)
     result.rows[name] = [

@@ -135,7 +135,8 @@ def seed_interval(values: Sequence[float], confidence: float = 0.95) -> tuple[fl
 def average_over_tasks(estimates: Sequence[Estimate], rng_seed: int = 0) -> tuple[float, float, float]:
     """Return (mean, low, high) of the mean over tasks, each task weighing the same and resampled by itself.
 
-    Meant for differences in one metric; the average of unlike metrics hides what it is made of, so
+    The tasks' corrections for few seeds stay in, so the interval is if anything too wide. Meant for
+    differences in one metric; the average of unlike metrics hides what it is made of, so
     show the tasks beside it.
 
     Raises:

@@ -43,6 +43,7 @@ def test_dev_and_a_merged_ood_set():
     assert result.sets["hans"]["n"] == 5
     assert result.sets["hans"]["metrics"]["accuracy"] == pytest.approx(0.6)
     assert result.sets["hans"]["metrics"]["f1"] == pytest.approx(0.5)  # the positive label is mapped as well
+    assert result.sets["hans"]["positive_label_index"] == 0
     assert result.collapsed == {"dev": None, "hans": "majority"}
     row = result.rows["hans"][3]
     assert (row["idx"], row["label"], row["prediction"], len(row["scores"])) == ("r3", 1, 1, 2)

@@ -145,6 +145,13 @@ def test_directions_and_lists_of_names():
         higher_is_better("bleu")
 
 
+def test_validation_accepts_exactly_the_metrics_that_exist():
+    from regft_core.config import check_tasks
+
+    assert set(check_tasks.CLASSIFICATION_METRICS) == set(CLASSIFICATION_METRICS)
+    assert set(check_tasks.REGRESSION_METRICS) == set(REGRESSION_METRICS)
+
+
 def test_names_import_without_heavy_packages():
     code = (
         "import sys, regft_core.evaluation.names; "

@@ -12,7 +12,7 @@ from regft_core.evaluation.names import CLASSIFICATION_METRICS, REGRESSION_METRI
 from regft_core.statistics.resampling import example_weights, resampled_metric, seed_weights, weighted_metric
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(st.integers(0, 10**6), st.integers(2, 4), st.integers(3, 30))
 def test_classification_metrics_of_resamples(seed, k, n):
     rng = np.random.default_rng(seed)
@@ -33,7 +33,7 @@ def test_classification_metrics_of_resamples(seed, k, n):
                 assert got[b, r] == pytest.approx(want, abs=1e-12), name
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(st.integers(0, 10**6), st.integers(3, 30), st.booleans())
 def test_regression_metrics_of_resamples(seed, n, ties):
     rng = np.random.default_rng(seed)

@@ -85,9 +85,11 @@ def epoch_batches(
     """Indices of the batches of one epoch, a pure function of its arguments.
 
     Examples are shuffled and cut into pools of ``bucket_batches * batch_size``; each pool is
-    sorted by length and cut into batches; the batches are shuffled. Every example occurs
-    exactly once. When the sizes do not divide, one batch at a random place is smaller, so that
-    no length is favoured by the mean over fewer examples. ``bucket_batches=1`` is a plain shuffle.
+    sorted by length (ties in shuffled order) and cut into batches; the batches are shuffled.
+    Every example occurs exactly once. When the sizes do not divide, the last pool's longest
+    examples form a smaller batch, which is where a smaller rectangle saves most padding.
+    A pool as large as the set gives similar batches every epoch; fewer ``bucket_batches`` mix
+    more and pad more, and 1 is a plain shuffle.
     """
     if batch_size < 1 or bucket_batches < 1:
         raise ValueError(f"batch_size {batch_size} and bucket_batches {bucket_batches} must be at least 1")
@@ -97,22 +99,10 @@ def epoch_batches(
         return [order[start : start + batch_size] for start in range(0, len(order), batch_size)]
     batches: list[list[int]] = []
     pool_size = batch_size * bucket_batches
-    for start in range(0, len(order), pool_size):
-        pool = sorted(order[start : start + pool_size], key=lambda index: lengths[index])
-        batches += _cut(pool, batch_size, rng)
+    for first in range(0, len(order), pool_size):
+        pool = sorted(order[first : first + pool_size], key=lambda index: lengths[index])
+        batches += [pool[start : start + batch_size] for start in range(0, len(pool), batch_size)]
     return shuffled(batches, rng)
-
-
-def _cut(pool: list[int], batch_size: int, rng: Random) -> list[list[int]]:
-    short = len(pool) % batch_size
-    place = int(rng.random() * (len(pool) // batch_size + 1)) if short else -1
-    batches: list[list[int]] = []
-    start = 0
-    while start < len(pool):
-        size = short if len(batches) == place else batch_size
-        batches.append(pool[start : start + size])
-        start += size
-    return batches
 
 
 def evaluation_batches(lengths: Sequence[int], batch_size: int) -> list[list[int]]:

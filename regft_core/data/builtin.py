@@ -140,12 +140,15 @@ def _opinion(rng: Random, positive: bool) -> str:
             f"{thing} turned out to be {degree}{_pick(rng, own)}",
         ),
     )
+    least = 1
     if rng.random() < 0.4:
+        least = 0
         opener = _pick(rng, words.OPENERS)
         link = ", but " if opener in ("Granted,", "I admit that") else ", "
         main = f"{opener} {_pick(rng, words.ASPECTS)} was {_pick(rng, opposite)}{link}{main}"
     sentences = [_sentence(main)]
-    for template in shuffled(words.DISTRACTORS, rng)[: int(rng.random() ** 2 * 5)]:
+    # A main clause alone has too few forms: the same text would come up in training and evaluation.
+    for template in shuffled(words.DISTRACTORS, rng)[: max(least, int(rng.random() ** 2 * 5))]:
         filled = template.format(**{key: _pick(rng, items) for key, items in words.FILLERS.items()})
         sentences.insert(int(rng.random() * (len(sentences) + 1)), filled)
     return " ".join(sentences)

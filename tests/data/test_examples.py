@@ -1,0 +1,62 @@
+"""JSONL in, JSONL out, with nothing lost on the way."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from regft_core.data.examples import Example, read_jsonl, write_jsonl
+from regft_core.errors import DataError
+
+texts = st.text(st.characters(exclude_categories=["Cs"]))
+labels = st.integers(0, 200) | st.floats(allow_nan=False, allow_infinity=False)
+rows = st.builds(Example, idx=texts, text=texts, text_pair=st.none() | texts, label=labels)
+
+
+@given(st.lists(rows, max_size=8))
+def test_what_is_written_is_read(examples: list[Example]) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "a" / "rows.jsonl"
+        write_jsonl(path, examples)
+        assert read_jsonl(path) == examples
+        assert [p.name for p in path.parent.iterdir()] == ["rows.jsonl"]  # no temporary file stays
+
+
+def test_only_newline_ends_a_row(tmp_path: Path) -> None:
+    example = Example("0", "a\u2028b\u0085c\x0bd\r\ne", "\x1c\x1d", 1)
+    write_jsonl(tmp_path / "rows.jsonl", [example])
+    assert read_jsonl(tmp_path / "rows.jsonl") == [example]
+    assert (tmp_path / "rows.jsonl").read_bytes().count(b"\n") == 1
+
+
+def test_nan_is_never_written(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        write_jsonl(tmp_path / "rows.jsonl", [Example("0", "a", None, float("nan"))])
+    assert not (tmp_path / "rows.jsonl").exists()
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("{", "not JSON"),
+        ("[]", "keys"),
+        ('{"idx": "0", "text": "a", "label": 1}', "keys"),
+        ('{"idx": 0, "text": "a", "text_pair": null, "label": 1}', "wrong type"),
+        ('{"idx": "0", "text": "a", "text_pair": null, "label": true}', "wrong type"),
+        ('{"idx": "0", "text": "a", "text_pair": null, "label": NaN}', "wrong type"),
+    ],
+)
+def test_a_damaged_line_is_named(tmp_path: Path, line: str, message: str) -> None:
+    good = '{"idx": "0", "text": "a", "text_pair": null, "label": 1}'
+    (tmp_path / "rows.jsonl").write_text(f"{good}\n{line}\n")
+    with pytest.raises(DataError, match=rf"rows\.jsonl:2: .*{message}"):
+        read_jsonl(tmp_path / "rows.jsonl")
+
+
+def test_a_missing_file_says_so(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="cannot be read"):
+        read_jsonl(tmp_path / "rows.jsonl")

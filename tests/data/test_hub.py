@@ -1,0 +1,77 @@
+"""The hub, without a hub: what is asked of it, and what is said when it does not answer."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from regft_core.config.schema import HubSource
+from regft_core.data import sources
+from regft_core.data.examples import Example
+from regft_core.data.sources import read_split
+from regft_core.errors import DataError
+
+SOURCE = HubSource(kind="hub", id="someone/reviews", config="english", revision="0" * 40)
+
+
+class Table(list[dict[str, Any]]):
+    column_names = ("text", "label")
+
+
+def test_rows_of_the_hub_are_checked_like_any_other(tmp_path: Path, monkeypatch: Any, declare: Any) -> None:
+    table = Table([{"text": "a", "label": 1}, {"text": "b", "label": -1}])
+    monkeypatch.setattr(sources, "_load_hub", lambda source, split: table)
+    assert read_split(tmp_path, "mine", SOURCE, "train", declare(drop_labels=("-1",))) == [Example("0", "a", None, 1)]
+    with pytest.raises(DataError, match=r"someone/reviews/english split 'train': 1 of 2 rows") as caught:
+        read_split(tmp_path, "mine", SOURCE, "train", declare())
+    assert "row 2: label -1" in str(caught.value)
+
+
+def test_the_call_pins_the_revision_and_never_trusts_code(monkeypatch: Any) -> None:
+    datasets = pytest.importorskip("datasets")
+    seen: dict[str, Any] = {}
+
+    def load_dataset(*args: Any, **kwargs: Any) -> Table:
+        seen.update(kwargs, args=args)
+        return Table()
+
+    monkeypatch.setattr(datasets, "load_dataset", load_dataset)
+    sources._load_hub(SOURCE, "train")
+    assert seen == {"args": ("someone/reviews", "english"), "revision": "0" * 40, "split": "train"}
+
+
+def fail(monkeypatch: Any, error: Exception) -> None:
+    def load(source: Any, split: Any) -> None:
+        raise error
+
+    monkeypatch.setattr(sources, "_load_hub", load)
+
+
+def test_no_way_to_the_hub_names_the_local_alternative(tmp_path: Path, monkeypatch: Any, declare: Any) -> None:
+    wrapped = ValueError("something went wrong")
+    wrapped.__cause__ = ConnectionError("Name or service not known")
+    for error in (ConnectionError("Couldn't reach the hub"), TimeoutError(), wrapped):
+        fail(monkeypatch, error)
+        with pytest.raises(DataError, match="hub cannot be reached") as caught:
+            read_split(tmp_path, "mine", SOURCE, "train", declare())
+        assert "source: {kind: files}" in str(caught.value)
+
+
+def test_scripts_are_refused_and_wrong_names_said(tmp_path: Path, monkeypatch: Any, declare: Any) -> None:
+    fail(monkeypatch, RuntimeError("Dataset scripts are no longer supported, but found reviews.py"))
+    with pytest.raises(DataError, match="runs code of its own, which regft refuses"):
+        read_split(tmp_path, "mine", SOURCE, "train", declare())
+    fail(monkeypatch, ValueError("Unknown split 'trian'"))
+    with pytest.raises(DataError, match=r"cannot be loaded at revision '0+' \(ValueError: Unknown split 'trian'\)"):
+        read_split(tmp_path, "mine", SOURCE, "trian", declare())
+
+
+def test_offline_mode_of_the_real_library(tmp_path: Path, monkeypatch: Any, declare: Any) -> None:
+    datasets = pytest.importorskip("datasets")
+    huggingface_hub = pytest.importorskip("huggingface_hub")
+    monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", True)
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
+    with pytest.raises(DataError, match="hub cannot be reached"):
+        read_split(tmp_path, "mine", SOURCE, "train", declare())

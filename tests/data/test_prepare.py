@@ -1,0 +1,147 @@
+"""One directory per task, with everything that judges it, checked before it is written."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from regft_core.config.schema import TaskConfig
+from regft_core.data.examples import Example, read_jsonl
+from regft_core.data.prepare import count_duplicates, prepare_dataset, text_key
+from regft_core.errors import DataError
+
+TRAIN = "text,label\ncafe\u0301,good\n a  b ,bad\na b,bad\nc,good\n"
+DEV = "text,label\ncafé,bad\nnew,good\n"
+
+
+def task(**changes: Any) -> TaskConfig:
+    values = {
+        "source": {"kind": "files"},
+        "splits": {"train": "train.csv", "dev": "dev.csv"},
+        "columns": {"text": "text"},
+        "labels": ["bad", "good"],
+        "metrics": ["accuracy"],
+        "primary": "accuracy",
+        **changes,
+    }
+    return TaskConfig.model_validate(values)
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    data = tmp_path / "data"
+    data.mkdir()
+    (data / "train.csv").write_text(TRAIN)
+    (data / "dev.csv").write_text(DEV)
+    (data / "other.csv").write_text("text,label\na b,good\nz,?\n")
+    (data / "stars.csv").write_text("review,stars\nc,1\nd,5\n")
+    return tmp_path
+
+
+STARS = {
+    "source": {"kind": "files"},
+    "split": "stars.csv",
+    "columns": {"text": "review", "label": "stars"},
+    "labels": ["low", "high"],
+    "label_values": {"1": "low", "5": "high"},
+    "label_map": {"bad": "low", "good": "high"},
+}
+
+
+def test_the_directory_and_its_description(root: Path) -> None:
+    other = task(splits={"dev": "other.csv"}, labels=["good", "bad"], drop_labels=["?"])
+    tasks = {"mine": task(ood={"other": {}, "stars": STARS}), "other": other}
+    out = prepare_dataset(root, "mine", tasks)
+    assert out == root / "work" / "datasets" / "mine"
+    assert read_jsonl(out / "train.jsonl")[1] == Example("1", " a  b ", None, 0)
+    assert read_jsonl(out / "ood" / "other.jsonl") == [Example("0", "a b", None, 0)]  # index into its own labels
+    assert [row.label for row in read_jsonl(out / "ood" / "stars.jsonl")] == [0, 1]
+    described = json.loads((out / "task.json").read_text())
+    assert described["counts"] == {"train": 4, "dev": 2, "other": 1, "stars": 2}
+    assert described["dropped"] == {"other": {"label ?": 1}}
+    assert described["duplicates"] == {"train_within": 1, "dev": 1, "other": 1, "stars": 1}
+    assert described["sets"]["other"]["labels"] == ["good", "bad"]
+    assert described["sets"]["other"]["label_map"] is None
+    assert described["sets"]["stars"]["label_map"] == {"bad": "low", "good": "high"}
+    assert {name: entry["n"] for name, entry in described["sets"].items()} == {"dev": 2, "other": 1, "stars": 2}
+    assert described["positive_label"] == "good"
+    assert described["source"] == {"kind": "files"}
+
+
+def test_preparing_twice_writes_the_same_bytes_and_drops_what_went(root: Path) -> None:
+    out = prepare_dataset(root, "mine", {"mine": task(ood={"stars": STARS})})
+    first = {p.name: p.read_bytes() for p in out.iterdir() if p.is_file()}
+    prepare_dataset(root, "mine", {"mine": task(ood={"stars": STARS})})
+    assert first == {p.name: p.read_bytes() for p in out.iterdir() if p.is_file()}
+    prepare_dataset(root, "mine", {"mine": task()})
+    assert not (out / "ood").exists()
+
+
+def test_a_failure_leaves_the_old_directory_as_it_was(root: Path) -> None:
+    out = prepare_dataset(root, "mine", {"mine": task()})
+    before = (out / "task.json").read_bytes()
+    (root / "data" / "dev.csv").write_text("text,label\na,odd\n")
+    with pytest.raises(DataError, match="'odd'"):
+        prepare_dataset(root, "mine", {"mine": task()})
+    assert (out / "task.json").read_bytes() == before
+    assert [p.name for p in out.parent.iterdir()] == ["mine"]
+
+
+def test_the_split_of_a_referenced_set_can_be_chosen(root: Path) -> None:
+    tasks = {"mine": task(ood={"other": {"split": "train.csv"}}), "other": task(splits={"dev": "dev.csv"})}
+    out = prepare_dataset(root, "mine", tasks)
+    assert len(read_jsonl(out / "ood" / "other.jsonl")) == 4
+
+
+@pytest.mark.parametrize(
+    ("ood", "message"),
+    [
+        ({"othr": {}}, "did you mean 'other'"),
+        ({"three": {}}, "nothing becomes the set's 'mixed'"),
+        ({"swapped": {}}, "'bad' becomes 'bad', which the set has not"),
+        ({"swapped": {"label_map": {"good": "fine"}}}, "'bad' is mapped to nothing"),
+        ({"swapped": {"label_map": {"good": "fine", "bad": "poor", "ugly": "poor"}}}, "'ugly', which the task has not"),
+        ({"scores": {}}, "cannot be judged on a regression set"),
+        ({"own": {"source": {"kind": "files"}}}, "'split' is missing"),
+    ],
+)
+def test_sets_that_cannot_judge_are_refused(root: Path, ood: dict[str, Any], message: str) -> None:
+    tasks = {
+        "mine": task(ood=ood),
+        "other": task(),
+        "three": task(labels=["bad", "good", "mixed"]),
+        "swapped": task(labels=["poor", "fine"]),
+        "scores": task(kind="regression", labels=None, range=[0, 5]),
+    }
+    with pytest.raises(DataError, match=message):
+        prepare_dataset(root, "mine", tasks)
+    assert not (root / "work").exists()
+
+
+def test_sets_that_only_judge_and_unknown_tasks(root: Path) -> None:
+    with pytest.raises(DataError, match="only judges other tasks"):
+        prepare_dataset(root, "mine", {"mine": task(splits={"dev": "dev.csv"})})
+    with pytest.raises(DataError, match="did you mean 'mine'"):
+        prepare_dataset(root, "mien", {"mine": task()})
+
+
+def test_duplicates_are_texts_and_pairs_keep_their_sides() -> None:
+    def row(text: str, pair: str | None = None, label: int = 0) -> Example:
+        return Example("0", text, pair, label)
+
+    assert count_duplicates([row("a  b", label=1)], [row(" a b "), row("ab"), row("a\u00a0b"), row("A b")]) == 2
+    assert text_key(row("a", "b")) != text_key(row("b", "a"))
+    assert text_key(row("a b")) != text_key(row("a", "b"))
+    assert text_key(row("e\u0301")) == text_key(row("é"))
+
+
+def test_builtin_tasks_need_no_files(tmp_path: Path) -> None:
+    source = {"kind": "builtin", "generator": "cue_sentence", "options": {"rows": {"train": 5, "dev": 4, "no_cue": 3}}}
+    entry = {"source": source, "split": "no_cue"}
+    built = task(source=source, splits={"train": "train", "dev": "dev"}, ood={"no_cue": entry})
+    out = prepare_dataset(tmp_path, "cue", {"cue": built}, tmp_path / "out")
+    counts = json.loads((out / "task.json").read_text())["counts"]
+    assert counts == {"train": 5, "dev": 4, "no_cue": 3}

@@ -1,0 +1,111 @@
+"""The shipped task files: they parse, their labels fit together, and the public copies agree."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+
+from regft_core.config.schema import FilesSource, HubSource, TaskConfig
+from regft_core.data.examples import read_jsonl
+from regft_core.data.prepare import prepare_dataset, resolve_ood
+from regft_core.evaluation.names import CLASSIFICATION_METRICS, REGRESSION_METRICS
+from tests.shared_data import materialise, real_tasks
+
+ROOT = Path(__file__).resolve().parents[2]
+PATHS = sorted((ROOT / "pipelines" / "tasks").glob("*.yaml"))
+NAMES = [path.stem for path in PATHS]
+
+
+def load(folder: Path) -> dict[str, TaskConfig]:
+    return {path.stem: TaskConfig.model_validate(yaml.safe_load(path.read_text())) for path in folder.glob("*.yaml")}
+
+
+TASKS = load(ROOT / "pipelines" / "tasks")
+
+
+def test_the_promised_tasks_are_there() -> None:
+    glue = {"cola", "sst2", "mrpc", "stsb", "qqp", "mnli", "qnli", "rte"}
+    clue = {"ocnli", "cmnli", "iflytek", "csl", "tnews", "afqmc", "bustm"}
+    judges = {"mnli_mm", "snli", "sick", "scitail", "hans", "anli_r1", "anli_r2", "anli_r3", "paws_qqp"}
+    judges |= {"imdb_contrast", "imdb_cad"} | {f"advglue_{name}" for name in ("sst2", "qqp", "mnli", "qnli", "rte")}
+    assert set(NAMES) >= glue | clue | judges | {"cue_sentence", "cue_pair", "cue_regression"}
+
+
+@pytest.mark.parametrize("path", PATHS, ids=NAMES)
+def test_a_task_file_is_short_explains_itself_and_is_consistent(path: Path) -> None:
+    lines = path.read_text().splitlines()
+    task = TASKS[path.stem]
+    assert lines[0].startswith("# ")
+    assert len(lines) <= 25
+    assert max(map(len, lines)) <= 120
+    allowed = CLASSIFICATION_METRICS if task.kind == "classification" else REGRESSION_METRICS
+    assert set(task.metrics) <= set(allowed)
+    assert set((task.label_values or {}).values()) <= set(task.labels or ())
+    for name in task.ood:
+        assert resolve_ood(path.stem, name, TASKS).declaration.kind == task.kind
+    if isinstance(task.source, HubSource):
+        pinned = re.fullmatch(r"[0-9a-f]{40}", task.source.revision)
+        assert pinned or "Revision to be pinned" in path.read_text()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_what_judges_a_task_can_be_had_where_the_task_can(name: str) -> None:
+    if not isinstance(TASKS[name].source, FilesSource):
+        for ood in TASKS[name].ood:
+            assert not isinstance(resolve_ood(name, ood, TASKS).source, FilesSource)
+
+
+@pytest.mark.parametrize("name", ["cue_sentence", "cue_pair", "cue_regression"])
+def test_builtin_tasks_prepare_anywhere(name: str, tmp_path: Path) -> None:
+    described = json.loads((prepare_dataset(tmp_path, name, TASKS) / "task.json").read_text())
+    assert set(described["sets"]) == {"dev", "no_cue", "reversed"}
+    assert described["counts"] == {"train": 2000, "dev": 400, "no_cue": 400, "reversed": 400}
+    assert described["duplicates"]["dev"] == 0
+
+
+# Label names of the first training rows that the shared copies' own documentation gives.
+DUPLICATES = {
+    "cola": {"train_within": 19, "dev": 16},
+    "stsb": {"train_within": 43, "dev": 6, "sick_relatedness": 0},
+    "sick": {"train_within": 30, "dev": 3},
+    "paws_qqp": {"train_within": 3, "dev": 43},
+}
+
+
+@pytest.mark.parametrize("name", list(DUPLICATES))
+def test_duplicates_agree_with_an_independent_count(name: str, tmp_path: Path) -> None:
+    materialise(name, tmp_path)
+    out = prepare_dataset(tmp_path, name, load(tmp_path / "pipelines" / "tasks"))
+    assert json.loads((out / "task.json").read_text())["duplicates"] == DUPLICATES[name]
+
+
+def test_label_order_of_the_task_not_of_the_copy(tmp_path: Path) -> None:
+    # The local copy of OCNLI counts entailment as 0, clue/clue counts neutral as 0.
+    materialise("ocnli", tmp_path)
+    tasks = load(tmp_path / "pipelines" / "tasks")
+    out = prepare_dataset(tmp_path, "ocnli", tasks)
+    assert tasks["ocnli"].labels == ("neutral", "entailment", "contradiction")
+    counts = [sum(row.label == i for row in read_jsonl(out / "dev.jsonl")) for i in range(3)]
+    assert counts == [1103, 947, 900]
+
+
+def test_materialised_tasks_bring_their_ood_sets_and_say_what_lacks(tmp_path: Path) -> None:
+    assert materialise("rte", tmp_path) == ["hans", "scitail", "advglue_rte"]
+    assert materialise("mrpc", tmp_path) == []
+    tasks = load(tmp_path / "pipelines" / "tasks")
+    described = json.loads((prepare_dataset(tmp_path, "mrpc", tasks) / "task.json").read_text())
+    assert described["sets"]["qqp"]["label_map"] == {"not_equivalent": "not_duplicate", "equivalent": "duplicate"}
+    assert described["counts"] == {"train": 3668, "dev": 408, "qqp": 5000, "paws_qqp": 677}
+    assert materialise("qqp", tmp_path) == ["advglue_qqp"]  # asked for by name, it gets OOD sets of its own
+    assert set(load(tmp_path / "pipelines" / "tasks")["qqp"].ood) == {"mrpc", "paws_qqp"}
+    assert not load(tmp_path / "pipelines" / "tasks")["paws_qqp"].ood
+
+
+def test_third_party_data_stay_out_of_the_repository(tmp_path: Path) -> None:
+    for inside in (ROOT, ROOT / "work" / "x"):
+        with pytest.raises(ValueError, match="inside the repository"):
+            real_tasks().materialise("sst2", inside, tmp_path)

@@ -13,7 +13,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from regft_core.errors import ConfigError
-from regft_core.runs.fingerprint import IRRELEVANT, fingerprint, package_root, write_fingerprints
+from regft_core.runs.fingerprint import (
+    ENTRIES,
+    IRRELEVANT,
+    LOOKUPS,
+    METHOD_ENTRIES,
+    CodeGraph,
+    fingerprint,
+    package_root,
+    write_fingerprints,
+)
 from regft_core.runs.syntax import code_sha256, imported_names
 
 LOSS = '''
@@ -107,7 +116,7 @@ def test_every_form_of_import_is_seen() -> None:
 FILES = {
     "regft_core/__init__.py": '__version__ = "1"',
     "regft_core/errors.py": "class E(Exception): ...",
-    "regft_core/cell.py": "def run():\n    from regft_core.training import loop\n    from regft_core import tracking",
+    "regft_core/phases.py": "def run():\n    from regft_core.training import loop\n    from regft_core import tracking",
     "regft_core/training/__init__.py": "",
     "regft_core/training/loop.py": "from ..methods import base\nfrom regft_core.methods.registry import find",
     "regft_core/methods/__init__.py": "",
@@ -125,9 +134,9 @@ FILES = {
     "regft_core/data/prepare.py": "",
     "stages/dataset.py": "from regft_core.data.prepare import prepare",
     "stages/subsample.py": "from regft_core.data import prepare",
-    "stages/finetune.py": "from regft_core.cell import run",
-    "stages/search.py": "from regft_core.cell import run",
-    "stages/evaluate.py": "from regft_core import cell",
+    "stages/finetune.py": "from regft_core.phases import run",
+    "stages/search.py": "from regft_core.phases import run",
+    "stages/evaluate.py": "from regft_core import phases",
     "stages/report.py": "from regft_core.reporting import html\nfrom regft_core.tracking import mirror",
 }
 METHODS = {"hype_n": ["regft_core.methods.hype"], "pats": ["regft_core.methods.pats"], "vanilla": []}
@@ -195,7 +204,7 @@ def test_written_files_say_which_modules_they_cover_and_stay_untouched(project: 
     assert value["name"] == "method-hype_n"
     assert set(value["modules"]) == {
         "regft_core",
-        "regft_core.cell",
+        "regft_core.phases",
         "regft_core.errors",
         "regft_core.methods",
         "regft_core.methods.base",
@@ -224,8 +233,8 @@ def test_a_missing_entry_and_a_broken_file_are_named(project: Path) -> None:
         ConfigError, match=r"regft_core/methods/mixout\.py: module regft_core\.methods\.mixout does not"
     ):
         write_fingerprints(project, {"m": ["regft_core.methods.mixout"]}, code_root=project, allow_missing=True)
-    (project / "regft_core/cell.py").unlink()
-    with pytest.raises(ConfigError, match=r"regft_core/cell\.py: module regft_core\.cell does not exist"):
+    (project / "stages/search.py").unlink()
+    with pytest.raises(ConfigError, match=r"stages/search\.py: module stages\.search does not exist"):
         write_fingerprints(project, METHODS, code_root=project)
     assert set(write_fingerprints(project, METHODS, code_root=project, allow_missing=True)) == EVERY
     (project / "regft_core/methods/pats.py").write_text("x = 1\ndef f(:\n")
@@ -241,3 +250,9 @@ def test_this_project_is_covered_without_importing_torch(python: Callable[..., A
     assert not {name for name in found if name in IRRELEVANT}
     program = "import sys, regft_core.runs.fingerprint, regft_core.runs.store; sys.exit('torch' in sys.modules)"
     assert python(program).returncode == 0
+
+
+@pytest.mark.parametrize("module", [*IRRELEVANT, *LOOKUPS, *METHOD_ENTRIES, *sum(ENTRIES.values(), ())])
+def test_every_module_named_here_exists(module: str) -> None:
+    """A renamed module must be renamed here too, or it would silently count, or no longer count."""
+    assert CodeGraph(package_root()).exists(module)

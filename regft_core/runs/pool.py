@@ -1,0 +1,157 @@
+"""Worker processes for the runs of a cell: fresh interpreters, each bound to one device."""
+
+from __future__ import annotations
+
+import multiprocessing
+import signal
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from multiprocessing.connection import Connection, wait
+from types import FrameType
+from typing import Any, NoReturn
+
+from regft_core.runs.jobs import JobFailure, describe_failure, label, torch_threads
+from regft_core.runs.processes import describe_exit, die_with_parent, kill_group, lead_own_group
+
+#: How long an idle worker may take to leave before it is killed.
+FAREWELL_SECONDS = 10.0
+
+
+class _Terminated(SystemExit):
+    """SIGTERM or SIGHUP arrived while workers were running; exits with 128 + the signal's number."""
+
+
+def _worker(channel: Connection, function: Callable[..., Any], device: str, threads: int | None, parent: int) -> None:
+    lead_own_group()
+    die_with_parent(parent)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides, and kills
+    if device.startswith("cuda:"):
+        import torch
+
+        torch.cuda.set_device(device)  # libraries that ask for "cuda" get this one
+    with torch_threads(threads):
+        while True:
+            try:
+                index, job = channel.recv()
+            except EOFError:
+                return
+            try:
+                answer: tuple[Any, ...] = (index, True, function(job, device=device))
+            except Exception as error:
+                answer = (index, False, *describe_failure(error))
+            try:
+                channel.send(answer)
+            except Exception as error:
+                if isinstance(error, OSError):
+                    return  # the parent is gone
+                channel.send((index, False, f"its result cannot be sent to the parent process: {error}", ""))
+
+
+class _Slot:
+    """A place for one worker process at a time, on one device."""
+
+    def __init__(self, function: Callable[..., Any], device: str, threads: int | None) -> None:
+        self._arguments = (function, device, threads)
+        self.index: int | None = None
+        self._start()
+
+    def _start(self) -> None:
+        context = multiprocessing.get_context("spawn")
+        self.channel, theirs = context.Pipe()
+        parent = multiprocessing.current_process().pid
+        self.process = context.Process(target=_worker, args=(theirs, *self._arguments, parent), name="regft worker")
+        try:
+            self.process.start()
+        finally:
+            theirs.close()
+
+    def restart(self) -> None:
+        self.kill()
+        self._start()
+
+    def give(self, index: int, job: Any) -> None:
+        self.index = index
+        with suppress(BrokenPipeError, ConnectionResetError):  # it died: seen by whoever waits for the answer
+            self.channel.send((index, job))
+
+    def dismiss(self) -> None:
+        self.channel.close()
+        self.process.join(FAREWELL_SECONDS)
+        self.kill()
+
+    def kill(self) -> None:
+        if self.process.pid is not None and self.process.is_alive():
+            kill_group(self.process.pid)
+            self.process.join()
+        self.channel.close()
+
+
+@contextmanager
+def _termination_raises() -> Iterator[None]:
+    # Without this, SIGTERM would end the parent before it could kill its workers' groups.
+    def terminate(number: int, frame: FrameType | None) -> NoReturn:
+        raise _Terminated(128 + number)
+
+    if threading.current_thread() is not threading.main_thread():
+        yield  # handlers belong to the main thread; the workers still die with their parent
+        return
+    before = {number: signal.signal(number, terminate) for number in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def run_processes(
+    jobs: Sequence[Any],
+    function: Callable[..., Any],
+    devices: Sequence[str],
+    threads: int | None,
+    succeeded: Callable[[int, Any], None],
+    failures: list[JobFailure],
+) -> None:
+    waiting = list(reversed(range(len(jobs))))
+    slots: list[_Slot] = []
+
+    def next_job(slot: _Slot) -> None:
+        slot.index = None
+        if waiting:
+            index = waiting.pop()
+            if not slot.process.is_alive():  # it died after its last answer: no job's fault
+                slot.restart()
+            slot.give(index, jobs[index])
+
+    with _termination_raises():
+        try:
+            for device in devices:
+                slots.append(_Slot(function, device, threads))
+                next_job(slots[-1])
+            while busy := [slot for slot in slots if slot.index is not None]:
+                ready = wait([slot.channel for slot in busy] + [slot.process.sentinel for slot in busy])
+                for slot in busy:
+                    if slot.channel not in ready and slot.process.sentinel not in ready:
+                        continue
+                    try:
+                        index, good, *answer = slot.channel.recv() if slot.channel.poll() else _dead()
+                    except (EOFError, OSError):
+                        slot.process.join(FAREWELL_SECONDS)
+                        index = slot.index or 0
+                        message = f"its process {describe_exit(slot.process.exitcode)}"
+                        failures.append(JobFailure(index, label(index, jobs[index]), message))
+                    else:
+                        if good:
+                            succeeded(index, answer[0])
+                        else:
+                            failures.append(JobFailure(index, label(index, jobs[index]), *answer))
+                    next_job(slot)
+            for slot in slots:
+                slot.dismiss()
+        finally:
+            for slot in slots:
+                slot.kill()
+
+
+def _dead() -> NoReturn:
+    raise EOFError

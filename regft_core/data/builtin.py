@@ -148,7 +148,7 @@ def _opinion(rng: Random, positive: bool) -> str:
         main = f"{opener} {_pick(rng, words.ASPECTS)} was {_pick(rng, opposite)}{link}{main}"
     sentences = [_sentence(main)]
     # A main clause alone has too few forms: the same text would come up in training and evaluation.
-    for template in shuffled(words.DISTRACTORS, rng)[: max(least, int(rng.random() ** 2 * 5))]:
+    for template in shuffled(words.DISTRACTORS, rng)[: max(least, int(rng.random() ** 2 * 4))]:
         filled = template.format(**{key: _pick(rng, items) for key, items in words.FILLERS.items()})
         sentences.insert(int(rng.random() * (len(sentences) + 1)), filled)
     return " ".join(sentences)

@@ -97,7 +97,7 @@ TIMES = (
     ("in the winter", "in the cold season"), ("last month", "about thirty days ago"), ("in April", "in early spring"),
 )  # fmt: skip
 LEADS = (
-    "", "", "It is known that ", "People say that ", "The letter mentions that ", "As far as anyone remembers, ",
+    "", "", "", "", "It is known that ", "People say that ", "As far as anyone remembers, ",
     "According to the neighbours, who had been there the whole time, ",
 )  # fmt: skip
 

@@ -105,6 +105,10 @@ def write_subsamples(
     Raises DataError.
     """
     dataset = root / "work" / "datasets" / task
+    if not (dataset / "task.json").is_file():
+        raise DataError(
+            f"task '{task}' is not prepared: no {dataset / 'task.json'}\n    -> run its dataset stage first"
+        )
     described = read_json(dataset / "task.json")
     train = read_jsonl(dataset / "train.jsonl")
     out_dir = out_dir or root / "work" / "subsamples" / f"{task}-{size}"

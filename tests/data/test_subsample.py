@@ -116,6 +116,11 @@ def test_the_written_subsamples(tmp_path: Path) -> None:
     assert order == [str(i) for i in draw(20, [0, 1] * 10, 20, seed=0, task="t")]
 
 
+def test_a_task_that_is_not_prepared(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="task 't' is not prepared"):
+        write_subsamples(tmp_path, "t", 8, [0])
+
+
 def test_full_size_and_repetition(tmp_path: Path) -> None:
     dataset(tmp_path)
     out = write_subsamples(tmp_path, "t", "full", [1], stratified=True)

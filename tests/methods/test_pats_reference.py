@@ -1,0 +1,202 @@
+"""PATS against the worked numbers and invariants of its paper."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from regft_core.config.schema import TrainingConfig
+from regft_core.methods import compose
+from regft_core.methods.pats import Pats, PatsConfig, noise_std, update_sensitivity
+from tests.methods.harness import Bench, entries, largest_difference, same
+from tests.methods.interruption import resumed
+
+BARE = PatsConfig().model_copy(update={"epsilon": 0.0})  # the formulas without their guard
+ADAMAX = TrainingConfig(epochs=2, batch_size=4, learning_rate=1e-3, optimizer="adamax")
+
+
+def test_worked_numbers_of_one_tensor() -> None:
+    std = noise_std(torch.tensor([1e-6, 2e-6, 3e-6, 6e-6]), BARE)
+    assert std.square() * 1e6 == pytest.approx([5.996, 2.996, 1.996, 0.996], rel=1e-4)
+    assert std * 1e3 == pytest.approx([2.4487, 1.7309, 1.4128, 0.9980], rel=1e-4)
+
+
+def test_equal_sensitivities_give_noise_of_the_stated_variance() -> None:
+    bench = Bench([("pats", {})], architecture="bert", training=ADAMAX)
+    regulariser = bench.stack.regularisers[0]
+    name = "bert.encoder.layer.0.intermediate.dense.weight"
+    module = bench.model.bert.encoder.layer[0].intermediate.dense
+    module.weight = torch.nn.Parameter(torch.full((1000, 1000), 0.5))
+    for parameter in bench.model.parameters():
+        parameter.grad = None
+    module.weight.grad = torch.full((1000, 1000), 0.1)
+    step = bench.step()
+    regulariser.after_clip(step)
+    before = module.weight.detach().clone()
+    regulariser.after_update(step)
+    noise = (module.weight.detach() - before).double()
+    assert regulariser.averages[name].unique().numel() == 1
+    expected = 0.2 * 2e-6 * (1 - 0.002)
+    assert float(noise.var()) == pytest.approx(expected, rel=0.01)
+    assert float((noise == 0).double().mean()) == pytest.approx(0.8, abs=0.002)
+
+
+def test_an_entry_far_above_its_mean_gets_no_noise() -> None:
+    options = BARE.model_copy(update={"threshold": 0.5})
+    std = noise_std(torch.tensor([1.0, 1.0, 1.0, 3.0]), options)  # mean 1.5, so 3 = mean / threshold
+    assert std[3] == 0
+    assert (std[:3] > 0).all()
+
+
+def test_average_of_a_constant_sensitivity_has_no_bias_correction() -> None:
+    weight, gradient = torch.tensor([2.0, -1.0, 0.5]), torch.tensor([-1.0, 1.0, 4.0])
+    average, buffer = torch.zeros(3), torch.empty(3)
+    first: torch.Tensor | None = None
+    for t in range(1, 9):
+        update_sensitivity(average, weight, gradient, BARE, buffer)
+        assert torch.allclose(average, (1 - 0.75**t) * torch.tensor([2.0, 1.0, 2.0]), rtol=1e-5)
+        std = noise_std(average, BARE)
+        first = std.clone() if first is None else first
+        assert torch.allclose(std, first, rtol=1e-5)
+
+
+def test_scaling_the_loss_changes_nothing() -> None:
+    generator = torch.Generator().manual_seed(0)
+    weight, gradient = (torch.randn(64, 32, generator=generator) for _ in range(2))
+    results = []
+    for scale in (1.0, 1000.0):
+        average, buffer = torch.zeros_like(weight), torch.empty_like(weight)
+        update_sensitivity(average, weight, gradient * scale, BARE, buffer)
+        results.append(noise_std(average, BARE).square())
+    assert torch.allclose(results[0], results[1], rtol=1e-5)
+
+
+def test_signed_sensitivity_gives_noise_only_where_the_sign_is_that_of_the_mean() -> None:
+    options = BARE.model_copy(update={"sensitivity": "signed"})
+    average, buffer = torch.zeros(4), torch.empty(4)
+    update_sensitivity(average, torch.ones(4), torch.tensor([3.0, -1.0, 1.0, -0.5]), options, buffer)
+    assert (average * 4).tolist() == [3.0, -1.0, 1.0, -0.5]
+    assert (noise_std(average, options) > 0).tolist() == [True, False, True, False]
+    assert (noise_std(-average, options) > 0).tolist() == [True, False, True, False]
+
+
+def test_linear_uniform_and_limited_intensities() -> None:
+    average = torch.tensor([1e-6, 2e-6, 3e-6, 6e-6])
+    variance = noise_std(average, BARE).square()
+    assert torch.allclose(noise_std(average, BARE.model_copy(update={"noise_std": "linear"})), variance)
+    uniform = noise_std(average, BARE.model_copy(update={"intensity": "uniform"})).square()
+    assert torch.allclose(uniform, variance.mean().expand(4))
+    assert noise_std(average, BARE.model_copy(update={"max_std": 0.001})).max() == pytest.approx(0.001)
+
+
+@pytest.mark.parametrize("options", [{"strength": 0.0}, {"probability": 0.0}])
+def test_without_strength_it_is_adamax_for_fifty_steps(options: dict[str, float]) -> None:
+    training = ADAMAX.model_copy(update={"max_steps": 50})
+    assert same(Bench([("pats", options)], training=training).train(), Bench(training=training).train())
+
+
+def test_without_strength_it_is_not_adamw() -> None:
+    adamw = ADAMAX.model_copy(update={"optimizer": "adamw"})
+    assert not same(Bench([("pats", {"strength": 0.0})], training=adamw).train(), Bench(training=adamw).train())
+
+
+@pytest.mark.parametrize(
+    "architecture", ["bert", "roberta", "electra", "xlnet", "deberta", "deberta-v2", "bart", "albert"]
+)
+def test_after_one_step_only_matrices_and_biases_inside_layers_differ_from_adamax(architecture: str) -> None:
+    one = ADAMAX.model_copy(update={"max_steps": 1})
+    bench = Bench([("pats", {"strength": 1e-4})], architecture=architecture, training=one)
+    perturbable = set(bench.trainee.sites.perturbable)
+    noisy, plain = bench.train(), Bench(architecture=architecture, training=one).train()
+    changed = {name for name in plain if not torch.equal(noisy[name], plain[name])}
+    assert changed
+    assert changed <= perturbable
+    weights = {name for name in perturbable if noisy[name].numel() >= 256 and "pos_bias" not in name}
+    assert weights <= changed
+    assert not any("norm" in name.lower() or "embedding" in name for name in changed)
+
+
+def test_noise_is_added_at_full_size_when_the_learning_rate_is_zero() -> None:
+    bench = Bench([("pats", {"strength": 1e-4})], training=ADAMAX.model_copy(update={"max_steps": 1}))
+    before = {name: parameter.detach().clone() for name, parameter in bench.model.named_parameters()}
+    loop = bench.loop()
+    for group in loop.optimizer.param_groups:
+        group["base_lr"] = 0.0
+    loop.train()
+    moved = {n: float((p.detach() - before[n]).abs().max()) for n, p in bench.model.named_parameters()}
+    inside = set(bench.trainee.sites.perturbable)
+    assert max(value for name, value in moved.items() if name in inside) > 1e-3
+    assert max(value for name, value in moved.items() if name not in inside) == 0
+
+
+def test_frozen_tensors_get_no_noise() -> None:
+    bench = Bench([("pats", {"strength": 1e-4})], training=ADAMAX)
+    frozen = bench.model.bert.encoder.layer[0].intermediate.dense.weight
+    frozen.requires_grad_(False)
+    before = frozen.detach().clone()
+    bench.train()
+    assert torch.equal(frozen, before)
+
+
+def test_noise_is_drawn_once_per_step_from_the_summed_gradient() -> None:
+    accumulated = ADAMAX.model_copy(update={"batch_size": 2, "accumulation": 2})
+    bench = Bench([("pats", {})], training=accumulated)
+    calls = []
+    regulariser = bench.stack.regularisers[0]
+    original = regulariser.after_update
+    regulariser.after_update = lambda step: (calls.append(step.index), original(step))  # type: ignore[method-assign]
+    done = bench.loop().train()
+    assert done.batches == 2 * done.step
+    assert calls == list(range(done.step))
+
+
+def test_a_resumed_run_has_the_bits_of_an_uninterrupted_one() -> None:
+    whole = Bench([("pats", {})], training=ADAMAX)
+    expected = whole.train()
+    weights, logged = resumed(lambda: Bench([("pats", {})], training=ADAMAX), at=3)
+    assert same(weights, expected)
+    assert logged == whole.stack.diagnostics().values
+
+
+def test_the_largest_noise_is_logged() -> None:
+    bench = Bench([("pats", {})], training=ADAMAX)
+    bench.train()
+    logged = {name: value for name, _, value in bench.stack.diagnostics().values}
+    assert set(logged) == {"pats.max_noise_std", "pats.noise_to_weight_rms"}
+    assert logged["pats.max_noise_std"] > 0
+    assert 0 < logged["pats.noise_to_weight_rms"] < 1
+
+
+def test_epsilon_bounds_the_noise_of_entries_without_gradient() -> None:
+    options = PatsConfig(epsilon=1e-8)
+    average = torch.tensor([0.0, 2e-6])
+    assert float(noise_std(average, options)[0].square()) == pytest.approx(2e-6 * (1e-6 / 1e-8 - 0.002), rel=1e-5)
+
+
+@pytest.mark.parametrize("other", [("hype", {}), ("weight_mixup", {"mode": "fixed"})])
+def test_it_composes(other: tuple[str, dict[str, Any]]) -> None:
+    training = ADAMAX.model_copy(update={"max_steps": 3})
+    both = Bench([("pats", {}), other], training=training).train()
+    alone = Bench([other], training=training).train()
+    assert all(value.isfinite().all() for value in both.values())
+    assert largest_difference(both, alone) > 0
+
+
+def test_another_optimiser_is_refused() -> None:
+    from regft_core.config.schema import TrainingOverrides
+
+    stack = entries([("pats", {})])
+    training, problems = compose.resolve_training(stack, TrainingConfig(), TrainingOverrides(optimizer="adamw"))
+    assert len(problems) == 1
+    assert "adamax" in problems[0]
+    training, problems = compose.resolve_training(stack, TrainingConfig(), TrainingOverrides())
+    assert (training.optimizer, problems) == ("adamax", [])
+    assert Pats.cost(PatsConfig()).ratio == 1
+
+
+@pytest.mark.parametrize(("kind", "pair"), [("classification", True), ("regression", False)])
+def test_pairs_and_regression(kind: str, pair: bool) -> None:
+    bench = Bench([("pats", {})], kind=kind, pair=pair, training=ADAMAX.model_copy(update={"max_steps": 2}))
+    assert all(value.isfinite().all() for value in bench.train().values())

@@ -1,0 +1,9 @@
+"""Reads what the stages left in ``work/`` and says what it shows: numbers, figures, one HTML file."""
+
+from __future__ import annotations
+
+from regft_core.reporting.model import Report
+from regft_core.reporting.terminal import summary_table
+from regft_core.reporting.write import write_report
+
+__all__ = ["Report", "summary_table", "write_report"]

@@ -1,0 +1,116 @@
+"""Over several tasks: corrected tests, robust aggregates, failure rates."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from regft_core.config.schema import ReportConfig
+from regft_core.evaluation.names import higher_is_better
+from regft_core.reporting.model import AcrossTasks, Block, Row
+from regft_core.statistics.bootstrap import Estimate, average_over_tasks
+from regft_core.statistics.failed import failure_rate
+from regft_core.statistics.holm import holm
+from regft_core.statistics.iqm import Interval, interquartile_mean, probability_of_improvement
+
+
+def with_holm(blocks: Sequence[Block]) -> tuple[Block, ...]:
+    """Fill ``adjusted_p``: one family of all development-set comparisons of the report."""
+    p_values = {
+        f"{block.name}/{c.method}/{c.other}/{c.role}": c.signed_rank.p_value
+        for block in blocks
+        for row in block.rows
+        for c in row.comparisons
+        if c.set == "dev" and c.signed_rank is not None
+    }
+    adjusted = holm(p_values)
+
+    def corrected(block: Block, row: Row) -> Row:
+        return replace(
+            row,
+            comparisons=tuple(
+                replace(c, adjusted_p=adjusted.get(f"{block.name}/{c.method}/{c.other}/{c.role}"))
+                if c.set == "dev"
+                else c
+                for c in row.comparisons
+            ),
+        )
+
+    return tuple(replace(block, rows=tuple(corrected(block, row) for row in block.rows)) for block in blocks)
+
+
+def across_tasks(blocks: Sequence[Block], config: ReportConfig) -> tuple[AcrossTasks, ...]:
+    """One entry per method, methods in the order of the first block that has them.
+
+    A method enters with the blocks that the grid gives it, which are all of them.
+    """
+    names = list(dict.fromkeys(row.method for block in blocks for row in block.rows))
+    ranks = [_ranks(block) for block in blocks]
+    return tuple(_method(name, blocks, ranks, config) for name in names)
+
+
+def _dev(block: Block, method: str) -> Estimate | None:
+    row = block.row(method)
+    score = row.scores.get("dev", {}).get(block.primary) if row else None
+    return score.estimate if score is not None and score.estimate.n else None
+
+
+def _ranks(block: Block) -> dict[str, float]:
+    """Rank by mean score, ties shared; methods without a finished run have none."""
+    from scipy.stats import rankdata
+
+    means = {row.method: found.mean for row in block.rows if (found := _dev(block, row.method)) is not None}
+    sign = -1.0 if higher_is_better(block.primary) else 1.0
+    return dict(zip(means, rankdata([sign * mean for mean in means.values()]).tolist()))
+
+
+def _scores(blocks: Sequence[Block], method: str) -> dict[str, list[float]] | None:
+    """block -> score per seed, larger being better; None when a block has none."""
+    found = {}
+    for block in blocks:
+        estimate = _dev(block, method)
+        if estimate is None:
+            return None
+        sign = 1.0 if higher_is_better(block.primary) else -1.0
+        found[block.name] = [sign * value for value in estimate.values]
+    return found
+
+
+def _method(
+    name: str, blocks: Sequence[Block], ranks: Sequence[Mapping[str, float]], config: ReportConfig
+) -> AcrossTasks:
+    rows = [row for block in blocks if (row := block.row(name)) is not None]
+    scores, base = _scores(blocks, name), _scores(blocks, config.reference)
+    one_direction = all(higher_is_better(block.primary) for block in blocks)
+    bad = sum(len(row.failed) + row.collapsed_on_dev for row in rows)
+    words: dict[str, Counter[str]] = {"reference": Counter(), "control": Counter()}
+    for row in rows:
+        for comparison in row.comparisons:
+            if comparison.set == "dev":
+                words[comparison.role][comparison.verdict.word] += 1
+    return AcrossTasks(
+        method=name,
+        mean_rank=float(np.mean([rank[name] for rank in ranks])) if all(name in rank for rank in ranks) else None,
+        iqm=interquartile_mean(scores, samples=2_000, confidence=config.confidence)
+        if scores is not None and one_direction
+        else None,
+        difference=_average_difference(rows, blocks),
+        improvement=probability_of_improvement(scores, base, confidence=config.confidence)
+        if scores is not None and base is not None and name != config.reference
+        else None,
+        failures=failure_rate(bad, sum(row.n_expected for row in rows), config.confidence),
+        words=words,
+    )
+
+
+def _average_difference(rows: Sequence[Row], blocks: Sequence[Block]) -> Interval | None:
+    """Mean of the differences to the reference; None unless all blocks have one primary metric."""
+    found = [c.estimate for row in rows for c in row.against("reference")]
+    if len({block.primary for block in blocks}) > 1 or len(found) < len(blocks) or any(e.n == 0 for e in found):
+        return None
+    mean, low, high = average_over_tasks(found)
+    return Interval(mean, *((low, high) if all(e.n > 1 for e in found) else (math.nan, math.nan)))

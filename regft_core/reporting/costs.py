@@ -1,0 +1,96 @@
+"""What methods cost next to the reference, and what they change in the shared training protocol."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from regft_core.reporting.load import CellData, Run
+from regft_core.reporting.model import Cost
+
+
+def _mean(runs: Sequence[Run], name: str) -> float | None:
+    values = [float(run.cost[name]) for run in runs if run.cost.get(name) is not None]
+    return float(np.mean(values)) if values else None
+
+
+def _seconds(run: Run) -> float:
+    return float(run.cost["train_seconds"]) + float(run.cost.get("search_seconds") or 0.0)
+
+
+def _ratio(a: float | None, b: float | None) -> float | None:
+    return a / b if a is not None and b is not None and b > 0 else None
+
+
+def devices(cell: CellData, seeds: Sequence[int]) -> tuple[str, ...]:
+    """Kinds of device (``cpu``, ``cuda``) that ran the cell."""
+    kept = set(seeds)
+    found = {str(run.get("device") or "unknown").split(":")[0] for run in cell.finetune["runs"] if run["seed"] in kept}
+    return tuple(sorted(found))
+
+
+def declared(cell: CellData) -> float | None:
+    """Mean declared ratio to plain fine-tuning over the runs that finished."""
+    return _mean([run for run in cell.runs if run.ok], "declared_ratio")
+
+
+def cost_of(cell: CellData, reference: CellData | None) -> Cost:
+    """Cost of a cell, as ratios over the seeds that ran to the end in both cells.
+
+    Seconds of different kinds of device are not compared; the note says so.
+    """
+    ok = {run.seed: run for run in cell.runs if run.ok and "train_seconds" in run.cost}
+    base = {run.seed: run for run in reference.runs if run.ok and "train_seconds" in run.cost} if reference else {}
+    seeds = [run.seed for run in cell.runs]
+    own = devices(cell, seeds)
+    both = sorted(ok.keys() & base.keys())
+    note, measured, per_step = "", None, None
+    if not ok:
+        note = "no run finished"
+    elif reference is None:
+        note = "no reference in the grid"
+    elif not both:
+        note = "no seed finished in both arms"
+    elif own != devices(reference, seeds) or len(own) > 1:
+        note = f"measured on {', '.join(own)}, the reference on {', '.join(devices(reference, seeds))}"
+    else:
+        mine, theirs = [ok[seed] for seed in both], [base[seed] for seed in both]
+        measured = _ratio(sum(map(_seconds, mine)), sum(map(_seconds, theirs)))
+        per_step = _ratio(_mean(mine, "seconds_per_step"), _mean(theirs, "seconds_per_step"))
+    runs = list(ok.values())
+    real, padded = _mean(runs, "real_tokens"), _mean(runs, "padded_tokens")
+    peaks = [run.cost["peak_memory_bytes"] for run in runs if run.cost.get("peak_memory_bytes")]
+    return Cost(
+        declared=_ratio(declared(cell), declared(reference)) if reference else None,
+        measured=measured,
+        per_step=per_step,
+        train_seconds=_mean(runs, "train_seconds"),
+        search_seconds=_mean(runs, "search_seconds"),
+        seconds_per_step=_mean(runs, "seconds_per_step"),
+        forward_passes=_mean(runs, "forward_passes_per_step"),
+        backward_passes=_mean(runs, "backward_passes_per_step"),
+        token_share=_ratio(real, padded),
+        peak_memory_bytes=max(peaks) if peaks else None,
+        devices=own,
+        note=note,
+    )
+
+
+def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for name, value in values.items():
+        if isinstance(value, Mapping):
+            flat |= _flat(value, f"{prefix}{name}.")
+        else:
+            flat[prefix + name] = list(value) if isinstance(value, tuple) else value
+    return flat
+
+
+def overrides(own: Mapping[str, Any], shared: Mapping[str, Any] | None) -> dict[str, tuple[Any, Any]]:
+    """Values of the training protocol that differ, as ``name -> (shared, own)``; nested names are dotted."""
+    if shared is None:
+        return {}
+    a, b = _flat(shared), _flat(own)
+    return {name: (a.get(name), b.get(name)) for name in sorted(a.keys() | b.keys()) if a.get(name) != b.get(name)}

@@ -1,0 +1,95 @@
+"""Numbers as the report prints them. Scores are shown times 100 ("points"), mean squared errors as they are."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+NOT_AVAILABLE = "n/a"
+MINUS = "\N{MINUS SIGN}"
+
+
+def factor(metric: str) -> float:
+    """What a metric's values are multiplied by when shown."""
+    return 1.0 if metric == "mse" else 100.0
+
+
+def _missing(value: float | None) -> bool:
+    return value is None or math.isnan(value)
+
+
+def number(value: float | None, digits: int = 1, signed: bool = False) -> str:
+    """``value`` with a true minus sign and without a negative zero, or ``n/a``."""
+    if value is None or _missing(value):
+        return NOT_AVAILABLE
+    if math.isinf(value):
+        return "∞" if value > 0 else MINUS + "∞"
+    text = f"{abs(value):.{digits}f}"
+    zero = float(text) == 0
+    return (MINUS if value < 0 and not zero else "+" if signed and not zero else "") + text
+
+
+def score(value: float | None, metric: str, signed: bool = False) -> str:
+    """A score or a difference of scores, in the metric's shown unit."""
+    if value is None or _missing(value):
+        return NOT_AVAILABLE
+    return number(value * factor(metric), 4 if metric == "mse" else 1, signed)
+
+
+def interval(bounds: tuple[float, float] | None, metric: str, signed: bool = False) -> str:
+    """``[low, high]`` or ``n/a``."""
+    if bounds is None or any(map(_missing, bounds)):
+        return NOT_AVAILABLE
+    return f"[{score(bounds[0], metric, signed)}, {score(bounds[1], metric, signed)}]"
+
+
+def unit(metric: str) -> str:
+    """Word after a difference."""
+    return "squared error" if metric == "mse" else "points"
+
+
+def ratio(value: float | None) -> str:
+    """``1.64×`` or ``n/a``."""
+    return NOT_AVAILABLE if value is None or _missing(value) else f"{value:.2f}×"
+
+
+def seconds(value: float | None) -> str:
+    """A duration."""
+    if value is None or _missing(value):
+        return NOT_AVAILABLE
+    if value < 1:
+        return f"{value * 1000:.0f} ms"
+    if value < 120:
+        return f"{value:.1f} s"
+    return f"{value / 60:.1f} min" if value < 7200 else f"{value / 3600:.1f} h"
+
+
+def memory(value: int | None) -> str:
+    """Bytes, in GiB."""
+    return NOT_AVAILABLE if value is None else f"{value / 2**30:.2f} GiB"
+
+
+def p_value(value: float | None) -> str:
+    """A probability."""
+    if value is None or _missing(value):
+        return NOT_AVAILABLE
+    return "<0.001" if value < 0.001 else f"{value:.3f}"
+
+
+def setting(value: Any) -> str:
+    """A value of a configuration, as YAML would show it."""
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return str(value).lower()
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def plural(count: int, word: str) -> str:
+    """``1 seed``, ``2 seeds``."""
+    return f"{count} {word}" if count == 1 else f"{count} {word}s"
+
+
+def listed(words: list[str]) -> str:
+    """``a``, ``a and b``, ``a, b and c``."""
+    return words[0] if len(words) == 1 else ", ".join(words[:-1]) + " and " + words[-1] if words else ""

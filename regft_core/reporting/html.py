@@ -1,0 +1,118 @@
+"""``report.html``: one file that needs nothing else, filled in from ``report.html.j2``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from regft_core.reporting import facts, figures, formatting
+from regft_core.reporting.load import BlockData
+from regft_core.reporting.model import Block, Comparison, Report, Row
+from regft_core.reporting.tables import MethodMeta
+
+
+@lru_cache(maxsize=1)
+def _environment() -> Environment:
+    environment = Environment(
+        loader=PackageLoader("regft_core.reporting", "."),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    for name in ("score", "interval", "ratio", "seconds", "memory", "p_value", "setting", "number", "unit", "plural"):
+        environment.filters[name] = getattr(formatting, name)
+    environment.filters["listed"] = lambda words: formatting.listed(list(words))
+    environment.filters["sort_value"] = _sort_value
+    environment.globals["seed_values"] = lambda estimate: zip(estimate.seeds, estimate.values, strict=True)
+    environment.globals["factor"] = formatting.factor
+    return environment
+
+
+def _sort_value(value: float | None) -> str:
+    """The full value for sorting and for those who read the source; empty when there is none."""
+    return "" if value is None or value != value else repr(float(value))
+
+
+def render(
+    report: Report,
+    data: Sequence[BlockData],
+    methods: Mapping[str, MethodMeta],
+    shared_training: Mapping[str, Any] | None = None,
+) -> str:
+    """Return the page. All text from files is escaped; only the figures are markup."""
+    cells = [cell for block in data for cell in block.cells.values()]
+    present = list(dict.fromkeys(row.method for block in report.blocks for row in block.rows))
+    return _environment().get_template("report.html.j2").render(
+        report=report,
+        blocks=[_block(block, own) for block, own in zip(report.blocks, data, strict=True)],
+        matrix=_matrix(report),
+        methods={name: methods[name] for name in present},
+        uses={name: _uses(report, name) for name in present},
+        diagnostics=[entry for block in data for entry in facts.diagnostics(block)],
+        data_facts=facts.data_facts(data),
+        models=facts.distinct(cells, "model"),
+        versions=facts.distinct(cells, "versions"),
+        training=shared_training or _reference_training(report, data),
+        failed=[(block, row, seed, text) for block in report.blocks for row in block.rows for seed, text in row.failed],
+        collapsed=[(block, row, *entry) for block in report.blocks for row in block.rows for entry in row.collapsed],
+        runs=[(block, cell, run) for block in data for cell in block.cells.values() for run in cell.runs],
+    )  # fmt: skip
+
+
+def _reference_training(report: Report, data: Sequence[BlockData]) -> Mapping[str, Any]:
+    for block in data:
+        if report.reference in block.cells:
+            return dict(block.cells[report.reference].finetune["training"])
+    return {}
+
+
+def _block(block: Block, data: BlockData) -> dict[str, Any]:
+    return {
+        "block": block,
+        "sets": [name for name in block.sets if any(name in row.scores for row in block.rows)],
+        "others": [metric for metric in block.metrics if metric != block.primary],
+        "pairs": _pairs(block),
+        "without_curve": [name for name, cell in data.cells.items() if not cell.curves],
+        "figures": {
+            "scores": Markup(figures.scores(block)),
+            "differences": Markup(figures.differences(block)),
+            "curves": Markup(figures.learning_curves(block, data)),
+            "cost": Markup(figures.cost_and_score(block)),
+        },
+    }
+
+
+def _pairs(block: Block) -> list[dict[str, Any]]:
+    """Rows of the table of differences: a method's controls first, then the reference."""
+    found = []
+    for row in block.rows:
+        groups: dict[tuple[str, str], dict[str, Comparison]] = {}
+        for c in row.comparisons:
+            groups.setdefault((c.role, c.other), {})[c.set] = c
+        for (role, other), by_set in sorted(groups.items(), key=lambda item: item[0][0] != "control"):
+            first = next(iter(by_set.values()))
+            found.append({"row": row, "role": role, "other": other, "by_set": by_set, "first": first})
+    return found
+
+
+def _matrix(report: Report) -> list[dict[str, Any]]:
+    """Method by block: the development-set words of all comparisons."""
+    names = list(dict.fromkeys(finding.method for finding in report.findings))
+    found = {(finding.method, finding.block): finding for finding in report.findings}
+    return [{"method": name, "cells": [found.get((name, block.name)) for block in report.blocks]} for name in names]
+
+
+def _uses(report: Report, name: str) -> dict[str, Any]:
+    """What the runs of one method were, over all blocks."""
+    rows: list[Row] = [row for block in report.blocks if (row := block.row(name)) is not None]
+    return {
+        "variants": list(dict.fromkeys(variant for row in rows for variant in row.variants)),
+        "degraded": list(dict.fromkeys(text for row in rows for text in row.degraded)),
+        "overrides": {key: values for row in rows for key, values in row.overrides.items()},
+        "devices": list(dict.fromkeys(device for row in rows for device in row.cost.devices)),
+    }

@@ -1,0 +1,194 @@
+"""What a report holds: plain values, nothing read, computed or drawn here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from regft_core.statistics.bootstrap import Estimate
+from regft_core.statistics.failed import FailureRate
+from regft_core.statistics.iqm import Interval
+from regft_core.statistics.signed_rank import SignedRank
+from regft_core.statistics.verdict import Verdict
+
+Role = Literal["reference", "control"]
+
+
+@dataclass(frozen=True)
+class Score:
+    """One metric of one method on one set, over its seeds."""
+
+    set: str
+    metric: str
+    estimate: Estimate
+    #: Score of the best baseline that ignores the input.
+    majority: float
+
+    @property
+    def interval(self) -> tuple[float, float] | None:
+        """The two-level interval; None below two seeds, whose spread nobody knows."""
+        return (self.estimate.low, self.estimate.high) if self.estimate.n > 1 else None
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A method minus another on the primary metric of one set, paired by seed."""
+
+    method: str
+    other: str
+    role: Role
+    #: What distinguishes the control from the method, in its YAML's words.
+    differs_by: str
+    set: str
+    metric: str
+    estimate: Estimate
+    verdict: Verdict
+    signed_rank: SignedRank | None
+    #: p of the signed-rank test after Holm's correction over all development-set comparisons of the report.
+    adjusted_p: float | None
+    #: Smallest true difference that these seeds find four times in five; None below two seeds.
+    detectable: float | None
+    #: The difference in examples of the set, for accuracy.
+    examples: float | None
+    #: Declared compute of the method relative to the other's.
+    compute_ratio: float | None
+
+    @property
+    def interval(self) -> tuple[float, float] | None:
+        """As ``Score.interval``."""
+        return (self.estimate.low, self.estimate.high) if self.estimate.n > 1 else None
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What a method cost, in total and relative to the reference (None where it cannot be said)."""
+
+    #: Declared passes of all phases, relative to the reference's.
+    declared: float | None
+    #: Seconds of all training (search included) relative to the reference's, over the seeds of both.
+    measured: float | None
+    #: Seconds of one fine-tuning step relative to the reference's.
+    per_step: float | None
+    train_seconds: float | None
+    search_seconds: float | None
+    seconds_per_step: float | None
+    forward_passes: float | None
+    backward_passes: float | None
+    #: Share of processed tokens that are not padding.
+    token_share: float | None
+    peak_memory_bytes: int | None
+    devices: tuple[str, ...]
+    #: Why a ratio is missing or doubtful.
+    note: str
+
+
+@dataclass(frozen=True)
+class Row:
+    """One method in one block."""
+
+    method: str
+    #: The method that this arm controls for, when that is part of the block.
+    control_for: str | None
+    differs_by: str
+    #: set -> metric -> score
+    scores: Mapping[str, Mapping[str, Score]]
+    #: (seed, error)
+    failed: tuple[tuple[int, str], ...]
+    #: (seed, set, "constant" or "majority")
+    collapsed: tuple[tuple[int, str, str], ...]
+    n_expected: int
+    cost: Cost
+    variants: tuple[str, ...]
+    degraded: tuple[str, ...]
+    #: value of the training protocol -> (shared, this method's)
+    overrides: Mapping[str, tuple[Any, Any]]
+    comparisons: tuple[Comparison, ...] = ()
+
+    @property
+    def n_ok(self) -> int:
+        """Seeds that ran to the end."""
+        return self.n_expected - len(self.failed)
+
+    @property
+    def collapsed_on_dev(self) -> int:
+        """Runs that learned nothing: constant or at the majority rate on the development set."""
+        return sum(name == "dev" for _, name, _ in self.collapsed)
+
+    def against(self, role: Role, set_name: str = "dev") -> list[Comparison]:
+        """Comparisons with the reference (at most one) or with each control, on one set."""
+        return [c for c in self.comparisons if c.role == role and c.set == set_name]
+
+
+@dataclass(frozen=True)
+class Block:
+    """All methods on one task at one size; the reference first, controls after their method."""
+
+    task: str
+    size: str
+    kind: str
+    primary: str
+    metrics: tuple[str, ...]
+    #: set -> number of examples, the development set first
+    sets: Mapping[str, int]
+    rows: tuple[Row, ...]
+
+    @property
+    def name(self) -> str:
+        """``task-size``."""
+        return f"{self.task}-{self.size}"
+
+    @property
+    def title(self) -> str:
+        """For headings and sentences."""
+        return f"{self.task} at full size" if self.size == "full" else f"{self.task} at {self.size} rows"
+
+    def row(self, method: str) -> Row | None:
+        """The row of ``method``, or None."""
+        return next((row for row in self.rows if row.method == method), None)
+
+
+@dataclass(frozen=True)
+class AcrossTasks:
+    """One method over all blocks, on the primary metric of the development sets."""
+
+    method: str
+    #: Mean over blocks of its rank by mean score (1 is the largest); None when a block has no score of it.
+    mean_rank: float | None
+    iqm: Interval | None
+    #: Mean difference to the reference, when all blocks have the same primary metric.
+    difference: Interval | None
+    #: Chance that one run of it scores above one run of the reference on a random block.
+    improvement: Interval | None
+    failures: FailureRate
+    #: role -> verdict word -> number of development-set comparisons
+    words: Mapping[str, Mapping[str, int]]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What one block says about one method, in words."""
+
+    block: str
+    task_title: str
+    method: str
+    #: Against every control where there is one, else against the reference; None without comparison.
+    word: str | None
+    judged_by: str
+    sentences: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Report:
+    """Everything that ``report.html``, ``metrics.json`` and the plots show."""
+
+    reference: str | None
+    confidence: float
+    seeds: tuple[int, ...]
+    blocks: tuple[Block, ...]
+    across: tuple[AcrossTasks, ...]
+    findings: tuple[Finding, ...]
+    warnings: tuple[str, ...]
+    #: Content of ``metrics.json``.
+    metrics: Mapping[str, Any] = field(default_factory=dict)
+    html: str = field(default="", repr=False)

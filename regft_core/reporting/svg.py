@@ -1,0 +1,119 @@
+"""A canvas with fixed margins in inches, and SVG that follows the page's colours.
+
+Figures are drawn with placeholder colours that become CSS variables, so that one drawing serves
+light and dark. Nothing in the output depends on the time, the machine or other figures, and no
+address is left in it.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import matplotlib as mpl
+from matplotlib.backends.backend_svg import FigureCanvasSVG
+from matplotlib.figure import Figure
+
+#: Placeholder -> CSS variable. Meaning is never in the colour alone: markers differ as well.
+INK, MUTED, GRID, ACCENT, BETTER, WORSE, PAPER = (f"#0{i}0{i}0{i}" for i in range(1, 8))
+VARIABLES = {
+    INK: "var(--ink)",
+    MUTED: "var(--muted)",
+    GRID: "var(--line)",
+    ACCENT: "var(--accent)",
+    BETTER: "var(--better)",
+    WORSE: "var(--worse)",
+    PAPER: "var(--paper)",
+}
+SETTINGS: dict[str, Any] = {
+    "svg.fonttype": "none",
+    "font.family": "DejaVu Sans",
+    "font.size": 9.0,
+    "text.parse_math": False,
+    "text.color": INK,
+    "axes.edgecolor": GRID,
+    "axes.labelcolor": MUTED,
+    "axes.facecolor": "none",
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.titlesize": 9.5,
+    "axes.titlecolor": INK,
+    "axes.axisbelow": True,
+    "xtick.color": GRID,
+    "ytick.color": GRID,
+    "xtick.labelcolor": MUTED,
+    "ytick.labelcolor": INK,
+    "grid.color": GRID,
+    "grid.linewidth": 0.6,
+    "figure.facecolor": "none",
+    "savefig.facecolor": "none",
+    "path.simplify": True,
+}
+
+
+@contextmanager
+def style(name: str) -> Iterator[None]:
+    """Draw inside with the report's settings; ``name`` makes the identifiers of this figure its own."""
+    with mpl.rc_context({**SETTINGS, "svg.hashsalt": name}):
+        yield
+
+
+def text_width(texts: Sequence[str], size: float = 9.0) -> float:
+    """Inches that the longest text needs, on the safe side for any sans-serif font."""
+    return max(map(len, texts), default=0) * size * 0.62 / 72
+
+
+def panels(
+    columns: int,
+    rows: int,
+    *,
+    width: float,
+    height: float,
+    left: float,
+    right: float = 0.15,
+    gap: float = 0.25,
+    row_gap: float = 0.75,
+    top: float = 0.35,
+    bottom: float = 0.5,
+) -> tuple[Figure, list[Any]]:
+    """Return a figure and ``rows * columns`` axes, row by row, each ``width`` by ``height`` inches."""
+    total_width = left + columns * width + (columns - 1) * gap + right
+    total_height = top + rows * height + (rows - 1) * row_gap + bottom
+    figure = Figure(figsize=(total_width, total_height))
+    axes = []
+    for row in range(rows):
+        for column in range(columns):
+            x = left + column * (width + gap)
+            y = total_height - top - (row + 1) * height - row * row_gap
+            axes.append(
+                figure.add_axes((x / total_width, y / total_height, width / total_width, height / total_height))
+            )
+    return figure, axes
+
+
+def to_svg(figure: Figure, name: str, label: str) -> str:
+    """Return the ``<svg>`` element alone, its identifiers prefixed with ``name``; ``label`` is read aloud."""
+    stream = io.StringIO()
+    figure.set_canvas(FigureCanvasSVG(figure))
+    figure.savefig(stream, format="svg", metadata={"Date": None, "Creator": None, "Format": None, "Type": None})
+    text = stream.getvalue()
+    text = text[text.index("<svg") :]
+    text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
+    text = re.sub(r'\s+xmlns(:\w+)?="[^"]*"', "", text)
+    text = text.replace("xlink:href=", "href=")
+    text = re.sub(r'\bid="([^"]+)"', rf'id="{name}-\1"', text)
+    text = re.sub(r'href="#([^"]+)"', rf'href="#{name}-\1"', text)
+    text = re.sub(r"url\(#([^)]+)\)", rf"url(#{name}-\1)", text)
+    for colour, variable in VARIABLES.items():
+        text = text.replace(colour, variable)
+    # A hundredth of a point is invisible; the default six decimals are half of the file.
+    text = re.sub(r'\b(d|x|y|transform)="[^"]*"', lambda m: re.sub(r"(\.\d\d)\d+", r"\1", m[0]), text)
+    width = re.search(r'<svg[^>]*\bwidth="([\d.]+)pt"', text)
+    text = re.sub(r'(<svg[^>]*?)\s+width="[^"]*"', r"\1", text, count=1)
+    text = re.sub(r'(<svg[^>]*?)\s+height="[^"]*"', r"\1", text, count=1)
+    size = f"{float(width[1]) * 4 / 3:.0f}px" if width else "100%"
+    quoted = label.replace("&", "&amp;").replace("<", "&lt;").replace('"', "&quot;")
+    return text.replace("<svg", f'<svg class="figure" role="img" aria-label="{quoted}" style="width:{size}"', 1)

@@ -1,0 +1,185 @@
+"""The numbers of one block: scores, paired comparisons, failures, cost. Statistics come from ``statistics``."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
+from typing import Any, Protocol
+
+from regft_core.config.schema import MethodConfig, ReportConfig
+from regft_core.errors import DataError
+from regft_core.evaluation.names import higher_is_better
+from regft_core.reporting.costs import cost_of, declared, overrides
+from regft_core.reporting.load import BlockData, CellData
+from regft_core.reporting.model import Block, Comparison, Role, Row, Score
+from regft_core.statistics.arms import Arms
+from regft_core.statistics.bootstrap import Estimate
+from regft_core.statistics.detectable import detectable_difference
+from regft_core.statistics.signed_rank import signed_rank
+from regft_core.statistics.verdict import verdict
+
+#: Recorded and recomputed metrics may differ by rounding only.
+TOLERANCE = 1e-6
+
+
+class MethodMeta(Protocol):
+    """What the report reads of a method; ``config.method.Method`` has it."""
+
+    @property
+    def config(self) -> MethodConfig:
+        """Its YAML."""
+
+    @property
+    def protocol(self) -> str:
+        """``finetune`` or ``search_finetune``."""
+
+
+def controlled_method(method: str, methods: Mapping[str, MethodMeta], present: Iterable[str]) -> str | None:
+    """The method that ``method`` controls for, when both are part of the grid."""
+    target = methods[method].config.control_for
+    return target if target in set(present) and target != method else None
+
+
+def ordered(names: Sequence[str], methods: Mapping[str, MethodMeta], reference: str) -> list[str]:
+    """The reference first, then methods in the order of the grid, each followed by its controls."""
+    parents = {name: controlled_method(name, methods, names) for name in names}
+    found: list[str] = []
+
+    def add(name: str) -> None:
+        if name not in found:
+            found.append(name)
+            for other in names:
+                if parents[other] == name:
+                    add(other)
+
+    if reference in names:
+        found.append(reference)
+    for name in names:
+        if parents[name] is None:
+            add(name)
+    for name in names:  # methods that name each other as controls have no root
+        add(name)
+    return found
+
+
+def build_block(
+    data: BlockData,
+    methods: Mapping[str, MethodMeta],
+    config: ReportConfig,
+    seeds: Sequence[int],
+    shared_training: Mapping[str, Any] | None,
+) -> Block:
+    """Compute one block.
+
+    Raises:
+        DataError: predictions do not give the recorded metrics.
+    """
+    described = data.described
+    sets = {name: int(described["sets"][name]["n"]) for name in ["dev", *described["sets"]]}
+    metrics = tuple(described["metrics"])
+    # A set without any finished run has no gold labels here, and no scores.
+    arms = {
+        (name, metric): _arms(data, name, metric, config, seeds)
+        for name in sets
+        if name in data.gold
+        for metric in metrics
+    }
+    reference = data.cells.get(config.reference)
+    if shared_training is None and reference is not None:
+        shared_training = reference.finetune["training"]
+    names = ordered(list(data.cells), methods, config.reference)
+    rows = []
+    for name in names:
+        cell = data.cells[name]
+        target = controlled_method(name, methods, names)
+        controls = [other for other in names if controlled_method(other, methods, names) == name]
+        pairs: list[tuple[str, Role, str]] = []
+        if reference is not None and name != config.reference:
+            pairs.append((config.reference, "reference", ""))
+        pairs += [(control, "control", methods[control].config.differs_by) for control in controls]
+        rows.append(
+            Row(
+                method=name,
+                control_for=target,
+                differs_by=methods[name].config.differs_by,
+                scores={s: {m: _score(data, cell, s, m, arms[s, m]) for m in metrics} for s in sets if s in data.gold},
+                failed=tuple((run.seed, run.error or "no error recorded") for run in cell.runs if not run.ok),
+                collapsed=tuple(
+                    (run.seed, s, what) for run in cell.runs for s in sets if (what := run.collapsed.get(s)) is not None
+                ),
+                n_expected=len(seeds),
+                cost=cost_of(cell, reference),
+                variants=tuple(sorted({run.variant for run in cell.runs if run.variant})),
+                degraded=tuple(dict.fromkeys(text for run in cell.runs for text in run.degraded)),
+                overrides=overrides(cell.finetune["training"], shared_training),
+                comparisons=tuple(
+                    _comparison(data, s, arms[s, described["primary"]], name, other, role, differs_by)
+                    for other, role, differs_by in pairs
+                    for s in sets
+                    if s in data.gold
+                ),
+            )
+        )
+    return Block(data.task, data.size, described["kind"], described["primary"], metrics, sets, tuple(rows))
+
+
+def _arms(data: BlockData, set_name: str, metric: str, config: ReportConfig, seeds: Sequence[int]) -> Arms:
+    return Arms(
+        {name: {run.seed: run.predictions[set_name] for run in cell.runs if run.ok} for name, cell in data.cells.items()},
+        data.gold[set_name],
+        metric,
+        samples=config.bootstrap_samples,
+        confidence=config.confidence,
+        positive_label_index=data.positive[set_name],
+        expected_seeds=seeds,
+    )
+
+
+def _score(data: BlockData, cell: CellData, set_name: str, metric: str, arms: Arms) -> Score:
+    estimate = arms.one(cell.method)
+    ok = {run.seed: run for run in cell.runs if run.ok}
+    for seed, value in zip(estimate.seeds, estimate.values, strict=True):
+        recorded = float(ok[seed].sets[set_name]["metrics"][metric])
+        if abs(recorded - value) > TOLERANCE:
+            raise DataError(
+                f"{cell.method} on {data.name}, seed {seed}: the predictions on {set_name} give {metric} {value:.6f}, "
+                f"but result.json records {recorded:.6f}"
+                f"\n    -> run `dvc repro -f` for stage evaluate@{cell.method}-{data.name}: its outputs were changed"
+            )
+    majority = next((float(run.sets[set_name]["majority"][metric]) for run in ok.values()), math.nan)
+    return Score(set_name, metric, estimate, majority)
+
+
+@lru_cache
+def _detectable_at_unit_deviation(n: int, confidence: float) -> float:
+    return detectable_difference(n, 1.0, confidence=confidence)
+
+
+def _detectable(estimate: Estimate) -> float | None:
+    if estimate.n < 2:
+        return None
+    return _detectable_at_unit_deviation(estimate.n, estimate.confidence) * estimate.seed_deviation
+
+
+def _comparison(
+    data: BlockData, set_name: str, arms: Arms, method: str, other: str, role: Role, differs_by: str
+) -> Comparison:
+    metric = data.described["primary"]
+    estimate = arms.difference(method, other)
+    mine, theirs = declared(data.cells[method]), declared(data.cells[other])
+    return Comparison(
+        method=method,
+        other=other,
+        role=role,
+        differs_by=differs_by,
+        set=set_name,
+        metric=metric,
+        estimate=estimate,
+        verdict=verdict(estimate.low, estimate.high, estimate.n, higher_is_better=higher_is_better(metric)),
+        signed_rank=signed_rank(estimate.values) if estimate.n else None,
+        adjusted_p=None,
+        detectable=_detectable(estimate),
+        examples=estimate.mean * len(data.gold[set_name]) if metric == "accuracy" and estimate.n else None,
+        compute_ratio=mine / theirs if mine and theirs else None,
+    )

@@ -1,0 +1,58 @@
+"""The report's table for the terminal."""
+
+from __future__ import annotations
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from regft_core.reporting.formatting import interval, ratio, score
+from regft_core.reporting.model import Block, Report, Row, Score
+from regft_core.reporting.words import overall
+
+STYLES = {"better": "green", "worse": "red", "no evidence": "dim"}
+
+
+def summary_table(report: Report) -> RenderableType:
+    """One table per block: score with interval on every set, verdicts, failures, cost."""
+    parts: list[RenderableType] = [_table(block, report.confidence) for block in report.blocks]
+    if report.warnings:
+        count = len(report.warnings)
+        parts.append(Text(f"{count} warning{'s' if count > 1 else ''}; see reports/report.html", style="yellow"))
+    return Group(*parts)
+
+
+def _table(block: Block, confidence: float) -> Table:
+    table = Table(
+        title=f"{block.title}: {block.primary}, mean over seeds [{confidence:.0%} interval]", title_justify="left"
+    )
+    table.add_column("method")
+    for name in block.sets:
+        table.add_column(name, justify="right")
+    for name in ("vs reference", "vs control", "seeds", "cost"):
+        table.add_column(name, justify="right" if name in ("seeds", "cost") else "left")
+    for row in block.rows:
+        bad = len(row.failed)
+        seeds = Text(f"{row.n_ok}/{row.n_expected}", style="red" if bad else "")
+        if row.collapsed_on_dev:
+            seeds.append(f" ({row.collapsed_on_dev} collapsed)", style="red")
+        table.add_row(
+            Text(("  " if row.control_for else "") + row.method),
+            *[_score(row, name, block.primary) for name in block.sets],
+            _word(overall(row.against("reference"))),
+            _word(overall(row.against("control"))),
+            seeds,
+            ratio(row.cost.measured),
+        )
+    return table
+
+
+def _score(row: Row, name: str, metric: str) -> Text:
+    found: Score | None = row.scores.get(name, {}).get(metric)
+    if found is None:
+        return Text("n/a")
+    return Text(f"{score(found.estimate.mean, metric)} {interval(found.interval, metric)}")
+
+
+def _word(word: str | None) -> Text:
+    return Text("", style="dim") if word is None else Text(word, style=STYLES[word])

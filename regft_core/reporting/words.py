@@ -1,0 +1,104 @@
+"""What the comparisons say, in sentences; the words come from intervals and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from regft_core.reporting.formatting import interval, listed, plural, score, unit
+from regft_core.reporting.model import Block, Comparison, Finding, Row
+
+
+def findings(blocks: Sequence[Block], reference: str) -> tuple[Finding, ...]:
+    """One finding per block and method; the reference and controls are what others are judged by."""
+    return tuple(
+        _finding(block, row)
+        for block in blocks
+        for row in block.rows
+        if row.method != reference and row.control_for is None
+    )
+
+
+def overall(comparisons: Sequence[Comparison]) -> str | None:
+    """``better`` only when better than each, ``worse`` when worse than any."""
+    words = {comparison.verdict.word for comparison in comparisons}
+    if not words:
+        return None
+    return "worse" if "worse" in words else "better" if words == {"better"} else "no evidence"
+
+
+def _finding(block: Block, row: Row) -> Finding:
+    controls, references = row.against("control"), row.against("reference")
+    judged = controls or references
+    word = overall(judged)
+    if row.n_ok == 0:
+        text = f"On {block.title}, no seed of {row.method} ran to the end, so nothing can be said about it."
+        return Finding(block.name, block.title, row.method, None, "no finished run", (text,))
+    if not judged:
+        text = f"On {block.title}, {row.method} is compared with nothing: the grid has no reference and no control."
+        return Finding(block.name, block.title, row.method, None, "no comparison", (text,))
+    what = "control" if controls else "reference"
+    sentences = [_sentence(block, row, comparison, f"its {what} ") for comparison in judged]
+    if controls:
+        sentences += [_beside_control(word, comparison) for comparison in references]
+    else:
+        sentences.append("It has no control in this grid, so the difference cannot be traced to one ingredient.")
+    sentences += _out_of_distribution(block, row, controls or references, what)
+    sentences += _costs(judged)
+    if row.failed or row.collapsed_on_dev:
+        parts = [plural(len(row.failed), "run") + " failed"] if row.failed else []
+        parts += [f"{row.collapsed_on_dev} learned nothing (collapsed)"] if row.collapsed_on_dev else []
+        sentences.append(f"Of {plural(row.n_expected, 'seed')}, {listed(parts)}.")
+    judged_by = f"{what}{'s' if len(judged) > 1 else ''} {listed([c.other for c in judged])}"
+    return Finding(block.name, block.title, row.method, word, judged_by, tuple(sentences))
+
+
+def _numbers(c: Comparison) -> str:
+    bounds = "interval n/a" if c.interval is None else f"interval {interval(c.interval, c.metric, signed=True)}"
+    return f"{score(c.estimate.mean, c.metric, signed=True)} {unit(c.metric)}, {bounds}, {plural(c.estimate.n, 'seed')}"
+
+
+def _sentence(block: Block, row: Row, c: Comparison, role: str) -> str:
+    start = f"On {block.title}, "
+    if c.estimate.n == 0:
+        return f"{start}no seed of both {row.method} and {role}{c.other} ran to the end."
+    if c.estimate.n == 1:
+        return f"{start}{row.method} and {role}{c.other} share one seed ({_numbers(c)}): no conclusion."
+    if c.verdict.word == "no evidence":
+        text = f"{start}there is no evidence that {row.method} differs from {role}{c.other} ({_numbers(c)})"
+        if c.detectable is not None:
+            text += (
+                f"; these seeds would find a true difference of {score(c.detectable, c.metric)} {unit(c.metric)} "
+                "four times in five"
+            )
+        return text + "."
+    text = f"{start}{row.method} is {c.verdict.word} than {role}{c.other} ({_numbers(c)})"
+    return text + ("; fewer than six seeds: an indication only." if c.verdict.too_few_seeds else ".")
+
+
+def _beside_control(word: str | None, c: Comparison) -> str:
+    if c.verdict.word == "better" and word != "better":
+        return (
+            f"It is better than the reference {c.other} ({_numbers(c)}), but that gain cannot be credited to what "
+            "sets it apart from its control."
+        )
+    if c.verdict.word == "no evidence":
+        return f"Against the reference {c.other}: no evidence of a difference ({_numbers(c)})."
+    return f"It is {c.verdict.word} than the reference {c.other} ({_numbers(c)})."
+
+
+def _out_of_distribution(block: Block, row: Row, judged: Sequence[Comparison], what: str) -> list[str]:
+    others = list(dict.fromkeys(c.other for c in judged))
+    parts = []
+    for name in block.sets:
+        comparisons = [c for c in row.comparisons if c.set == name and c.other in others and c.role == what]
+        if name == "dev" or not comparisons:
+            continue
+        differences = listed([score(c.estimate.mean, c.metric, signed=True) for c in comparisons])
+        parts.append(f"{overall(comparisons)} on {name} ({differences})")
+    subject = f"that {what}" if len(others) == 1 else f"those {what}s"
+    return [f"Out of distribution, against {subject}: {'; '.join(parts)}."] if parts else []
+
+
+def _costs(judged: Sequence[Comparison]) -> list[str]:
+    unequal = [c for c in judged if c.compute_ratio is not None and c.compute_ratio > 1.1]
+    return [f"It declares {c.compute_ratio:.1f} times the compute of {c.other}." for c in unequal]

@@ -1,0 +1,152 @@
+"""Build the report of a grid and write its four files."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from regft_core.config.grid import Cell
+from regft_core.config.schema import ReportConfig, TrainingConfig
+from regft_core.io import write_json, write_text
+from regft_core.reporting import facts
+from regft_core.reporting.across import across_tasks, with_holm
+from regft_core.reporting.curves import thinned
+from regft_core.reporting.html import render
+from regft_core.reporting.load import BlockData, read_grid
+from regft_core.reporting.model import Block, Comparison, Report, Row
+from regft_core.reporting.tables import MethodMeta, build_block
+from regft_core.reporting.words import findings, overall
+from regft_core.statistics.bootstrap import Estimate
+
+CURVE_COLUMNS = ("method", "task", "size", "seed", "phase", "step", "loss", "learning_rate", "gradient_norm")
+LEADERBOARD_COLUMNS = ("task", "size", "method", "set", "metric", "seed", "value")
+
+
+def write_report(
+    root: Path,
+    cells: Iterable[Cell],
+    seeds: Sequence[int],
+    report_config: ReportConfig,
+    methods_meta: Mapping[str, MethodMeta],
+    out: Path = Path("reports"),
+    *,
+    training: TrainingConfig | None = None,
+) -> Report:
+    """Write ``report.html``, ``metrics.json``, ``plots/curves.csv`` and ``plots/leaderboard.csv`` to ``out``.
+
+    Args:
+        root: project root; ``out`` is relative to it unless absolute.
+        cells, seeds: the grid; nothing else in ``work/`` is read.
+        methods_meta: the methods by name (``Project.methods``).
+        training: the shared training protocol, for the list of what methods override; the
+            reference method's own when absent.
+
+    Raises:
+        DataError: a result is missing or contradictory; nothing is written then.
+        StoreError: a file cannot be written.
+    """
+    searching = [name for name, method in methods_meta.items() if method.protocol == "search_finetune"]
+    data = read_grid(root, cells, seeds, searching)
+    shared = training.model_dump(mode="json") if training is not None else None
+    report = build_report(data, seeds, report_config, methods_meta, shared)
+    report = replace(report, html=render(report, data, methods_meta, shared))
+    folder = root / out
+    write_text(folder / "plots" / "curves.csv", _csv(CURVE_COLUMNS, _curve_rows(data)))
+    write_text(folder / "plots" / "leaderboard.csv", _csv(LEADERBOARD_COLUMNS, _leaderboard_rows(report.blocks)))
+    write_json(folder / "metrics.json", report.metrics)
+    write_text(folder / "report.html", report.html)
+    return report
+
+
+def build_report(
+    data: Sequence[BlockData],
+    seeds: Sequence[int],
+    config: ReportConfig,
+    methods: Mapping[str, MethodMeta],
+    shared_training: Mapping[str, Any] | None = None,
+) -> Report:
+    """Compute everything but the HTML."""
+    blocks = with_holm([build_block(block, methods, config, seeds, shared_training) for block in data])
+    present = {row.method for block in blocks for row in block.rows}
+    return Report(
+        reference=config.reference if config.reference in present else None,
+        confidence=config.confidence,
+        seeds=tuple(seeds),
+        blocks=blocks,
+        across=across_tasks(blocks, config) if len(blocks) > 1 else (),
+        findings=findings(blocks, config.reference),
+        warnings=facts.warnings(data, methods, config.reference, seeds),
+        metrics={block.name: {row.method: _row_metrics(row) for row in block.rows} for block in blocks},
+    )
+
+
+def _plain(value: float | None) -> float | None:
+    return None if value is None or not math.isfinite(value) else value
+
+
+def _bounds(estimate: Estimate) -> dict[str, Any]:
+    """Numbers of one estimate; the interval is null below two seeds."""
+    several = estimate.n > 1
+    return {
+        "mean": _plain(estimate.mean),
+        "low": _plain(estimate.low) if several else None,
+        "high": _plain(estimate.high) if several else None,
+        "n": estimate.n,
+    }
+
+
+def _row_metrics(row: Row) -> dict[str, Any]:
+    found: dict[str, Any] = {
+        name: {metric: _bounds(score.estimate) for metric, score in scores.items()}
+        for name, scores in row.scores.items()
+    }
+    found["failed"] = len(row.failed)
+    found["collapsed"] = row.collapsed_on_dev
+    found["cost_ratio"] = {
+        "declared": _plain(row.cost.declared),
+        "measured": _plain(row.cost.measured),
+        "per_step": _plain(row.cost.per_step),
+    }
+    for role in ("reference", "control"):
+        chosen = [c for c in row.comparisons if c.role == role]
+        if chosen:
+            found[f"versus_{role}"] = _comparisons(chosen)
+            found[f"verdict_{role}"] = overall([c for c in chosen if c.set == "dev"])
+    return found
+
+
+def _comparisons(chosen: Sequence[Comparison]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for c in chosen:
+        found.setdefault(c.other, {})[c.set] = _bounds(c.estimate) | {"metric": c.metric, "verdict": c.verdict.word}
+    return found
+
+
+def _csv(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(columns)
+    writer.writerows(rows)
+    return text.getvalue()
+
+
+def _curve_rows(data: Sequence[BlockData]) -> Iterable[Sequence[Any]]:
+    for block in data:
+        for cell in block.cells.values():
+            for p in thinned(cell.curves or ()):
+                place = (cell.method, block.task, block.size, p.seed, p.phase, p.step)
+                yield *place, p.loss, p.learning_rate, p.gradient_norm
+
+
+def _leaderboard_rows(blocks: Sequence[Block]) -> Iterable[Sequence[Any]]:
+    for block in blocks:
+        for row in block.rows:
+            for name, scores in row.scores.items():
+                for metric, score in scores.items():
+                    for seed, value in zip(score.estimate.seeds, score.estimate.values, strict=True):
+                        yield block.task, block.size, row.method, name, metric, seed, value

@@ -1,0 +1,255 @@
+"""Builds a ``work/`` tree as the stages leave it, from a declared skill per method."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from regft_core.config.grid import Cell
+from regft_core.config.schema import MethodConfig, TrainingConfig
+from regft_core.evaluation.evaluate import SetInfo, evaluate_run
+from regft_core.rng import derive
+
+TRAINING = TrainingConfig(epochs=3)
+
+
+@dataclass(frozen=True)
+class Arm:
+    """What a method is and how its runs turn out."""
+
+    #: Chance that a prediction is right (classification), or the correlation (regression).
+    skill: float = 0.75
+    #: Added out of distribution.
+    shift: float = -0.1
+    control_for: str | None = None
+    overrides: Mapping[str, Any] = field(default_factory=dict)
+    declared: float = 1.0
+    seconds: float = 10.0
+    search: bool = False
+    variant: str | None = None
+    degraded: tuple[str, ...] = ()
+    #: seed -> error text
+    failed: Mapping[int, str] = field(default_factory=dict)
+    #: seeds that predict one label
+    collapsed: tuple[int, ...] = ()
+    description: str = ""
+    curves: bool = True
+    logs: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Meta:
+    """Stands for ``config.method.Method``."""
+
+    config: MethodConfig
+    protocol: str
+    training: TrainingConfig
+
+
+@dataclass(frozen=True)
+class Task:
+    """A task's shape."""
+
+    kind: str = "classification"
+    metrics: tuple[str, ...] = ("accuracy", "f1")
+    n: int = 200
+    ood: tuple[str, ...] = ("contrast",)
+    labels: tuple[str, ...] = ("negative", "positive")
+
+
+def methods_of(arms: Mapping[str, Arm]) -> dict[str, Meta]:
+    """The methods as ``Project.methods`` would give them."""
+    found = {}
+    for name, arm in arms.items():
+        config = MethodConfig.model_validate(
+            {
+                "description": arm.description,
+                "control_for": arm.control_for,
+                "differs_by": f"no {arm.control_for}" if arm.control_for else "",
+                "regularisers": [] if arm.control_for or name == "vanilla" else [{"noise": {"scale": 1e-5}}],
+                "training": dict(arm.overrides),
+                "search": {"repeats": 2} if arm.search else None,
+            }
+        )
+        training = config.training.apply(TRAINING)
+        found[name] = Meta(config, "search_finetune" if arm.search else "finetune", training)
+    return found
+
+
+def build(
+    root: Path,
+    arms: Mapping[str, Arm],
+    tasks: Mapping[str, Task],
+    sizes: Sequence[int | str] = (300,),
+    seeds: Sequence[int] = range(6),
+) -> list[Cell]:
+    """Write everything and return the cells."""
+    metas = methods_of(arms)
+    cells = []
+    for task_name, task in tasks.items():
+        described = _task(root, task_name, task)
+        gold = _gold(task_name, task)
+        for size in sizes:
+            _subsample(root, task_name, task, size, seeds)
+            for name, arm in arms.items():
+                cells.append(Cell(name, task_name, size))
+                _cell(root, name, arm, metas[name], described, gold, task, size, seeds)
+    return cells
+
+
+def _write(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+
+
+def _json(path: Path, value: Any) -> None:
+    _write(path, json.dumps(value, sort_keys=True))
+
+
+def _task(root: Path, name: str, task: Task) -> dict[str, Any]:
+    classes = task.kind == "classification"
+    sets = {
+        one: {"labels": list(task.labels) if classes else None, "label_map": None, "n": task.n}
+        for one in ("dev", *task.ood)
+    }
+    described = {
+        "task": name,
+        "kind": task.kind,
+        "labels": list(task.labels) if classes else None,
+        "metrics": list(task.metrics),
+        "primary": task.metrics[0],
+        "positive_label": task.labels[-1] if classes else None,
+        "range": None if classes else [0.0, 5.0],
+        "keyword_segment": None,
+        "counts": {"train": 5000, **{one: task.n for one in sets}},
+        "dropped": {},
+        "duplicates": {"train_within": 0, **{one: 0 for one in sets}},
+        "sets": sets,
+        "source": {"kind": "files"},
+    }
+    _json(root / "work" / "datasets" / name / "task.json", described)
+    return described
+
+
+def _gold(name: str, task: Task) -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(derive(1, name))
+    if task.kind == "classification":
+        return {one: rng.integers(len(task.labels), size=task.n) for one in ("dev", *task.ood)}
+    return {one: rng.uniform(0, 5, size=task.n) for one in ("dev", *task.ood)}
+
+
+def _subsample(root: Path, name: str, task: Task, size: int | str, seeds: Sequence[int]) -> None:
+    n = 5000 if size == "full" else int(size)
+    entry = {
+        "sha256": "0" * 64,
+        "label_counts": {label: n // len(task.labels) for label in task.labels}
+        if task.kind == "classification"
+        else None,
+        "duplicates_with": {one: 0 for one in ("dev", *task.ood)},
+    }
+    _json(
+        root / "work" / "subsamples" / f"{name}-{size}" / "manifest.json",
+        {"task": name, "size": size, "n": n, "stratified": False, "seeds": {str(seed): entry for seed in seeds}},
+    )
+
+
+def _logits(arm: Arm, gold: np.ndarray, task: Task, seed: int, set_name: str, shift: float) -> np.ndarray:
+    # Seeds of all arms share the examples' difficulty, as paired arms do.
+    difficulty = np.random.default_rng(derive(seed, "difficulty", set_name)).random(gold.size)
+    luck = np.random.default_rng(derive(seed, "luck", str(arm.skill), arm.control_for or "")).normal(0, 0.01)
+    skill = arm.skill + shift + luck
+    if task.kind == "regression":
+        noise = np.random.default_rng(derive(seed, "noise", set_name)).normal(0, 1.5, gold.size)
+        constant = seed in arm.collapsed
+        return np.full((gold.size, 1), 2.5) if constant else (skill * gold + (1 - skill) * (noise + 2.5))[:, None]
+    right = difficulty < skill
+    predicted = np.where(right, gold, (gold + 1) % len(task.labels))
+    if seed in arm.collapsed:
+        predicted = np.zeros_like(gold)
+    return 3.0 * np.eye(len(task.labels))[predicted]
+
+
+def _cell(
+    root: Path, name: str, arm: Arm, meta: Meta, described: dict[str, Any], gold: dict[str, np.ndarray], task: Task,
+    size: int | str, seeds: Sequence[int],
+) -> None:  # fmt: skip
+    place = f"{name}/{described['task']}-{size}"
+    results, trained = [], []
+    for seed in seeds:
+        key = f"{derive(seed, name, described['task'], str(size)):064x}"
+        failed = arm.failed.get(seed)
+        cost = {
+            "forward_passes_per_step": arm.declared,
+            "backward_passes_per_step": arm.declared,
+            "declared_ratio": arm.declared,
+            "train_seconds": arm.seconds,
+            "seconds_per_step": arm.seconds / 57,
+            "real_tokens": 9000,
+            "padded_tokens": 10000,
+            "peak_memory_bytes": None,
+        }
+        common = {
+            "seed": seed, "key": key, "status": "failed" if failed else "ok", "error": failed,
+            "variant": arm.variant, "degraded": list(arm.degraded),
+        }  # fmt: skip
+        trained.append(
+            common
+            | {"steps": 57, "seconds": arm.seconds, "cost": cost, "device": "cpu", "precision": "fp32",
+               "deterministic": True, "final_loss": 0.2, "weights_sha256": "0" * 64}
+        )  # fmt: skip
+        if failed:
+            results.append(common | {"collapsed": {}, "sets": {}, "cost": {"search_seconds": 0.0}})
+            continue
+        logits = {s: _logits(arm, g, task, seed, s, 0.0 if s == "dev" else arm.shift) for s, g in gold.items()}
+        ids = [f"r{i}" for i in range(task.n)]
+        found = evaluate_run(logits, {s: SetInfo(list(g), ids) for s, g in gold.items()}, described)
+        results.append(
+            common
+            | {"collapsed": found.collapsed, "sets": found.sets}
+            | {"cost": cost | {"search_seconds": arm.seconds if arm.search else 0.0}}
+        )
+        for set_name, rows in found.rows.items():
+            text = "".join(json.dumps(row) + "\n" for row in rows)
+            _write(root / "work" / "evaluate" / place / "predictions" / f"seed-{seed}" / f"{set_name}.jsonl", text)
+    cell = {"method": name, "task": described["task"], "size": str(size)}
+    result = {"cell": cell, "runs": results, **{k: described[k] for k in ("primary", "metrics", "kind", "labels")}}
+    _json(root / "work" / "evaluate" / place / "result.json", result)
+    for phase in ("search", "finetune") if arm.search else ("finetune",):
+        manifest = {
+            "cell": cell,
+            "phase": phase,
+            "protocol": meta.protocol,
+            "method": meta.config.model_dump(mode="json", exclude_none=True),
+            "model": {"name": "minilm", "revision": None, "content_sha256": "a" * 64, "max_length": 128},
+            "training": meta.training.model_dump(mode="json"),
+            "versions": {"python": "3.12.0", "regft": "0.1.0", "torch": "2.13.0"},
+            "runs": trained,
+        }
+        folder = root / "work" / phase / place
+        _json(folder / "manifest.json", manifest)
+        _logs(folder, phase, arm, seeds)
+
+
+def _logs(folder: Path, phase: str, arm: Arm, seeds: Sequence[int]) -> None:
+    if arm.curves:
+        with open(folder / "curves.csv", "w", newline="", encoding="utf-8") as file:
+            writer = csv.writer(file, lineterminator="\n")
+            writer.writerow(["seed", "phase", "step", "epoch", "loss", "learning_rate", "gradient_norm"])
+            for seed in seeds:
+                if seed in arm.failed:
+                    continue
+                rng = np.random.default_rng(derive(seed, "curve"))
+                name = "finetune" if phase == "finetune" else "search-0"
+                for step in range(1, 58):
+                    loss = 0.7 * np.exp(-step * arm.skill / 20) + 0.05 * rng.random()
+                    writer.writerow([seed, name, step, step / 19, loss, 1e-4 * (1 - step / 57), 1.0])
+    with open(folder / "method_metrics.csv", "w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(["seed", "phase", "step", "name", "value"])
+        writer.writerows([seed, phase, step, name, step * 0.5] for seed in seeds for name in arm.logs for step in (1, 9, 3))

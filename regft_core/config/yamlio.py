@@ -77,7 +77,7 @@ def load_yaml(path: Path, root: Path, text: str | None = None) -> Document:
         for character, name in _OTHER_BREAKS.items():
             if character in row:
                 raise _error(file, number, f"holds a {name} (U+{ord(character):04X})", "remove it")
-    builder = _Builder(file)
+    builder = _Builder(file, text)
     try:
         builder.consume(yaml.parse(text, Loader=yaml.SafeLoader))
     except yaml.reader.ReaderError as error:
@@ -149,6 +149,7 @@ class _Frame:
     value: dict[Any, Any] | list[Any]
     path: KeyPath
     anchor: str | None
+    flow: bool = False
     key: Any = None
     has_key: bool = False
 
@@ -158,6 +159,7 @@ class _Builder:
     """Turns parser events into values without recursion, so that depth cannot exhaust the stack."""
 
     file: str
+    text: str
     root: Any = None
     lines: dict[KeyPath, int] = field(default_factory=dict)
     problems: list[Problem] = field(default_factory=list)
@@ -184,7 +186,7 @@ class _Builder:
                     self._refuse(line, f"nested deeper than {MAX_DEPTH} levels", "flatten it")
                     return
                 value: dict[Any, Any] | list[Any] = {} if isinstance(event, events.MappingStartEvent) else []
-                self._stack.append(_Frame(value, self._next_path(line, value), event.anchor))
+                self._stack.append(_Frame(value, self._next_path(line, value), event.anchor, bool(event.flow_style)))
             elif isinstance(event, events.CollectionEndEvent):
                 frame = self._stack.pop()
                 self._place(frame.value, frame.anchor)
@@ -215,6 +217,8 @@ class _Builder:
     def _scalar(self, event: events.ScalarEvent, line: int) -> None:
         value: Any = event.value
         if event.implicit[0]:
+            if self._stack and self._stack[-1].flow:
+                self._check_colon(event, line)
             try:
                 value = resolve(event.value)
             except AmbiguousScalar as error:
@@ -224,6 +228,13 @@ class _Builder:
                     self._refuse(line, str(error), f"put quotes around it: '{event.value[:40]}'")
         self._next_path(line, value)
         self._place(value, event.anchor)
+
+    def _check_colon(self, event: events.ScalarEvent, line: int) -> None:
+        """``[a:]`` is a mapping to some parsers and text to others; DVC's refuses ``[a:b]``."""
+        after = self.text[event.end_mark.index : event.end_mark.index + 2]
+        if ":" in event.value or (after[:1] == ":" and after[1:] in (",", "[", "]", "{", "}")):
+            hint = "put a space after it, or quotes around text that holds a colon"
+            self._refuse(line, f"a colon inside brackets without a space after it, at '{event.value}'", hint)
 
     def _next_path(self, line: int, value: Any) -> KeyPath:
         """The path of the node that starts here; its line is noted once, at the key if it has one."""

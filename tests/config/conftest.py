@@ -1,0 +1,158 @@
+"""A small valid project that tests break in one place, and fake regularisers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+from pydantic import Field
+
+from regft_core.config.schema import StrictModel
+from regft_core.errors import ConfigError, Problem
+
+
+class NoiseConfig(StrictModel):
+    scale: float = Field(1e-5, ge=0)
+    shape: Literal["normal", "uniform"] = "normal"
+
+
+class MaskConfig(StrictModel):
+    probability: float = Field(0.5, ge=0, le=1)
+    search: bool = True
+
+
+class MaskSearch(StrictModel):
+    epochs: int = Field(3, ge=1)
+
+
+class Noise:
+    Config = NoiseConfig
+    SearchConfig = None
+
+    @classmethod
+    def cost(cls, options: Any) -> tuple[float, float]:
+        return (2.0, 2.0)
+
+
+class Mask:
+    """Searches only when its options say so."""
+
+    Config = MaskConfig
+    SearchConfig = MaskSearch
+
+    @classmethod
+    def search_phase(cls, options: Any) -> bool:
+        return options.search
+
+
+class Split:
+    """Always searches: it has no ``search_phase`` to decide."""
+
+    Config = StrictModel
+    SearchConfig = MaskSearch
+
+
+PARAMS = """\
+# the only file that users edit
+model: {name: minilm}
+grid:
+  tasks: [opinions]
+  sizes: [100, full]
+  seeds: [0, 1, 2, 3, 4, 5]
+protocols:
+  finetune: [vanilla, noise]  # plain
+  search_finetune:
+    - mask
+training:
+  epochs: 2
+  learning_rate: 2e-5
+"""
+TASK = """\
+source: {kind: files}
+splits: {train: opinions/train.csv, dev: opinions/dev.csv}
+columns: {text: sentence}
+labels: [negative, positive]
+metrics: [accuracy, f1]
+primary: accuracy
+"""
+SCORES = """\
+kind: regression
+source: {kind: files}
+splits: {train: opinions/train.csv, dev: opinions/dev.csv}
+columns: {text: sentence}
+range: [0, 5]
+metrics: [pearson]
+primary: pearson
+"""
+VANILLA = "regularisers: []\ntraining: {}\n"
+NOISE = "regularisers:\n- noise: {scale: 1e-5}\ntraining: {}\n"
+MASK = "regularisers:\n- mask: {}\ntraining: {}\nsearch: {epochs: 2}\n"
+DVC = """\
+stages:
+  dataset:
+    matrix: {task: "${grid.tasks}"}
+    cmd: python -m stages.dataset --task=${item.task}
+    params:
+    - pipelines/tasks/${item.task}.yaml:
+    - pipelines/tasks/films.yaml:
+    outs: ["work/datasets/${item.task}"]
+"""
+FILES = {
+    "params.yaml": PARAMS,
+    "dvc.yaml": DVC,
+    "pipelines/tasks/opinions.yaml": TASK,
+    "pipelines/tasks/films.yaml": TASK,
+    "pipelines/tasks/scores.yaml": SCORES,
+    "pipelines/methods/vanilla.yaml": VANILLA,
+    "pipelines/methods/noise.yaml": NOISE,
+    "pipelines/methods/mask.yaml": MASK,
+    "data/opinions/train.csv": "sentence,label\nGood,1\n",
+    "data/opinions/dev.csv": "sentence,label\nBad,0\n",
+}
+
+Build = Callable[[dict[str, str | None]], Path]
+Failures = Callable[[dict[str, str | None]], list[Problem]]
+
+
+@pytest.fixture()
+def registry() -> dict[str, Any]:
+    return {"noise": Noise, "mask": Mask, "split": Split}
+
+
+@pytest.fixture()
+def files() -> dict[str, str]:
+    """Contents of the valid project."""
+    return dict(FILES)
+
+
+@pytest.fixture()
+def build(tmp_path: Path) -> Build:
+    """Write the valid project with some files replaced (None: left out); returns its root."""
+
+    def write(changes: dict[str, str | None]) -> Path:
+        root = tmp_path / "project"
+        for name, content in {**FILES, **changes}.items():
+            if content is not None:
+                (root / name).parent.mkdir(parents=True, exist_ok=True)
+                (root / name).write_text(content, encoding="utf-8", newline="")
+        return root
+
+    return write
+
+
+@pytest.fixture()
+def failures(build: Build, registry: dict[str, Any]) -> Failures:
+    """The problems that a changed project has."""
+    from regft_core.config.load import load_project
+    from regft_core.data.builtin import SPLITS, BuiltinOptions
+    from regft_core.config.check_tasks import Builtin
+
+    def problems(changes: dict[str, str | None]) -> list[Problem]:
+        root = build(changes)
+        with pytest.raises(ConfigError) as caught:
+            load_project(root, registry, builtin=Builtin(BuiltinOptions, SPLITS))
+        return caught.value.problems
+
+    return problems

@@ -1,0 +1,265 @@
+from __future__ import annotations
+
+import math
+import string
+import warnings
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from ruamel.yaml import YAML
+from ruamel.yaml.error import YAMLError
+
+from regft_core.config.scalars import AmbiguousScalar, resolve
+from regft_core.config.yamlio import MAX_ALIASES, MAX_BYTES, MAX_DEPTH, Document, dotted, load_yaml
+from regft_core.errors import ConfigError
+
+FILE = Path("/project/params.yaml")
+
+
+def load(text: str) -> Document:
+    return load_yaml(FILE, FILE.parent, text)
+
+
+def refusal(text: str) -> Any:
+    with pytest.raises(ConfigError) as caught:
+        load(text)
+    return caught.value.problems
+
+
+def dvc(text: str, pure: bool = True) -> Any:
+    """What DVC's parser reads; ``pure`` picks the Python or the C scanner of ruamel."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return YAML(typ="safe", pure=pure).load(text)
+
+
+def read_by_dvc(text: str) -> list[Any]:
+    """The readings of both scanners, without those that stop with an error."""
+    found = []
+    for pure in (True, False):
+        try:
+            found.append(dvc(text, pure))
+        except (YAMLError, ValueError, OverflowError, IndexError):
+            # DVC would stop here: no stage runs with values that it does not see.
+            continue
+    return found
+
+
+def same(one: Any, other: Any) -> bool:
+    """Equal in value and in type, NaN included."""
+    if type(one) is not type(other):
+        return False
+    if isinstance(one, dict):
+        return list(one) == list(other) and all(same(one[key], other[key]) for key in one)
+    if isinstance(one, list):
+        return len(one) == len(other) and all(map(same, one, other))
+    return one == other or (isinstance(one, float) and math.isnan(one) and math.isnan(other))
+
+
+@pytest.mark.parametrize(
+    ("word", "value"),
+    [
+        ("2e-5", 2e-5),
+        ("1E5", 1e5),
+        ("-.5", -0.5),
+        (".5e3", ".5e3"),
+        ("1.", 1.0),
+        ("1_000", 1000),
+        ("0o17", 15),
+        ("017", 17),
+        ("0x1F", 31),
+        ("0b101", 5),
+        ("-12", -12),
+        (".inf", math.inf),
+        ("-.INF", -math.inf),
+        ("no", "no"),
+        ("Yes", "Yes"),
+        ("on", "on"),
+        ("off", "off"),
+        ("y", "y"),
+        ("True", True),
+        ("FALSE", False),
+        ("~", None),
+        ("Null", None),
+        ("1:30", "1:30"),
+        ("1e-5x", "1e-5x"),
+        ("0.1.2", "0.1.2"),
+    ],
+)
+def test_scalars_read_as_dvc_reads_them(word: str, value: Any) -> None:
+    found = load(f"a: {word}\n").data["a"]
+    assert same(found, value)
+    assert same(found, dvc(f"a: {word}\n")["a"])
+
+
+@given(st.text(alphabet="0123456789_+-.eExobXOBinfaINFAtruelTRUEnulNULyYsS~:", min_size=1, max_size=9))
+@example("2e-5")
+@example("._")
+@example("-_")
+@example("0o_")
+@example("2024-01-01")
+@settings(max_examples=600, deadline=None)
+def test_unquoted_words_agree_with_dvc_or_are_refused(word: str) -> None:
+    text = f"a: [{word}]"
+    try:
+        ours = load(text).data
+    except ConfigError as error:
+        theirs = read_by_dvc(text)
+        # Refused: what has no plain value in YAML 1.2, and colons on which parsers disagree.
+        assert not theirs or ":" in word or "date" in str(error), word
+        return
+    for theirs in read_by_dvc(text):
+        assert same(ours, theirs)
+
+
+plain_words = st.sampled_from(
+    ["a", "lr", "2e-5", "1_0", "no", "0o17", "~", "", "1.0", ".inf", "'2'", '"x: y"', "x y", "é", "-", "#", "1e5", "=", "<<"]
+)
+pieces = st.sampled_from(
+    ["a: ", "b: ", "c:", "- ", "\n", "\n  ", "\n    ", "{", "}", "[", "]", ", ", " # note", "\t", "&x ", "*x", "!!str ", "!t "]
+    + ["|\n", ">-\n", "'", '"', "? ", "---\n", "...\n", "\r\n", "%YAML 1.1\n", "\\", ": "]
+)
+
+
+@given(st.lists(pieces | plain_words, max_size=14).map("".join))
+@settings(max_examples=1500, deadline=None)
+def test_what_we_accept_dvc_reads_alike(text: str) -> None:
+    text = "a: " + text
+    try:
+        ours = load(text).data
+    except ConfigError:
+        return
+    for theirs in read_by_dvc(text):
+        assert same(ours, theirs), text
+
+
+names = st.text(alphabet=string.ascii_lowercase + "_", min_size=1, max_size=8)
+leaves = (
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False)
+    | st.text(alphabet=string.printable.replace("\x0b", "").replace("\x0c", "") + "éß中", max_size=12)
+)
+trees = st.recursive(leaves, lambda t: st.lists(t, max_size=4) | st.dictionaries(names, t, max_size=4), max_leaves=20)
+
+
+@given(st.dictionaries(names, trees, min_size=1, max_size=5), st.booleans())
+@settings(max_examples=250, deadline=None)
+def test_documents_that_dvc_writes_are_read_back_exactly(data: dict[str, Any], flow: bool) -> None:
+    import io
+
+    writer = YAML(typ="safe", pure=True)
+    writer.default_flow_style = flow
+    stream = io.StringIO()
+    writer.dump(data, stream)
+    text = stream.getvalue()
+    try:
+        ours = load(text).data
+    except ConfigError:
+        # ``[0?]`` and ``[a:b]``: only the Python scanner of ruamel takes them, and DVC uses the C one.
+        with pytest.raises(YAMLError):
+            dvc(text, pure=False)
+        return
+    assert same(ours, dvc(text, pure=False))
+
+
+def test_lines_of_keys_and_items() -> None:
+    text = "# note\ngrid:\n  tasks: [rte,\n    mrpc]\n  sizes:\n  - 10\n\n  - full\nends: {a: 1}\n"
+    document = load(text)
+    assert document.lines == {
+        ("grid",): 2,
+        ("grid", "tasks"): 3,
+        ("grid", "tasks", 0): 3,
+        ("grid", "tasks", 1): 4,
+        ("grid", "sizes"): 5,
+        ("grid", "sizes", 0): 6,
+        ("grid", "sizes", 1): 8,
+        ("ends",): 9,
+        ("ends", "a"): 9,
+    }
+    assert document.line(("grid", "sizes", 1, "x")) == 8
+    assert document.line(("absent",)) == 0
+    assert dotted(("grid", "sizes", 1, "x")) == "grid.sizes[1].x"
+
+
+def test_aliases_are_read_and_counted() -> None:
+    assert load("a: &x [1, 2]\nb: *x\n").data == {"a": [1, 2], "b": [1, 2]}
+    few = "a: &x 1\n" + "".join(f"b{i}: *x\n" for i in range(MAX_ALIASES))
+    assert len(load(few).data) == MAX_ALIASES + 1
+    problem = refusal(few + "c: *x\n")[0]
+    assert problem.line == MAX_ALIASES + 2
+    assert f"more than {MAX_ALIASES} aliases" in problem.message
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "message", "hint"),
+    [
+        ("a: 1\nb: 2\na: 3\n", 3, "key 'a' is there twice", "line 1"),
+        ("x:\n  a: 1\n  'a': 2\n", 3, "key 'a' is there twice", "line 2"),
+        ("a: {1: x, 1.0: y}\n", 1, "there twice", "keep one"),
+        ("a: !!python/object/apply:os.system [ls]\n", 1, "YAML tag", "plain value"),
+        ("a: 1\nb: !!str 1\n", 2, "YAML tag", "quotes"),
+        ("a: &x {k: 1}\nb:\n  <<: *x\n", 3, "merge key", "write the keys out"),
+        ("a: &x [*x]\n", 1, "refers to itself", "write the value out"),
+        ("a: *x\n", 1, "no anchor above it", "&x"),
+        ("a:\n\tb: 1\n", 2, "a tab", "spaces"),
+        ("a: [1, 2\nb: 3\n", 2, "not valid YAML", "brackets"),
+        ("a: b: c\n", 1, "not valid YAML", "quotes"),
+        ("- 1\n- 2\n", 1, "is not a mapping", "key: value"),
+        ("", 0, "is empty", "key: value"),
+        ("# only a comment\n", 0, "is empty", "key: value"),
+        ("42\n", 1, "is not a mapping", "key: value"),
+        ("a: 1\n---\nb: 2\n", 2, "second document", "---"),
+        ("%YAML 1.1\n---\na: no\n", 1, "% directive", "YAML 1.2"),
+        ("a: 2024-01-01\n", 1, "reads as a date", "'2024-01-01'"),
+        ("a: [x:]\n", 1, "without a space after it", "space"),
+        ("a: {x: http://y}\n", 1, "at 'http://y'", "quotes"),
+        ("a: {x:, y: 1}\n", 1, "without a space after it", "space"),
+        ("a: =\n", 1, "special meaning", "'='"),
+        ("a: -_\n", 1, "none that can be read", "quotes"),
+        ("a: " + "9" * 5000 + "\n", 1, "none that can be read", "quotes"),
+        ("? [a]\n: 1\n", 0, "a key that is empty or a collection", "single words"),
+        ("a:\n  ~: 1\n", 1, "a key that is empty", "single words"),
+        ("a: x\x07y\n", 1, "control character U+0007", "remove"),
+        ("a: 1\nb: x\u2028y\n", 2, "line separator (U+2028)", "remove"),
+        ("a: " + "[" * MAX_DEPTH + "]" * MAX_DEPTH, 1, f"deeper than {MAX_DEPTH} levels", "flatten"),
+        ("a: " + "[" * 5000, 1, "deeper", "flatten"),
+    ],
+)
+def test_refused_documents_name_the_line_and_the_remedy(text: str, line: int, message: str, hint: str) -> None:
+    problem = refusal(text)[0]
+    assert problem.file == "params.yaml"
+    assert problem.line == line
+    assert message in problem.message
+    assert hint in problem.hint
+
+
+def test_all_duplicates_are_named_at_once() -> None:
+    assert [problem.key for problem in refusal("a: 1\na: 2\nb: {c: 1, c: 2}\n")] == ["", "b"]
+
+
+def test_unreadable_files(tmp_path: Path) -> None:
+    def message(path: Path) -> str:
+        with pytest.raises(ConfigError) as caught:
+            load_yaml(path, tmp_path)
+        return str(caught.value)
+
+    (tmp_path / "params.yaml").write_bytes(b"a: 1\nb: \xff\n")
+    assert "params.yaml:2: is not UTF-8 (byte 0xff)" in message(tmp_path / "params.yaml")
+    assert "parms.yaml: does not exist" in message(tmp_path / "parms.yaml")
+    assert "did you mean 'params.yaml'?" in message(tmp_path / "parms.yaml")
+    (tmp_path / "big.yaml").write_bytes(b"#" * (MAX_BYTES + 1))
+    assert f"larger than {MAX_BYTES // 1024} KiB" in message(tmp_path / "big.yaml")
+    (tmp_path / "folder.yaml").mkdir()
+    assert "is not a file" in message(tmp_path / "folder.yaml")
+    (tmp_path / "bom.yaml").write_bytes(b"\xef\xbb\xbfa: 1\n")
+    assert load_yaml(tmp_path / "bom.yaml", tmp_path).data == {"a": 1}
+
+
+def test_resolve_refuses_what_cannot_be_a_value() -> None:
+    with pytest.raises(AmbiguousScalar, match="date"):
+        resolve("2024-01-01 10:00:00")

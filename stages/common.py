@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from regft_core.errors import RegftError
+from regft_core.runs.processes import die_with_parent
 
 
 def run(main: Callable[[Path, argparse.Namespace], None], *names: str) -> None:
@@ -21,6 +22,9 @@ def run(main: Callable[[Path, argparse.Namespace], None], *names: str) -> None:
     for name in names:
         parser.add_argument(f"--{name}", required=True)
     arguments = parser.parse_args()
+    if "DVC_STAGE" in os.environ:
+        # A killed `dvc repro` must not leave a training behind that nobody waits for.
+        die_with_parent()
     # Nothing here needs the hub unless a task or the model names it; quiet its telemetry.
     os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")

@@ -6,8 +6,8 @@ import argparse
 from pathlib import Path
 
 from regft_core.phases.cells import describe, run_cell
-from regft_core.phases.search import search
 from regft_core.phases.outputs import write_training
+from regft_core.phases.search import search
 from stages.common import run
 
 

@@ -128,6 +128,13 @@ class Regulariser:
     name: ClassVar[str] = ""
     Config: ClassVar[type[StrictModel]] = NoOptions
     SearchConfig: ClassVar[type[StrictModel] | None] = None
+    #: Options of strength 0, under which training equals plain fine-tuning bit for bit (with the
+    #: same dropout and optimiser); every method has some, and the contract tests use them.
+    off: ClassVar[dict[str, Any]] = {}
+    #: Encoder families on which the method raises a ModelError that says why.
+    refused_architectures: ClassVar[tuple[str, ...]] = ()
+    #: Whether the loss of a batch does not depend on how far it is padded.
+    padding_invariant: ClassVar[bool] = True
     #: Hooks at one forward site run in this order; views of the input (TDT) come before noise.
     forward_order: ClassVar[int] = 0
 

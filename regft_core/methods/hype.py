@@ -14,7 +14,7 @@ Differences between paper and released code:
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
@@ -51,6 +51,7 @@ class Hype(Regulariser):
 
     name = "hype"
     Config = HypeConfig
+    off: ClassVar[dict[str, Any]] = {"scale": 0.0, "hidden_dropout": "keep"}
     forward_order = 10
 
     @classmethod

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field
 
@@ -83,6 +83,7 @@ class WeightMixup(Regulariser):
     name = "weight_mixup"
     Config = WeightMixupConfig
     SearchConfig = WeightMixupSearchConfig
+    off: ClassVar[dict[str, Any]] = {"mode": "fixed", "initial_std": 0.0}
 
     @classmethod
     def variant(cls, options: WeightMixupConfig) -> Variant | None:

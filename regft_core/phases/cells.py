@@ -37,7 +37,10 @@ def run_cell(root: Path, phase: Phase, method: str, task: str, size: str) -> tup
             devices=visible_devices(execution.device),
             threads=execution.threads,
         )
-    return Context(Job(str(root), method, task, size, seeds[0])), records
+    context = Context(Job(str(root), method, task, size, seeds[0]))
+    keys = [record[name] for record in records for name in ("key", "search_key") if record.get(name)]
+    context.store.prune(keep=keys)
+    return context, records
 
 
 def describe(record: dict[str, Any], phase: str) -> str:

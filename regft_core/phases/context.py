@@ -26,9 +26,9 @@ from regft_core.rng import derive
 from regft_core.runs.store import RunStore
 
 if TYPE_CHECKING:
+    from regft_core.data.batches import Padding
     from regft_core.data.encode import Encoded
     from regft_core.models.source import ModelSource
-    from regft_core.data.batches import Padding
     from regft_core.training.trainee import Trainee
 
 #: Raised when the meaning of stored runs changes in a way that no fingerprint shows.

@@ -93,7 +93,7 @@ class Loop:
             parameters.update(group.parameters)
         self.groups = parameter_groups(parameters, training, self.trainee.sites.no_decay, special)
         self.optimizer = build_optimizer(self.groups, training)
-        self.parameters = [p for group in self.optimizer.param_groups for p in group["params"]]
+        self.parameters = list(parameters.values())
         fp16 = training.precision == "fp16"
         self.scaler = torch.amp.GradScaler(self.trainee.device.type) if fp16 else None
         self.done = Progression()

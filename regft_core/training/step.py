@@ -128,7 +128,9 @@ class Step:
         finally:
             trainee.current = None
         self.forward_passes += rows / self.batch.input_ids.shape[0]
-        return (logits.float(), states) if hidden else logits.float()
+        if logits.dtype in DTYPES.values():
+            logits = logits.float()
+        return (logits, states) if hidden else logits
 
     def task_loss(self, logits: Tensor, labels: Tensor | None = None) -> Tensor:
         """The task's own loss against the step's labels (or ``labels``)."""

@@ -1,0 +1,152 @@
+"""The loop against a plain hand-written one, and its promises about accumulation and failure."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from regft_core.config.schema import TrainingConfig
+from regft_core.errors import RunFailed
+from regft_core.rng import derive
+from regft_core.training.optim import DecoupledAdamax
+from regft_core.training.schedule import factor, warmup_steps
+from regft_core.training.step import repeat_batch, task_loss
+from tests.methods.harness import TRAINING, Bench, largest_difference, same
+
+
+def plain_loop(bench: Bench, training: TrainingConfig) -> dict[str, torch.Tensor]:
+    """Fine-tuning as one would write it by hand, without any of regft's loop."""
+    model, total = bench.model, 6
+    decayed = [p for n, p in model.named_parameters() if not bench.trainee.sites.no_decay(n)]
+    kept = [p for n, p in model.named_parameters() if bench.trainee.sites.no_decay(n)]
+    optimizer = torch.optim.AdamW(
+        [{"params": decayed, "weight_decay": training.weight_decay}, {"params": kept, "weight_decay": 0.0}],
+        lr=training.learning_rate,
+        fused=True,
+    )
+    warmup = math.ceil(training.warmup_ratio * total)
+    model.train()
+    step = 0
+    for epoch in range(2):
+        for rows in bench.stream.order(epoch):
+            rate = step / warmup if step < warmup else (total - step) / (total - warmup)
+            for group in optimizer.param_groups:
+                group["lr"] = training.learning_rate * rate
+            batch = bench.stream.collate(rows)
+            torch.manual_seed(derive(0, "dropout", "finetune", step, 0, 0))
+            logits = model(**batch.model_inputs()).logits
+            loss = torch.nn.functional.cross_entropy(logits, batch.labels)
+            loss.backward()
+            torch.nn.utils.clip_grad_norm_(model.parameters(), training.clip_norm or math.inf)
+            optimizer.step()
+            optimizer.zero_grad()
+            step += 1
+    return {name: value.detach().clone() for name, value in model.state_dict().items()}
+
+
+def test_vanilla_equals_a_hand_written_loop_bit_for_bit() -> None:
+    assert same(Bench().train(), plain_loop(Bench(), TRAINING))
+
+
+def test_seeds_differ_and_repeat() -> None:
+    assert same(Bench(seed=3).train(), Bench(seed=3).train())
+    assert not same(Bench(seed=3).train(), Bench(seed=4).train())
+
+
+def test_accumulated_batches_are_one_large_batch() -> None:
+    """Weighted by examples: also the last, smaller batch counts for what it is."""
+    from regft_core.config.schema import DropoutConfig
+
+    common = {"dropout": DropoutConfig(hidden=0.0, attention=0.0), "bucket_batches": 1, "epochs": 1, "epsilon": 0.01}
+    large = TRAINING.model_copy(update={**common, "batch_size": 12})
+    small = TRAINING.model_copy(update={**common, "batch_size": 5, "accumulation": 3})
+    run = Bench(training=small)
+    assert run.loop().total == 1
+    one = Bench(training=large)
+    # The first rate of a warm-up is 0; without one the two runs make the same single step.
+    for bench in (run, one):
+        bench.training = bench.training.model_copy(update={"warmup_ratio": 0.0})
+    assert largest_difference(run.train(), one.train()) < 1e-5
+
+
+def test_loss_that_is_not_a_number_fails_the_run_with_step_and_advice() -> None:
+    run = Bench(training=TRAINING.model_copy(update={"learning_rate": 1e30, "clip_norm": None, "epochs": 5}))
+    with pytest.raises(RunFailed, match=r"in step \d+ of 15 .*lower training.learning_rate"):
+        run.loop().train()
+
+
+def test_out_of_memory_says_what_to_change(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = Bench()
+
+    def exhausted(*_: object) -> None:
+        raise torch.OutOfMemoryError("no memory")
+
+    monkeypatch.setattr(run.stack, "backward", exhausted)
+    with pytest.raises(RunFailed, match=r"batch_size.*accumulation"):
+        run.loop().train()
+
+
+def test_curve_has_every_step_with_the_scheduled_rate() -> None:
+    done = Bench().loop().train()
+    assert [row[0] for row in done.curve] == [1, 2, 3, 4, 5, 6]
+    assert [row[3] for row in done.curve] == pytest.approx(
+        [TRAINING.learning_rate * f for f in (0, 1, 0.8, 0.6, 0.4, 0.2)]
+    )
+
+
+def test_schedules() -> None:
+    assert warmup_steps(10, 0.11) == 2
+    assert [factor("linear", s, 4, 0) for s in range(4)] == [1.0, 0.75, 0.5, 0.25]
+    assert factor("constant", 3, 4, 1) == 1.0
+    assert factor("cosine", 2, 4, 0) == pytest.approx(0.5)
+    assert factor("cosine", 0, 10, 2) == 0.0
+    with pytest.raises(ValueError, match="polynomial"):
+        factor("polynomial", 1, 2, 0)
+
+
+def test_adamax_decay_is_decoupled_and_zero_decay_is_torch_adamax() -> None:
+    def run(cls: type[torch.optim.Optimizer], decay: float, **options: object) -> torch.Tensor:
+        weight = torch.nn.Parameter(torch.tensor([1.0, -2.0]))
+        optimizer = cls([{"params": [weight], "weight_decay": decay}], lr=0.1, betas=(0.9, 0.999), eps=1e-8, **options)
+        for group in optimizer.param_groups:
+            group["weight_decay"] = decay
+        for _ in range(3):
+            weight.grad = torch.tensor([0.5, 0.25])
+            optimizer.step()
+        return weight.detach()
+
+    assert torch.equal(run(DecoupledAdamax, 0.0), run(torch.optim.Adamax, 0.0))
+    # Step 1: w (1 - lr wd) - lr sign(g), since m / u is the sign at the first step.
+    weight = torch.nn.Parameter(torch.tensor([1.0]))
+    optimizer = DecoupledAdamax([weight], lr=0.1, betas=(0.9, 0.999), eps=0.0)
+    optimizer.param_groups[0]["weight_decay"] = 0.5
+    weight.grad = torch.tensor([2.0])
+    optimizer.step()
+    assert weight.item() == pytest.approx(1.0 * (1 - 0.05) - 0.1)
+
+
+def test_regression_loss_refuses_shapes_that_would_broadcast() -> None:
+    with pytest.raises(ValueError, match="predictions"):
+        task_loss(torch.zeros(3, 2), torch.zeros(3), "regression")
+    assert task_loss(torch.zeros(3, 1), torch.ones(3), "regression").item() == 1.0
+
+
+def test_repeat_batch_stacks_copies() -> None:
+    batch = Bench(pair=True).stream.batch(0)
+    thrice = repeat_batch(batch, 3)
+    assert thrice.input_ids.shape[0] == 3 * batch.input_ids.shape[0]
+    assert torch.equal(thrice.labels, torch.cat([batch.labels] * 3))
+
+
+def test_loading_a_foreign_checkpoint_fails() -> None:
+    with pytest.raises(KeyError, match="lacks"):
+        Bench().trainee.load_state({})
+
+
+def test_half_precision_on_cpu_trains() -> None:
+    bf16 = TRAINING.model_copy(update={"precision": "bf16"})
+    weights = Bench(training=bf16).train()
+    assert all(value.dtype != torch.bfloat16 for value in weights.values())
+    assert not same(weights, Bench().train())

@@ -1,0 +1,291 @@
+"""TDT: task-guided disentangled tuning (Zeng et al., Findings of ACL 2022).
+
+A linear unit gives every position of the embedding output E a confidence c. The encoder also
+reads a distilled input, c E + (1 - c) mu_0, and a negative one, (1 - c) E. The loss adds
+``w_distill`` times the distilled input's task loss (plus ``gamma`` times the norm of c) and
+``w_rank`` times a hinge that wants the prediction of the distilled input near the clean one
+and the negative one away from both. Predictions use the clean input only.
+
+Differences between paper and released code (``variant``):
+- penalty: gamma times the 2-norm of c, without a published value; released: none.
+- negative divergences: coefficients 1 and 1; released: 1/2 and 1/2.
+- divergences: summed over classes; released: divided by the number of classes.
+- hinge: per example; released: on the mean over the batch (of one micro batch).
+- mu_0: mean over real tokens; released: over padding too (``mu0_mask_padding`` overrides). The
+  released code always pads to the maximal length, regft to the longest of the batch.
+- the keyword segment of a task stays untouched; released: no such rule.
+- regression: the paper reports a regression task without defining the losses; here squared
+  errors and squared differences, marked as ours. Released: refused, see ``check_task``.
+- grids of the weights: 0.5, 2, 4 (distilled) and 0.5, 1 (ranking); released: 0, 0.5, 1 and
+  0.5, 1, 2, 4. The defaults, 0.5 and 1, are in both.
+
+Decisions where both are silent:
+- direction of the divergence: the paper's d(A, B) does not say; that of the released code,
+  KL(B || A), in both variants (``divergence: printed`` reads KL(A || B)).
+- the norm in the penalty is per example over its real tokens, then averaged.
+- ``mode: hard`` (appendix D): straight-through Gumbel over two logits; in the distilled input
+  a token that is not chosen gets the embedding output of [MASK] at its position; added tokens
+  such as [CLS] keep theirs; the negative input stays (1 - c) E.
+- BART: the same unit acts on the embedding outputs of encoder and decoder.
+- without the ranking term the negative input is not computed.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Any, Literal
+
+from pydantic import Field, model_validator
+
+from regft_core.config.schema import StrictModel, TaskConfig
+from regft_core.lazy import torch
+from regft_core.methods.base import Cost, Regulariser, Variant
+from regft_core.rng import derive
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from regft_core.data.batches import Batch
+    from regft_core.models.sites import LayerSite
+    from regft_core.training.step import Step
+    from regft_core.training.trainee import Trainee
+
+#: Reading the mean confidence waits for the device, so it is done every this many steps.
+LOG_EVERY = 10
+
+
+class TdtConfig(StrictModel):
+    """Options of TDT."""
+
+    variant: Literal["paper", "released"] = "paper"
+    w_distill: float = Field(0.5, ge=0, description="weight of the distilled input's loss (L_C)")
+    w_rank: float = Field(1.0, ge=0, description="weight of the ranking loss (L_R)")
+    margin: float = Field(2.0, ge=0, description="of the ranking loss; 0 or 2 in the paper")
+    gamma: float = Field(0.0, ge=0, description="penalty on the norm of the confidence, inside L_C")
+    mode: Literal["soft", "hard"] = Field("soft", description="hard: tokens kept or replaced by [MASK]")
+    temperature: float = Field(1.0, gt=0, description="of the Gumbel softmax in hard mode; not published")
+    perturbation: Literal["mean", "zero", "gaussian"] = Field("mean", description="mu_0 of soft mode")
+    gaussian_std: float = Field(1.0, gt=0, description="of the Gaussian mu_0, one vector per example; not published")
+    mu0_mask_padding: bool | None = Field(None, description="leave padding out of mu_0; by variant when null")
+    divergence: Literal["released", "printed"] = Field("released", description="KL(B || A) or KL(A || B)")
+
+    @model_validator(mode="after")
+    def _released_has_fewer_options(self) -> TdtConfig:
+        if self.variant == "released":
+            own = {"gamma": 0.0, "mode": "soft", "perturbation": "mean", "divergence": "released"}
+            wrong = [name for name, value in own.items() if getattr(self, name) != value]
+            if wrong:
+                raise ValueError(
+                    "\n".join(
+                        f"{name}: {getattr(self, name)} is not in the released code; use variant: paper"
+                        for name in wrong
+                    )
+                )
+        return self
+
+
+def divergence(one: Tensor, two: Tensor, kind: str, direction: str = "released") -> Tensor:
+    """d(one, two) of ``[B, K]`` logits, per example: KL(two || one), or the squared difference on regression."""
+    if kind == "regression":
+        return (one - two).squeeze(-1).square()
+    other, reference = (one, two) if direction == "released" else (two, one)
+    reference_log, other_log = reference.log_softmax(-1), other.log_softmax(-1)
+    return (reference_log.exp() * (reference_log - other_log)).sum(-1)
+
+
+def ranking_loss(clean: Tensor, distilled: Tensor, negative: Tensor, options: TdtConfig, kind: str) -> Tensor:
+    """L_R of equation 6: a scalar from logits ``[B, K]``; every argument gets gradient."""
+
+    def d(one: Tensor, two: Tensor) -> Tensor:
+        return divergence(one, two, kind, options.divergence)
+
+    near, far = d(distilled, clean), d(negative, clean) + d(negative, distilled)
+    if options.variant == "released":
+        near, far = (near / clean.shape[-1]).mean(), (0.5 * far / clean.shape[-1]).mean()
+    return torch.clamp(options.margin + near - far, min=0.0).mean()
+
+
+def confidence_penalty(confidence: Tensor, mask: Tensor) -> Tensor:
+    """Mean over examples of the 2-norm of ``confidence [B, n]`` where ``mask [B, n]`` is 1."""
+    return ((confidence.square() * mask).sum(-1) + 1e-12).sqrt().mean()
+
+
+class Tdt(Regulariser):
+    """Learns which tokens matter, and trains on inputs with and without them."""
+
+    name = "tdt"
+    Config = TdtConfig
+    forward_order = 0  # views of the input come before noise on it
+
+    @classmethod
+    def active(cls, options: TdtConfig) -> bool:
+        return options.w_distill > 0 or options.w_rank > 0
+
+    @classmethod
+    def variant(cls, options: TdtConfig) -> Variant | None:
+        return options.variant
+
+    @classmethod
+    def program(cls, options: TdtConfig, phase: str) -> tuple[str, ...] | None:
+        if phase != "finetune":
+            return None
+        return ("clean", "distilled", "negative") if options.w_rank > 0 else ("clean", "distilled")
+
+    @classmethod
+    def cost(cls, options: TdtConfig) -> Cost:
+        views = len(cls.program(options, "finetune") or ())
+        return Cost(views, views)
+
+    @classmethod
+    def check_task(cls, options: TdtConfig, task: TaskConfig) -> list[str]:
+        if task.kind == "regression" and options.variant == "released":
+            return [
+                "the released code compares predictions [B, 1] with labels [B], which pulls every distilled "
+                "prediction to the batch mean, and its ranking loss is constant for one output; use variant: paper, "
+                "whose squared errors are regft's own substitute"
+            ]
+        return []
+
+    @classmethod
+    def degraded(cls, options: TdtConfig, task: TaskConfig) -> list[str]:
+        if task.kind != "regression":
+            return []
+        return ["tdt on regression: squared errors and differences are regft's substitute; the paper defines no losses"]
+
+    # ------------------------------------------------------------------------------- prepare
+
+    def prepare(self, trainee: Trainee, handed: dict[str, Tensor] | None) -> None:
+        from regft_core.models.load import draw_parameters
+
+        self.trainee = trainee
+        config: Any = trainee.model.config
+        self.views = self.program(self.options, "finetune") or ()
+        self.seen: list[tuple[Tensor, Tensor]] = []
+        hard = self.options.mode == "hard"
+        if hard and trainee.tokenizer.mask_token_id is None:
+            from regft_core.errors import ModelError
+
+            raise ModelError("tdt: mode hard replaces tokens by [MASK], which this tokenizer lacks; use mode: soft")
+        unit = torch.nn.utils.skip_init(torch.nn.Linear, config.hidden_size, 2 if hard else 1)
+        draw_parameters([unit], config, derive(trainee.seed, "tdt.confidence"))
+        self.unit = trainee.attach("tdt", unit)
+        encoder: Any = getattr(trainee.model.base_model, "encoder", None)
+        self._sees_padding = getattr(encoder, "conv", None) is not None
+        if self._sees_padding:
+            # DeBERTa's convolution reads the embedding output beside the first layer, so the views
+            # must be in place before either; it also reads padding, which therefore stays as it is.
+            encoder.register_forward_pre_hook(self._before_encoder, with_kwargs=True)
+        else:
+            trainee.hooks.on_layer_input(self._show_views, trainee.sites.embedding_layers)
+
+    def _before_encoder(self, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        site = self.trainee.sites.layers[0]
+        if not module.training:
+            return None
+        if args:
+            return (self._show_views(args[0], site), *args[1:]), kwargs
+        return args, {**kwargs, "hidden_states": self._show_views(kwargs["hidden_states"], site)}
+
+    # ----------------------------------------------------------------------------- the views
+
+    def _show_views(self, tensor: Tensor, site: LayerSite) -> Tensor:
+        """Put the views in the place of the repeated embedding output ``[views * B, n, H]``."""
+        current = self.trainee.current
+        if current is None or tuple(name for name, _, _ in current.parts) != self.views:
+            return tensor
+        rows = tensor.transpose(0, 1) if site.batch_dim == 1 else tensor
+        height = rows.shape[0] // len(self.views)
+        mask, segment = current.attention_mask[:height], current.segment
+        kept = torch.zeros_like(mask, dtype=torch.bool)
+        if self.setting.keyword_segment is not None and self.options.variant == "paper" and segment is not None:
+            kept = segment[:height] == (0 if self.setting.keyword_segment == "text" else 1)
+        if site.stack == "decoder":  # the decoder reads the input moved right by one start token
+            mask = torch.cat([torch.ones_like(mask[:, :1]), mask[:, :-1]], dim=1)
+            kept = torch.cat([torch.zeros_like(kept[:, :1]), kept[:, :-1]], dim=1)
+        # The first rows serve all views, so that these share the dropout mask of the embedding.
+        clean = rows[:height]
+        with torch.autocast(tensor.device.type, enabled=False):
+            embedding = clean.float()
+            confidence = self.confidence(embedding, site)
+            self.seen.append((confidence.squeeze(-1), mask * ~kept))
+            rest = 1 - confidence
+            filler = rows[height : 2 * height].float() if self.options.mode == "hard" else self.mu0(embedding, mask)
+            views = [embedding, confidence * embedding + rest * filler, rest * embedding]
+            untouched = (kept | (mask == 0) if self._sees_padding and self._masks_padding else kept).unsqueeze(-1)
+            views[1:] = [torch.where(untouched, embedding, view) for view in views[1:]]
+        shown = torch.cat(views[: len(self.views)]).to(tensor.dtype)
+        return shown.transpose(0, 1) if site.batch_dim == 1 else shown
+
+    @property
+    def _masks_padding(self) -> bool:
+        given = self.options.mu0_mask_padding
+        return self.options.variant == "paper" if given is None else given
+
+    def confidence(self, embedding: Tensor, site: LayerSite) -> Tensor:
+        """Confidence ``[B, n, 1]`` of embedding outputs ``[B, n, H]`` (equation 2), or sampled gates 0 and 1."""
+        scores = self.unit(embedding)
+        if self.options.mode == "soft":
+            return scores.sigmoid()
+        assert self.trainee.current is not None
+        generator = self.trainee.generator("tdt.gumbel", *self.trainee.current.key, site.index)
+        uniform = torch.rand(scores.shape, generator=generator, device=scores.device)
+        gumbel = -(-uniform.clamp_min(1e-20).log()).clamp_min(1e-20).log()
+        soft = ((scores + gumbel) / self.options.temperature).softmax(-1)[..., 1:]
+        return (soft > 0.5).float() + (soft - soft.detach())
+
+    def mu0(self, embedding: Tensor, mask: Tensor) -> Tensor:
+        """The vector ``[B, 1, H]`` that unimportant positions move to; gradient is not stopped."""
+        if self.options.perturbation == "zero":
+            return torch.zeros_like(embedding[:, :1])
+        if self.options.perturbation == "gaussian":
+            assert self.trainee.current is not None
+            generator = self.trainee.generator("tdt.gaussian", *self.trainee.current.key)
+            shape = embedding[:, :1].shape
+            return torch.randn(shape, generator=generator, device=embedding.device) * self.options.gaussian_std
+        if not self._masks_padding:
+            return embedding.mean(1, keepdim=True)
+        weight = mask.unsqueeze(-1).to(embedding.dtype)
+        return (embedding * weight).sum(1, keepdim=True) / weight.sum(1, keepdim=True)
+
+    # ------------------------------------------------------------------------------ the step
+
+    def backward(self, step: Step) -> Tensor:
+        """All views as one batch; L = L_cla + w_distill * L_C + w_rank * L_R (equation 7)."""
+        options = self.options
+        clean, distilled, *others = self.predictions(step)
+        loss = step.task_loss(clean)
+        if options.w_distill > 0:
+            distill = step.task_loss(distilled)
+            if options.gamma > 0:
+                penalties = [confidence_penalty(confidence, mask) for confidence, mask in self.seen]
+                distill = distill + options.gamma * torch.stack(penalties).mean()
+            loss = loss + options.w_distill * distill
+        if others:
+            rank = ranking_loss(clean, distilled, others[0], options, step.setting.kind)
+            loss = loss + options.w_rank * rank
+            self._log(step, "tdt.ranking_loss", rank)
+        confidence, mask = self.seen[0]
+        self._log(step, "tdt.mean_confidence", (confidence * mask).sum() / mask.sum().clamp_min(1))
+        step.backward(loss, passes=len(self.views))
+        return loss.detach()
+
+    def predictions(self, step: Step) -> tuple[Tensor, ...]:
+        """Logits ``[B, K]`` of every view, in the order of the step program."""
+        from regft_core.training.step import repeat_batch
+
+        batch = repeat_batch(step.batch, len(self.views))
+        if self.options.mode == "hard":
+            batch = self._with_masked_second_view(batch, len(step.batch))
+        self.seen.clear()
+        return step.forward("clean", batch=batch, parts=self.views).chunk(len(self.views))
+
+    def _with_masked_second_view(self, batch: Batch, height: int) -> Batch:
+        """[MASK] in place of every token of the second view: its embedding output is the filler."""
+        masked = batch.input_ids.clone()
+        inside = batch.special_mask[height : 2 * height] == 0
+        masked[height : 2 * height].masked_fill_(inside, self.trainee.tokenizer.mask_token_id)
+        return dataclasses.replace(batch, input_ids=masked)
+
+    def _log(self, step: Step, name: str, value: Tensor) -> None:
+        if step.index % LOG_EVERY == 0 and step.micro == 0:
+            self.diagnostics.log(name, step.index, float(value.detach()))

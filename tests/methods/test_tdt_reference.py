@@ -1,0 +1,444 @@
+"""TDT against the worked numbers and invariants of its paper."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+import torch
+from pydantic import ValidationError
+
+from regft_core.config.schema import DropoutConfig, TaskConfig, TrainingConfig
+from regft_core.data.batches import Batch
+from regft_core.methods.base import Cost
+from regft_core.methods.tdt import Tdt, TdtConfig, confidence_penalty, divergence, ranking_loss
+from tests.methods.harness import TRAINING, Bench, same
+from tests.methods.interruption import resumed
+
+OFF = DropoutConfig(hidden=0.0, attention=0.0)
+SHORT = TRAINING.model_copy(update={"max_steps": 2})
+ARCHITECTURES = ["bert", "roberta", "electra", "xlnet", "deberta", "deberta-v2", "bart", "distilbert", "albert"]
+CLEAN, DISTILLED, NEGATIVE = (torch.tensor([[x, 0.0]]) for x in (1.0, 0.5, -1.0))
+
+
+def still(architecture: str = "bert", **options: Any) -> tuple[Bench, Tdt]:
+    """A bench without any dropout, and its TDT."""
+    setting = {name: options.pop(name) for name in ("pair", "kind", "keyword_segment", "rows") if name in options}
+    # XLNet has one dropout field for both kinds.
+    dropout = DropoutConfig(hidden=0.0, attention="keep") if architecture == "xlnet" else OFF
+    bench = Bench([("tdt", options)], architecture=architecture, dropout=dropout, **setting)
+    if architecture == "xlnet":
+        bench.model.sequence_summary.last_dropout.p = 0.0
+    regulariser = bench.stack.regularisers[0]
+    assert isinstance(regulariser, Tdt)
+    return bench, regulariser
+
+
+def force(regulariser: Tdt, bias: float) -> None:
+    with torch.no_grad():
+        regulariser.unit.weight.zero_()
+        regulariser.unit.bias.fill_(bias)
+
+
+def captured(bench: Bench, layer: int = 0) -> list[torch.Tensor]:
+    """What the layer receives after TDT."""
+    seen: list[torch.Tensor] = []
+
+    def keep(tensor: torch.Tensor, site: Any) -> torch.Tensor:
+        seen.append(tensor.detach())
+        return tensor
+
+    bench.trainee.hooks.on_layer_input(keep, [layer])
+    return seen
+
+
+def padded(batch: Batch, columns: int, pad_id: int) -> Batch:
+    """The batch with ``columns`` more columns of padding on the right."""
+    fill = {"input_ids": pad_id, "attention_mask": 0, "token_type_ids": 0, "special_mask": 1, "segment": -1}
+    changes = {}
+    for name, value in fill.items():
+        tensor = getattr(batch, name)
+        if tensor is not None:
+            changes[name] = torch.nn.functional.pad(tensor, (0, columns), value=value)
+    return dataclasses.replace(batch, **changes)
+
+
+# ------------------------------------------------------------------------------ worked numbers
+
+
+def test_divergences_of_the_worked_example() -> None:
+    assert float(divergence(DISTILLED, CLEAN, "classification")) == pytest.approx(0.026345, abs=1e-6)
+    assert float(divergence(NEGATIVE, CLEAN, "classification")) == pytest.approx(0.462117, abs=1e-6)
+    assert float(divergence(NEGATIVE, DISTILLED, "classification")) == pytest.approx(0.272874, abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({"variant": "paper"}, 1.291354),
+        ({"variant": "paper", "divergence": "printed"}, 1.308435),
+        ({"variant": "released"}, 1.829425),
+    ],
+)
+def test_ranking_loss_of_the_worked_example(options: dict[str, Any], expected: float) -> None:
+    at_two, at_zero = TdtConfig(margin=2.0, **options), TdtConfig(margin=0.0, **options)
+    loss = ranking_loss(CLEAN, DISTILLED, NEGATIVE, at_two, "classification")
+    assert float(loss) == pytest.approx(expected, abs=1e-6)
+    assert float(ranking_loss(CLEAN, DISTILLED, NEGATIVE, at_zero, "classification")) == 0
+
+
+def test_paper_takes_the_hinge_per_example_and_released_on_the_mean() -> None:
+    clean, distilled = torch.tensor([[0.0, 0.0], [2.0, 0.0]]), torch.tensor([[2.0, 0.0], [2.0, 0.0]])
+    negative = torch.tensor([[0.0, 0.0], [-9.0, 0.0]])  # the first triple violates, the second more than makes up
+    logits, paper = (clean, distilled, negative), TdtConfig(margin=1.0)
+    each = [float(ranking_loss(*(z[i : i + 1] for z in logits), paper, "classification")) for i in range(2)]
+    assert each[0] > 0
+    assert each[1] == 0
+    assert float(ranking_loss(*logits, paper, "classification")) == pytest.approx(sum(each) / 2)
+    assert float(ranking_loss(*logits, TdtConfig(variant="released", margin=1.0), "classification")) == 0
+
+
+def test_every_prediction_gets_gradient_from_the_ranking_loss() -> None:
+    logits = [value.clone().requires_grad_(True) for value in (CLEAN, DISTILLED, NEGATIVE)]
+    ranking_loss(*logits, TdtConfig(), "classification").backward()
+    assert all(float(value.grad.abs().sum()) > 0 for value in logits if value.grad is not None)
+    assert all(value.grad is not None for value in logits)
+
+
+def test_penalty_counts_real_tokens_only() -> None:
+    confidence = torch.tensor([[0.5, 0.5, 0.5, 0.5, 0.9, 0.1]])
+    mask = torch.tensor([[1, 1, 1, 1, 0, 0]])
+    assert float(confidence_penalty(confidence, mask)) == pytest.approx(1.0, abs=1e-6)
+    zero = torch.zeros(1, 6, requires_grad=True)
+    confidence_penalty(zero, mask).backward()
+    assert zero.grad is not None
+    assert zero.grad.isfinite().all()
+
+
+# ------------------------------------------------------------------------------------- the views
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("variant", ["paper", "released"])
+def test_full_confidence_leaves_the_distilled_view_clean_and_empties_the_negative(
+    architecture: str, variant: str
+) -> None:
+    bench, tdt = still(architecture, variant=variant)
+    force(tdt, 50.0)
+    inputs = captured(bench) if architecture != "deberta-v2" else []
+    step = bench.step()
+    clean, distilled, negative = tdt.predictions(step)
+    # Rows of one product can differ in the last bit by their place in the batch.
+    assert torch.allclose(clean, distilled, atol=1e-6)
+    assert not torch.allclose(clean, negative, atol=1e-4)
+    if inputs:
+        views = inputs[0].chunk(3, dim=bench.trainee.sites.layers[0].batch_dim)
+        assert torch.equal(views[0], views[1])
+        assert not views[2].any()
+    alike = step.batch.attention_mask.sum(1) == step.batch.attention_mask.sum(1)[0]
+    if architecture != "xlnet":  # XLNet's segments still tell inputs apart
+        assert torch.allclose(negative[alike], negative[:1].expand_as(negative[alike]), atol=1e-5)
+    plain = Bench(architecture=architecture, dropout=bench.training.dropout)
+    if architecture == "xlnet":
+        plain.model.sequence_summary.last_dropout.p = 0.0
+    assert torch.allclose(clean, plain.step().forward(), atol=1e-5)
+
+
+@pytest.mark.parametrize("architecture", ["bert", "xlnet", "deberta-v2", "bart"])
+@pytest.mark.parametrize("variant", ["paper", "released"])
+def test_no_confidence_moves_the_distilled_view_to_mu0_and_leaves_the_negative_clean(
+    architecture: str, variant: str
+) -> None:
+    bench, tdt = still(architecture, variant=variant)
+    force(tdt, -200.0)
+    inputs = captured(bench) if architecture != "deberta-v2" else []
+    step = bench.step()
+    clean, distilled, negative = tdt.predictions(step)
+    assert torch.allclose(clean, negative, atol=1e-6)
+    assert not torch.allclose(clean, distilled, atol=1e-4)
+    if inputs:
+        batch_dim = bench.trainee.sites.layers[0].batch_dim
+        views = [v.transpose(0, 1) if batch_dim else v for v in inputs[0].chunk(3, dim=batch_dim)]
+        mask = step.batch.attention_mask.unsqueeze(-1).float()
+        mask = torch.ones_like(mask) if variant == "released" else mask
+        mean = (views[0] * mask).sum(1, keepdim=True) / mask.sum(1, keepdim=True)
+        assert torch.allclose(views[1], mean.expand_as(views[1]), atol=1e-5)
+
+
+@pytest.mark.parametrize("variant", ["paper", "released"])
+def test_the_views_add_up(variant: str) -> None:
+    bench, tdt = still(variant=variant)
+    inputs = captured(bench)
+    step = bench.step()
+    tdt.predictions(step)
+    embedding, positive, negative = inputs[0].chunk(3)
+    confidence = tdt.seen[0][0].unsqueeze(-1)
+    mask = step.batch.attention_mask.unsqueeze(-1).float()
+    mask = torch.ones_like(mask) if variant == "released" else mask
+    mean = (embedding * mask).sum(1, keepdim=True) / mask.sum(1, keepdim=True)
+    assert (positive + negative - embedding - (1 - confidence) * mean).abs().max() < 1e-6
+    assert 0.2 < float(confidence.detach().mean()) < 0.8
+
+
+@pytest.mark.parametrize("architecture", ["bert", "roberta", "electra", "deberta", "deberta-v2", "distilbert"])
+def test_more_padding_changes_nothing_unless_mu0_counts_it(architecture: str) -> None:
+    for options, same_distilled in (({}, True), ({"variant": "released"}, False), ({"mu0_mask_padding": False}, False)):
+        bench, tdt = still(architecture, **options)
+        step = bench.step()
+        before = [logits.detach() for logits in tdt.predictions(step)]
+        step.batch = padded(step.batch, 10, bench.tokenizer.pad_token_id)
+        after = [logits.detach() for logits in tdt.predictions(step)]
+        differences = [float((a - b).abs().max()) for a, b in zip(before, after, strict=True)]
+        assert differences[0] < 1e-5
+        assert differences[2] < 1e-5
+        assert (differences[1] < 1e-5) == same_distilled
+
+
+def test_views_share_the_dropout_mask_of_the_embedding_only() -> None:
+    bench = Bench([("tdt", {})])
+    tdt = bench.stack.regularisers[0]
+    force(tdt, 50.0)
+    inputs, deeper = captured(bench), captured(bench, 1)
+    tdt.predictions(bench.step())
+    clean, distilled, _ = inputs[0].chunk(3)
+    assert float((clean == 0).float().mean()) > 0.05  # dropped
+    assert torch.equal(clean, distilled)
+    clean, distilled, _ = deeper[0].chunk(3)
+    assert not torch.equal(clean, distilled)
+
+
+@pytest.mark.parametrize("segment", ["text", "text_pair"])
+def test_keywords_stay_untouched(segment: str) -> None:
+    bench, tdt = still(pair=True, keyword_segment=segment)
+    inputs = captured(bench)
+    step = bench.step()
+    tdt.predictions(step)
+    clean, distilled, negative = inputs[0].chunk(3)
+    kept = step.batch.segment == (0 if segment == "text" else 1)
+    assert kept.any()
+    assert torch.equal(distilled[kept], clean[kept])
+    assert torch.equal(negative[kept], clean[kept])
+    other = step.batch.segment == (1 if segment == "text" else 0)
+    assert not torch.isclose(negative[other], clean[other]).all(-1).any()
+    assert not tdt.seen[0][1][kept].any()  # they count neither in the penalty nor in the mean
+
+
+def test_the_released_code_has_no_rule_for_keywords() -> None:
+    bench, tdt = still(pair=True, keyword_segment="text", variant="released")
+    inputs = captured(bench)
+    step = bench.step()
+    tdt.predictions(step)
+    clean, _, negative = inputs[0].chunk(3)
+    assert not torch.isclose(negative, clean).all(-1)[step.batch.segment == 0].any()
+
+
+@pytest.mark.parametrize("perturbation", ["zero", "gaussian"])
+def test_other_vectors_for_mu0(perturbation: str) -> None:
+    bench, tdt = still(perturbation=perturbation)
+    force(tdt, -200.0)
+    inputs = captured(bench)
+    tdt.predictions(bench.step())
+    distilled = inputs[0].chunk(3)[1]
+    assert torch.equal(distilled, distilled[:, :1].expand_as(distilled))
+    if perturbation == "zero":
+        assert not distilled.any()
+    else:
+        assert 0.5 < float(distilled[:, 0].std()) < 1.5
+        assert not torch.equal(distilled[0], distilled[1])
+
+
+@pytest.mark.parametrize("architecture", ["bert", "bart", "xlnet"])
+def test_hard_mode_keeps_tokens_or_puts_the_embedding_of_mask_in_their_place(architecture: str) -> None:
+    bench, tdt = still(architecture, mode="hard")
+    inputs = captured(bench)
+    step = bench.step()
+    tdt.predictions(step)
+    batch_dim = bench.trainee.sites.layers[0].batch_dim
+    views = [v.transpose(0, 1) if batch_dim else v for v in inputs[0].chunk(3, dim=batch_dim)]
+    clean, distilled, negative = views
+    gates = tdt.seen[0][0].detach()
+    assert set(gates.unique().tolist()) == {0.0, 1.0}
+    inside = step.batch.special_mask == 0
+    chosen, dropped = inside & (gates == 1), inside & (gates == 0)
+    assert torch.allclose(distilled[chosen], clean[chosen])
+    assert torch.allclose(negative[dropped], clean[dropped])
+    assert not negative[chosen].any()
+    # Reference: the embedding output of the same rows, every token of them masked.
+    masked = step.batch.input_ids.masked_fill(inside, bench.tokenizer.mask_token_id)
+    inputs.clear()
+    step.forward(batch=dataclasses.replace(step.batch, input_ids=masked))
+    reference = inputs[0].transpose(0, 1) if batch_dim else inputs[0]
+    assert torch.allclose(distilled[dropped], reference[dropped], atol=1e-6)
+    tdt.backward(step)
+    assert float(tdt.unit.weight.grad.abs().sum()) > 0
+
+
+def test_embeddings_and_unit_get_gradient_from_the_views() -> None:
+    bench, tdt = still(w_distill=1.0)
+    tdt.backward(bench.step())
+    assert float(tdt.unit.weight.grad.abs().max()) > 0
+    assert float(tdt.unit.bias.grad.abs().max()) > 0
+    assert float(bench.model.bert.embeddings.word_embeddings.weight.grad.abs().max()) > 0
+
+
+# --------------------------------------------------------------------------------- the whole step
+
+
+@pytest.mark.parametrize("variant", ["paper", "released"])
+def test_without_weights_loss_and_gradients_are_those_of_plain_fine_tuning(variant: str) -> None:
+    # Weights of 0 would switch the regulariser off; here its step program runs with them.
+    bench, tdt = still(variant=variant)
+    tdt.options = tdt.options.model_copy(update={"w_distill": 0.0, "w_rank": 0.0})
+    plain = Bench(dropout=OFF)
+    loss, expected = tdt.backward(bench.step()), plain.stack.backward(plain.step())
+    assert torch.allclose(loss, expected, rtol=1e-6)
+    references = dict(plain.model.named_parameters())
+    for name, parameter in bench.model.named_parameters():
+        assert torch.allclose(parameter.grad, references[name].grad, atol=1e-6), name
+    assert all(p.grad is None or not p.grad.any() for p in tdt.unit.parameters())
+
+
+def test_weights_of_zero_are_plain_fine_tuning_bit_for_bit() -> None:
+    assert same(Bench([("tdt", {"w_distill": 0.0, "w_rank": 0.0})]).train(), Bench().train())
+
+
+def test_attaching_the_unit_moves_no_other_draw() -> None:
+    torch.manual_seed(7)
+    before = torch.random.get_rng_state()
+    bench = Bench([("tdt", {})])
+    assert torch.equal(torch.random.get_rng_state(), before)
+    assert same(bench.model.state_dict(), Bench().model.state_dict())
+    unit = bench.stack.regularisers[0].unit
+    assert not unit.bias.any()
+    assert 0.05 < float(unit.weight.detach().std()) < 0.2  # the tiny model's initializer_range is 0.1
+    assert sum(p.numel() for p in unit.parameters()) == 32 + 1
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize(("kind", "pair"), [("classification", False), ("classification", True), ("regression", False)])
+def test_every_family_trains(architecture: str, kind: str, pair: bool) -> None:
+    bench = Bench([("tdt", {"gamma": 0.01})], architecture=architecture, kind=kind, pair=pair, labels=3, training=SHORT)
+    done = bench.loop().train()
+    assert all(value.isfinite().all() for value in bench.trainee.state().values())
+    assert done.forward_passes / done.batches == 3
+    assert done.backward_passes / done.batches == 3
+
+
+@pytest.mark.parametrize(
+    ("options", "cost"),
+    [
+        ({}, Cost(3, 3)),
+        ({"variant": "released", "w_rank": 2.0}, Cost(3, 3)),
+        ({"w_distill": 0.0}, Cost(3, 3)),
+        ({"w_rank": 0.0}, Cost(2, 2)),
+        ({"mode": "hard"}, Cost(3, 3)),
+    ],
+)
+def test_declared_passes_are_the_measured_ones(options: dict[str, Any], cost: Cost) -> None:
+    assert Tdt.cost(TdtConfig(**options)) == cost
+    done = Bench([("tdt", options)], training=SHORT).loop().train()
+    assert done.forward_passes / done.batches == cost.forward
+    assert done.backward_passes / done.batches == cost.backward
+
+
+@pytest.mark.parametrize("options", [{}, {"mode": "hard"}, {"perturbation": "gaussian"}])
+def test_a_resumed_run_has_the_bits_of_an_uninterrupted_one(options: dict[str, Any]) -> None:
+    whole = Bench([("tdt", options)])
+    expected = whole.train()
+    weights, logged = resumed(lambda: Bench([("tdt", options)]), at=3)
+    assert same(weights, expected)
+    assert logged == whole.stack.diagnostics().values
+
+
+def test_nothing_acts_in_eval_mode_and_the_export_is_plain() -> None:
+    bench = Bench([("tdt", {})], training=SHORT)
+    weights = bench.train()
+    plain = Bench()
+    plain.model.load_state_dict(weights)
+    for model in (bench.model, plain.model):
+        model.eval()
+    batch = bench.stream.batch(0)
+    assert torch.equal(bench.model(**batch.model_inputs()).logits, plain.model(**batch.model_inputs()).logits)
+
+
+@pytest.mark.parametrize("other", [("hype", {}), ("pats", {}), ("weight_mixup", {"mode": "fixed"})])
+@pytest.mark.parametrize("architecture", ["bert", "deberta-v2"])
+def test_it_composes(architecture: str, other: tuple[str, dict[str, Any]]) -> None:
+    bench = Bench([other, ("tdt", {})], architecture=architecture, training=SHORT)
+    done = bench.loop().train()
+    assert all(value.isfinite().all() for value in bench.trainee.state().values())
+    assert done.forward_passes / done.batches == 3
+
+
+def test_noise_of_hype_lands_on_the_views() -> None:
+    quiet, loud = (
+        Bench([("hype", {"scale": scale}), ("tdt", {})], dropout=OFF.model_copy(update={"attention": 0.0}))
+        for scale in (0.0, 0.1)
+    )
+    both = []
+    for bench in (quiet, loud):
+        force(bench.stack.regularisers[1], 50.0)
+        inputs = captured(bench)
+        bench.stack.regularisers[1].predictions(bench.step())
+        both.append(inputs[0])
+    assert not both[0].chunk(3)[2].any()
+    assert float(both[1].chunk(3)[2].std()) == pytest.approx(0.1, rel=0.1)  # noise after the view, not before
+
+
+def test_bf16_runs() -> None:
+    bench = Bench([("tdt", {"gamma": 0.1})], training=SHORT.model_copy(update={"precision": "bf16"}))
+    assert all(value.isfinite().all() for value in bench.train().values())
+
+
+def test_mean_confidence_is_logged() -> None:
+    bench = Bench([("tdt", {})])
+    bench.train()
+    values = [value for name, _, value in bench.stack.diagnostics().values if name == "tdt.mean_confidence"]
+    assert values
+    assert all(0 < value < 1 for value in values)
+
+
+# ------------------------------------------------------------------------------------ refusals
+
+
+def task(kind: str) -> TaskConfig:
+    common: dict[str, Any] = {
+        "source": {"kind": "files"},
+        "splits": {"train": "a.csv", "dev": "b.csv"},
+        "columns": {"text": "text"},
+    }
+    if kind == "regression":
+        return TaskConfig.model_validate({**common, "kind": kind, "metrics": ["pearson"], "primary": "pearson"})
+    return TaskConfig.model_validate({**common, "labels": ["a", "b"], "metrics": ["accuracy"], "primary": "accuracy"})
+
+
+def test_regression_is_a_marked_substitute_or_refused() -> None:
+    paper, released = TdtConfig(), TdtConfig(variant="released")
+    assert Tdt.check_task(paper, task("regression")) == []
+    assert "substitute" in Tdt.degraded(paper, task("regression"))[0]
+    assert Tdt.degraded(paper, task("classification")) == []
+    assert "variant: paper" in Tdt.check_task(released, task("regression"))[0]
+    assert Tdt.check_task(released, task("classification")) == []
+
+
+def test_regression_uses_squares_of_matching_shapes() -> None:
+    predictions = [torch.tensor([[1.0], [2.0]]), torch.tensor([[1.5], [2.0]]), torch.tensor([[1.0], [5.0]])]
+    loss = ranking_loss(*predictions, TdtConfig(margin=2.0), "regression")
+    # Example 1: 2 + 0.25 - 0 - 0.25 = 2; example 2: 2 + 0 - 9 - 9 < 0.
+    assert float(loss) == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize(
+    "options", [{"gamma": 0.1}, {"mode": "hard"}, {"perturbation": "zero"}, {"divergence": "printed"}]
+)
+def test_options_that_the_released_code_lacks_are_refused_under_its_name(options: dict[str, Any]) -> None:
+    TdtConfig(**options)
+    with pytest.raises(ValidationError, match=f"{next(iter(options))}.*variant: paper"):
+        TdtConfig(variant="released", **options)
+
+
+def test_the_passes_of_every_accumulated_batch_count() -> None:
+    split = TrainingConfig(epochs=1, batch_size=2, accumulation=2, learning_rate=1e-3)
+    done = Bench([("tdt", {})], training=split, rows=4).loop().train()
+    assert (done.step, done.batches, done.forward_passes) == (1, 2, 6.0)

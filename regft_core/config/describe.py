@@ -33,6 +33,10 @@ def quoting_hint(value: Any, wanted: str) -> str:
     """Whether adding or removing quotes would help; empty when not."""
     if isinstance(value, bool | int | float) and "text" in wanted:
         return "put quotes around it to make it text"
+    if value is None and wanted.startswith("a mapping"):
+        return "write {} when there is nothing to say"
+    if isinstance(value, str) and wanted.startswith("a mapping of names"):
+        return f"write '{value}: {{}}'"
     if isinstance(value, str) and "text" not in wanted:
         try:
             plain = resolve(value)
@@ -60,9 +64,11 @@ def unwrap(annotation: Any) -> tuple[Any, list[Any]]:
 
 
 def members(annotation: Any) -> list[Any]:
-    """The alternatives of a union; a list of one for any other type."""
+    """The alternatives of a union, of unions in it too; a list of one for any other type."""
     inner, _ = unwrap(annotation)
-    return list(get_args(inner)) if get_origin(inner) in (Union, types.UnionType) else [inner]
+    if get_origin(inner) not in (Union, types.UnionType):
+        return [annotation]
+    return [member for option in get_args(inner) for member in members(option)]
 
 
 def allowed(annotation: Any) -> str:

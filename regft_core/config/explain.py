@@ -28,7 +28,15 @@ def validate(model: type[Model], document: Document, path: KeyPath = ()) -> tupl
         raw = error.errors(include_url=False)
     problems: dict[tuple[KeyPath, str], Problem] = {}
     for item in raw:
-        place, annotation, owner = _locate(model, data, item["loc"])
+        location = item["loc"]
+        if item["type"] == "missing" and isinstance(location[-1], int):
+            location = location[:-1]  # a list that is too short: the list is what is wrong
+            item["type"] = "missing_items"
+        if item["type"] == "too_short" and any(
+            other["loc"][: len(location)] == location for other in raw if other != item
+        ):
+            continue  # only because its wrong items do not count; they have problems of their own
+        place, annotation, owner = _locate(model, data, location)
         for problem in _explain(document, path, place, annotation, owner, data, item):
             # A wrong value gets one problem however many alternatives it fails.
             about = problem.message if item["type"] == "value_error" else problem.key
@@ -129,7 +137,8 @@ def _explain(
         return [document.problem(_mentioned(document, path, line), line) for line in lines]
     if kind == "invalid_key" or item["loc"][-1:] == ("[key]",):
         name = place[-1] if place else item["input"]
-        return [document.problem(path, f"the key {name} is not a valid name", _key_hint(name, annotation))]
+        wrong = "not a valid name" if isinstance(name, str) else "not text"
+        return [document.problem(path, f"the key {name} is {wrong}", _key_hint(name))]
     wanted = allowed(annotation)
     value = _value(data, place, item["input"])
     if wanted == "a value":
@@ -168,11 +177,12 @@ def _unknown_key_hint(key: str, owner: type[BaseModel]) -> str:
 
 def _tag_problem(document: Document, path: KeyPath, annotation: Any, item: Any) -> Problem:
     name = item["ctx"]["discriminator"].strip("'")
-    options = [value for option in members(annotation) for value in _tags(option) if value.islower()]
+    models = [option for option in members(annotation) if option is not type(None)]
+    options = sorted(value for option in models for value in _literals(unwrap(option)[0], name))
     if item["type"] == "union_tag_not_found":
-        return document.problem((*path, name), f"'{name}' is missing", f"allowed: {listing(sorted(options))}")
+        return document.problem((*path, name), f"'{name}' is missing", f"allowed: {listing(options)}")
     tag = item["ctx"]["tag"]
-    return document.problem((*path, name), f"unknown {name} '{tag}'", suggestion(tag, sorted(options)))
+    return document.problem((*path, name), f"unknown {name} '{tag}'", suggestion(tag, options))
 
 
 def _mentioned(document: Document, path: KeyPath, message: str) -> KeyPath:
@@ -183,7 +193,7 @@ def _mentioned(document: Document, path: KeyPath, message: str) -> KeyPath:
     return path
 
 
-def _key_hint(name: Any, annotation: Any) -> str:
+def _key_hint(name: Any) -> str:
     if not isinstance(name, str):
         return f"put quotes around it: '{name}'"
     return "names are of a-z, 0-9, _ and -, and start with a letter or digit"

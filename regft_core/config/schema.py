@@ -310,5 +310,5 @@ class MethodConfig(StrictModel):
             if len(entry) != 1:
                 raise ValueError("each entry of 'regularisers' is one name with its options, {name: {...}}")
         if self.control_for is not None and not self.differs_by:
-            raise ValueError("a control says in 'differs_by' which one ingredient differs")
+            raise ValueError("control_for needs 'differs_by', which says in which one ingredient they differ")
         return self

@@ -116,18 +116,18 @@ Build = Callable[[dict[str, str | None]], Path]
 Failures = Callable[[dict[str, str | None]], list[Problem]]
 
 
-@pytest.fixture()
+@pytest.fixture
 def registry() -> dict[str, Any]:
     return {"noise": Noise, "mask": Mask, "split": Split}
 
 
-@pytest.fixture()
+@pytest.fixture
 def files() -> dict[str, str]:
     """Contents of the valid project."""
     return dict(FILES)
 
 
-@pytest.fixture()
+@pytest.fixture
 def build(tmp_path: Path) -> Build:
     """Write the valid project with some files replaced (None: left out); returns its root."""
 
@@ -142,12 +142,12 @@ def build(tmp_path: Path) -> Build:
     return write
 
 
-@pytest.fixture()
+@pytest.fixture
 def failures(build: Build, registry: dict[str, Any]) -> Failures:
     """The problems that a changed project has."""
+    from regft_core.config.check_tasks import Builtin
     from regft_core.config.load import load_project
     from regft_core.data.builtin import SPLITS, BuiltinOptions
-    from regft_core.config.check_tasks import Builtin
 
     def problems(changes: dict[str, str | None]) -> list[Problem]:
         root = build(changes)

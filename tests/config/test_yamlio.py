@@ -107,20 +107,72 @@ def test_unquoted_words_agree_with_dvc_or_are_refused(word: str) -> None:
     try:
         ours = load(text).data
     except ConfigError as error:
-        theirs = read_by_dvc(text)
+        reason = str(error)
+    else:
+        reason = ""
+    if reason:
         # Refused: what has no plain value in YAML 1.2, and colons on which parsers disagree.
-        assert not theirs or ":" in word or "date" in str(error), word
+        assert not read_by_dvc(text) or ":" in word or "date" in reason, word
         return
     for theirs in read_by_dvc(text):
         assert same(ours, theirs)
 
 
 plain_words = st.sampled_from(
-    ["a", "lr", "2e-5", "1_0", "no", "0o17", "~", "", "1.0", ".inf", "'2'", '"x: y"', "x y", "é", "-", "#", "1e5", "=", "<<"]
+    [
+        "a",
+        "lr",
+        "2e-5",
+        "1_0",
+        "no",
+        "0o17",
+        "~",
+        "",
+        "1.0",
+        ".inf",
+        "'2'",
+        '"x: y"',
+        "x y",
+        "é",
+        "-",
+        "#",
+        "1e5",
+        "=",
+        "<<",
+    ]
 )
 pieces = st.sampled_from(
-    ["a: ", "b: ", "c:", "- ", "\n", "\n  ", "\n    ", "{", "}", "[", "]", ", ", " # note", "\t", "&x ", "*x", "!!str ", "!t "]
-    + ["|\n", ">-\n", "'", '"', "? ", "---\n", "...\n", "\r\n", "%YAML 1.1\n", "\\", ": "]
+    [
+        "a: ",
+        "b: ",
+        "c:",
+        "- ",
+        "\n",
+        "\n  ",
+        "\n    ",
+        "{",
+        "}",
+        "[",
+        "]",
+        ", ",
+        " # note",
+        "\t",
+        "&x ",
+        "*x",
+        "!!str ",
+        "!t ",
+        "|\n",
+        ">-\n",
+        "'",
+        '"',
+        "? ",
+        "---\n",
+        "...\n",
+        "\r\n",
+        "%YAML 1.1\n",
+        "\\",
+        ": ",
+    ]
 )
 
 

@@ -1,0 +1,53 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from regft_core.config.grid import Cell, cells, find_cell, parse_size
+from regft_core.config.load import load_project
+
+
+def test_cells_are_every_combination_in_the_order_of_the_file(build: Any, registry: dict[str, Any]) -> None:
+    project = load_project(build({}), registry)
+    assert [cell.name for cell in cells(project)] == [
+        "vanilla-opinions-100",
+        "vanilla-opinions-full",
+        "noise-opinions-100",
+        "noise-opinions-full",
+        "mask-opinions-100",
+        "mask-opinions-full",
+    ]
+    assert cells(project)[0].directory == "vanilla/opinions-100"
+
+
+def test_a_cell_of_the_command_line(build: Any, registry: dict[str, Any]) -> None:
+    project = load_project(build({}), registry)
+    assert find_cell(project, "noise", "opinions", "100") == Cell("noise", "opinions", 100)
+    with pytest.raises(ValueError, match="noise-opinions-200 is not in the grid"):
+        find_cell(project, "noise", "opinions", "200")
+
+
+@pytest.mark.parametrize("name", ["", "A", "a b", "../x", "a/b", "-a", "a.b", "a;rm", "é", "a\n"])
+def test_names_that_could_be_paths_or_shell_words_are_refused(name: str) -> None:
+    with pytest.raises(ValueError, match="no method or task name"):
+        Cell(name, "task", 10)
+    with pytest.raises(ValueError, match="no method or task name"):
+        Cell("method", name, 10)
+
+
+@pytest.mark.parametrize("text", ["", "1", "0", "-5", "010", "1e3", "ful", "10 ", "٣٠", True, "2.0"])
+def test_sizes_that_are_none(text: Any) -> None:
+    with pytest.raises(ValueError, match="neither 'full' nor a whole number"):
+        parse_size(text)
+
+
+@given(st.integers(min_value=2, max_value=10**9))
+def test_sizes_read_back(size: int) -> None:
+    assert parse_size(str(size)) == parse_size(size) == size
+
+
+def test_the_full_size() -> None:
+    assert parse_size("full") == "full"

@@ -1,0 +1,243 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from regft_core.config.load import Project, load_project
+from regft_core.errors import ConfigError
+
+PARAMS, TASK = "params.yaml", "pipelines/tasks/opinions.yaml"
+FILMS, SCORES = "pipelines/tasks/films.yaml", "pipelines/tasks/scores.yaml"
+NOISE, MASK = "pipelines/methods/noise.yaml", "pipelines/methods/mask.yaml"
+
+
+def load(root: Path, registry: dict[str, Any], **more: Any) -> Project:
+    return load_project(root, registry, **more)
+
+
+def test_a_valid_project(build: Any, registry: dict[str, Any]) -> None:
+    project = load(build({}), registry)
+    assert list(project.methods) == ["vanilla", "noise", "mask"]
+    assert list(project.tasks) == ["opinions"]
+    assert project.warnings == ()
+    assert project.params.training.learning_rate == 2e-5
+    mask = project.methods["mask"]
+    assert (mask.protocol, mask.search.epochs, mask.regularisers[0][1].probability) == ("search_finetune", 2, 0.5)
+    assert project.methods["noise"].regularisers[0][1].scale == 1e-5
+    assert project.methods["vanilla"].search is None
+
+
+def test_a_method_overrides_the_shared_training(build: Any, registry: dict[str, Any]) -> None:
+    text = "regularisers: []\ntraining: {epochs: 7, clip_norm: null, dropout: {hidden: 0.0}}\n"
+    training = load(build({NOISE: text}), registry).methods["noise"].training
+    assert (training.epochs, training.learning_rate, training.clip_norm) == (7, 2e-5, None)
+    assert (training.dropout.hidden, training.dropout.attention) == (0.0, "keep")
+
+
+def edit(text: str, old: str, new: str) -> str:
+    assert old in text, old
+    return text.replace(old, new)
+
+
+def test_alternatives_of_one_value_make_one_problem(files: dict[str, str], failures: Any) -> None:
+    params = edit(files[PARAMS], "100, full", "'300'")
+    params = edit(params, "epochs: 2", "dropout: {hidden: x}")
+    assert [problem.key for problem in failures({PARAMS: params})] == ["grid.sizes[0]", "training.dropout.hidden"]
+
+
+def test_the_problems_of_all_files_are_shown_together(files: dict[str, str], failures: Any) -> None:
+    changes = {
+        PARAMS: edit(edit(edit(files[PARAMS], "[0,", "[0, 0,"), "[opinions]", "[opinions, absent]"), "100,", "1,"),
+        TASK: edit(files[TASK], "accuracy, f1", "accuracy, f2") + "ood: {films: {}, scores: {}}\n",
+        FILMS: edit(files[FILMS], "columns", "colums"),
+        NOISE: edit(files[NOISE], "scale", "scael"),
+        MASK: "regularisers: [\n",
+    }
+    found = {(problem.file, problem.key) for problem in failures(changes)}
+    assert found >= {
+        (PARAMS, "grid.sizes[0]"),
+        (PARAMS, "grid.tasks[1]"),
+        (TASK, "metrics[1]"),
+        (TASK, "ood.scores"),
+        (FILMS, "colums"),
+        (FILMS, "columns"),
+        (NOISE, "regularisers[0].noise.scael"),
+        (MASK, ""),
+        ("dvc.yaml", "stages.dataset.params"),
+    }
+
+
+def test_several_mistakes_of_one_task_are_all_named(files: dict[str, str], failures: Any) -> None:
+    text = edit(files[TASK], "[negative, positive]", "[a, a]") + "positive_label: b\n"
+    text = edit(text, "primary: accuracy", "primary: x")
+    assert {problem.key for problem in failures({TASK: text})} == {"labels", "primary", "positive_label"}
+
+
+def test_a_regression_task(files: dict[str, str], failures: Any, build: Any, registry: dict[str, Any]) -> None:
+    params = edit(files[PARAMS], "[opinions]", "[scores]")
+    assert load(build({PARAMS: params}), registry).tasks["scores"].range == (0.0, 5.0)
+    for old, new, key in [
+        ("metrics: [pearson]", "metrics: [pearson, f1]", "metrics[1]"),
+        ("[0, 5]", "[5, 0]", "range"),
+        ("range: [0, 5]", "labels: [a, b]", "labels"),
+        ("range: [0, 5]", "ood: {films: {}}", "ood.films"),
+        (
+            "range: [0, 5]",
+            "ood: {own: {source: {kind: files}, split: opinions/dev.csv, label_map: {a: b}}}",
+            "ood.own.label_map",
+        ),
+    ]:
+        assert key in [p.key for p in failures({PARAMS: params, SCORES: edit(files[SCORES], old, new)})], new
+
+
+def test_files_that_only_judge_need_no_training_file(
+    files: dict[str, str], failures: Any, build: Any, registry: dict[str, Any]
+) -> None:
+    changes = {TASK: files[TASK] + "ood: {films: {}}\n"}
+    changes[FILMS] = edit(files[FILMS], "train: opinions/train.csv", "train: films/not_fetched.csv")
+    assert set(load(build(changes), registry).tasks) == {"opinions", "films"}
+    changes[FILMS] = edit(files[FILMS], "dev: opinions/dev.csv", "dev: films/dev.csv")
+    assert [(p.file, p.line, p.key) for p in failures(changes)] == [(FILMS, 2, "splits.dev")]
+
+
+def test_a_link_out_of_data_is_refused_and_one_into_the_dvc_cache_is_not(
+    build: Any, registry: dict[str, Any], tmp_path: Path
+) -> None:
+    root = build({"data/opinions/train.csv": None})
+    link = root / "data/opinions/train.csv"
+    (tmp_path / "outside.csv").write_text("sentence,label\n")
+    link.symlink_to(tmp_path / "outside.csv")
+    with pytest.raises(ConfigError, match=r"opinions\.yaml:2: splits\.train:.*is a link that leaves data/"):
+        load(root, registry)
+    link.unlink()
+    cached = root / ".dvc/cache/files/md5/ab/cd"
+    cached.parent.mkdir(parents=True)
+    cached.write_text("sentence,label\n")
+    link.symlink_to(cached)
+    load(root, registry)
+
+
+def test_files_may_be_named_from_the_root(files: dict[str, str], build: Any, registry: dict[str, Any]) -> None:
+    load(build({TASK: edit(files[TASK], "opinions/train.csv", "data/opinions/train.csv")}), registry)
+
+
+@pytest.mark.parametrize(
+    "dvc",
+    [
+        "stages: {report: {cmd: x}}\n",
+        "stages: {dataset: {cmd: x}}\n",
+        "stages: {dataset: {cmd: x, params: [grid]}}\n",
+        "stages: {dataset: {cmd: x, params: [{pipelines/tasks/films.yaml: [labels]}]}}\n",
+        "stages: {dataset: {cmd: x, params: [{'pipelines/tasks/${item.task}.yaml': }]}}\n",
+    ],
+)
+def test_a_judging_task_that_dvc_does_not_watch_whole(files: dict[str, str], failures: Any, dvc: str) -> None:
+    (problem,) = failures({TASK: files[TASK] + "ood: {films: {}}\n", "dvc.yaml": dvc})
+    assert problem.file == "dvc.yaml"
+    assert "'- pipelines/tasks/films.yaml:'" in problem.hint
+
+
+@pytest.mark.parametrize(
+    "dvc",
+    [
+        None,
+        "stages: {dataset: {matrix: {task: [a]}, cmd: x, params: [{pipelines/tasks/films.yaml: }]}}\n",
+        "stages: {dataset: {foreach: [a], do: {cmd: x, params: [{pipelines/tasks/films.yaml: []}]}}}\n",
+    ],
+)
+def test_a_judging_task_that_dvc_watches(
+    files: dict[str, str], build: Any, registry: dict[str, Any], dvc: str | None
+) -> None:
+    load(build({TASK: files[TASK] + "ood: {films: {}}\n", "dvc.yaml": dvc}), registry)
+
+
+def test_cells_of_two_methods_that_would_share_a_name(files: dict[str, str], failures: Any) -> None:
+    changes = {
+        PARAMS: edit(edit(files[PARAMS], "[opinions]", "[b-c, c]"), "noise]", "a, a-b]"),
+        "pipelines/tasks/b-c.yaml": files[TASK],
+        "pipelines/tasks/c.yaml": files[TASK],
+        "pipelines/methods/a.yaml": files[NOISE],
+        "pipelines/methods/a-b.yaml": files[NOISE],
+    }
+    (problem,) = failures(changes)
+    assert "would share the cell name 'a-b-c'" in problem.message
+
+
+def test_warnings(files: dict[str, str], build: Any, registry: dict[str, Any]) -> None:
+    params = edit(files[PARAMS], "[0, 1, 2, 3, 4, 5]", "[0, 1, 2]")
+    params = edit(params, "{name: minilm}", "{name: org/encoder, revision: main}")
+    changes = {
+        PARAMS: params,
+        TASK: edit(files[TASK], "{kind: files}", "{kind: hub, id: org/set, revision: main}"),
+        "pipelines/methods/quiet.yaml": files[NOISE] + "control_for: noise\ndiffers_by: no noise\n",
+        "pipelines/methods/broken.yaml": "a: [\n",
+    }
+    warnings = load(build(changes), registry).warnings
+    assert len(warnings) == 5
+    for part in (
+        "params.yaml:6: 3 seeds",
+        "params.yaml:2: revision 'main' of org/encoder can move",
+        f"{TASK}:1: revision 'main' of org/set can move",
+        "'noise' is listed without its control 'quiet' (differs by: no noise)",
+        "broken.yaml may be a control but cannot be read",
+    ):
+        assert any(part in warning for warning in warnings), part
+
+
+def test_six_seeds_and_pinned_commits_give_no_warning(files: dict[str, str], build: Any, registry: Any) -> None:
+    params = edit(files[PARAMS], "{name: minilm}", f"{{name: org/encoder, revision: {'ab' * 20}}}")
+    assert load(build({PARAMS: params}), registry).warnings == ()
+
+
+def test_compositions_are_checked_per_method_and_task(
+    files: dict[str, str], build: Any, registry: dict[str, Any]
+) -> None:
+    seen = []
+
+    def check(method: Any, task: Any, task_name: str, params: Any) -> list[str]:
+        seen.append((method.name, task_name, params.training.epochs))
+        if method.name == "noise":
+            return ["clashes", *(["has no meaning here"] if task_name == "films" else [])]
+        return []
+
+    params = edit(files[PARAMS], "[opinions]", "[opinions, films]")
+    root = build({PARAMS: params})
+    with pytest.raises(ConfigError) as caught:
+        load(root, registry, compose_check=check)
+    assert [str(problem) for problem in caught.value.problems] == [
+        f"{NOISE}:1: regularisers: clashes",
+        f"{NOISE}:1: regularisers: on task films: has no meaning here",
+    ]
+    assert set(seen) == {(m, t, 2) for m in ("vanilla", "noise", "mask") for t in ("opinions", "films")}
+
+
+def test_compositions_are_checked_when_another_section_is_wrong(
+    files: dict[str, str], build: Any, registry: dict[str, Any]
+) -> None:
+    root = build({PARAMS: edit(files[PARAMS], "100,", "1,")})
+    with pytest.raises(ConfigError) as caught:
+        load(root, registry, compose_check=lambda method, task, name, params: [f"{method.name} {params.grid.seeds}"])
+    assert [problem.file for problem in caught.value.problems].count(NOISE) == 1
+
+
+def test_another_params_file_and_text(files: dict[str, str], build: Any, registry: dict[str, Any]) -> None:
+    preset = "pipelines/presets/table.yaml"
+    root = build({preset: edit(files[PARAMS], "100, full", "20")})
+    assert load(root, registry, params_file=preset).params.grid.sizes == (20,)
+    with pytest.raises(ConfigError, match=r"params\.yaml:5: grid\.sizes"):
+        load(root, registry, params_text=edit(files[PARAMS], "100, full", "1"))
+
+
+def test_metric_names_and_aliases_are_those_of_evaluation_and_models() -> None:
+    from regft_core.config.check_params import MODEL_ALIASES
+    from regft_core.config.check_tasks import CLASSIFICATION_METRICS, FORMATS, REGRESSION_METRICS
+    from regft_core.data import sources
+    from regft_core.evaluation import names
+    from regft_core.models.source import ALIASES
+
+    assert CLASSIFICATION_METRICS == names.CLASSIFICATION_METRICS
+    assert REGRESSION_METRICS == names.REGRESSION_METRICS
+    assert set(MODEL_ALIASES) == set(ALIASES)
+    assert FORMATS == sources.FORMATS

@@ -1,0 +1,115 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from regft_core.config.grid import Cell
+from regft_core.config.load import load_project
+from regft_core.config.plan import duration, finished_seeds, measured_seconds, optimiser_steps, plan_rows, table
+from regft_core.config.schema import TrainingConfig
+
+
+def write(path: Path, value: Any) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(value))
+
+
+def manifest(root: Path, cell: Cell, runs: list[dict[str, Any]]) -> None:
+    path = root / "work/finetune" / cell.directory / "manifest.json"
+    write(path, {"cell": {"method": cell.method, "task": cell.task, "size": cell.size}, "runs": runs})
+
+
+def run(seed: int, status: str = "ok", seconds: float = 0.5, ratio: float = 1.0) -> dict[str, Any]:
+    return {"seed": seed, "status": status, "cost": {"seconds_per_step": seconds, "declared_ratio": ratio}}
+
+
+@pytest.mark.parametrize(
+    ("training", "rows", "steps"),
+    [
+        ({"epochs": 2, "batch_size": 16}, 100, 14),
+        ({"epochs": 2, "batch_size": 16, "accumulation": 2}, 100, 8),
+        ({"epochs": 2, "max_steps": 5}, 100, 5),
+        ({"epochs": 2, "max_steps": 5}, None, 5),
+        ({"epochs": 2}, None, None),
+    ],
+)
+def test_optimiser_steps(training: dict[str, Any], rows: int | None, steps: int | None) -> None:
+    assert optimiser_steps(TrainingConfig(**training), rows) == steps
+
+
+def test_a_fresh_project_is_all_to_train(build: Any, registry: dict[str, Any]) -> None:
+    rows = plan_rows(load_project(build({}), registry), registry=registry)
+    assert (rows[0].cell.name, rows[0].cached, rows[0].to_train) == ("vanilla-opinions-100", 0, 6)
+    assert [row.steps for row in rows] == [14, None, 14, None, 14, None]
+    # The fake noise declares two forwards and two backwards per step.
+    assert [row.cost for row in rows] == [14, None, 28, None, 14, None]
+    assert all(row.seconds is None for row in rows)
+    text = table(rows)
+    assert "36 of 36 runs to train, about 336 plain steps and 18 runs of unknown length" in text
+
+
+def test_finished_seeds_of_the_last_manifest_count(build: Any, registry: dict[str, Any]) -> None:
+    root = build({})
+    cell = Cell("noise", "opinions", 100)
+    manifest(root, cell, [run(0, ratio=2.0), run(1, ratio=2.0), run(2, "failed"), run(77, ratio=2.0)])
+    write(root / "work/datasets/opinions/task.json", {"counts": {"train": 33}})
+    assert finished_seeds(root, cell) == {0, 1, 77}
+    rows = {row.cell.name: row for row in plan_rows(load_project(root, registry), registry=registry)}
+    noise = rows["noise-opinions-100"]
+    assert (noise.seeds, noise.cached, noise.to_train) == (6, 2, 4)
+    # Half a second per doubled step: 28 plain steps of a quarter second, four times.
+    assert noise.seconds == pytest.approx(28 * 0.25 * 4)
+    assert rows["vanilla-opinions-full"].steps == 6
+    assert rows["vanilla-opinions-full"].seconds == pytest.approx(6 * 0.25 * 6)
+
+
+def test_a_manifest_that_cannot_be_read_is_shown_as_unknown(build: Any, registry: dict[str, Any]) -> None:
+    root = build({})
+    path = root / "work/finetune/vanilla/opinions-100/manifest.json"
+    path.parent.mkdir(parents=True)
+    path.write_text("{")
+    row = plan_rows(load_project(root, registry))[0]
+    assert (row.cached, row.to_train) == (None, 6)
+    assert table([row]).splitlines()[2].split()[:4] == ["vanilla-opinions-100", "6", "?", "6"]
+
+
+def test_measurements_of_a_task_with_a_similar_name_do_not_count(build: Any) -> None:
+    root = build({})
+    manifest(root, Cell("vanilla", "opinions-hard", 100), [run(0, seconds=99.0)])
+    assert measured_seconds(root, "opinions") is None
+    manifest(root, Cell("vanilla", "opinions", 100), [run(0, seconds=1.0), run(1, seconds=3.0), run(2, "failed", 50.0)])
+    assert measured_seconds(root, "opinions") == 2.0
+
+
+def test_the_run_store_may_answer_instead(build: Any, registry: dict[str, Any]) -> None:
+    project = load_project(build({}), registry)
+    rows = plan_rows(project, cached=lambda cell: {0, 1, 2, 3, 4, 5}, seconds_per_step=lambda task: 2.0)
+    assert {row.to_train for row in rows} == {0}
+    assert rows[0].seconds == 0.0
+    assert "0 of 36 runs to train" in table(rows)
+    half = plan_rows(project, cached=lambda cell: {0, 1, 2}, seconds_per_step=lambda task: 2.0)
+    assert half[0].seconds == 14 * 2.0 * 3
+
+
+def test_the_search_phase_is_part_of_the_cost(build: Any, registry: dict[str, Any]) -> None:
+    class Mask(registry["mask"]):  # type: ignore[misc]
+        @classmethod
+        def search_epochs(cls, options: Any, search: Any) -> float:
+            return search.epochs
+
+        @classmethod
+        def search_cost(cls, options: Any, search: Any) -> tuple[float, float]:
+            return (2.0, 0.5)
+
+    known = {**registry, "mask": Mask}
+    rows = {row.cell.name: row for row in plan_rows(load_project(build({}), known), registry=known)}
+    # 2 epochs of fine-tuning in 7 batches, and 2 of searching that cost (2 + 2 * 0.5) / 3 each.
+    assert rows["mask-opinions-100"].cost == pytest.approx(14 + 14)
+
+
+@pytest.mark.parametrize(("seconds", "text"), [(5.4, "5s"), (95, "1m 35s"), (7260, "2h 01m")])
+def test_durations(seconds: float, text: str) -> None:
+    assert duration(seconds) == text

@@ -195,14 +195,18 @@ def _same_or_different(rng: Random, same: bool) -> tuple[str, str]:
     event = _event(rng)
     other, negated = list(event), False
     if not same:
+        # Mostly other words, which a small encoder can see; some exchanged roles, negation and
+        # single words, which it hardly can: neither trivial nor hopeless on a few hundred rows.
         way = rng.random()
-        if way < 0.2:
+        if way < 0.1:
             other[0], other[2] = event[2], event[0]
-        elif way < 0.4:
+        elif way < 0.2:
             negated = True
+        elif way < 0.3:
+            slot = int(rng.random() * 5)
+            other[slot] = _changed(rng, event, slot)
         else:
-            slots = [int(rng.random() * 5)] if way < 0.7 else [1, 2, 3]
-            for slot in slots:
+            for slot in (1, _pick(rng, (0, 2)), _pick(rng, (3, 4))):
                 other[slot] = _changed(rng, event, slot)
     # Negation falls on either side and, in pairs that agree, on both: it is no cue by itself.
     both = same and rng.random() < 0.2

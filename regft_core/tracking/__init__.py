@@ -1,0 +1,1 @@
+"""The MLflow mirror of what the stages wrote, and the command that shows it."""

@@ -1,0 +1,59 @@
+"""A cell's resolved configuration as the few flat parameters that one filters and compares by."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from regft_core.tracking.records import CellLike
+
+#: Longer values are in the run's config.yaml only: MLflow refuses very long ones, and nobody filters by them.
+LONGEST_VALUE = 500
+
+
+def as_text(value: Any) -> str:
+    """Return a value as one writes it in YAML: ``null``, ``true``, ``1e-05``, ``[0.9, 0.999]``."""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def flatten(value: Any, prefix: str) -> dict[str, Any]:
+    """Return nested mappings as dotted names; lists stay values."""
+    if not isinstance(value, Mapping) or not value:
+        return {prefix: value}
+    return {name: item for key, inner in value.items() for name, item in flatten(inner, f"{prefix}.{key}").items()}
+
+
+def regulariser_names(method: Mapping[str, Any]) -> list[str]:
+    """Names of a method's regularisers, in the order in which they act."""
+    return [name for entry in method.get("regularisers") or () for name in entry]
+
+
+def parameters(cell: CellLike, protocol: str, manifest: Mapping[str, Any]) -> dict[str, str]:
+    """Return the parameters of a cell: its place in the grid, regulariser options, training, model.
+
+    Regulariser options are ``<regulariser>.<option>``, search options ``search.<option>``.
+    """
+    found: dict[str, Any] = {
+        "method": cell.method,
+        "task": cell.task,
+        "size": cell.size,
+        "protocol": protocol,
+        "model": manifest["model"]["name"],
+        "model.max_length": manifest["model"].get("max_length"),
+    }
+    for entry in manifest["method"].get("regularisers") or ():
+        for name, options in entry.items():
+            prefix, again = name, 1
+            while any(known == prefix or known.startswith(f"{prefix}.") for known in found):
+                again += 1  # the same regulariser twice in one method
+                prefix = f"{name}_{again}"
+            found |= flatten(options, prefix) if options else {prefix: True}
+    search = manifest["method"].get("search")
+    if search:
+        found |= flatten(search, "search")
+    for key, value in manifest["training"].items():
+        found |= flatten(value, key)
+    texts = {name: as_text(value) for name, value in found.items() if value is not None}
+    return {name: text for name, text in texts.items() if len(text) <= LONGEST_VALUE}

@@ -1,0 +1,73 @@
+"""How the MLflow UI shows the experiment: as model training, with useful columns and a note on filtering.
+
+The columns are a shared view, as the UI's own Share button stores it: a tag of the experiment
+that the address names. An MLflow that does not know it shows its default columns.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+from urllib.parse import quote
+
+from regft_core.tracking.records import CellRecord
+from regft_core.tracking.store import Mirror
+
+VIEW = "regft"
+FILTER = "tags.`regft.status` = 'current'"
+
+NOTE = """\
+A mirror of `work/`: one run per seed, nested under one run per cell (method x task x training size).
+Numbers of a cell are means over its seeds. The files are the truth; delete the database and
+`python -m regft_core.tracking sync` brings it back.
+
+Filters need a prefix (without one the search box looks for run names, by regular expression: `hype_n rte` works):
+
+- one method on one task: `tags.task = 'rte' and tags.method = 'hype_n'` (or `params.task = ...`)
+- all that use a regulariser: `tags.regularisers LIKE '%hype%'`
+- only what the files say now: ``tags.`regft.status` = 'current'``
+- only means over seeds, or only seeds: ``tags.`regft.kind` = 'cell'``, ``tags.`regft.kind` = 'run'``
+- what failed or collapsed: `tags.status = 'failed'`, `metrics.collapsed = 1`
+- by score: ``metrics.`dev.accuracy` > 0.8``
+
+The run named `report` holds the report.
+"""
+
+
+def describe_experiment(mirror: Mirror, records: Sequence[CellRecord]) -> None:
+    """Write the note and the shared view onto the experiment, where they changed."""
+    wanted = {
+        # "model training" rather than the generative-AI pages, which newer releases open first
+        "mlflow.experimentKind": "custom_model_development",
+        "mlflow.note.content": NOTE,
+        f"mlflow.sharedViewState.{VIEW}": json.dumps(view_state(records), sort_keys=True),
+    }
+    present = mirror.client.get_experiment(mirror.experiment_id).tags
+    for key, value in wanted.items():
+        if present.get(key) != value:
+            mirror.client.set_experiment_tag(mirror.experiment_id, key, value)
+
+
+def view_state(records: Sequence[CellRecord]) -> dict[str, Any]:
+    """Columns, order and filter of the runs page: scores first, then what they cost."""
+    names = list(dict.fromkeys(name for record in records for name in record.scores))
+    scores = [n for n in names if "." in n and not n.startswith("cost.") and n.count(".") == 1 and "collapsed" not in n]
+    chosen = [*scores, *(n for n in ("collapsed", "cost.train_seconds", "cost.declared_ratio") if n in names)]
+    columns = [
+        *(f"metrics.`{name}`" for name in chosen),
+        "params.`learning_rate`",
+        "tags.`regularisers`",
+        "tags.`status`",
+    ]
+    return {
+        "searchFilter": FILTER,
+        "orderByKey": "tags.`mlflow.runName`",
+        "orderByAsc": True,
+        "selectedColumns": ["attributes.`Dataset`", *columns],
+    }
+
+
+def runs_page(base: str, experiment_id: str) -> str:
+    """Address of the experiment's runs with these columns; ``base`` is like ``http://127.0.0.1:5000``."""
+    return f"{base}/#/experiments/{quote(experiment_id)}/runs?workflowType=machine_learning&viewStateShareKey={VIEW}"

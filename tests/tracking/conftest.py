@@ -1,0 +1,194 @@
+"""A small ``work/`` tree such as the stages write, and an empty database to start from."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from regft_core.config.grid import Cell
+
+VANILLA, HYPE = Cell("vanilla", "rte", 300), Cell("hype_n", "rte", 300)
+SEARCHED = Cell("weight_mixup", "rte", 300)
+STEPS = 4
+
+
+def sha(*parts: Any) -> str:
+    return hashlib.sha256(repr(parts).encode()).hexdigest()
+
+
+@dataclass
+class Tree:
+    """Writes what the stages would write under ``root``."""
+
+    root: Path
+
+    def write(self, path: str, content: Any) -> Path:
+        target = self.root / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(content if isinstance(content, str) else json.dumps(content, sort_keys=True))
+        return target
+
+    def subsample(self, task: str, size: int, seeds: list[int]) -> None:
+        described = {str(s): {"sha256": sha("rows", task, size, s), "label_counts": {"yes": 150}} for s in seeds}
+        self.write(
+            f"work/subsamples/{task}-{size}/manifest.json", {"task": task, "size": size, "n": size, "seeds": described}
+        )
+
+    def cell(
+        self,
+        cell: Cell,
+        seeds: list[int],
+        *,
+        learning_rate: float = 1e-4,
+        steps: int = STEPS,
+        evaluated: bool = True,
+        failed: tuple[int, ...] = (),
+        collapsed: tuple[int, ...] = (),
+        shift: float = 0.0,
+        method: dict[str, Any] | None = None,
+    ) -> None:
+        place, searches = f"{cell.method}/{cell.task}-{cell.size}", cell == SEARCHED
+        options = {
+            "hype_n": {"hype": {"distribution": "normal", "scale": 1e-5}},
+            "weight_mixup": {"weight_mixup": {"rank": 1}},
+        }
+        method = method or {
+            "description": cell.method,
+            "regularisers": [options[cell.method]] if cell.method in options else [],
+            "training": {},
+        }
+        shared = {
+            "cell": {"method": cell.method, "task": cell.task, "size": str(cell.size)},
+            "protocol": "search_finetune" if searches else "finetune",
+            "method": method,
+            "model": {"name": "minilm", "revision": None, "content_sha256": sha("model"), "max_length": 128},
+            "training": {
+                "epochs": 3,
+                "batch_size": 16,
+                "learning_rate": learning_rate,
+                "dropout": {"hidden": 0.0, "attention": "keep"},
+            },
+            "versions": {"python": "3.11"},
+        }
+        if searches:
+            shared["method"]["search"] = {"repeats": 2}
+        for kind in ("search", "finetune") if searches else ("finetune",):
+            phases = ["search-0", "search-1"] if kind == "search" else ["finetune"]
+            runs, curves, logged = (
+                [],
+                ["seed,phase,step,epoch,loss,learning_rate,gradient_norm"],
+                ["seed,phase,step,name,value"],
+            )
+            for seed in seeds:
+                record: dict[str, Any] = {
+                    "seed": seed,
+                    "key": self.key(cell, seed, learning_rate, kind),
+                    "variant": "paper",
+                    "degraded": [],
+                    "device": "cpu",
+                }
+                if seed in failed:
+                    runs.append(record | {"status": "failed", "error": "loss became NaN at step 3"})
+                    continue
+                cost = {
+                    "train_seconds": 30.0,
+                    "seconds_per_step": 30.0 / steps,
+                    "declared_ratio": 1.5,
+                    "peak_memory_bytes": None,
+                }
+                runs.append(
+                    record
+                    | {"status": "ok", "error": None, "steps": steps, "seconds": 30.0, "cost": cost, "final_loss": 0.5}
+                )
+                for phase in phases:
+                    curves += [
+                        f"{seed},{phase},{s},{s / steps},{1 / s},{learning_rate / s},{0.5 * s}"
+                        for s in range(1, steps + 1)
+                    ]
+                    logged += [f"{seed},{phase},{s},hype.noise,{0.1 * s}" for s in range(1, steps + 1, 2)]
+            self.write(f"work/{kind}/{place}/manifest.json", shared | {"phase": kind, "runs": runs})
+            self.write(f"work/{kind}/{place}/curves.csv", "\n".join(curves) + "\n")
+            self.write(f"work/{kind}/{place}/method_metrics.csv", "\n".join(logged) + "\n")
+        if evaluated:
+            self.evaluation(cell, seeds, learning_rate, failed, collapsed, shift)
+
+    def key(self, cell: Cell, seed: int, learning_rate: float, kind: str = "finetune") -> str:
+        return sha(cell, seed, learning_rate, kind)
+
+    def evaluation(
+        self,
+        cell: Cell,
+        seeds: list[int],
+        learning_rate: float = 1e-4,
+        failed: tuple[int, ...] = (),
+        collapsed: tuple[int, ...] = (),
+        shift: float = 0.0,
+    ) -> None:
+        place, runs = f"{cell.method}/{cell.task}-{cell.size}", []
+        for seed in seeds:
+            record: dict[str, Any] = {
+                "seed": seed,
+                "key": self.key(cell, seed, learning_rate),
+                "variant": "paper",
+                "degraded": [],
+            }
+            if seed in failed:
+                runs.append(
+                    record
+                    | {
+                        "status": "failed",
+                        "error": "loss became NaN at step 3",
+                        "collapsed": {},
+                        "sets": {},
+                        "cost": {"search_seconds": 0.0},
+                    }
+                )
+                continue
+            score = 0.6 + 0.01 * seed + shift + (0.05 if cell == HYPE else 0.0)
+            sets = {
+                name: {"n": 2, "metrics": {"accuracy": score - drop}, "majority": {"accuracy": 0.5}}
+                for name, drop in (("dev", 0.0), ("hans", 0.1))
+            }
+            how = {"dev": "constant" if seed in collapsed else None, "hans": None}
+            cost = {"train_seconds": 30.0, "seconds_per_step": 0.1, "declared_ratio": 1.5, "search_seconds": 0.0}
+            runs.append(record | {"status": "ok", "error": None, "collapsed": how, "sets": sets, "cost": cost})
+            for name in sets:
+                rows = [{"idx": str(i), "label": i, "prediction": 0, "scores": [score, 1 - score]} for i in range(2)]
+                self.write(
+                    f"work/evaluate/{place}/predictions/seed-{seed}/{name}.jsonl",
+                    "".join(json.dumps(r) + "\n" for r in rows),
+                )
+        self.write(f"work/evaluate/{place}/result.json", {"cell": {}, "primary": "accuracy", "runs": runs})
+
+    def report(self, text: str, metrics: dict[str, Any] | None = None) -> None:
+        self.write("reports/report.html", f"<html><body>{text}</body></html>")
+        self.write("reports/metrics.json", metrics or {})
+        self.write("reports/plots/curves.csv", "method,step\n")
+
+
+@pytest.fixture(scope="session")
+def empty_database(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A database with MLflow's tables: making them takes seconds, copying them none."""
+    from regft_core.tracking.store import _opened
+
+    database = tmp_path_factory.mktemp("template") / "mlflow.db"
+    with _opened(database):
+        pass
+    return database
+
+
+@pytest.fixture
+def tree(tmp_path: Path, empty_database: Path, monkeypatch: pytest.MonkeyPatch) -> Tree:
+    """An empty project with a database; the working directory is elsewhere and must stay empty."""
+    root, elsewhere = tmp_path / "project", tmp_path / "elsewhere"
+    root.mkdir()
+    elsewhere.mkdir()
+    monkeypatch.chdir(elsewhere)
+    shutil.copyfile(empty_database, root / "mlflow.db")
+    return Tree(root)

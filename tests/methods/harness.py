@@ -27,26 +27,7 @@ from regft_core.training.stream import BatchStream
 from regft_core.training.trainee import Trainee
 from tests.tiny import tiny_model_dir
 
-WORDS = [
-    "good",
-    "bad",
-    "film",
-    "story",
-    "plot",
-    "actor",
-    "scene",
-    "very",
-    "not",
-    "quite",
-    "dull",
-    "bright",
-    "slow",
-    "fast",
-    "a",
-    "the",
-    "is",
-    "was",
-]
+WORDS = ("good bad film story plot actor scene very not quite dull bright slow fast a the is was").split()  # noqa: SIM905
 TRAINING = TrainingConfig(epochs=2, batch_size=4, learning_rate=1e-3, warmup_ratio=0.1)
 
 

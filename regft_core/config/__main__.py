@@ -15,26 +15,10 @@ from pathlib import Path
 from regft_core.config.check_methods import missing_controls
 from regft_core.config.controls import with_controls, write_controls
 from regft_core.config.grid import cells
-from regft_core.config.load import Builtin, Project, load_project
+from regft_core.config.load import Project
 from regft_core.config.plan import plan_rows, table
 from regft_core.errors import RegftError
-
-
-def open_project(root: Path, params_file: str = "params.yaml", params_text: str | None = None) -> Project:
-    """Load a project with every check that needs other packages of regft; still without torch."""
-    # Imported here: the other modules of this package stand below these and must not need them.
-    from regft_core.data.builtin import SPLITS, BuiltinOptions
-    from regft_core.methods.registry import discover
-    from regft_core.phases.context import compose_check
-
-    return load_project(
-        root,
-        discover(),
-        compose_check,
-        builtin=Builtin(BuiltinOptions, SPLITS),
-        params_file=params_file,
-        params_text=params_text,
-    )
+from regft_core.phases.context import open_project
 
 
 def validate(root: Path, params_file: str) -> str:

@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from regft_core import __version__
-from regft_core.config.load import Method, Project, load_project
+from regft_core.config.load import Builtin, Method, Project, load_project
 from regft_core.config.schema import TaskConfig, TrainingConfig
+from regft_core.data.builtin import SPLITS, BuiltinOptions
 from regft_core.data.examples import Example, read_jsonl
 from regft_core.errors import DataError
 from regft_core.io import read_json, sha256_file
@@ -57,13 +58,25 @@ def compose_check(method: Method, task: TaskConfig, task_name: str, params: Any)
     return compose.check_method(stack, params.training, method.config.training, task, method.search)
 
 
-def open_project(root: Path) -> Project:
-    """Load and validate the whole project.
+def open_project(root: Path, params_file: str = "params.yaml", params_text: str | None = None) -> Project:
+    """Load and validate the whole project, without torch.
+
+    Args:
+        root: project root.
+        params_file: another file in the place of ``params.yaml``, for instance a preset.
+        params_text: content to check in place of that file's.
 
     Raises:
         ConfigError: all problems of all files, together.
     """
-    return load_project(root, discover(), compose_check)
+    return load_project(
+        root,
+        discover(),
+        compose_check,
+        builtin=Builtin(BuiltinOptions, SPLITS),
+        params_file=params_file,
+        params_text=params_text,
+    )
 
 
 def installed(packages: tuple[str, ...]) -> dict[str, str]:

@@ -24,11 +24,9 @@ def _ratio(a: float | None, b: float | None) -> float | None:
     return a / b if a is not None and b is not None and b > 0 else None
 
 
-def devices(cell: CellData, seeds: Sequence[int]) -> tuple[str, ...]:
+def devices(cell: CellData) -> tuple[str, ...]:
     """Kinds of device (``cpu``, ``cuda``) that ran the cell."""
-    kept = set(seeds)
-    found = {str(run.get("device") or "unknown").split(":")[0] for run in cell.finetune["runs"] if run["seed"] in kept}
-    return tuple(sorted(found))
+    return tuple(sorted({str(run.get("device") or "unknown").split(":")[0] for run in cell.finetune["runs"]}))
 
 
 def declared(cell: CellData) -> float | None:
@@ -43,8 +41,7 @@ def cost_of(cell: CellData, reference: CellData | None) -> Cost:
     """
     ok = {run.seed: run for run in cell.runs if run.ok and "train_seconds" in run.cost}
     base = {run.seed: run for run in reference.runs if run.ok and "train_seconds" in run.cost} if reference else {}
-    seeds = [run.seed for run in cell.runs]
-    own = devices(cell, seeds)
+    own = devices(cell)
     both = sorted(ok.keys() & base.keys())
     note, measured, per_step = "", None, None
     if not ok:
@@ -53,8 +50,8 @@ def cost_of(cell: CellData, reference: CellData | None) -> Cost:
         note = "no reference in the grid"
     elif not both:
         note = "no seed finished in both arms"
-    elif own != devices(reference, seeds) or len(own) > 1:
-        note = f"measured on {', '.join(own)}, the reference on {', '.join(devices(reference, seeds))}"
+    elif own != devices(reference) or len(own) > 1:
+        note = f"measured on {', '.join(own)}, the reference on {', '.join(devices(reference))}"
     else:
         mine, theirs = [ok[seed] for seed in both], [base[seed] for seed in both]
         measured = _ratio(sum(map(_seconds, mine)), sum(map(_seconds, theirs)))

@@ -57,6 +57,8 @@ def seconds(value: float | None) -> str:
     """A duration."""
     if value is None or _missing(value):
         return NOT_AVAILABLE
+    if value == 0:
+        return "none"
     if value < 1:
         return f"{value * 1000:.0f} ms"
     if value < 120:

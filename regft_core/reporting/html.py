@@ -66,7 +66,7 @@ def render(
 
 def _reference_training(report: Report, data: Sequence[BlockData]) -> Mapping[str, Any]:
     for block in data:
-        if report.reference in block.cells:
+        if report.reference is not None and report.reference in block.cells:
             return dict(block.cells[report.reference].finetune["training"])
     return {}
 

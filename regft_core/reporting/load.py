@@ -122,7 +122,15 @@ def _json(path: Path, stage: str) -> Any:
 
 def _block(work: Path, task: str, size: str, methods: list[str], seeds: Sequence[int], named: set[str]) -> BlockData:
     described = _json(work / "datasets" / task / "task.json", f"dataset@{task}")
-    subsample = _json(work / "subsamples" / f"{task}-{size}" / "manifest.json", f"subsample@{task}-{size}")
+    drawn = work / "subsamples" / f"{task}-{size}" / "manifest.json"
+    subsample = _json(drawn, f"subsample@{task}-{size}")
+    undrawn = [seed for seed in seeds if str(seed) not in subsample["seeds"]]
+    if undrawn:
+        raise DataError(
+            f"{drawn}: no training rows were drawn for seeds {undrawn} of the grid"
+            f"\n    -> run `dvc repro` (stage subsample@{task}-{size}), then the report again"
+        )
+    subsample |= {"seeds": {str(seed): subsample["seeds"][str(seed)] for seed in seeds}}
     gold: dict[str, tuple[list[str], Array]] = {}
     cells = {
         method: _cell(work, method, task, size, seeds, method in named, described, gold)
@@ -178,6 +186,7 @@ def _cell(
             f"{evaluated / 'result.json'}: the evaluation of seeds {stale} belongs to other runs than work/finetune"
             f"\n    -> run `dvc repro` (stage evaluate@{name}), then the report again"
         )
+    finetune |= {"runs": [trained[seed] for seed in seeds]}
     runs = tuple(_run(evaluated, records[seed], described, gold, name) for seed in seeds)
     phases = [work / "finetune" / place] + ([work / "search" / place] if searches else [])
     kept = set(seeds)

@@ -28,7 +28,7 @@ VARIABLES = {
     WORSE: "var(--worse)",
     PAPER: "var(--paper)",
 }
-SETTINGS: dict[str, Any] = {
+SETTINGS: Any = {
     "svg.fonttype": "none",
     "font.family": "DejaVu Sans",
     "font.size": 9.0,

@@ -126,7 +126,10 @@ def build_block(
 
 def _arms(data: BlockData, set_name: str, metric: str, config: ReportConfig, seeds: Sequence[int]) -> Arms:
     return Arms(
-        {name: {run.seed: run.predictions[set_name] for run in cell.runs if run.ok} for name, cell in data.cells.items()},
+        {
+            name: {run.seed: run.predictions[set_name] for run in cell.runs if run.ok}
+            for name, cell in data.cells.items()
+        },
         data.gold[set_name],
         metric,
         samples=config.bootstrap_samples,

@@ -37,7 +37,9 @@ def _finding(block: Block, row: Row) -> Finding:
         text = f"On {block.title}, {row.method} is compared with nothing: the grid has no reference and no control."
         return Finding(block.name, block.title, row.method, None, "no comparison", (text,))
     what = "control" if controls else "reference"
-    sentences = [_sentence(block, row, comparison, f"its {what} ") for comparison in judged]
+    role = "its control " if controls else "the reference "
+    sentences = [_sentence(row, comparison, role) for comparison in judged]
+    sentences[0] = f"On {block.title}, {sentences[0]}"
     if controls:
         sentences += [_beside_control(word, comparison) for comparison in references]
     else:
@@ -57,21 +59,20 @@ def _numbers(c: Comparison) -> str:
     return f"{score(c.estimate.mean, c.metric, signed=True)} {unit(c.metric)}, {bounds}, {plural(c.estimate.n, 'seed')}"
 
 
-def _sentence(block: Block, row: Row, c: Comparison, role: str) -> str:
-    start = f"On {block.title}, "
+def _sentence(row: Row, c: Comparison, role: str) -> str:
     if c.estimate.n == 0:
-        return f"{start}no seed of both {row.method} and {role}{c.other} ran to the end."
+        return f"no seed of {row.method} ran to the end together with {role}{c.other}."
     if c.estimate.n == 1:
-        return f"{start}{row.method} and {role}{c.other} share one seed ({_numbers(c)}): no conclusion."
+        return f"{row.method} and {role}{c.other} share one seed ({_numbers(c)}): no conclusion."
     if c.verdict.word == "no evidence":
-        text = f"{start}there is no evidence that {row.method} differs from {role}{c.other} ({_numbers(c)})"
+        text = f"there is no evidence that {row.method} differs from {role}{c.other} ({_numbers(c)})"
         if c.detectable is not None:
             text += (
                 f"; these seeds would find a true difference of {score(c.detectable, c.metric)} {unit(c.metric)} "
                 "four times in five"
             )
         return text + "."
-    text = f"{start}{row.method} is {c.verdict.word} than {role}{c.other} ({_numbers(c)})"
+    text = f"{row.method} is {c.verdict.word} than {role}{c.other} ({_numbers(c)})"
     return text + ("; fewer than six seeds: an indication only." if c.verdict.too_few_seeds else ".")
 
 
@@ -79,7 +80,7 @@ def _beside_control(word: str | None, c: Comparison) -> str:
     if c.verdict.word == "better" and word != "better":
         return (
             f"It is better than the reference {c.other} ({_numbers(c)}), but that gain cannot be credited to what "
-            "sets it apart from its control."
+            "sets it apart from its controls."
         )
     if c.verdict.word == "no evidence":
         return f"Against the reference {c.other}: no evidence of a difference ({_numbers(c)})."

@@ -127,9 +127,9 @@ def _task(root: Path, name: str, task: Task) -> dict[str, Any]:
         "positive_label": task.labels[-1] if classes else None,
         "range": None if classes else [0.0, 5.0],
         "keyword_segment": None,
-        "counts": {"train": 5000, **{one: task.n for one in sets}},
+        "counts": {"train": 5000, **dict.fromkeys(sets, task.n)},
         "dropped": {},
-        "duplicates": {"train_within": 0, **{one: 0 for one in sets}},
+        "duplicates": {"train_within": 0, **dict.fromkeys(sets, 0)},
         "sets": sets,
         "source": {"kind": "files"},
     }
@@ -151,7 +151,7 @@ def _subsample(root: Path, name: str, task: Task, size: int | str, seeds: Sequen
         "label_counts": {label: n // len(task.labels) for label in task.labels}
         if task.kind == "classification"
         else None,
-        "duplicates_with": {one: 0 for one in ("dev", *task.ood)},
+        "duplicates_with": dict.fromkeys(("dev", *task.ood), 0),
     }
     _json(
         root / "work" / "subsamples" / f"{name}-{size}" / "manifest.json",
@@ -252,4 +252,6 @@ def _logs(folder: Path, phase: str, arm: Arm, seeds: Sequence[int]) -> None:
     with open(folder / "method_metrics.csv", "w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(["seed", "phase", "step", "name", "value"])
-        writer.writerows([seed, phase, step, name, step * 0.5] for seed in seeds for name in arm.logs for step in (1, 9, 3))
+        writer.writerows(
+            [seed, phase, step, name, step * 0.5] for seed in seeds for name in arm.logs for step in (1, 9, 3)
+        )

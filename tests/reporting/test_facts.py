@@ -1,0 +1,68 @@
+"""Warnings name what weakens a conclusion."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from regft_core.reporting import write_report
+
+
+@pytest.fixture
+def changed(built: Any, tmp_path: Path) -> Any:
+    """Change a JSON file of a copy and return the new report's warnings."""
+    shutil.copytree(built.root / "work", tmp_path / "work")
+    cells = [cell for cell in built.cells if cell.method in ("vanilla", "r_drop") and cell.task == "sst2"]
+
+    def change(path: str, edit: Any) -> str:
+        file = tmp_path / "work" / path
+        value = json.loads(file.read_text())
+        edit(value)
+        file.write_text(json.dumps(value))
+        return "\n".join(write_report(tmp_path, cells, built.seeds, built.config, built.methods).warnings)
+
+    return change
+
+
+def test_ordinary_grid_warns_of_degraded_runs_only(built: Any) -> None:
+    assert list(built.report.warnings) == [
+        "r_drop on sst2-300 ran degraded: bf16 <keeps> nothing",
+        "r_drop on sick-300 ran degraded: bf16 <keeps> nothing",
+    ]
+
+
+def test_texts_shared_with_training(changed: Any) -> None:
+    said = changed("datasets/sst2/task.json", lambda v: v["duplicates"].update(dev=7, train_within=2))
+    assert "7 rows of dev have the text of a training row" in said
+    assert "2 rows of the training split repeat" in said
+
+
+def test_label_absent_from_a_draw(changed: Any) -> None:
+    said = changed(
+        "subsamples/sst2-300/manifest.json",
+        lambda v: v["seeds"]["4"].update(label_counts={"negative": 300, "positive": 0}),
+    )
+    assert "sst2-300, seed 4: the training rows have no example of positive" in said
+
+
+def test_mixed_versions_and_models(changed: Any) -> None:
+    def edit(value: Any) -> None:
+        value["versions"]["torch"] = "2.12.0"
+        value["model"]["content_sha256"] = "b" * 64
+
+    said = changed("finetune/r_drop/sst2-300/manifest.json", edit)
+    assert "different versions of torch: 2.12.0 and 2.13.0" in said
+    assert "Cells were trained from different models" in said
+
+
+def test_warnings_of_the_evaluation(changed: Any) -> None:
+    def edit(value: Any) -> None:
+        for run in value["runs"][:2]:
+            run["sets"]["dev"]["warning"] = "labels look swapped"
+
+    said = changed("evaluate/r_drop/sst2-300/result.json", edit)
+    assert "r_drop on sst2-300, set dev, seeds 0, 1: labels look swapped" in said

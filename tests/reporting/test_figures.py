@@ -1,0 +1,82 @@
+"""Figures are the same bytes every time, follow the page's colours and do not write over themselves."""
+
+from __future__ import annotations
+
+import re
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from regft_core.reporting import figures
+from regft_core.reporting.load import CurvePoint, read_grid
+from regft_core.reporting.svg import VARIABLES, panels
+
+
+@pytest.fixture(scope="module")
+def drawn(built: Any) -> dict[str, str]:
+    block = built.report.blocks[0]
+    data = read_grid(built.root, built.cells, built.seeds, ["weight_mixup"])[0]
+    return {
+        "scores": figures.scores(block),
+        "differences": figures.differences(block),
+        "curves": figures.learning_curves(block, data),
+        "cost": figures.cost_and_score(block),
+    }
+
+
+def test_figures_are_deterministic(built: Any, drawn: dict[str, str]) -> None:
+    assert figures.scores(built.report.blocks[0]) == drawn["scores"]
+    assert figures.cost_and_score(built.report.blocks[0]) == drawn["cost"]
+
+
+def test_figures_hold_no_address_no_date_and_no_fixed_colour(drawn: dict[str, str]) -> None:
+    for name, svg in drawn.items():
+        assert svg.startswith("<svg"), name
+        assert "http" not in svg
+        assert "<metadata" not in svg
+        assert not re.findall(r"20\d\d-\d\d-\d\d", svg)
+        assert not any(placeholder in svg for placeholder in VARIABLES)
+        assert set(re.findall(r"#[0-9a-fA-F]{6}\b", svg)) == set(), name
+        ids = re.findall(r'\bid="([^"]+)"', svg)
+        assert len(ids) == len(set(ids))
+
+
+def test_every_method_and_set_is_labelled(built: Any, drawn: dict[str, str]) -> None:
+    for row in built.report.blocks[0].rows:
+        assert row.method in drawn["scores"]
+        assert row.method in drawn["cost"]
+    assert "contrast (n = 300)" in drawn["scores"]
+    assert "hype_n − vanilla_no_dropout (control)" in drawn["differences"]
+    assert "r_drop" not in drawn["curves"]  # it left no curve
+
+
+def test_all_seeds_are_drawn(built: Any, drawn: dict[str, str]) -> None:
+    collapsed = sum(len(row.collapsed) for row in built.report.blocks[0].rows)
+    values = sum(s["accuracy"].estimate.n for row in built.report.blocks[0].rows for s in row.scores.values())
+    means = sum(len(row.scores) for row in built.report.blocks[0].rows)
+    markers = len(re.findall(r"<use [^>]*style=", drawn["scores"]))
+    assert collapsed
+    assert markers >= values + means
+
+
+@given(st.lists(st.tuples(st.floats(0.1, 10), st.floats(0, 100)), min_size=2, max_size=15))
+@settings(max_examples=30, deadline=None)
+def test_names_beside_the_points_keep_their_distance(points: list[tuple[float, float]]) -> None:
+    height = max(2.4, 0.21 * len(points) + 0.3)
+    _, (axis,) = panels(1, 1, width=4.0, height=height, left=0.5)
+    axis.set_ylim(-1, 101)
+    figures._names_beside(axis, [(x, y, f"m{i}") for i, (x, y) in enumerate(points)], height)
+    places = sorted(text.xyann[1] for text in axis.texts)
+    gaps = [b - a for a, b in pairwise(places)]
+    assert min(gaps) * height >= 0.19 - 1e-9
+    assert places[-1] <= 1 + 1e-9
+    assert places[0] > -0.2
+
+
+def test_a_run_that_diverged_does_not_flatten_the_rest(built: Any) -> None:
+    points = [CurvePoint(0, "finetune", i, float("nan") if i == 3 else 0.5, None, None) for i in range(1, 9)]
+    (found,) = figures._losses(points, built.report.blocks[0])
+    assert 3.0 not in found[0]

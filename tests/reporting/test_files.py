@@ -1,0 +1,107 @@
+"""The files beside the page, the terminal's table, numbers as text."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.console import Console
+
+from regft_core.errors import StoreError
+from regft_core.reporting import formatting, summary_table
+from regft_core.reporting.curves import thinned
+from regft_core.reporting.load import CurvePoint
+
+
+def rows(path: Path) -> list[dict[str, str]]:
+    with open(path, newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_leaderboard_has_a_row_per_finished_seed(built: Any) -> None:
+    found = rows(built.root / "reports" / "plots" / "leaderboard.csv")
+    own = [
+        float(row["value"])
+        for row in found
+        if (row["task"], row["method"], row["set"], row["metric"]) == ("sst2", "weight_mixup", "dev", "accuracy")
+    ]
+    metrics = json.loads((built.root / "reports" / "metrics.json").read_text())["sst2-300"]["weight_mixup"]
+    assert len(own) == metrics["dev"]["accuracy"]["n"] == 5
+    assert sum(own) / 5 == pytest.approx(metrics["dev"]["accuracy"]["mean"])
+
+
+def test_curves_hold_every_phase(built: Any) -> None:
+    found = rows(built.root / "reports" / "plots" / "curves.csv")
+    assert {row["phase"] for row in found if row["method"] == "weight_mixup"} == {"search-0", "finetune"}
+    assert {row["method"] for row in found} == {method for method in built.methods if method != "r_drop"}
+    assert len([r for r in found if (r["method"], r["task"], r["seed"]) == ("vanilla", "sst2", "0")]) == 57
+
+
+def test_metrics_file_holds_plain_values_only(built: Any) -> None:
+    def leaves(value: Any) -> Any:
+        return [leaf for item in value.values() for leaf in leaves(item)] if isinstance(value, dict) else [value]
+
+    found = leaves(json.loads((built.root / "reports" / "metrics.json").read_text()))
+    assert all(leaf is None or isinstance(leaf, int | float | str) for leaf in found)
+
+
+def test_nothing_temporary_stays(built: Any) -> None:
+    names = {path.relative_to(built.root / "reports").as_posix() for path in (built.root / "reports").rglob("*")}
+    assert names == {"metrics.json", "report.html", "plots", "plots/curves.csv", "plots/leaderboard.csv"}
+
+
+def test_unwritable_place_is_explained(built: Any, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StoreError, match="cannot write"):
+        built.again(out=tmp_path / "file")
+
+
+def test_terminal_table(built: Any) -> None:
+    console = Console(width=200, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
+    console.print(summary_table(built.report))
+    text = console.export_text()
+    score = built.report.blocks[0].row("hype_n").scores["dev"]["accuracy"]
+    assert formatting.score(score.estimate.mean, "accuracy") in text
+    assert "5/6" in text
+    assert "(1 collapsed)" in text
+    assert "no evidence" in text
+    assert "see reports/report.html" in text
+
+
+@given(st.floats(allow_nan=False, allow_infinity=False, width=32), st.integers(0, 4), st.booleans())
+def test_numbers_read_back(value: float, digits: int, signed: bool) -> None:
+    text = formatting.number(value, digits, signed)
+    assert float(text.replace(formatting.MINUS, "-")) == pytest.approx(round(value, digits), abs=10**-digits)
+    assert not text.startswith("-")
+    if float(text.replace(formatting.MINUS, "-").replace("+", "")) == 0:
+        assert text[0] not in "+" + formatting.MINUS
+
+
+@pytest.mark.parametrize("value", [None, float("nan")])
+def test_missing_numbers(value: float | None) -> None:
+    assert formatting.score(value, "accuracy") == formatting.ratio(value) == formatting.seconds(value) == "n/a"
+    assert formatting.interval(None, "mse") == "n/a"
+
+
+@given(st.integers(1, 400), st.integers(1, 60))
+def test_thinning_keeps_the_range_and_the_mean(n: int, most: int) -> None:
+    points = [CurvePoint(1, "finetune", i, float(i), None, 1.0) for i in range(1, n + 1)]
+    found = thinned(points, most)
+    assert len(found) == min(n, most)
+    assert found[-1].step == n
+    assert [p.step for p in found] == sorted({p.step for p in found})
+    if n % most == 0 or n <= most:
+        assert sum(p.loss or 0 for p in found) / len(found) == pytest.approx((n + 1) / 2)
+    assert all(p.learning_rate is None for p in found)
+
+
+def test_thinning_keeps_runs_and_phases_apart() -> None:
+    points = [CurvePoint(s, p, i, float(s), None, None) for s in (0, 1) for p in ("a", "b") for i in range(10)]
+    found = thinned(points, 3)
+    assert [(p.seed, p.phase) for p in found] == [(s, p) for s in (0, 1) for p in ("a", "b") for _ in range(3)]
+    assert all(p.loss == p.seed for p in found)

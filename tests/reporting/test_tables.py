@@ -1,0 +1,188 @@
+"""The numbers agree with what one computes by hand from the files."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from regft_core.config.schema import ReportConfig
+from regft_core.errors import DataError
+from regft_core.reporting import write_report
+from regft_core.reporting.costs import overrides
+from regft_core.reporting.tables import ordered
+from regft_core.statistics.bootstrap import paired_difference
+
+
+def predictions(root: Path, method: str, task: str = "sst2", name: str = "dev") -> dict[int, np.ndarray]:
+    folder = root / "work" / "evaluate" / method / f"{task}-300" / "predictions"
+    return {
+        int(path.parent.name.removeprefix("seed-")): np.array(
+            [json.loads(line)["prediction"] for line in path.read_text().splitlines()]
+        )
+        for path in folder.glob(f"seed-*/{name}.jsonl")
+    }
+
+
+def gold(root: Path, name: str = "dev") -> np.ndarray:
+    path = root / "work/evaluate/vanilla/sst2-300/predictions/seed-0" / f"{name}.jsonl"
+    return np.array([json.loads(line)["label"] for line in path.read_text().splitlines()])
+
+
+def block(built: Any, task: str = "sst2") -> Any:
+    return next(b for b in built.report.blocks if b.task == task)
+
+
+@pytest.mark.parametrize("name", ["dev", "contrast"])
+def test_scores_are_the_means_of_the_seeds(built: Any, name: str) -> None:
+    for row in block(built).rows:
+        own = predictions(built.root, row.method, name=name)
+        values = [float(np.mean(own[seed] == gold(built.root, name))) for seed in sorted(own)]
+        estimate = row.scores[name]["accuracy"].estimate
+        assert estimate.values == pytest.approx(values)
+        assert estimate.mean == pytest.approx(np.mean(values))
+        assert estimate.low <= estimate.mean <= estimate.high
+
+
+def test_differences_pair_the_seeds_that_both_finished(built: Any) -> None:
+    row = block(built).row("weight_mixup")
+    (against,) = row.against("reference")
+    a, b, labels = (predictions(built.root, m) for m in ("weight_mixup", "vanilla")), None, gold(built.root)
+    mine, theirs = a
+    assert b is None
+    by_hand = [np.mean(mine[s] == labels) - np.mean(theirs[s] == labels) for s in (0, 1, 2, 4, 5)]
+    assert against.estimate.seeds == (0, 1, 2, 4, 5)
+    assert against.estimate.excluded == (3,)
+    assert against.estimate.mean == pytest.approx(np.mean(by_hand))
+    assert against.examples == pytest.approx(np.mean(by_hand) * 300)
+    same = paired_difference(mine, theirs, labels, "accuracy", samples=500)
+    assert (against.estimate.low, against.estimate.high) == pytest.approx((same.low, same.high))
+    assert against.verdict.word == "better"
+
+
+def test_methods_are_followed_by_their_controls(built: Any) -> None:
+    found = block(built)
+    assert [row.method for row in found.rows] == [
+        "vanilla", "hype_n", "vanilla_no_dropout", "weight_mixup", "weight_mixup_soup", "r_drop",
+    ]  # fmt: skip
+    assert {row.method: row.control_for for row in found.rows if row.control_for} == {
+        "vanilla_no_dropout": "hype_n",
+        "weight_mixup_soup": "weight_mixup",
+    }
+    hype = found.row("hype_n")
+    assert {(c.other, c.set) for c in hype.comparisons if c.role == "control"} == {
+        ("vanilla_no_dropout", "dev"),
+        ("vanilla_no_dropout", "contrast"),
+    }
+    assert found.row("vanilla").comparisons == ()
+    assert [c.role for c in found.row("vanilla_no_dropout").comparisons] == ["reference", "reference"]
+
+
+def test_failed_runs_are_counted_and_collapsed_ones_stay_in_the_mean(built: Any) -> None:
+    found = block(built)
+    mixup, soup = found.row("weight_mixup"), found.row("weight_mixup_soup")
+    assert [seed for seed, _ in mixup.failed] == [3]
+    assert (mixup.n_ok, mixup.n_expected) == (5, 6)
+    assert soup.collapsed_on_dev == 1
+    assert {what for seed, _, what in soup.collapsed if seed == 1} == {"constant"}
+    assert soup.scores["dev"]["accuracy"].estimate.n == 6
+    across = {line.method: line for line in built.report.across}
+    assert (across["weight_mixup"].failures.failed, across["weight_mixup"].failures.n) == (2, 12)
+    assert across["weight_mixup_soup"].failures.failed == 2
+
+
+def test_cost_ratios(built: Any) -> None:
+    found = block(built)
+    mixup, hype = found.row("weight_mixup").cost, found.row("hype_n").cost
+    assert mixup.declared == pytest.approx(4.0)
+    assert mixup.measured == pytest.approx((20.0 + 20.0) / 10.0)  # search and fine-tuning
+    assert mixup.per_step == pytest.approx(2.0)
+    assert (hype.declared, hype.measured) == pytest.approx((1.0, 1.2))
+    assert hype.token_share == pytest.approx(0.9)
+    (control,) = found.row("weight_mixup").against("control")
+    assert control.compute_ratio == pytest.approx(4.0 / 3.8)
+
+
+def test_other_kinds_of_device_are_not_compared(built: Any, tmp_path: Path) -> None:
+    shutil.copytree(built.root / "work", tmp_path / "work")
+    path = tmp_path / "work/finetune/r_drop/sst2-300/manifest.json"
+    path.write_text(path.read_text().replace('"cpu"', '"cuda:0"'))
+    report = write_report(tmp_path, built.cells, built.seeds, built.config, built.methods)
+    cost = report.blocks[0].row("r_drop").cost
+    assert cost.measured is None
+    assert "cuda" in cost.note
+    assert any("Runs differ in device: cpu and cuda" in text for text in report.warnings)
+
+
+def test_overrides_of_the_shared_protocol(built: Any) -> None:
+    found = block(built)
+    assert found.row("hype_n").overrides == {"dropout.hidden": ("keep", 0.0)}
+    assert found.row("vanilla").overrides == {}
+    assert overrides({"a": 1, "b": [1, 2]}, {"a": 1, "b": (1, 2)}) == {}
+
+
+def test_changed_predictions_are_noticed(built: Any, tmp_path: Path) -> None:
+    shutil.copytree(built.root / "work", tmp_path / "work")
+    path = tmp_path / "work/evaluate/vanilla/sst2-300/predictions/seed-0/dev.jsonl"
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    rows[7]["prediction"] = 1 - rows[7]["prediction"]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    with pytest.raises(DataError, match="evaluate@vanilla-sst2-300"):
+        write_report(tmp_path, built.cells, built.seeds, built.config, built.methods)
+    assert not (tmp_path / "reports").exists()
+
+
+def test_removed_seeds_and_methods_leave_the_report(built: Any) -> None:
+    cells = [cell for cell in built.cells if cell.method in ("vanilla", "hype_n") and cell.task == "sst2"]
+    report = built.again(cells=cells, seeds=(0, 1), out=Path("other"))
+    (found,) = report.blocks
+    assert [row.method for row in found.rows] == ["vanilla", "hype_n"]
+    assert found.rows[0].scores["dev"]["accuracy"].estimate.seeds == (0, 1)
+    assert "weight_mixup" not in report.html
+    assert found.row("hype_n").against("control") == []
+
+
+def test_without_the_reference(built: Any) -> None:
+    report = built.again(report_config=ReportConfig(reference="absent", bootstrap_samples=200), out=Path("other"))
+    assert any("The reference absent is not a method of the grid" in text for text in report.warnings)
+    assert all(c.role == "control" for b in report.blocks for row in b.rows for c in row.comparisons)
+
+
+def test_corrected_p_values_are_never_smaller(built: Any) -> None:
+    found = [c for b in built.report.blocks for row in b.rows for c in row.comparisons]
+    assert {c.set for c in found if c.adjusted_p is not None} == {"dev"}
+    for c in found:
+        if c.adjusted_p is not None and c.signed_rank is not None:
+            assert c.adjusted_p >= c.signed_rank.p_value
+    assert len([c for c in found if c.set == "dev"]) == 14
+
+
+def test_squared_errors_are_better_when_smaller(make: Any, synthetic: Any) -> None:
+    arms = {"vanilla": synthetic.Arm(0.6), "good": synthetic.Arm(0.95)}
+    task = synthetic.Task("regression", ("mse",), n=120, ood=())
+    built = make(arms, {"one": task, "two": task})
+    (against,) = built.report.blocks[0].row("good").against("reference")
+    assert against.estimate.mean < 0
+    assert against.verdict.word == "better"
+    ranks = {line.method: line.mean_rank for line in built.report.across}
+    assert ranks == {"good": 1.0, "vanilla": 2.0}
+    improvement = {line.method: line.improvement for line in built.report.across}["good"]
+    assert improvement.value == pytest.approx(1.0)
+
+
+@given(st.data())
+def test_every_method_is_listed_once_whatever_controls_what(data: st.DataObject) -> None:
+    names = data.draw(st.lists(st.sampled_from("abcdefg"), unique=True, min_size=1))
+    target = st.none() | st.sampled_from([*names, "absent"])
+    methods = {n: SimpleNamespace(config=SimpleNamespace(control_for=data.draw(target)), protocol="") for n in names}
+    found = ordered(names, methods, "a")
+    assert sorted(found) == sorted(names)
+    if "a" in names:
+        assert found[0] == "a"

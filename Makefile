@@ -16,7 +16,6 @@ RUN := PATH="$(BIN):$$PATH"
 repro: $(VENV)/.installed
 	@$(RUN) python -m regft_core.config
 	@$(RUN) dvc repro
-	@$(RUN) python -m regft_core.reporting
 
 test: $(VENV)/.installed-test
 	@$(RUN) python -m pytest

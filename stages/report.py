@@ -1,24 +1,32 @@
-"""Stage report: the grid's results as HTML, JSON, plots and, on the screen, a table."""
+"""Stage report: the grid's results as HTML, JSON, plots and a table, mirrored into MLflow."""
 
 from __future__ import annotations
 
 import argparse
+import sys
 from pathlib import Path
 
 from regft_core.config.grid import cells
 from regft_core.phases.context import open_project
-from regft_core.reporting.report import write_report
+from regft_core.reporting import summary_table, write_report
 from stages.common import run
 
 
 def main(root: Path, arguments: argparse.Namespace) -> None:
-    """Write reports/ and mirror the grid into MLflow."""
+    """Write reports/, print the summary and bring the MLflow database up to date."""
+    from rich.console import Console
+
     project = open_project(root)
-    write_report(project)
+    params = project.params
+    planned = cells(project)
+    report = write_report(root, planned, params.grid.seeds, params.report, project.methods, training=params.training)
+    width = None if sys.stdout.isatty() else 150
+    Console(width=width).print(summary_table(report))
     # After the report, so that its figures are in the mirror too.
     from regft_core.tracking.sync import sync
 
-    print(sync(root, cells(project), project.params.grid.seeds))
+    print(sync(root, planned, params.grid.seeds))
+    print("report: reports/report.html    runs: make ui")
 
 
 if __name__ == "__main__":

@@ -1,0 +1,99 @@
+"""Export one fine-tuned run as an ordinary Hugging Face directory."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from regft_core.config.schema import DropoutConfig
+from regft_core.data.batches import collate
+from regft_core.errors import ModelError, RunFailed
+from regft_core.io import read_json
+from regft_core.models.export import export_model, model_card
+from regft_core.phases.context import Context, Job, versions
+from regft_core.phases.finetune import ensure_finetuned
+from regft_core.phases.outputs import cell_folder
+
+#: Examples whose logits the written model must reproduce.
+CHECKED_EXAMPLES = 8
+
+
+def export(job: Job, out: Path | None = None) -> Path:
+    """Write the run's model to ``out`` (default ``exports/<method>-<task>-<size>-seed-<seed>``).
+
+    The directory holds safetensors weights, configuration with label names, tokenizer and a
+    model card. It is loaded again and must give the same logits.
+
+    Raises:
+        RunFailed: the run has no model, because its training failed.
+        ModelError: the cell or the seed is not in the grid, or ``out`` is something else.
+        ExportMismatch: the written model differs.
+    """
+    context = _context(job)
+    run = ensure_finetuned(context, weights=True)
+    if run.result["status"] != "ok":
+        raise RunFailed(f"seed {job.seed} of {job.method} on {job.task} has no model: {run.result['error']}")
+    model = context.plain_model(context.training.model_copy(update={"dropout": DropoutConfig()}))
+    model.load_state_dict(run.load_tensors())
+    encoded = context.encode(context.examples()[:CHECKED_EXAMPLES])
+    padding = context.padding
+    rows = list(range(len(encoded.input_ids)))
+    batch = collate(encoded, rows, padding.pad_id, padding.pad_token_type_id, padding.side, context.task["kind"])
+    # The tracker finds exports by the run key on their cards, one folder deep.
+    name = f"{job.method}-{job.task}-{job.size}-seed-{job.seed}"
+    target = out if out is not None else context.root / "exports" / name
+    card = model_card(_facts(context, run.key))
+    export_model(model, context.tokenizer, target, card=card, check_batch=batch.model_inputs())
+    return target
+
+
+def _context(job: Job) -> Context:
+    from regft_core.phases.context import open_project
+
+    project = open_project(Path(job.root))
+    grid = project.params.grid
+    allowed = {
+        "method": list(project.methods),
+        "task": list(grid.tasks),
+        "size": [str(size) for size in grid.sizes],
+        "seed": list(grid.seeds),
+    }
+    for what, names in allowed.items():
+        if getattr(job, what) not in names:
+            raise ModelError(f"{what} '{getattr(job, what)}' is not in the grid of params.yaml, which has {names}")
+    return Context(job)
+
+
+def _facts(context: Context, key: str) -> dict[str, Any]:
+    job = context.job
+    scores = []
+    metrics = context.root / "reports" / "metrics.json"
+    result = cell_folder(context.root, "evaluate", job.method, job.task, job.size) / "result.json"
+    if result.is_file():
+        intervals = read_json(metrics) if metrics.is_file() else {}
+        run = next((run for run in read_json(result)["runs"] if run["seed"] == job.seed), None)
+        for name, found in (run or {"sets": {}})["sets"].items():
+            for metric, value in found["metrics"].items():
+                cell = intervals.get(f"{job.task}-{job.size}", {}).get(job.method, {}).get(name, {}).get(metric, {})
+                bounds = {"low": cell.get("low"), "high": cell.get("high"), "runs": cell.get("n")}
+                scores.append({"set": name, "metric": metric, "value": value, **bounds})
+    return {
+        "name": f"{job.method} on {job.task}",
+        "method": job.method,
+        "description": context.method.config.description,
+        "paper": context.method.config.paper,
+        "base_model": context.source.name,
+        "revision": context.source.revision,
+        "task": job.task,
+        "kind": context.task["kind"],
+        "labels": context.task["labels"],
+        "train_rows": len(context.examples()),
+        "seed": job.seed,
+        "run_key": key,
+        "notes": context.degraded(),
+        "versions": versions(),
+        "training": context.training.model_dump(mode="json"),
+        "scores": scores,
+        "confidence": context.params.report.confidence,
+    }
+

@@ -1,0 +1,54 @@
+"""Exported models load in a fresh process, as plain transformers, with identical logits."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from regft_core.errors import ModelError
+from regft_core.phases.cells import run_cell
+from regft_core.phases.context import Context, Job
+from regft_core.phases.evaluate import evaluate
+from regft_core.phases.export import export
+from regft_core.phases.outputs import write_evaluation
+
+SCRIPT = """
+import json, sys
+from transformers import AutoModelForSequenceClassification, AutoTokenizer, pipeline
+folder, text = sys.argv[1:]
+assert "regft_core" not in sys.modules
+model = AutoModelForSequenceClassification.from_pretrained(folder)
+tokenizer = AutoTokenizer.from_pretrained(folder)
+logits = model(**tokenizer(text, return_tensors="pt")).logits[0].tolist()
+named = pipeline("text-classification", model=folder)(text)[0]["label"]
+print(json.dumps({"logits": logits, "label": named}))
+"""
+
+
+def test_export_of_a_mixed_model_in_a_fresh_process(project: Path) -> None:
+    context, records = run_cell(project, evaluate, "weight_mixup", "cue_sentence", "24")
+    write_evaluation(context, records)
+    folder = export(Job(str(project), "weight_mixup", "cue_sentence", "24", 1))
+    line = (project / "work/datasets/cue_sentence/dev.jsonl").read_text().splitlines()[0]
+    text = json.loads(line)["text"]
+    printed = subprocess.run(
+        [sys.executable, "-c", SCRIPT, str(folder), text], capture_output=True, text=True, check=True, cwd=folder
+    ).stdout
+    found = json.loads(printed.splitlines()[-1])
+    rows = project / "work/evaluate/weight_mixup/cue_sentence-24/predictions/seed-1/dev.jsonl"
+    stored = json.loads(rows.read_text().splitlines()[0])
+    assert found["logits"] == pytest.approx(stored["scores"], abs=1e-5)
+    labels = Context(Job(str(project), "weight_mixup", "cue_sentence", "24", 1)).task["labels"]
+    assert found["label"] == labels[stored["prediction"]]
+    card = (folder / "README.md").read_text()
+    assert "weight_mixup" in card
+    assert "accuracy" in card
+
+
+def test_what_is_not_in_the_grid_cannot_be_exported(project: Path) -> None:
+    with pytest.raises(ModelError, match=r"seed '7' is not in the grid"):
+        export(Job(str(project), "vanilla", "cue_sentence", "24", 7))

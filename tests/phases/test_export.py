@@ -23,9 +23,10 @@ folder, text = sys.argv[1:]
 assert "regft_core" not in sys.modules
 model = AutoModelForSequenceClassification.from_pretrained(folder)
 tokenizer = AutoTokenizer.from_pretrained(folder)
-logits = model(**tokenizer(text, return_tensors="pt")).logits[0].tolist()
-named = pipeline("text-classification", model=folder)(text)[0]["label"]
-print(json.dumps({"logits": logits, "label": named}))
+inputs = tokenizer(text, truncation=True, max_length=32, return_tensors="pt")
+scores = model(**inputs).logits.softmax(-1)[0].tolist()
+named = pipeline("text-classification", model=folder)(text, truncation=True, max_length=32)[0]["label"]
+print(json.dumps({"scores": scores, "label": named}))
 """
 
 
@@ -41,7 +42,7 @@ def test_export_of_a_mixed_model_in_a_fresh_process(project: Path) -> None:
     found = json.loads(printed.splitlines()[-1])
     rows = project / "work/evaluate/weight_mixup/cue_sentence-24/predictions/seed-1/dev.jsonl"
     stored = json.loads(rows.read_text().splitlines()[0])
-    assert found["logits"] == pytest.approx(stored["scores"], abs=1e-5)
+    assert found["scores"] == pytest.approx(stored["scores"], abs=1e-5)
     labels = Context(Job(str(project), "weight_mixup", "cue_sentence", "24", 1)).task["labels"]
     assert found["label"] == labels[stored["prediction"]]
     card = (folder / "README.md").read_text()

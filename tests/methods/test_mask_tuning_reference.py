@@ -1,0 +1,511 @@
+"""Mask-tuning against the invariants of its paper."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from regft_core.config.schema import DropoutConfig, TaskConfig
+from regft_core.errors import ModelError
+from regft_core.methods.base import Cost
+from regft_core.methods.mask_tuning import MaskTuning, MaskTuningConfig, MaskTuningSearchConfig
+from regft_core.methods.stack import Stack
+from regft_core.models.masked_lm import choose_positions
+from tests.methods.harness import TRAINING, Bench, same
+from tests.methods.interruption import resumed
+
+OFF = DropoutConfig(hidden=0.0, attention=0.0)
+SHORT = TRAINING.model_copy(update={"max_steps": 2})
+FAMILIES = ["roberta", "electra", "xlnet", "deberta", "deberta-v2", "distilbert", "albert"]
+TRAINED = {"language_model_head": "trained"}
+SEARCH = MaskTuningSearchConfig(epochs=2, learning_rate=1e-2)
+
+
+def bench(options: dict[str, Any] | None = None, **more: Any) -> tuple[Bench, MaskTuning]:
+    """A bench on a checkpoint with a masked-LM head, and its Mask-tuning."""
+    made = Bench([("mask_tuning", options or {})], **{"architecture": "roberta", "masked_lm": True, **more})
+    regulariser = made.stack.regularisers[0]
+    assert isinstance(regulariser, MaskTuning)
+    return made, regulariser
+
+
+def gradients(made: Bench) -> dict[str, torch.Tensor]:
+    named = made.trainee.named_trainable()
+    return {name: torch.zeros_like(p) if p.grad is None else p.grad.clone() for name, p in named}
+
+
+def searched(options: dict[str, Any], search: MaskTuningSearchConfig = SEARCH, **more: Any) -> tuple[Bench, Any]:
+    """Run the search phase; returns its bench and the state that fine-tuning gets."""
+    planner = Bench([("mask_tuning", options)], phase="search", search=search, **more)
+    runs = planner.stack.search_runs(12)
+    assert [run.name for run in runs] == ["search-0"]
+    made = Bench([("mask_tuning", options)], phase="search-0", search=search, training=runs[0].training, **more)
+    made.loop().train()
+    searcher = made.stack.searcher
+    assert searcher is not None
+    return made, searcher.combine([searcher.search_result(made.trainee)])
+
+
+# ---------------------------------------------------------------------------------- the masks
+
+
+def test_share_of_masked_tokens_over_ten_thousand_sequences() -> None:
+    generator = torch.Generator().manual_seed(0)
+    lengths = torch.randint(3, 40, (10_000, 1), generator=generator)
+    columns = torch.arange(42)
+    maskable = (columns >= 1) & (columns <= lengths)  # [CLS], tokens, [SEP], padding
+    chosen = choose_positions(maskable, 0.05, "count", generator)
+    expected = (lengths.squeeze(1) * 0.05).round().clamp_min(1)
+    assert torch.equal(chosen.sum(1), expected.long())
+    assert not chosen[~maskable].any()
+    # Every maskable place of equally long sequences is chosen equally often.
+    same_length = chosen[lengths.squeeze(1) == 10][:, 1:11].float().mean(0)
+    assert same_length == pytest.approx([0.1] * 10, abs=0.08)
+    bernoulli = choose_positions(maskable, 0.05, "bernoulli", generator)
+    assert float(bernoulli.sum() / maskable.sum()) == pytest.approx(0.05, rel=0.03)
+    assert not bernoulli[~maskable].any()
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    rows=st.lists(st.lists(st.booleans(), min_size=7, max_size=7), min_size=1, max_size=5),
+    rate=st.floats(0, 0.99),
+    seed=st.integers(0, 2**31),
+)
+def test_count_of_any_row(rows: list[list[bool]], rate: float, seed: int) -> None:
+    maskable = torch.tensor(rows)
+    chosen = choose_positions(maskable, rate, "count", torch.Generator().manual_seed(seed))
+    assert not (chosen & ~maskable).any()
+    for row, available in zip(chosen.sum(1).tolist(), maskable.sum(1).tolist(), strict=True):
+        wanted = max(1, round(rate * available)) if rate > 0 else 0
+        assert abs(row - min(available, wanted)) <= (1 if rate > 0 else 0)
+        assert row >= min(available, 1 if rate > 0 else 0)
+
+
+@pytest.mark.parametrize("architecture", FAMILIES)
+def test_filled_input_differs_inside_the_masks_only(architecture: str) -> None:
+    made, regulariser = bench(architecture=architecture, pair=True)
+    seen: list[tuple[str, Any]] = []
+    step = made.step()
+    original = step.forward
+
+    def spy(name: str = "main", *, batch: Any = None, **more: Any) -> Any:
+        seen.append((name, batch))
+        return original(name, batch=batch, **more)
+
+    step.forward = spy  # type: ignore[method-assign]
+    regulariser.backward(step)
+    assert [name for name, _ in seen] == ["masked", "filled"]
+    masked, filled, clean = seen[0][1].input_ids, seen[1][1].input_ids, step.batch.input_ids
+    positions = masked == made.tokenizer.mask_token_id
+    assert (positions.sum(1) == 1).all()  # a row of the harness has fewer than 30 maskable tokens
+    assert not positions[step.batch.special_mask == 1].any()
+    assert torch.equal(masked[~positions], clean[~positions])
+    assert torch.equal(filled[~positions], clean[~positions])
+    assert torch.equal(step.batch.input_ids, clean)
+
+
+def test_keywords_are_not_masked() -> None:
+    made, regulariser = bench({"mask_rate": 0.6}, pair=True, keyword_segment="text_pair")
+    step = made.step()
+    positions = regulariser.positions(step, 0.6)
+    assert (step.batch.segment[positions] == 0).all()
+    assert positions[0].numel() > 0
+
+
+# ---------------------------------------------------------------------------------- the oracles
+
+
+def test_no_masks_and_no_weight_is_plain_fine_tuning_bit_for_bit() -> None:
+    shared: dict[str, Any] = {"architecture": "roberta", "masked_lm": True}
+    switched_off = Bench([("mask_tuning", {"alpha": 0.0, "mask_rate": 0.0})], **shared)
+    assert same(switched_off.train(), Bench(**shared).train())
+
+
+def test_its_step_program_without_masks_and_weight_is_that_of_plain_fine_tuning() -> None:
+    made, regulariser = bench({"alpha": 0.5})
+    regulariser.options = regulariser.options.model_copy(update={"alpha": 0.0, "mask_rate": 0.0})
+    plain = Bench(architecture="roberta", masked_lm=True)
+    assert same(made.train(), plain.train())
+
+
+def test_alpha_one_trains_the_masked_lm_alone() -> None:
+    made, regulariser = bench({"alpha": 1.0}, dropout=OFF)
+    regulariser.backward(made.step())
+    found = gradients(made)
+    assert not any(found[name].any() for name in made.trainee.sites.head)
+    reference, other = bench({"alpha": 1.0}, dropout=OFF)
+    step = reference.step()
+    positions = other.positions(step, 0.05)
+    ids = step.batch.input_ids.clone()
+    ids[positions] = reference.tokenizer.mask_token_id
+    inputs = {**step.batch.model_inputs(), "input_ids": ids}
+    inputs.pop("token_type_ids", None)
+    hidden = reference.model.roberta(**inputs)[0]
+    labels = torch.full_like(ids, -100)
+    labels[positions] = step.batch.input_ids[positions]
+    logits = other.head(hidden)
+    torch.nn.functional.cross_entropy(logits.flatten(0, 1), labels.flatten(), ignore_index=-100).backward()
+    expected = gradients(reference)
+    assert float(expected["roberta.encoder.layer.0.intermediate.dense.weight"].abs().max()) > 0
+    for name in expected:
+        assert torch.allclose(found[name], expected[name], atol=1e-6, rtol=1e-4), name
+
+
+@pytest.mark.parametrize("alpha", [0.3, 0.6])
+def test_gradients_add_up(alpha: float) -> None:
+    parts = []
+    for weight in (1.0, 0.0, alpha):
+        made, regulariser = bench({"alpha": weight})
+        regulariser.backward(made.step())
+        parts.append(gradients(made))
+    masked, task, joint = parts
+    for name, value in joint.items():
+        expected = alpha * masked[name] + (1 - alpha) * task[name]
+        assert (value - expected).norm() <= 1e-5 * expected.norm() + 1e-8, name
+
+
+def test_the_task_loss_does_not_reach_the_head_of_the_masked_lm() -> None:
+    made, regulariser = bench({"alpha": 0.0})
+    regulariser.backward(made.step())
+    assert all(
+        p.grad is None for n, p in made.trainee.named_trainable() if "mask_tuning" in n and n not in made.stack.frozen()
+    )
+    step = made.step()
+    positions = regulariser.positions(step, 0.05)
+    assert not regulariser.predict(step, regulariser.masked_logits(step, positions)).requires_grad
+
+
+def test_oracle_predictions_give_the_plain_loss() -> None:
+    # With dropout on: the filled pass draws what plain fine-tuning draws.
+    made, regulariser = bench({"alpha": 0.0})
+    step = made.step()
+    gold = step.batch.input_ids[regulariser.positions(step, 0.05)]
+    regulariser.predict = lambda step, logits: gold  # type: ignore[method-assign]
+    plain = Bench(architecture="roberta", masked_lm=True)
+    assert torch.equal(regulariser.backward(step), plain.stack.backward(plain.step()))
+    wrong, other = bench({"alpha": 0.0})
+    other.predict = lambda step, logits: (gold + 1) % 50  # type: ignore[method-assign]
+    assert not torch.equal(other.backward(wrong.step()), plain.stack.backward(plain.step()))
+
+
+def test_loss_is_the_weighted_sum() -> None:
+    values = []
+    for alpha in (1.0, 0.0, 0.6):
+        made, regulariser = bench({"alpha": alpha})
+        values.append(float(regulariser.backward(made.step())))
+    assert values[2] == pytest.approx(0.6 * values[0] + 0.4 * values[1], rel=1e-5)
+
+
+# ------------------------------------------------------------------------------ the tied head
+
+
+@pytest.mark.parametrize("architecture", FAMILIES)
+def test_the_optimiser_gets_the_tied_embedding_once(architecture: str) -> None:
+    made, regulariser = bench(architecture=architecture)
+    parameters = made.loop().parameters
+    embedding = made.trainee.sites.word_embedding.weight
+    assert sum(p is embedding for p in parameters) == 1
+    assert len({id(p) for p in parameters}) == len(parameters)
+    assert sum(p is embedding for p in regulariser.head.parameters()) == 1
+    made.loop().train()
+    assert sum(p is made.trainee.sites.word_embedding.weight for p in regulariser.head.parameters()) == 1
+
+
+def test_the_masked_lm_loss_moves_embeddings_through_the_tie() -> None:
+    made, regulariser = bench({"alpha": 1.0})
+    step = made.step()
+    regulariser.backward(step)
+    gradient = made.trainee.sites.word_embedding.weight.grad
+    absent = [i for i in range(gradient.shape[0]) if i not in set(step.batch.input_ids.flatten().tolist())]
+    assert float(gradient[absent].abs().max()) > 0  # only the output side sees tokens that do not occur
+
+
+def test_head_vectors_are_not_decayed() -> None:
+    made, _ = bench()
+    decays = {
+        name: group["weight_decay"]
+        for group in made.loop().optimizer.param_groups
+        for name in group["names"]
+        if name.startswith("attached.mask_tuning")
+    }
+    assert decays["attached.mask_tuning.layer_norm.weight"] == 0
+    assert decays["attached.mask_tuning.bias"] == 0
+    assert decays["attached.mask_tuning.dense.weight"] == TRAINING.weight_decay
+
+
+# --------------------------------------------------------------------------------- other modes
+
+
+def test_masked_input_without_the_joint_loss_needs_no_head() -> None:
+    options = {"alpha": 0.0, "fill": "mask"}
+    made = Bench([("mask_tuning", options)], training=SHORT)  # a checkpoint without a head
+    assert len(made.trainee.attached) == 0
+    step = made.step()
+    loss = made.stack.backward(step)
+    plain = Bench(training=SHORT)
+    assert not torch.equal(loss, plain.stack.backward(plain.step()))
+    positions = made.stack.regularisers[0].positions(step, 0.05)
+    ids = step.batch.input_ids.clone()
+    ids[positions] = made.tokenizer.mask_token_id
+    other = plain.step()
+    other.batch.input_ids.copy_(ids)
+    assert torch.equal(loss, plain.stack.backward(other))
+
+
+def test_sampled_fills_follow_the_predicted_probabilities() -> None:
+    made, regulariser = bench({"fill": "sample"})
+    logits = torch.tensor([[3.0, 0.0, -50.0]]).expand(20_000, 3)
+    drawn = regulariser.predict(made.step(), logits)
+    share = float((drawn == 0).float().mean())
+    assert share == pytest.approx(float(torch.tensor(3.0).sigmoid()), abs=0.01)
+    assert not (drawn == 2).any()
+
+
+def test_separate_models_are_trained_by_their_own_losses() -> None:
+    made, regulariser = bench({"coupling": "separate", "alpha": 0.5})
+    classifier = {id(p) for p in made.model.parameters()}
+    assert not any(id(p) in classifier for p in made.trainee.attached.parameters())
+    before = {n: p.detach().clone() for n, p in made.trainee.named_trainable()}
+    for own, plain in zip(regulariser.second.encoder.parameters(), made.model.roberta.parameters(), strict=False):
+        assert torch.equal(own, plain)
+    regulariser.backward(made.step())
+    found = gradients(made)
+    weight = "encoder.layer.0.intermediate.dense.weight"
+    reference, other = bench({"coupling": "separate", "alpha": 1.0})
+    other.backward(reference.step())
+    alone = gradients(reference)
+    assert not alone[f"roberta.{weight}"].any()
+    name = f"attached.mask_tuning.encoder.{weight}"
+    assert torch.allclose(found[name], 0.5 * alone[name], rtol=1e-4, atol=1e-8)
+    made.train()
+    moved = {n: not torch.equal(p, before[n]) for n, p in made.trainee.named_trainable()}
+    assert moved[f"roberta.{weight}"]
+    assert moved[name]
+    assert moved["attached.mask_tuning.head.dense.weight"]
+
+
+@pytest.mark.parametrize(
+    ("options", "cost"),
+    [
+        ({}, Cost(2, 2)),
+        ({"alpha": 0.0}, Cost(2, 1)),
+        ({"alpha": 0.0, "fill": "mask"}, Cost(1, 1)),
+        ({"coupling": "separate"}, Cost(2, 2)),
+    ],
+)
+def test_declared_passes_are_the_measured_ones(options: dict[str, Any], cost: Cost) -> None:
+    assert MaskTuning.cost(MaskTuningConfig(**options)) == cost
+    done = bench(options, training=SHORT)[0].loop().train()
+    assert (done.forward_passes / done.batches, done.backward_passes / done.batches) == (cost.forward, cost.backward)
+
+
+# ------------------------------------------------------------------------------ search phase
+
+
+def test_a_missing_head_is_trained_on_the_frozen_encoder() -> None:
+    made, handed = searched(TRAINED)
+    untouched = Bench()
+    for name, value in untouched.model.state_dict().items():
+        assert torch.equal(made.model.state_dict()[name], value), name
+    assert all(name.startswith("head/") for name in handed)
+    assert not any("decoder.weight" in name for name in handed)  # the tied embedding
+    fresh = Bench([("mask_tuning", TRAINED)])
+    start = dict(fresh.stack.regularisers[0].head.named_parameters())
+    assert all(
+        not torch.equal(start[name.removeprefix("head/")], value) for name, value in handed.items() if "bias" in name
+    )
+    final = Bench([("mask_tuning", TRAINED)], handed=handed)
+    loaded = dict(final.stack.regularisers[0].head.named_parameters())
+    assert all(torch.equal(loaded[name.removeprefix("head/")], value) for name, value in handed.items())
+    assert same(final.model.state_dict(), untouched.model.state_dict())
+
+
+def test_the_search_lowers_the_masked_lm_loss_and_costs_what_it_says() -> None:
+    search = MaskTuningSearchConfig(epochs=20, learning_rate=1e-2, mask_rate=0.3)
+    planner = Bench([("mask_tuning", TRAINED)], phase="search", search=search)
+    run = planner.stack.search_runs(12)[0]
+    assert (run.train_rows, run.validation_rows) == (tuple(range(12)), ())
+    assert (run.training.epochs, run.training.learning_rate) == (20, 1e-2)
+    made = Bench([("mask_tuning", TRAINED)], phase="search-0", search=search, training=run.training)
+    done = made.loop().train()
+    losses = [row[2] for row in done.curve]
+    assert sum(losses[-5:]) < 0.9 * sum(losses[:5])
+    cost = MaskTuning.search_cost(MaskTuningConfig(**TRAINED), search)
+    assert (done.forward_passes / done.batches, done.backward_passes / done.batches) == (cost.forward, cost.backward)
+    assert MaskTuning.search_epochs(MaskTuningConfig(**TRAINED), search) == 20
+
+
+def test_two_phases_fill_with_a_frozen_masked_lm() -> None:
+    options = {"coupling": "two_phase", "alpha": 0.0, **TRAINED}
+    _, handed = searched(options)
+    assert MaskTuning.search_cost(MaskTuningConfig(**options), SEARCH) == Cost(1, 1)
+    weight = "encoder.layer.0.intermediate.dense.weight"
+    assert not torch.equal(handed[f"encoder/{weight}"], Bench().model.bert.get_parameter(weight))
+    final = Bench([("mask_tuning", options)], handed=handed, training=SHORT)
+    regulariser = final.stack.regularisers[0]
+    assert same(final.model.state_dict(), Bench().model.state_dict())  # the classifier starts from the checkpoint
+    assert torch.equal(regulariser.second.encoder.get_parameter(weight), handed[f"encoder/{weight}"])
+    assert len(final.trainee.attached) == 0
+    done = final.loop().train()
+    assert torch.equal(regulariser.second.encoder.get_parameter(weight), handed[f"encoder/{weight}"])
+    assert not regulariser.second.training
+    cost = MaskTuning.cost(MaskTuningConfig(**options))
+    assert (done.forward_passes / done.batches, done.backward_passes / done.batches) == (cost.forward, cost.backward)
+    # Without dropout the fill depends on the masks alone.
+    step = final.step()
+    positions = regulariser.positions(step, 0.05)
+    one, two = (regulariser.masked_logits(step, positions) for _ in range(2))
+    assert torch.equal(one, two)
+
+
+@pytest.mark.parametrize("options", [TRAINED, {"coupling": "separate", **TRAINED}])
+def test_a_method_with_a_trained_head_is_marked(options: dict[str, Any]) -> None:
+    common = {"source": {"kind": "files"}, "splits": {"dev": "b.csv"}, "columns": {"text": "text"}}
+    task = TaskConfig.model_validate({**common, "labels": ["a", "b"], "metrics": ["accuracy"], "primary": "accuracy"})
+    assert "masked-LM head" in MaskTuning.degraded(MaskTuningConfig(**options), task)[0]
+    assert MaskTuning.degraded(MaskTuningConfig(), task) == []
+    assert MaskTuning.search_phase(MaskTuningConfig(**options))
+    assert not MaskTuning.search_phase(MaskTuningConfig())
+    assert not MaskTuning.search_phase(MaskTuningConfig(alpha=0.0, fill="mask", **TRAINED))
+
+
+# ----------------------------------------------------------------------------------- refusals
+
+
+def test_a_checkpoint_without_a_head_is_refused_with_what_to_do() -> None:
+    with pytest.raises(ModelError, match=r"no masked-LM head.*trained.*search_finetune"):
+        Bench([("mask_tuning", {})])
+    with pytest.raises(ModelError, match="no masked-LM head"):
+        Bench([("mask_tuning", {"coupling": "separate"})])
+
+
+def test_a_head_is_not_trained_when_the_checkpoint_has_one() -> None:
+    with pytest.raises(ModelError, match=r"head of its own.*pretrained"):
+        bench(TRAINED, phase="search-0", search=SEARCH)
+
+
+@pytest.mark.parametrize("coupling", ["joint", "separate"])
+def test_bart_is_refused(coupling: str) -> None:
+    with pytest.raises(ModelError, match="decoder"):
+        Bench([("mask_tuning", {"coupling": coupling})], architecture="bart")
+
+
+def test_bart_can_read_masked_input() -> None:
+    made = Bench([("mask_tuning", {"alpha": 0.0, "fill": "mask"})], architecture="bart", training=SHORT)
+    assert all(value.isfinite().all() for value in made.train().values())
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"alpha": 0.5, "mask_rate": 0.0}, "nothing to predict"),
+        ({"alpha": 0.5, "fill": "mask"}, "set alpha: 0"),
+        ({"alpha": 0.0, "fill": "mask", "coupling": "separate"}, "coupling"),
+        ({"alpha": 0.5, "coupling": "two_phase"}, "set alpha: 0"),
+    ],
+)
+def test_contradicting_options_are_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValidationError, match=message):
+        MaskTuningConfig(**options)
+
+
+# ------------------------------------------------------------------------------ the whole step
+
+
+@pytest.mark.parametrize("architecture", FAMILIES)
+@pytest.mark.parametrize(("kind", "pair"), [("classification", True), ("regression", False)])
+def test_every_family_trains(architecture: str, kind: str, pair: bool) -> None:
+    made, _ = bench({"mask_rate": 0.2}, architecture=architecture, kind=kind, pair=pair, training=SHORT)
+    made.train()
+    assert all(value.isfinite().all() for value in made.trainee.state().values())
+
+
+@pytest.mark.parametrize("architecture", ["bert", "roberta", "electra", "xlnet", "deberta", "deberta-v2", "albert"])
+def test_every_family_gets_a_head(architecture: str) -> None:
+    made, handed = searched(TRAINED, MaskTuningSearchConfig(epochs=1), architecture=architecture)
+    final = Bench([("mask_tuning", TRAINED)], architecture=architecture, handed=handed, training=SHORT)
+    assert all(value.isfinite().all() for value in final.train().values())
+    assert made.stack.diagnostics().values == []
+
+
+@pytest.mark.parametrize("options", [{}, {"coupling": "separate"}, {"fill": "sample", "selection": "bernoulli"}])
+def test_a_resumed_run_has_the_bits_of_an_uninterrupted_one(options: dict[str, Any]) -> None:
+    whole = bench(options)[0]
+    expected = whole.train()
+    weights, logged = resumed(lambda: bench(options)[0], at=3)
+    assert same(weights, expected)
+    assert logged == whole.stack.diagnostics().values
+
+
+def test_a_batch_without_masks_has_the_task_loss_only() -> None:
+    made, regulariser = bench({"alpha": 0.6, "selection": "bernoulli", "mask_rate": 1e-9})
+    plain = Bench(architecture="roberta", masked_lm=True)
+    loss = regulariser.backward(made.step())
+    assert torch.allclose(loss, 0.4 * plain.stack.backward(plain.step()), rtol=1e-6)
+    assert all(value.isfinite().all() for value in gradients(made).values())
+
+
+def test_nothing_acts_in_eval_mode_and_the_export_is_plain() -> None:
+    made, _ = bench(training=SHORT)
+    weights = made.train()
+    plain = Bench(architecture="roberta", masked_lm=True)
+    assert set(weights) == set(plain.model.state_dict())
+    plain.model.load_state_dict(weights)
+    batch = made.stream.batch(0)
+    inputs = {name: value for name, value in batch.model_inputs().items() if name != "token_type_ids"}
+    assert torch.equal(made.model.eval()(**inputs).logits, plain.model.eval()(**inputs).logits)
+
+
+def test_loading_the_head_moves_no_other_draw() -> None:
+    torch.manual_seed(7)
+    before = torch.random.get_rng_state()
+    for options in ({}, {"coupling": "separate"}):
+        made, _ = bench(options)
+        assert same(made.model.state_dict(), Bench(architecture="roberta", masked_lm=True).model.state_dict())
+    assert torch.equal(torch.random.get_rng_state(), before)
+
+
+@pytest.mark.parametrize("other", [("hype", {}), ("pats", {}), ("weight_mixup", {"mode": "fixed"})])
+@pytest.mark.parametrize("options", [{}, {"coupling": "separate"}])
+def test_it_composes(options: dict[str, Any], other: tuple[str, dict[str, Any]]) -> None:
+    made = Bench([("mask_tuning", options), other], architecture="roberta", masked_lm=True, training=SHORT)
+    done = made.loop().train()
+    assert all(value.isfinite().all() for value in made.trainee.state().values())
+    assert done.forward_passes / done.batches == 2
+
+
+def test_two_step_programs_are_refused() -> None:
+    from regft_core.methods.compose import ownership_problems
+    from tests.methods.harness import entries
+
+    problems = ownership_problems(entries([("mask_tuning", {}), ("tdt", {})]), search=False)
+    assert len(problems) == 1
+    assert "'mask_tuning' and 'tdt' both own the step program" in problems[0]
+
+
+def test_bf16_runs() -> None:
+    made, _ = bench(training=SHORT.model_copy(update={"precision": "bf16"}))
+    assert all(value.isfinite().all() for value in made.train().values())
+
+
+def test_changed_tokens_are_logged() -> None:
+    made, _ = bench()
+    made.train()
+    logged = {name: value for name, _, value in made.stack.diagnostics().values}
+    assert set(logged) == {"mask_tuning.changed_share", "mask_tuning.special_share", "mask_tuning.masked_lm_loss"}
+    assert 0 <= logged["mask_tuning.changed_share"] <= 1
+    assert logged["mask_tuning.masked_lm_loss"] > 0
+
+
+def test_search_of_another_regulariser_leaves_it_alone() -> None:
+    # In a search phase that it does not own, it neither attaches a head nor owns the step.
+    made, _ = bench({}, phase="search-0")
+    assert isinstance(made.stack, Stack)
+    assert made.stack.program is None
+    assert len(made.trainee.attached) == 0

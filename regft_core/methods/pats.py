@@ -20,6 +20,7 @@ No code was released. Where the paper contradicts itself or is silent:
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
@@ -82,6 +83,38 @@ def noise_std(average: Tensor, options: PatsConfig, out: Tensor | None = None) -
     return out if options.max_std is None else out.clamp_max_(options.max_std)
 
 
+def add_noise(weight: Tensor, std: Tensor, probability: float, generator: torch.Generator, buffer: Tensor) -> Tensor:
+    """Add ``q * z`` to ``weight`` in place, q normal with ``std`` and z Bernoulli; return the noise that is not 0.
+
+    Every entry gets both draws, which a GPU does in no time. ``buffer`` has the weight's shape.
+    """
+    buffer.uniform_(generator=generator)
+    chosen = torch.lt(buffer, probability)
+    buffer.normal_(generator=generator).mul_(std).mul_(chosen)
+    weight.add_(buffer)
+    return buffer
+
+
+def add_sparse_noise(
+    weight: Tensor, std: Tensor, probability: float, generator: torch.Generator, buffer: Tensor
+) -> Tensor:
+    """The same law as :func:`add_noise`, for CPUs, where random draws cost more than all arithmetic.
+
+    The distances between the chosen entries are geometric, so one uniform draw finds the next
+    of them and entries in between need none.
+    """
+    count, flat = weight.numel(), buffer.view(-1)
+    # Enough distances to pass the end but for 8 standard deviations.
+    draws = min(count, math.ceil(count * probability + 8 * math.sqrt(count * probability * (1 - probability)) + 16))
+    scale = 1 / math.log1p(-probability) if probability < 1 else 0.0
+    distances = flat[:draws].uniform_(generator=generator).neg_().log1p_().mul_(scale)
+    chosen = distances.to(torch.int64).add_(1).cumsum(0).sub_(1)
+    chosen = chosen[: int(torch.searchsorted(chosen, count))]
+    noise = flat[: chosen.numel()].normal_(generator=generator).mul_(std.view(-1)[chosen])
+    weight.view(-1).index_add_(0, chosen, noise)
+    return noise
+
+
 class Pats(Regulariser):
     """Adds noise to insensitive entries after every step of Adamax."""
 
@@ -96,7 +129,7 @@ class Pats(Regulariser):
     def prepare(self, trainee: Trainee, handed: dict[str, Tensor] | None) -> None:
         self.trainee = trainee
         self.averages: dict[str, Tensor] = {}
-        self._buffers: tuple[Tensor, Tensor, Tensor] | None = None
+        self._buffers: tuple[Tensor, Tensor] | None = None
         self._updated = False
 
     @property
@@ -108,14 +141,14 @@ class Pats(Regulariser):
         named = ((name, self.trainee.raw(name)) for name in self.trainee.sites.perturbable)
         return [(name, parameter) for name, parameter in named if parameter.grad is not None]
 
-    def _views(self, parameter: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Shared work space in the parameter's shape: two float tensors and a boolean one."""
+    def _views(self, parameter: Tensor) -> tuple[Tensor, Tensor]:
+        """Shared work space: two tensors in the parameter's shape."""
         if self._buffers is None:
             size = max(self.trainee.raw(name).numel() for name in self.trainee.sites.perturbable)
             one, two = (torch.empty(size, device=parameter.device, dtype=parameter.dtype) for _ in range(2))
-            self._buffers = (one, two, torch.empty(size, device=parameter.device, dtype=torch.bool))
-        one, two, three = (buffer[: parameter.numel()].view(parameter.shape) for buffer in self._buffers)
-        return one, two, three
+            self._buffers = (one, two)
+        one, two = (buffer[: parameter.numel()].view(parameter.shape) for buffer in self._buffers)
+        return one, two
 
     def after_clip(self, step: Step) -> None:
         """Sensitivity from this step's gradient and the weights that produced it (equations 1 and 2)."""
@@ -140,18 +173,16 @@ class Pats(Regulariser):
             return
         generator = step.generator("pats.noise")
         logging = step.index % LOG_EVERY == 0
+        add = add_sparse_noise if self.trainee.device.type == "cpu" else add_noise
         largest, squares = [], []
         with torch.no_grad():
             for name, parameter in self._targets():
-                std, noise, chosen = self._views(parameter)
+                std, buffer = self._views(parameter)
                 noise_std(self.averages[name], self.options, out=std)
-                noise.uniform_(generator=generator)
-                torch.lt(noise, self.options.probability, out=chosen)
-                noise.normal_(generator=generator).mul_(std).mul_(chosen)
+                noise = add(parameter, std, self.options.probability, generator, buffer)
                 if logging:
                     largest.append(std.max())
                     squares.append(torch.stack([noise.square().sum(), parameter.square().sum()]))
-                parameter.add_(noise)
             if logging and largest:
                 self._log(step.index, torch.stack(largest).max(), torch.stack(squares).sum(0))
 

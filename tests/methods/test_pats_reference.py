@@ -9,7 +9,14 @@ import torch
 
 from regft_core.config.schema import TrainingConfig
 from regft_core.methods import compose
-from regft_core.methods.pats import Pats, PatsConfig, noise_std, update_sensitivity
+from regft_core.methods.pats import (
+    Pats,
+    PatsConfig,
+    add_noise,
+    add_sparse_noise,
+    noise_std,
+    update_sensitivity,
+)
 from tests.methods.harness import Bench, entries, largest_difference, same
 from tests.methods.interruption import resumed
 
@@ -41,6 +48,31 @@ def test_equal_sensitivities_give_noise_of_the_stated_variance() -> None:
     expected = 0.2 * 2e-6 * (1 - 0.002)
     assert float(noise.var()) == pytest.approx(expected, rel=0.01)
     assert float((noise == 0).double().mean()) == pytest.approx(0.8, abs=0.002)
+
+
+@pytest.mark.parametrize("add", [add_noise, add_sparse_noise])
+@pytest.mark.parametrize("probability", [1.0, 0.5, 0.2, 0.001])
+def test_both_ways_of_drawing_follow_the_same_law(add: Any, probability: float) -> None:
+    weight, std = torch.zeros(1000, 1000), torch.full((1000, 1000), 0.5)
+    std[:, 0] = 0.0
+    returned = add(weight, std, probability, torch.Generator().manual_seed(1), torch.empty(1000, 1000))
+    assert float(returned.square().sum()) == pytest.approx(float(weight.square().sum()), rel=1e-4)
+    assert not weight[:, 0].any()
+    inside = weight[:, 1:].double()
+    hit = inside != 0
+    tolerance = 5 * (probability * (1 - probability) / inside.numel()) ** 0.5
+    assert float(hit.double().mean()) == pytest.approx(probability, abs=max(tolerance, 1e-5))
+    assert float(inside[hit].std()) == pytest.approx(0.5, rel=0.01 if probability > 0.1 else 0.1)
+    # Neighbours are chosen independently, and no place more often than another.
+    both = (hit[:, 1:] & hit[:, :-1]).double().mean()
+    assert float(both) == pytest.approx(probability**2, abs=0.002)
+    by_row = hit.double().mean(1)
+    assert float(by_row.max() - by_row.min()) < 12 * (probability * (1 - probability) / 999) ** 0.5 + 1e-9
+    small = torch.zeros(3)
+    for seed in range(50):
+        add(small, torch.ones(3), probability, torch.Generator().manual_seed(seed), torch.empty(3))
+    assert small.isfinite().all()
+    assert probability < 0.1 or (small != 0).all()
 
 
 def test_an_entry_far_above_its_mean_gets_no_noise() -> None:

@@ -160,7 +160,7 @@ class ReportConfig(StrictModel):
 
     reference: Name = Field("vanilla", description="method that differences and cost ratios refer to")
     confidence: float = Field(0.95, gt=0.5, lt=1)
-    bootstrap_samples: int = Field(10_000, ge=100, le=1_000_000)
+    bootstrap_samples: int = Field(4_000, ge=100, le=1_000_000)
 
 
 class Params(StrictModel):

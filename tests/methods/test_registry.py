@@ -1,0 +1,46 @@
+"""Methods are found by their files: adding one touches nothing else."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from regft_core.errors import ConfigError
+from regft_core.methods.registry import MACHINERY, discover
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+
+
+def example() -> str:
+    blocks = re.findall(r"```python\n(.*?)```", (REPOSITORY / "CONTRIBUTING.md").read_text(), flags=re.DOTALL)
+    return textwrap.dedent("   " + blocks[0].lstrip(" "))
+
+
+def test_the_documented_example_is_found_in_another_folder(tmp_path: Path) -> None:
+    (tmp_path / "label_noise.py").write_text(example())
+    found = discover([tmp_path])
+    assert set(found) - set(discover()) == {"label_noise"}
+    assert found["label_noise"].off == {"scale": 0.0}
+    assert not found["label_noise"].active(found["label_noise"].Config(scale=0.0))
+
+
+def test_a_name_claimed_twice_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(example().replace('"label_noise"', '"hype"'))
+    with pytest.raises(ConfigError, match=r"'hype' is also defined in regft_core.methods.hype"):
+        discover([tmp_path])
+
+
+def test_every_file_of_the_folder_is_a_method_or_machinery() -> None:
+    files = {path.stem for path in (REPOSITORY / "regft_core" / "methods").glob("*.py")} - {"__init__", *MACHINERY}
+    assert files == {cls.__module__.rsplit(".", 1)[1] for cls in discover().values()}
+
+
+def test_reading_the_methods_does_not_import_torch() -> None:
+    code = "import sys; from regft_core.methods.registry import discover; discover(); print('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=REPOSITORY)
+    assert done.stdout.strip() == "False"

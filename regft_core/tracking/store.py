@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from regft_core.errors import StoreError
 from regft_core.io import explained
@@ -97,6 +97,7 @@ def _opened(database: Path) -> Iterator[MlflowClient]:
     from sqlalchemy.exc import SQLAlchemyError
 
     uri = database_uri(database)
+    _forget(uri)
     try:
         client = MlflowClient(tracking_uri=uri, registry_uri=uri)
         client.search_experiments(max_results=1)
@@ -114,7 +115,7 @@ def _opened(database: Path) -> Iterator[MlflowClient]:
             "will be written again; sync again when the cause is gone"
         ) from error
     finally:
-        _close(client, database)
+        _close(database)
 
 
 def _first_line(error: Exception) -> str:
@@ -132,13 +133,20 @@ def _prepare(database: Path) -> None:
             connection.close()
 
 
-def _close(client: Any, database: Path) -> None:
-    """Drop the connections and MLflow's cached store, so that a deleted database is noticed by the next sync."""
-    with suppress(AttributeError):  # internals of MLflow; without them only that case is slower to notice
+def _forget(uri: str) -> None:
+    """Close what MLflow keeps open per address; it would write on into a database that was deleted meanwhile."""
+    with suppress(AttributeError, ImportError):  # internals; without them only that case, in one process, is lost
+        from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
         from mlflow.tracking._tracking_service import utils
 
-        client._tracking_client.store.engine.dispose()
         utils._tracking_store_registry._get_store_with_resolved_uri.cache_clear()
+        engine = SqlAlchemyStore._engine_map.pop(uri, None)
+        if engine is not None:
+            engine.dispose()
+
+
+def _close(database: Path) -> None:
+    _forget(database_uri(database))
     with suppress(sqlite3.Error):
         connection = sqlite3.connect(database, timeout=20)
         try:

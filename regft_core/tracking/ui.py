@@ -13,7 +13,7 @@ import urllib.request
 from contextlib import suppress
 from pathlib import Path
 
-from regft_core.errors import RegftError, StoreError
+from regft_core.errors import RegftError
 from regft_core.tracking.store import database_uri, open_mirror, quiet_environment
 from regft_core.tracking.view import runs_page
 
@@ -125,7 +125,7 @@ def serve(root: Path, port: int, experiment: str = "regft") -> None:
         print(f"MLflow: {runs_page(f'http://{HOST}:{port}', experiment_id)}")
         print("Stop it with Ctrl-C; what it shows is in mlflow.db and stays.", flush=True)
         code = server.wait()
-        raise StoreError(f"the MLflow server ended with code {code}; its log is {log}")
+        raise RegftError(f"the MLflow server ended with code {code}; its log is {log}")
     except KeyboardInterrupt:
         print("\nstopped")
     finally:

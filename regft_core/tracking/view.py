@@ -15,6 +15,7 @@ from regft_core.tracking.records import CellRecord
 from regft_core.tracking.store import Mirror
 
 VIEW = "regft"
+RUN_NAME = "attributes.`Run Name`"
 FILTER = "tags.`regft.status` = 'current'"
 
 NOTE = """\
@@ -22,16 +23,17 @@ A mirror of `work/`: one run per seed, nested under one run per cell (method x t
 Numbers of a cell are means over its seeds. The files are the truth; delete the database and
 `python -m regft_core.tracking sync` brings it back.
 
-Filters need a prefix (without one the search box looks for run names, by regular expression: `hype_n rte` works):
+Filters need the prefix `tags.`, `params.` or `metrics.` (a bare `task = 'rte'` is refused):
 
-- one method on one task: `tags.task = 'rte' and tags.method = 'hype_n'` (or `params.task = ...`)
+- one method on one task: `tags.task = 'rte' and tags.method = 'hype_n'`, or the same with `params.`
+- by name: `run_name LIKE 'hype_n rte%'`
 - all that use a regulariser: `tags.regularisers LIKE '%hype%'`
 - only what the files say now: ``tags.`regft.status` = 'current'``
 - only means over seeds, or only seeds: ``tags.`regft.kind` = 'cell'``, ``tags.`regft.kind` = 'run'``
 - what failed or collapsed: `tags.status = 'failed'`, `metrics.collapsed = 1`
 - by score: ``metrics.`dev.accuracy` > 0.8``
 
-The run named `report` holds the report.
+The run named `report` holds the report. The button *Override saved view* keeps these columns for later visits.
 """
 
 
@@ -62,10 +64,39 @@ def view_state(records: Sequence[CellRecord]) -> dict[str, Any]:
     ]
     return {
         "searchFilter": FILTER,
-        "orderByKey": "tags.`mlflow.runName`",
-        "orderByAsc": True,
-        "selectedColumns": ["attributes.`Dataset`", *columns],
+        # Only in the order of creation does the page nest seeds under their cell.
+        "orderByKey": "attributes.start_time",
+        "orderByAsc": False,
+        "selectedColumns": columns,
+        "columnOrder": [RUN_NAME, *columns],
+        # Wide enough for an indented name with its seed.
+        "columnWidths": {RUN_NAME: 260} | dict.fromkeys(columns, 130),
+        "runsHiddenMode": "FIRST_20_RUNS",
+        **_charts(scores),
     }
+
+
+def _charts(scores: Sequence[str]) -> dict[str, Any]:
+    """A section of bars for the scores, above the charts that the page makes of everything by itself."""
+
+    def section(name: str, generated: bool) -> dict[str, Any]:
+        return {"uuid": name, "name": name, "display": True, "isReordered": False, "isGenerated": generated}
+
+    charts = [
+        {
+            "uuid": f"score-{name}",
+            "type": "BAR",
+            "metricKey": name,
+            "displayName": name,
+            "metricSectionId": "Scores",
+            "runsCountToCompare": 20,
+            "deleted": False,
+            "isGenerated": True,
+        }
+        for name in scores
+    ]
+    sections = [section("Scores", False), section("Model metrics", True), section("System metrics", True)]
+    return {"compareRunCharts": charts, "compareRunSections": sections}
 
 
 def runs_page(base: str, experiment_id: str) -> str:

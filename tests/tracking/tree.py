@@ -1,15 +1,12 @@
-"""A small ``work/`` tree such as the stages write, and an empty database to start from."""
+"""A small ``work/`` tree such as the stages write."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-
-import pytest
 
 from regft_core.config.grid import Cell
 
@@ -170,25 +167,3 @@ class Tree:
         self.write("reports/report.html", f"<html><body>{text}</body></html>")
         self.write("reports/metrics.json", metrics or {})
         self.write("reports/plots/curves.csv", "method,step\n")
-
-
-@pytest.fixture(scope="session")
-def empty_database(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A database with MLflow's tables: making them takes seconds, copying them none."""
-    from regft_core.tracking.store import _opened
-
-    database = tmp_path_factory.mktemp("template") / "mlflow.db"
-    with _opened(database):
-        pass
-    return database
-
-
-@pytest.fixture
-def tree(tmp_path: Path, empty_database: Path, monkeypatch: pytest.MonkeyPatch) -> Tree:
-    """An empty project with a database; the working directory is elsewhere and must stay empty."""
-    root, elsewhere = tmp_path / "project", tmp_path / "elsewhere"
-    root.mkdir()
-    elsewhere.mkdir()
-    monkeypatch.chdir(elsewhere)
-    shutil.copyfile(empty_database, root / "mlflow.db")
-    return Tree(root)

@@ -1,0 +1,217 @@
+"""Reads what the stages left in ``work/`` and ``reports/`` into records.
+
+Only files are read, so a cell that DVC restored from its cache looks the same as one that was
+trained here. Nothing here imports MLflow.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from regft_core.io import canonical_json, read_json, sha256_file, sha256_text
+from regft_core.tracking.flatten import parameters, regulariser_names
+from regft_core.tracking.records import CellLike, CellRecord, ReportRecord, RunRecord
+from regft_core.tracking.scores import cell_scores, run_scores
+
+#: Digits of a digest that are kept; enough to tell the contents of one run apart.
+DIGEST = 16
+
+
+def read_grid(root: Path, cells: Iterable[CellLike], seeds: Sequence[int]) -> list[CellRecord]:
+    """Return the records of all cells that have been run; cells without files are left out.
+
+    Raises:
+        StoreError: a file is there and cannot be read.
+    """
+    report_file = root / "reports" / "metrics.json"
+    report = read_json(report_file) if report_file.is_file() else {}
+    exports = read_exports(root)
+    found = (_read_cell(root, cell, seeds, report, exports) for cell in cells)
+    return [record for record in found if record is not None]
+
+
+def read_exports(root: Path) -> dict[str, str]:
+    """Run key -> exported model directory, relative to the project; the model card names the run."""
+    found = {}
+    for card in sorted((root / "exports").glob("*/README.md")):
+        for line in card.read_text(encoding="utf-8", errors="replace").splitlines():
+            key = line.removeprefix("- **Run**: ").strip("` ")
+            if line.startswith("- **Run**: ") and key:
+                found[key] = card.parent.relative_to(root).as_posix()
+    return found
+
+
+def read_report(root: Path) -> ReportRecord | None:
+    """The report under ``reports/``, or None before it was written."""
+    folder = root / "reports"
+    page = folder / "report.html"
+    if not page.is_file():
+        return None
+    files = tuple(
+        path
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and not any(part.startswith(".") for part in path.relative_to(folder).parts)
+    )
+    text = "\n".join(f"{path.relative_to(folder).as_posix()} {sha256_file(path)}" for path in files)
+    return ReportRecord(sha256_text(text)[:DIGEST], files, folder, int(page.stat().st_mtime * 1000))
+
+
+def _read_cell(
+    root: Path, cell: CellLike, seeds: Sequence[int], report: Mapping[str, Any], exports: Mapping[str, str]
+) -> CellRecord | None:
+    place = Path(cell.method) / f"{cell.task}-{cell.size}"
+    folders = {kind: root / "work" / kind / place for kind in ("search", "finetune", "evaluate")}
+    manifests = {
+        kind: read_json(folders[kind] / "manifest.json")
+        for kind in ("search", "finetune")
+        if (folders[kind] / "manifest.json").is_file()
+    }
+    if not manifests:
+        return None
+    manifest = manifests.get("finetune") or manifests["search"]
+    result_file = folders["evaluate"] / "result.json"
+    result = read_json(result_file) if result_file.is_file() else None
+    method, protocol = (
+        manifest["method"],
+        manifest.get("protocol") or ("search_finetune" if "search" in manifests else "finetune"),
+    )
+    name = f"{cell.method} {cell.task}-{cell.size}"
+    tags = {
+        "method": cell.method,
+        "task": cell.task,
+        "size": str(cell.size),
+        "protocol": protocol,
+        "regularisers": ", ".join(regulariser_names(method)) or "none",
+        "model": str(manifest["model"]["name"]),
+    }
+    if method.get("control_for"):
+        tags["control_for"] = method["control_for"]
+        tags["differs_by"] = method.get("differs_by", "")
+    params = parameters(cell, protocol, manifest)
+    config = {name: value for name, value in manifest.items() if name not in ("runs", "phase")}
+    subsample_file = root / "work" / "subsamples" / f"{cell.task}-{cell.size}" / "manifest.json"
+    subsample = read_json(subsample_file) if subsample_file.is_file() else None
+    base = _Base(
+        root,
+        f"{cell.method}/{cell.task}-{cell.size}",
+        name,
+        tags,
+        params,
+        config,
+        folders,
+        manifests,
+        result,
+        subsample,
+        exports,
+    )
+    runs = tuple(run for seed in seeds if (run := _read_run(base, seed)) is not None)
+    if not runs:
+        return None
+    scores = cell_scores(runs, report.get(f"{cell.task}-{cell.size}", {}).get(cell.method, {}))
+    outcomes = {"ok" if run.ok else "failed" for run in runs}
+    tags["status"] = outcomes.pop() if len(outcomes) == 1 else "partly failed"
+    return CellRecord(base.cell, name, tags, params, scores, config, runs)
+
+
+@dataclass(frozen=True)
+class _Base:
+    """What the seeds of a cell share."""
+
+    root: Path
+    cell: str
+    name: str
+    tags: Mapping[str, str]
+    params: Mapping[str, str]
+    config: Mapping[str, Any]
+    folders: Mapping[str, Path]
+    manifests: Mapping[str, Mapping[str, Any]]
+    result: Mapping[str, Any] | None
+    subsample: Mapping[str, Any] | None
+    exports: Mapping[str, str]
+
+
+def _read_run(base: _Base, seed: int) -> RunRecord | None:
+    found = {kind: run for kind in base.manifests if (run := _of_seed(base.manifests[kind], seed)) is not None}
+    if not found:
+        return None
+    main = found.get("finetune") or found["search"]
+    # An evaluation of another key belongs to an earlier run: evaluate has not caught up.
+    evaluated = _of_seed(base.result, seed)
+    if evaluated is not None and evaluated["key"] != main["key"]:
+        evaluated = None
+    kinds = [kind for kind in ("search", "finetune") if kind in found]
+    curves = tuple(line for kind in kinds for line in _lines(base.folders[kind] / "curves.csv", seed))
+    diagnostics = tuple(line for kind in kinds for line in _lines(base.folders[kind] / "method_metrics.csv", seed))
+    folder = base.folders["evaluate"] / "predictions" / f"seed-{seed}"
+    predictions = tuple(sorted(folder.glob("*.jsonl"))) if evaluated is not None else ()
+    failures = [run for run in (*found.values(), evaluated) if run is not None and run["status"] != "ok"]
+    tags = dict(base.tags) | {"seed": str(seed), "status": "failed" if failures else "ok"}
+    if failures:
+        tags["error"] = str(failures[-1].get("error") or "unknown")[:5000]
+    if main.get("variant"):
+        tags["variant"] = main["variant"]
+    if main.get("degraded"):
+        tags["degraded"] = "; ".join(main["degraded"])
+    if main.get("device"):
+        tags["device"] = main["device"]
+    collapsed = {name: how for name, how in ((evaluated or {}).get("collapsed") or {}).items() if how}
+    if collapsed:
+        tags["collapsed"] = ", ".join(f"{name}: {how}" for name, how in collapsed.items())
+    if main["key"] in base.exports:
+        tags["regft.export"] = base.exports[main["key"]]
+    search_seconds = float(((found.get("search") or {}).get("cost") or {}).get("train_seconds") or 0.0)
+    seconds = search_seconds + float((found.get("finetune") or {}).get("seconds") or 0.0)
+    end = int(max((base.folders[kind] / "manifest.json").stat().st_mtime for kind in kinds) * 1000)
+    digests = [canonical_json(found), *curves, *diagnostics]
+    scored = [canonical_json(evaluated), *(f"{p.name} {sha256_file(p)}" for p in predictions)] if evaluated else []
+    return RunRecord(
+        cell=base.cell,
+        seed=seed,
+        key=main["key"],
+        name=f"{base.name} seed {seed}",
+        ok=not failures,
+        training=_digest(*digests),
+        evaluation=_digest(*scored) if scored else "",
+        tags=tags,
+        params=dict(base.params) | {"seed": str(seed)},
+        curves=curves,
+        diagnostics=diagnostics,
+        scores=run_scores(main, evaluated),
+        start=end - int(seconds * 1000),
+        end=end,
+        search_seconds=search_seconds,
+        config=base.config,
+        record={"training": found, "evaluation": evaluated},
+        predictions=predictions,
+        dataset=_dataset(base, seed),
+    )
+
+
+def _of_seed(document: Mapping[str, Any] | None, seed: int) -> dict[str, Any] | None:
+    runs = document["runs"] if document else ()
+    return next((run for run in runs if run["seed"] == seed), None)
+
+
+def _lines(path: Path, seed: int) -> tuple[str, ...]:
+    """The rows of one seed; the columns hold names and numbers, so no field is ever quoted."""
+    if not path.is_file():
+        return ()
+    rows = path.read_text(encoding="utf-8").splitlines()[1:]
+    return tuple(row for row in rows if row.startswith(f"{seed},"))
+
+
+def _dataset(base: _Base, seed: int) -> tuple[str, str, str] | None:
+    described = ((base.subsample or {}).get("seeds") or {}).get(str(seed))
+    if not described or base.subsample is None:
+        return None
+    profile = {"rows": base.subsample.get("n"), "seed": seed, "label_counts": described.get("label_counts")}
+    # MLflow keeps 36 characters of a digest.
+    return f"{base.tags['task']}-{base.tags['size']}", described["sha256"][:32], canonical_json(profile)
+
+
+def _digest(*parts: str) -> str:
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:DIGEST]

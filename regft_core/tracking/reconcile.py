@@ -1,0 +1,261 @@
+"""Brings the runs in MLflow into line with the records of the files."""
+
+from __future__ import annotations
+
+import math
+import shutil
+import tempfile
+import time
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+from regft_core.tracking.records import CellRecord, ReportRecord, RunRecord
+from regft_core.tracking.store import Mirror
+
+if TYPE_CHECKING:
+    from mlflow.entities import Run
+
+CURRENT, SUPERSEDED = "current", "superseded"
+PARENT = "mlflow.parentRunId"
+#: Tags that a run has or has not, depending on the files.
+OPTIONAL_TAGS = ("control_for", "differs_by", "variant", "degraded", "collapsed", "error", "regft.export")
+
+
+@dataclass
+class Reconciliation:
+    """Compares the files' records with what MLflow has, and writes the difference."""
+
+    mirror: Mirror
+    #: what the database holds, by what identifies it
+    seeds: dict[tuple[str, str, str], list[Run]] = field(default_factory=lambda: defaultdict(list))
+    parents: dict[str, list[Run]] = field(default_factory=lambda: defaultdict(list))
+    reports: list[Run] = field(default_factory=list)
+    kept: set[str] = field(default_factory=set)
+    created: int = 0
+    updated: int = 0
+    unchanged: int = 0
+    superseded: int = 0
+
+    def load(self) -> None:
+        """Sort what is there; what a killed sync left half-written goes."""
+        for run in self.mirror.runs():
+            tags = run.data.tags
+            if "regft.complete" not in tags or run.info.status == "RUNNING":
+                self.mirror.client.delete_run(run.info.run_id)
+            elif tags["regft.kind"] == "run":
+                self.seeds[tags["regft.cell"], tags["seed"], tags["regft.key"]].append(run)
+            elif tags["regft.kind"] == "cell":
+                self.parents[tags["regft.cell"]].append(run)
+            else:
+                self.reports.append(run)
+
+    # ------------------------------------------------------------------------------ cells
+
+    def cell(self, record: CellRecord) -> None:
+        """Mirror one cell: its parent, then its seeds."""
+        parent = self._parent(record)
+        for run in record.runs:
+            self._seed(run, parent)
+
+    def _parent(self, record: CellRecord) -> str:
+        from mlflow.entities import Metric
+
+        tags = _parent_tags(record)
+        status = "FAILED" if record.tags["status"] == "failed" else "FINISHED"
+        start, end = min(run.start for run in record.runs), max(run.end for run in record.runs)
+        candidates = [run for run in self.parents[record.cell] if run.data.params == dict(record.params)]
+        if not candidates:
+            metrics = [Metric(name, value, end, 0) for name, value in record.scores.items()]
+            files = {"config.yaml": _yaml(record.config)}
+            return self._create(record.name, start, end, status, tags, record.params, metrics, files)
+        run = _best(candidates)
+        now = int(time.time() * 1000)
+        # A number that is gone (a set no longer evaluated) cannot be deleted in MLflow; NaN says so.
+        wanted = dict.fromkeys(run.data.metrics, math.nan) | dict(record.scores)
+        changed = [
+            Metric(name, value, now, 0)
+            for name, value in wanted.items()
+            if not _same(value, run.data.metrics.get(name))
+        ]
+        self._refresh(run, tags, changed, status, end)
+        return str(run.info.run_id)
+
+    def _seed(self, record: RunRecord, parent: str) -> None:
+        from mlflow.entities import Metric
+
+        tags = _run_tags(record, parent)
+        known = [
+            run
+            for run in self.seeds[record.cell, str(record.seed), record.key]
+            if run.data.tags["regft.training"] == record.training
+        ]
+        # While an evaluation is being made again its files are gone; the last known one stays meanwhile.
+        exact = [r for r in known if r.data.tags["regft.evaluation"] == record.evaluation or not record.evaluation]
+        unjudged = [r for r in known if not r.data.tags["regft.evaluation"]]
+        status = "FINISHED" if record.ok else "FAILED"
+        if exact:
+            run = _best(exact)
+            if run.data.tags["regft.evaluation"] == record.evaluation:
+                self._refresh(run, tags, [], status, record.end)
+            else:
+                self._refresh(run, run.data.tags | {"regft.status": CURRENT, PARENT: parent}, [], run.info.status)
+            return
+        scores = [Metric(name, value, record.end, 0) for name, value in record.scores.items()]
+        files = _run_files(record)
+        if unjudged:
+            run = _best(unjudged)
+            self._upload(run.info.run_id, files)
+            new = [metric for metric in scores if not _same(metric.value, run.data.metrics.get(metric.key))]
+            self._refresh(run, tags, new, status, record.end)
+            return
+        # Scores first: the compare page starts with the first metric it finds.
+        points = [Metric(point.name, point.value, point.time, point.step) for point in record.points()]
+        self._create(
+            record.name, record.start, record.end, status, tags, record.params, scores + points, files, record.dataset
+        )
+
+    # ----------------------------------------------------------------------------- report
+
+    def report(self, record: ReportRecord) -> None:
+        """Mirror the report's files into one run, which always holds the latest."""
+        tags = {"regft.kind": "report", "regft.content": record.digest, "regft.status": CURRENT}
+        files = {path.relative_to(record.folder).as_posix(): path for path in record.files}
+        if not self.reports:
+            self._create("report", record.time, record.time, "FINISHED", tags, {}, [], files)
+            return
+        run = _best(self.reports)
+        if run.data.tags.get("regft.content") != record.digest:
+            self._upload(run.info.run_id, files)
+        self._refresh(run, tags, [])
+
+    # ------------------------------------------------------------------------------ writing
+
+    def _create(
+        self,
+        name: str,
+        start: int,
+        end: int,
+        status: str,
+        tags: Mapping[str, str],
+        params: Mapping[str, str],
+        metrics: Sequence[Any],
+        files: Mapping[str, str | Path],
+        dataset: tuple[str, str, str] | None = None,
+    ) -> str:
+        from mlflow.entities import Param, RunTag
+
+        client = self.mirror.client
+        first = {key: tags[key] for key in tags if key == PARENT} | {"regft.kind": tags["regft.kind"]}
+        run_id = client.create_run(self.mirror.experiment_id, start_time=start, tags=first, run_name=name).info.run_id
+        self._upload(run_id, files)
+        if dataset is not None:
+            client.log_inputs(run_id, datasets=[_dataset(*dataset)])
+        # With the last batch, so that a killed sync is seen to be incomplete.
+        complete = dict(tags) | {"regft.complete": "1"}
+        self.mirror.log(
+            run_id,
+            metrics,
+            [Param(key, value) for key, value in params.items()],
+            [RunTag(key, value) for key, value in complete.items()],
+        )
+        client.set_terminated(run_id, status, end)
+        self.kept.add(run_id)
+        self.created += 1
+        return str(run_id)
+
+    def _refresh(
+        self,
+        run: Run,
+        tags: Mapping[str, str],
+        metrics: Sequence[Any],
+        status: str = "FINISHED",
+        end: int | None = None,
+    ) -> None:
+        """Make a run that is there say what the files say now."""
+        from mlflow.entities import RunTag
+
+        run_id, known = run.info.run_id, run.data.tags
+        changed = [RunTag(key, value) for key, value in tags.items() if known.get(key) != value]
+        gone = [key for key in OPTIONAL_TAGS if key in known and key not in tags]
+        if changed or metrics:
+            self.mirror.log(run_id, metrics, tags=changed)
+        for key in gone:
+            self.mirror.client.delete_tag(run_id, key)
+        if run.info.status != status:
+            self.mirror.client.set_terminated(run_id, status, end)
+        self.kept.add(run_id)
+        if changed or metrics or gone or run.info.status != status:
+            self.updated += 1
+        else:
+            self.unchanged += 1
+
+    def _upload(self, run_id: str, files: Mapping[str, str | Path]) -> None:
+        """Copy files (paths) and texts into a run's artifacts, in one call."""
+        with tempfile.TemporaryDirectory(prefix="regft-mlflow-") as folder:
+            for name, content in files.items():
+                target = Path(folder, name)
+                target.parent.mkdir(parents=True, exist_ok=True)
+                if isinstance(content, Path):
+                    shutil.copyfile(content, target)
+                else:
+                    target.write_text(content, encoding="utf-8")
+            self.mirror.client.log_artifacts(run_id, folder)
+
+    def finish(self) -> None:
+        """Tag as superseded whatever the files no longer say."""
+        for run in chain(*self.seeds.values(), *self.parents.values(), self.reports):
+            if run.info.run_id not in self.kept and run.data.tags.get("regft.status") != SUPERSEDED:
+                self.mirror.client.set_tag(run.info.run_id, "regft.status", SUPERSEDED)
+                self.superseded += 1
+
+
+def _best(runs: Sequence[Run]) -> Run:
+    """The current one; else the latest."""
+    return max(runs, key=lambda run: (run.data.tags.get("regft.status") == CURRENT, run.info.start_time))
+
+
+def _same(one: float, other: float | None) -> bool:
+    return other is not None and (one == other or (math.isnan(one) and math.isnan(other)))
+
+
+def _parent_tags(record: CellRecord) -> dict[str, str]:
+    return dict(record.tags) | {"regft.kind": "cell", "regft.cell": record.cell, "regft.status": CURRENT}
+
+
+def _run_tags(record: RunRecord, parent: str) -> dict[str, str]:
+    return dict(record.tags) | {
+        "regft.kind": "run",
+        "regft.cell": record.cell,
+        "regft.key": record.key,
+        "regft.training": record.training,
+        "regft.evaluation": record.evaluation,
+        "regft.status": CURRENT,
+        PARENT: parent,
+    }
+
+
+def _yaml(value: Any) -> str:
+    return yaml.safe_dump(value, sort_keys=False, allow_unicode=True)
+
+
+def _run_files(record: RunRecord) -> dict[str, str | Path]:
+    files: dict[str, str | Path] = {
+        "config.yaml": _yaml({"seed": record.seed, **record.config}),
+        "run.yaml": _yaml(record.record),
+    }
+    return files | {f"predictions/{path.name}": path for path in record.predictions}
+
+
+def _dataset(name: str, digest: str, profile: str) -> Any:
+    from mlflow.entities import Dataset, DatasetInput, InputTag
+
+    source = f'{{"uri": "work/subsamples/{name}"}}'
+    return DatasetInput(
+        Dataset(name, digest, "local", source, profile=profile), [InputTag("mlflow.data.context", "training")]
+    )

@@ -1,0 +1,417 @@
+"""The mirror says what the files say, once, and comes back when it is deleted."""
+
+from __future__ import annotations
+
+import json
+import math
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from regft_core.errors import StoreError
+from regft_core.tracking.store import database_uri
+from regft_core.tracking.sync import SyncResult, sync
+from tests.tracking.tree import HYPE, SEARCHED, VANILLA, Tree
+
+SEEDS = [0, 1]
+
+
+def client(root: Path) -> Any:
+    from mlflow import MlflowClient
+
+    return MlflowClient(tracking_uri=database_uri(root / "mlflow.db"), registry_uri=database_uri(root / "mlflow.db"))
+
+
+def search(root: Path, text: str = "") -> list[Any]:
+    mlflow = client(root)
+    return list(mlflow.search_runs([mlflow.get_experiment_by_name("regft").experiment_id], text, max_results=1000))
+
+
+def current(root: Path, kind: str = "run") -> dict[str, Any]:
+    found = search(root, f"tags.`regft.status` = 'current' and tags.`regft.kind` = '{kind}'")
+    names = {run.info.run_name: run for run in found}
+    assert len(names) == len(found)
+    return names
+
+
+def snapshot(root: Path) -> dict[str, Any]:
+    """Everything that a reader sees, without the identifiers that MLflow draws."""
+    mlflow, runs = client(root), search(root)
+    names = {run.info.run_id: run.info.run_name for run in runs}
+    found = {}
+    for run in runs:
+        tags = {key: names.get(value, value) for key, value in run.data.tags.items()}
+        curves = {
+            name: [(m.step, m.timestamp, m.value) for m in mlflow.get_metric_history(run.info.run_id, name)]
+            for name in run.data.metrics
+        }
+        files = Path(run.info.artifact_uri.removeprefix("file://"))
+        contents = {str(p.relative_to(files)): p.read_text() for p in sorted(files.rglob("*")) if p.is_file()}
+        inputs = [(i.dataset.name, i.dataset.digest) for i in run.inputs.dataset_inputs]
+        key = run.info.run_name, run.data.tags["regft.status"]
+        assert key not in found
+        found[key] = (
+            tags,
+            run.data.params,
+            curves,
+            contents,
+            inputs,
+            run.info.status,
+            run.info.start_time,
+            run.info.end_time,
+        )
+    return found
+
+
+@pytest.fixture
+def grid(tree: Tree) -> Tree:
+    tree.subsample("rte", 300, SEEDS)
+    tree.cell(VANILLA, SEEDS, collapsed=(1,))
+    tree.cell(HYPE, SEEDS)
+    return tree
+
+
+def test_one_run_per_seed_nested_under_one_per_cell(grid: Tree) -> None:
+    assert sync(grid.root, [VANILLA, HYPE], SEEDS) == SyncResult(created=6, updated=0, unchanged=0, superseded=0)
+    parents, runs = current(grid.root, "cell"), current(grid.root)
+    assert set(parents) == {"vanilla rte-300", "hype_n rte-300"}
+    assert set(runs) == {f"{name} seed {seed}" for name in parents for seed in SEEDS}
+    for name, run in runs.items():
+        assert run.data.tags["mlflow.parentRunId"] == parents[name.rsplit(" seed", 1)[0]].info.run_id
+        assert run.info.status == "FINISHED"
+        assert run.info.end_time - run.info.start_time == 30_000
+
+
+def test_a_second_sync_adds_nothing(grid: Tree) -> None:
+    grid.report("first")
+    sync(grid.root, [VANILLA, HYPE], SEEDS)
+    before = snapshot(grid.root)
+    assert sync(grid.root, [VANILLA, HYPE], SEEDS) == SyncResult(created=0, updated=0, unchanged=7, superseded=0)
+    assert snapshot(grid.root) == before
+
+
+def test_a_deleted_database_comes_back_equal(grid: Tree, empty_database: Path) -> None:
+    grid.report("first")
+    sync(grid.root, [VANILLA, HYPE], SEEDS)
+    before = snapshot(grid.root)
+    for file in grid.root.glob("mlflow.db*"):
+        file.unlink()
+    # Saves the seconds that making the tables takes; the two syncs at once below start from nothing.
+    shutil.copyfile(empty_database, grid.root / "mlflow.db")
+    assert sync(grid.root, [VANILLA, HYPE], SEEDS).created == 7
+    assert snapshot(grid.root) == before
+
+
+def test_numbers_parameters_files_and_data_of_a_run(grid: Tree) -> None:
+    sync(grid.root, [VANILLA, HYPE], SEEDS)
+    run = current(grid.root)["hype_n rte-300 seed 1"]
+    metrics, params, tags = run.data.metrics, run.data.params, run.data.tags
+    assert metrics["dev.accuracy"] == pytest.approx(0.66)
+    assert metrics["hans.accuracy"] == pytest.approx(0.56)
+    assert metrics["dev.accuracy.majority"] == 0.5
+    assert (metrics["collapsed"], metrics["cost.train_seconds"], metrics["cost.declared_ratio"]) == (0.0, 30.0, 1.5)
+    assert "cost.peak_memory_bytes" not in metrics  # null on a CPU
+    assert params["hype.scale"] == "1e-05"
+    assert (params["hype.distribution"], params["learning_rate"], params["dropout.hidden"]) == (
+        "normal",
+        "0.0001",
+        "0.0",
+    )
+    assert (params["method"], params["task"], params["size"], params["seed"]) == ("hype_n", "rte", "300", "1")
+    assert (tags["regularisers"], tags["variant"], tags["protocol"]) == ("hype", "paper", "finetune")
+    assert tags["regft.key"] == grid.key(HYPE, 1, 1e-4)
+    files = Path(run.info.artifact_uri.removeprefix("file://"))
+    assert (files / "predictions" / "hans.jsonl").read_bytes() == (
+        grid.root / "work/evaluate/hype_n/rte-300/predictions/seed-1/hans.jsonl"
+    ).read_bytes()
+    assert "scale: 1.0e-05" in (files / "config.yaml").read_text()
+    [dataset] = run.inputs.dataset_inputs
+    manifest = json.loads((grid.root / "work/subsamples/rte-300/manifest.json").read_text())
+    assert manifest["seeds"]["1"]["sha256"].startswith(dataset.dataset.digest)
+    assert (dataset.dataset.name, len(dataset.dataset.digest)) == ("rte-300", 32)
+    assert current(grid.root)["vanilla rte-300 seed 1"].data.tags["collapsed"] == "dev: constant"
+
+
+def test_parents_hold_means_and_the_reports_intervals(grid: Tree) -> None:
+    bounds = {"mean": 0.655, "low": 0.6, "high": 0.7, "n": 2}
+    stale = {"mean": 0.9, "low": 0.8, "high": 1.0, "n": 2}
+    numbers = {"dev": {"accuracy": bounds}, "hans": {"accuracy": stale}, "failed": 0, "cost_ratio": {"measured": 1.2}}
+    grid.report("first", {"rte-300": {"hype_n": numbers}})
+    sync(grid.root, [VANILLA, HYPE], SEEDS)
+    metrics = current(grid.root, "cell")["hype_n rte-300"].data.metrics
+    assert metrics["dev.accuracy"] == pytest.approx(0.655)
+    assert (metrics["dev.accuracy.low"], metrics["dev.accuracy.high"], metrics["cost.ratio_measured"]) == (
+        0.6,
+        0.7,
+        1.2,
+    )
+    assert "hans.accuracy.low" not in metrics  # the report's mean is of other runs
+    assert current(grid.root, "cell")["vanilla rte-300"].data.metrics["collapsed_runs"] == 1
+
+
+def test_curves_are_complete_and_of_each_phase(tree: Tree) -> None:
+    tree.cell(SEARCHED, [0], steps=700)  # more points than one batch takes
+    sync(tree.root, [SEARCHED], [0])
+    run, mlflow = current(tree.root)["weight_mixup rte-300 seed 0"], client(tree.root)
+    for name in ("loss", "search-0.loss", "search-1.gradient_norm", "learning_rate"):
+        history = mlflow.get_metric_history(run.info.run_id, name)
+        assert [point.step for point in history] == list(range(1, 701))
+        times = [point.timestamp for point in history]
+        assert times == sorted(times)
+        assert run.info.start_time <= times[0]
+        assert times[-1] <= run.info.end_time
+    assert [p.value for p in mlflow.get_metric_history(run.info.run_id, "loss")] == [1 / s for s in range(1, 701)]
+    assert len(mlflow.get_metric_history(run.info.run_id, "search-1.hype.noise")) == 350
+    assert run.info.end_time - run.info.start_time == 60_000
+    assert (run.data.params["weight_mixup.rank"], run.data.params["search.repeats"]) == ("1", "2")
+
+
+def test_a_changed_cell_supersedes_its_old_runs_and_a_revert_brings_them_back(grid: Tree) -> None:
+    sync(grid.root, [VANILLA, HYPE], SEEDS)
+    before = snapshot(grid.root)
+    grid.cell(HYPE, SEEDS, learning_rate=5e-5)
+    assert sync(grid.root, [VANILLA, HYPE], SEEDS) == SyncResult(created=3, updated=0, unchanged=3, superseded=3)
+    assert current(grid.root)["hype_n rte-300 seed 0"].data.params["learning_rate"] == "5e-05"
+    old = search(grid.root, "tags.`regft.status` = 'superseded'")
+    assert {run.data.params["learning_rate"] for run in old} == {"0.0001"}
+    grid.cell(HYPE, SEEDS)
+    assert sync(grid.root, [VANILLA, HYPE], SEEDS) == SyncResult(created=0, updated=3, unchanged=3, superseded=3)
+    after = snapshot(grid.root)
+    assert {key: after[key][:2] for key in before} == {key: value[:2] for key, value in before.items()}
+
+
+def test_what_leaves_the_grid_is_superseded(grid: Tree) -> None:
+    sync(grid.root, [VANILLA, HYPE], SEEDS)
+    assert sync(grid.root, [VANILLA], [0]).superseded == 4  # the cell of HyPe with its two seeds, and a seed of vanilla
+    assert set(current(grid.root)) == {"vanilla rte-300 seed 0"}
+    assert set(current(grid.root, "cell")) == {"vanilla rte-300"}
+
+
+def test_an_added_seed_adds_one_run_and_moves_the_mean(grid: Tree) -> None:
+    sync(grid.root, [HYPE], SEEDS)
+    grid.cell(HYPE, [0, 1, 2])
+    assert sync(grid.root, [HYPE], [0, 1, 2]) == SyncResult(created=1, updated=1, unchanged=2, superseded=0)
+    parent = current(grid.root, "cell")["hype_n rte-300"]
+    assert parent.data.metrics["dev.accuracy"] == pytest.approx(0.66)
+    assert parent.data.metrics["runs"] == 3
+    assert {r.data.tags["mlflow.parentRunId"] for r in current(grid.root).values()} == {parent.info.run_id}
+
+
+def test_a_failed_run_is_failed_and_says_why(tree: Tree) -> None:
+    tree.cell(HYPE, SEEDS, failed=(1,))
+    sync(tree.root, [HYPE], SEEDS)
+    runs = current(tree.root)
+    failed = runs["hype_n rte-300 seed 1"]
+    assert (failed.info.status, failed.data.tags["error"]) == ("FAILED", "loss became NaN at step 3")
+    assert "dev.accuracy" not in failed.data.metrics
+    assert runs["hype_n rte-300 seed 0"].info.status == "FINISHED"
+    parent = current(tree.root, "cell")["hype_n rte-300"]
+    assert (parent.info.status, parent.data.tags["status"]) == ("FINISHED", "partly failed")
+    assert parent.data.metrics["failed_runs"] == 1
+    assert parent.data.metrics["dev.accuracy"] == pytest.approx(0.65)
+
+
+def test_an_evaluation_completes_the_run_that_waited_for_it(tree: Tree) -> None:
+    tree.cell(HYPE, [0], evaluated=False)
+    sync(tree.root, [HYPE], [0])
+    before = current(tree.root)["hype_n rte-300 seed 0"]
+    assert "dev.accuracy" not in before.data.metrics
+    tree.evaluation(HYPE, [0])
+    assert sync(tree.root, [HYPE], [0]) == SyncResult(created=0, updated=2, unchanged=0, superseded=0)
+    after = current(tree.root)["hype_n rte-300 seed 0"]
+    assert after.info.run_id == before.info.run_id
+    assert after.data.metrics["dev.accuracy"] == pytest.approx(0.65)
+    assert sync(tree.root, [HYPE], [0]).unchanged == 2
+
+
+def test_a_changed_evaluation_makes_a_new_run_and_an_absent_one_none(tree: Tree) -> None:
+    tree.cell(HYPE, [0])
+    sync(tree.root, [HYPE], [0])
+    result = tree.root / "work/evaluate/hype_n/rte-300/result.json"
+    result.rename(result.with_suffix(".away"))  # DVC deletes outputs before it makes them again
+    assert sync(tree.root, [HYPE], [0]).created == 0
+    result.with_suffix(".away").rename(result)
+    tree.evaluation(HYPE, [0], shift=0.1)
+    assert sync(tree.root, [HYPE], [0]) == SyncResult(created=1, updated=1, unchanged=0, superseded=1)
+    assert current(tree.root)["hype_n rte-300 seed 0"].data.metrics["dev.accuracy"] == pytest.approx(0.75)
+    assert current(tree.root, "cell")["hype_n rte-300"].data.metrics["dev.accuracy"] == pytest.approx(0.75)
+
+
+def test_an_evaluation_of_another_key_is_not_mixed_in(tree: Tree) -> None:
+    tree.cell(HYPE, [0])
+    tree.cell(HYPE, [0], learning_rate=5e-5, evaluated=False)
+    sync(tree.root, [HYPE], [0])
+    run = current(tree.root)["hype_n rte-300 seed 0"]
+    assert (run.data.params["learning_rate"], "dev.accuracy" in run.data.metrics) == ("5e-05", False)
+
+
+def test_a_number_that_is_gone_becomes_nan_on_the_parent(tree: Tree) -> None:
+    tree.cell(HYPE, [0])
+    sync(tree.root, [HYPE], [0])
+    path = tree.root / "work/evaluate/hype_n/rte-300/result.json"
+    result = json.loads(path.read_text())
+    del result["runs"][0]["sets"]["hans"]
+    path.write_text(json.dumps(result))
+    sync(tree.root, [HYPE], [0])
+    parent = current(tree.root, "cell")["hype_n rte-300"]
+    assert math.isnan(parent.data.metrics["hans.accuracy"])
+    assert "hans.accuracy" not in current(tree.root)["hype_n rte-300 seed 0"].data.metrics
+    assert sync(tree.root, [HYPE], [0]).unchanged == 2
+
+
+def test_tags_follow_the_files_without_a_new_run(grid: Tree) -> None:
+    control = {"control_for": "hype_n", "differs_by": "no noise", "regularisers": [], "training": {}}
+    grid.cell(VANILLA, SEEDS, method=control)
+    sync(grid.root, [VANILLA], SEEDS)
+    assert len(search(grid.root, "tags.control_for = 'hype_n'")) == 3
+    grid.cell(VANILLA, SEEDS)
+    grid.write("exports/best/README.md", f"# best\n\n- **Seed**: 1\n- **Run**: {grid.key(VANILLA, 1, 1e-4)}\n")
+    assert sync(grid.root, [VANILLA], SEEDS) == SyncResult(created=0, updated=3, unchanged=0, superseded=0)
+    assert search(grid.root, "tags.control_for = 'hype_n'") == []
+    [exported] = search(grid.root, "tags.`regft.export` = 'exports/best'")
+    assert exported.info.run_name == "vanilla rte-300 seed 1"
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        (
+            "tags.task = 'rte' and tags.method = 'hype_n'",
+            ["hype_n rte-300", "hype_n rte-300 seed 0", "hype_n rte-300 seed 1"],
+        ),
+        ("params.task = 'rte' and params.method = 'hype_n' and params.seed = '1'", ["hype_n rte-300 seed 1"]),
+        ("run_name LIKE 'hype_n rte%' and params.seed = '0'", ["hype_n rte-300 seed 0"]),
+        ("tags.regularisers LIKE '%hype%' and tags.`regft.kind` = 'cell'", ["hype_n rte-300"]),
+        ("metrics.`dev.accuracy` > 0.655 and tags.`regft.kind` = 'run'", ["hype_n rte-300 seed 1"]),
+        ("metrics.dev.accuracy > 0.655 and tags.regft.kind = 'run'", ["hype_n rte-300 seed 1"]),
+        ("metrics.collapsed = 1", ["vanilla rte-300 seed 1"]),
+        ("dataset.name = 'rte-300' and params.seed = '0'", ["hype_n rte-300 seed 0", "vanilla rte-300 seed 0"]),
+    ],
+)
+def test_filters(synced: Path, text: str, names: list[str]) -> None:
+    assert sorted(run.info.run_name for run in search(synced, text)) == names
+
+
+@pytest.fixture(scope="module")
+def synced(tmp_path_factory: pytest.TempPathFactory, empty_database: Path) -> Path:
+    root = tmp_path_factory.mktemp("synced")
+    (root / "mlflow.db").write_bytes(empty_database.read_bytes())
+    tree = Tree(root)
+    tree.subsample("rte", 300, SEEDS)
+    tree.cell(VANILLA, SEEDS, collapsed=(1,))
+    tree.cell(HYPE, SEEDS)
+    sync(root, [VANILLA, HYPE], SEEDS)
+    return root
+
+
+def test_the_report_is_one_run_that_follows_the_file(tree: Tree) -> None:
+    tree.report("first")
+    assert sync(tree.root, [], []).created == 1
+    tree.report("second")
+    assert sync(tree.root, [], []) == SyncResult(created=0, updated=1, unchanged=0, superseded=0)
+    [run] = search(tree.root)
+    files = Path(run.info.artifact_uri.removeprefix("file://"))
+    assert (run.info.run_name, "second" in (files / "report.html").read_text()) == ("report", True)
+    assert (files / "plots" / "curves.csv").is_file()
+
+
+def test_nothing_is_written_elsewhere(grid: Tree) -> None:
+    work = sorted(path for path in (grid.root / "work").rglob("*"))
+    sync(grid.root, [VANILLA], SEEDS)
+    assert list(Path.cwd().iterdir()) == []  # no ./mlruns
+    assert sorted(path for path in (grid.root / "work").rglob("*")) == work
+    assert {path.name for path in grid.root.iterdir()} == {"work", "mlflow.db", "mlflow.db.lock", "mlartifacts"}
+
+
+def test_an_old_mlruns_directory_and_environment_do_not_redirect(grid: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
+    (Path.cwd() / "mlruns" / "0").mkdir(parents=True)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "sqlite:///elsewhere.db")
+    assert sync(grid.root, [VANILLA], SEEDS).created == 3
+    assert not Path("elsewhere.db").exists()
+    assert list(Path("mlruns").iterdir()) == [Path("mlruns/0")]
+
+
+def test_a_killed_sync_is_made_good(grid: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
+    from regft_core.tracking import store
+
+    calls = []
+
+    def log(self: Any, run_id: str, *values: Any, **named: Any) -> None:
+        calls.append(run_id)
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        original(self, run_id, *values, **named)
+
+    original = store.Mirror.log
+    monkeypatch.setattr(store.Mirror, "log", log)
+    with pytest.raises(KeyboardInterrupt):
+        sync(grid.root, [VANILLA, HYPE], SEEDS)
+    monkeypatch.undo()
+    assert sync(grid.root, [VANILLA, HYPE], SEEDS) == SyncResult(created=4, updated=0, unchanged=2, superseded=0)
+    assert len(search(grid.root)) == 6
+    assert sync(grid.root, [VANILLA, HYPE], SEEDS).unchanged == 6
+
+
+TWO_SYNCS = """
+import sys
+from pathlib import Path
+from regft_core.config.grid import Cell
+from regft_core.tracking.sync import sync
+result = sync(Path(sys.argv[1]), [Cell("vanilla", "rte", 300), Cell("hype_n", "rte", 300)], [0, 1])
+print(result.created, result.unchanged)
+"""
+
+
+def test_two_syncs_at_once_write_once(grid: Tree) -> None:
+    (grid.root / "mlflow.db").unlink()  # both find no schema: the moment when MLflow's own writers crash
+    command = [sys.executable, "-c", TWO_SYNCS, str(grid.root)]
+    project = Path(__file__).parents[2]
+    running = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=project) for _ in range(2)]
+    results = sorted(process.communicate(timeout=120)[0].split() for process in running)
+    assert [process.returncode for process in running] == [0, 0]
+    assert results == [["0", "6"], ["6", "0"]]
+    assert len(search(grid.root)) == 6
+
+
+def test_runs_of_others_are_left_alone(grid: Tree) -> None:
+    sync(grid.root, [VANILLA], SEEDS)
+    mlflow = client(grid.root)
+    mine = mlflow.create_run(mlflow.get_experiment_by_name("regft").experiment_id, run_name="mine").info.run_id
+    mlflow.set_tag(search(grid.root, "params.seed = '0'")[0].info.run_id, "my_note", "keep")
+    sync(grid.root, [HYPE], SEEDS)
+    sync(grid.root, [VANILLA], SEEDS)
+    assert "regft.status" not in mlflow.get_run(mine).data.tags
+    assert search(grid.root, "tags.my_note = 'keep'")[0].data.tags["regft.status"] == "current"
+
+
+def test_long_values_are_only_in_the_config(tree: Tree) -> None:
+    method = {"regularisers": [{"hype": {"layers": list(range(400)), "scale": 1e-5}}], "training": {}}
+    tree.cell(HYPE, [0], method=method)
+    sync(tree.root, [HYPE], [0])
+    run = current(tree.root)["hype_n rte-300 seed 0"]
+    assert ("hype.layers" in run.data.params, "hype.scale" in run.data.params) == (False, True)
+    assert "- 399" in Path(run.info.artifact_uri.removeprefix("file://"), "config.yaml").read_text()
+
+
+def test_a_moved_project_and_a_broken_database_are_explained(grid: Tree) -> None:
+    sync(grid.root, [VANILLA], SEEDS)
+    moved = grid.root.rename(grid.root.with_name("moved"))
+    with pytest.raises(StoreError, match=r"was the project moved\?.*\n.*delete mlflow.db\* and sync again"):
+        sync(moved, [VANILLA], SEEDS)
+    (moved / "mlflow.db").write_bytes(b"not a database" * 100)
+    with pytest.raises(StoreError, match=r"cannot open it.*\n.*delete mlflow.db\* and sync again"):
+        sync(moved, [VANILLA], SEEDS)
+
+
+def test_a_damaged_work_file_is_named(grid: Tree) -> None:
+    grid.write("work/finetune/vanilla/rte-300/manifest.json", "{")
+    with pytest.raises(StoreError, match=r"finetune/vanilla/rte-300/manifest.json: cannot be read"):
+        sync(grid.root, [VANILLA], SEEDS)
+
+
+def test_cells_that_were_not_run_are_left_out(tree: Tree) -> None:
+    assert sync(tree.root, [VANILLA, HYPE], SEEDS) == SyncResult(0, 0, 0, 0)

@@ -1,0 +1,138 @@
+"""The page is served on this machine only, and gone when it is stopped."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from regft_core.errors import RegftError
+from regft_core.tracking import __main__ as command
+from regft_core.tracking.reading import read_grid
+from regft_core.tracking.ui import port_is_free, require_port, server_command, server_environment
+from regft_core.tracking.view import runs_page, view_state
+from tests.tracking.tree import HYPE, VANILLA, Tree
+
+
+@pytest.fixture
+def taken() -> Iterator[int]:
+    """A port on which something listens."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        yield listener.getsockname()[1]
+
+
+def test_a_taken_port_names_a_free_one(taken: int, tree: Tree, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(RegftError, match=rf"port {taken} of 127.0.0.1 is taken.*--port (\d+)") as caught:
+        require_port(taken)
+    assert port_is_free(int(str(caught.value).rsplit(" ", 1)[1]))
+    assert command.main(["ui", "--root", str(tree.root), "--port", str(taken)]) == 1
+    assert f"port {taken}" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("port", ["80", "70000", "-1", "http"])
+def test_impossible_ports_are_refused(port: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        command.main(["ui", "--port", port])
+    assert caught.value.code == 2
+    assert "--port" in capsys.readouterr().err
+
+
+def test_the_server_is_small_and_local(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("MLFLOW_DISABLE_TELEMETRY", raising=False)
+    words = server_command(tmp_path / "mlflow.db", tmp_path / "files", 5003)
+    options = dict(itertools.pairwise(words))
+    assert (options["--host"], options["--workers"], options["--port"]) == ("127.0.0.1", "1", "5003")
+    assert options["--backend-store-uri"] == f"sqlite:///{tmp_path}/mlflow.db"
+    environment = server_environment()
+    assert environment["MLFLOW_SERVER_ENABLE_JOB_EXECUTION"] == "false"
+    assert environment["MLFLOW_DISABLE_TELEMETRY"] == "true"
+
+
+def test_sync_and_errors_of_the_command(
+    tree: Tree, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert command.main(["sync", "--root", str(tree.root)]) == 2  # no params.yaml
+    assert "params.yaml" in capsys.readouterr().err
+    grid = SimpleNamespace(tasks=("rte",), sizes=(300,), seeds=(0,))
+    project = SimpleNamespace(methods={"vanilla": None}, params=SimpleNamespace(grid=grid))
+    monkeypatch.setattr("regft_core.phases.context.open_project", lambda root: project)
+    tree.cell(VANILLA, [0])
+    assert command.main(["sync", "--root", str(tree.root)]) == 0
+    assert "2 runs created" in capsys.readouterr().out
+
+
+def test_the_shared_view_shows_scores_of_every_set(tree: Tree) -> None:
+    tree.cell(HYPE, [0])
+    state = view_state(read_grid(tree.root, [HYPE], [0]))
+    assert state["selectedColumns"][:2] == ["metrics.`dev.accuracy`", "metrics.`hans.accuracy`"]
+    assert [chart["metricKey"] for chart in state["compareRunCharts"]] == ["dev.accuracy", "hans.accuracy"]
+    assert state["searchFilter"] == "tags.`regft.status` = 'current'"
+    json.dumps(state, allow_nan=False)
+    assert runs_page("http://127.0.0.1:5000", "1").startswith(
+        "http://127.0.0.1:5000/#/experiments/1/runs?workflowType="
+    )
+
+
+SERVE = """
+import sys
+from pathlib import Path
+from regft_core.tracking.ui import serve
+serve(Path(sys.argv[1]), int(sys.argv[2]))
+"""
+
+
+def test_the_page_answers_and_ends_with_the_command(tree: Tree) -> None:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    process = subprocess.Popen(
+        [sys.executable, "-c", SERVE, str(tree.root), str(port)],
+        cwd=Path(__file__).parents[2],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert process.stdout is not None
+        assert f"http://127.0.0.1:{port}/#/experiments/1/runs" in process.stdout.readline()
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=20) as reply:
+            assert b"<title>MLflow</title>" in reply.read()
+        with pytest.raises(OSError, match="refused"), socket.create_connection(("127.0.0.2", port), timeout=2):
+            pass
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.wait(20)
+    assert process.returncode == 0
+    deadline = time.monotonic() + 10
+    while not port_is_free(port) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert port_is_free(port)
+    assert {path.name for path in tree.root.iterdir()} <= {
+        *("mlflow.db", "mlflow.db.lock", "mlflow.db-wal", "mlflow.db-shm", "mlartifacts")
+    }
+    assert not any(_mentions(port))
+
+
+def _mentions(port: int) -> list[str]:
+    """Command lines of living processes that name the port."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            text = entry.read_bytes().replace(b"\0", b" ").decode(errors="replace")
+        except OSError:
+            continue
+        if f"--port {port}" in text and entry.parent.name != str(os.getpid()):
+            found.append(text)
+    return found

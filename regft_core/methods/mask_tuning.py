@@ -25,7 +25,7 @@ No code was released. What the paper leaves open, and what is done here:
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
@@ -92,6 +92,9 @@ class MaskTuning(Regulariser):
     name = "mask_tuning"
     Config = MaskTuningConfig
     SearchConfig = MaskTuningSearchConfig
+    off: ClassVar[dict[str, Any]] = {"alpha": 0.0, "mask_rate": 0.0}
+    refused_architectures = ("bart",)
+    padding_invariant = False  # which tokens are masked is drawn for the padded shape
 
     @classmethod
     def active(cls, options: MaskTuningConfig) -> bool:

@@ -21,7 +21,7 @@ No code was released. Where the paper contradicts itself or is silent:
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field
 
@@ -120,6 +120,7 @@ class Pats(Regulariser):
 
     name = "pats"
     Config = PatsConfig
+    off: ClassVar[dict[str, Any]] = {"strength": 0.0}
 
     @classmethod
     def optimizer(cls, options: PatsConfig) -> str | None:

@@ -33,7 +33,7 @@ Decisions where both are silent:
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
@@ -115,6 +115,7 @@ class Tdt(Regulariser):
 
     name = "tdt"
     Config = TdtConfig
+    off: ClassVar[dict[str, Any]] = {"w_distill": 0.0, "w_rank": 0.0}
     forward_order = 0  # views of the input come before noise on it
 
     @classmethod

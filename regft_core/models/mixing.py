@@ -29,6 +29,9 @@ class WeightMixing(nn.Module):
     """
 
     pretrained: Tensor
+    a: Tensor
+    a1: Tensor
+    a2: Tensor
 
     def __init__(
         self, pretrained: Tensor, *, rank: int, form: str, std: float, generator: torch.Generator | None

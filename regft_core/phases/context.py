@@ -233,5 +233,17 @@ class Context:
             **more,
         }
 
+    def record(self, key: str) -> dict[str, Any]:
+        """What the record of any run of this job says, whatever becomes of the run."""
+        return {
+            "seed": self.job.seed,
+            "key": key,
+            "variant": compose.variants(compose.active(self.entries)),
+            "degraded": self.degraded(),
+            "device": self.device,
+            "precision": self.training.precision,
+            "deterministic": self.params.execution.deterministic,
+        }
+
     def degraded(self) -> list[str]:
         return compose.degradations(self.entries, self.training, self.task_config)

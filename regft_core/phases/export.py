@@ -52,7 +52,7 @@ def _context(job: Job) -> Context:
 
     project = open_project(Path(job.root))
     grid = project.params.grid
-    allowed = {
+    allowed: dict[str, list[Any]] = {
         "method": list(project.methods),
         "task": list(grid.tasks),
         "size": [str(size) for size in grid.sizes],
@@ -96,4 +96,3 @@ def _facts(context: Context, key: str) -> dict[str, Any]:
         "scores": scores,
         "confidence": context.params.report.confidence,
     }
-

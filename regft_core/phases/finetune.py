@@ -41,7 +41,7 @@ def ensure_finetuned(context: Context, weights: bool = False) -> StoredRun:
         found = working.finished
         if found is not None and (found.has_weights or not weights or found.result["status"] != "ok"):
             return found
-        record = _record(context, key)
+        record = context.record(key) | {"search_key": None, "search_cost": None}
         handed = None
         if context.method.protocol == "search_finetune":
             searched = ensure_search(context, weights=True)
@@ -88,17 +88,3 @@ def declared_ratio(context: Context, steps: int, search_cost: dict[str, Any] | N
         owner, options = next(entry for entry in context.entries if entry[0].search_phase(entry[1]))
         total += search_cost["steps"] * owner.search_cost(options, context.method.search).ratio
     return total / vanilla
-
-
-def _record(context: Context, key: str) -> dict[str, Any]:
-    return {
-        "seed": context.job.seed,
-        "key": key,
-        "variant": compose.variants(compose.active(context.entries)),
-        "degraded": context.degraded(),
-        "device": context.device,
-        "precision": context.training.precision,
-        "deterministic": context.params.execution.deterministic,
-        "search_key": None,
-        "search_cost": None,
-    }

@@ -6,7 +6,6 @@ from typing import Any
 
 from regft_core.errors import RunFailed
 from regft_core.io import canonical_json
-from regft_core.methods import compose
 from regft_core.methods.base import SearchRun
 from regft_core.methods.stack import Stack
 from regft_core.phases.context import Context, Job
@@ -51,7 +50,7 @@ def ensure_search(context: Context, weights: bool = False) -> StoredRun:
         encoded = context.encode(context.examples())
         stack = Stack(context.entries, context.method.search, context.setting("search", context.training))
         runs = stack.search_runs(len(encoded.input_ids))
-        record = _record(context, key)
+        record = context.record(key)
         parts = []
         try:
             for run in runs:
@@ -102,18 +101,6 @@ def _ensure_part(context: Context, run: SearchRun, encoded: Any) -> StoredRun:
         }
         tensors = trained.stack.searcher.search_result(trained.trainee)
         return working.commit(result, {"result": tensors}, require_same_tensors=make_deterministic(context))
-
-
-def _record(context: Context, key: str) -> dict[str, Any]:
-    return {
-        "seed": context.job.seed,
-        "key": key,
-        "variant": compose.variants(compose.active(context.entries)),
-        "degraded": context.degraded(),
-        "device": context.device,
-        "precision": context.training.precision,
-        "deterministic": context.params.execution.deterministic,
-    }
 
 
 def _merged(parts: list[StoredRun]) -> dict[str, Any]:

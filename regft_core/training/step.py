@@ -41,7 +41,7 @@ def task_loss(logits: Tensor, labels: Tensor, kind: str) -> Tensor:
 
 def repeat_batch(batch: Batch, times: int) -> Batch:
     """The batch ``times`` times over, one copy after the other along the rows."""
-    changes = {}
+    changes: dict[str, Any] = {}
     for part in dataclasses.fields(batch):
         value = getattr(batch, part.name)
         if isinstance(value, Tensor):

@@ -6,14 +6,18 @@ Writes ``PROJECT_DIR/data/<set>/*`` and ``PROJECT_DIR/pipelines/tasks/<task>.yam
 and for those of their out-of-distribution sets that DIR holds. DIR has one folder per set with
 ``train.jsonl.gz``, ``dev.jsonl.gz`` ...: rows {"sentence" or "sentence1", "sentence2", "label", "idx"}
 with integer labels. The data are third-party: PROJECT_DIR must lie outside this repository.
+``--evaluation-rows N`` keeps N rows of every larger evaluation set, drawn with a fixed seed, and
+``--ood`` keeps some of the out-of-distribution sets only: for slow machines.
 """
 
 from __future__ import annotations
 
 import argparse
+import gzip
 import shutil
 from dataclasses import dataclass, field
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import yaml
@@ -129,14 +133,38 @@ def _copy(local: LocalSet, name: str, project: Path, data: Path) -> str:
     return relative
 
 
+def shrink(project: Path, task: str, rows: int, ood: list[str] | None) -> None:
+    """Keep ``rows`` rows of the task's evaluation files, and the OOD sets named in ``ood`` (all if None)."""
+    folder = project / "pipelines" / "tasks"
+    target = folder / f"{task}.yaml"
+    declared = yaml.safe_load(target.read_text(encoding="utf-8"))
+    if ood is not None:
+        declared["ood"] = {name: entry for name, entry in declared.get("ood", {}).items() if name in ood}
+        target.write_text(yaml.safe_dump(declared, sort_keys=False, allow_unicode=True), encoding="utf-8")
+    files = {declared["splits"]["dev"]}
+    for name, entry in declared.get("ood", {}).items():
+        own = yaml.safe_load((folder / f"{name}.yaml").read_text(encoding="utf-8"))
+        files.add((entry or {}).get("split") or own["splits"]["dev"])
+    for file in sorted(files):
+        path = project / "data" / file
+        lines = gzip.decompress(path.read_bytes()).decode("utf-8").removesuffix("\n").split("\n")
+        if len(lines) > rows:
+            kept = sorted(Random(42).sample(range(len(lines)), rows))
+            path.write_bytes(gzip.compress("".join(lines[i] + "\n" for i in kept).encode("utf-8"), mtime=0))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--data", type=Path, required=True, help="folder of the local sets")
     parser.add_argument("--out", type=Path, required=True, help="project directory to write, outside the repository")
     parser.add_argument("--tasks", nargs="+", required=True, metavar="TASK")
+    parser.add_argument("--evaluation-rows", type=int, help="rows to keep of every larger evaluation set")
+    parser.add_argument("--ood", nargs="*", metavar="SET", help="out-of-distribution sets to keep; all by default")
     options = parser.parse_args()
     for task in options.tasks:
         missing = materialise(task, options.out, options.data)
+        if options.evaluation_rows is not None or options.ood is not None:
+            shrink(options.out.resolve(), task, options.evaluation_rows or 10**9, options.ood)
         print(f"{task}: written" + (f"; no local copy of its OOD sets {', '.join(missing)}" if missing else ""))
 
 

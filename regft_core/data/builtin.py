@@ -161,7 +161,7 @@ def _opinion(rng: Random, positive: bool) -> str:
 def _plain_opinion(rng: Random, positive: bool) -> str:
     own, opposite = (words.GOOD, words.BAD) if positive else (words.BAD, words.GOOD)
     thing = _pick(rng, words.THINGS)
-    if rng.random() < 0.7:
+    if rng.random() < 0.55:
         main = f"{thing} was {_pick(rng, words.DEGREES)}{_pick(rng, own)}"
     else:
         main = f"{thing} was not {_pick(rng, opposite)} at all"

@@ -63,7 +63,7 @@ def test_what_judges_a_task_can_be_had_where_the_task_can(name: str) -> None:
 def test_builtin_tasks_prepare_anywhere(name: str, tmp_path: Path) -> None:
     described = json.loads((prepare_dataset(tmp_path, name, TASKS) / "task.json").read_text())
     assert set(described["sets"]) == {"dev", "no_cue", "reversed"}
-    assert described["counts"] == {"train": 2000, "dev": 400, "no_cue": 400, "reversed": 400}
+    assert described["counts"] == {"train": 2000, "dev": 300, "no_cue": 300, "reversed": 300}
     assert described["duplicates"]["dev"] == 0
 
 

@@ -36,10 +36,11 @@ def validate(root: Path, params_file: str) -> str:
 def plan(root: Path, params_file: str) -> str:
     """The dry run's table."""
     from regft_core.methods.registry import discover
+    from regft_core.phases.finetune import cached_seeds
 
     project = open_project(root, params_file)
     _warn(project)
-    return table(plan_rows(project, registry=discover()))
+    return table(plan_rows(project, cached=lambda cell: cached_seeds(root, project, cell), registry=discover()))
 
 
 def controls(root: Path, params_file: str, write: bool) -> str:

@@ -101,13 +101,14 @@ class Context:
     Args:
         job: the cell and seed.
         device: where tensors live, e.g. ``cpu`` or ``cuda:0``.
+        project: the loaded project, if the caller has it.
     """
 
-    def __init__(self, job: Job, device: str = "cpu") -> None:
+    def __init__(self, job: Job, device: str = "cpu", project: Project | None = None) -> None:
         self.job = job
         self.device = device
         self.root = Path(job.root)
-        self.project = open_project(self.root)
+        self.project = open_project(self.root) if project is None else project
         self.params = self.project.params
         self.method = self.project.methods[job.method]
         self.task_config = self.project.tasks[job.task]

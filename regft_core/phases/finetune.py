@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 from typing import Any
 
+from regft_core.config.grid import Cell
+from regft_core.config.load import Project
 from regft_core.errors import RunFailed
 from regft_core.methods import compose
 from regft_core.phases.context import Context, Job
 from regft_core.phases.search import ensure_search, search_identity
-from regft_core.phases.training_run import cost, curve_rows, make_deterministic, train_phase
 from regft_core.runs.stored import StoredRun
 
 
@@ -17,6 +19,19 @@ def finetune_identity(context: Context) -> dict[str, Any]:
     """Identity of the fine-tuning run, which includes the key of the search it starts from."""
     searches = context.method.protocol == "search_finetune"
     return context.identity("finetune", start=context.store.run_key(search_identity(context)) if searches else None)
+
+
+def cached_seeds(root: Path, project: Project, cell: Cell) -> set[int]:
+    """Seeds of a cell whose runs are in the run store under the present configuration; no torch."""
+    found = set()
+    for seed in project.params.grid.seeds:
+        context = Context(Job(str(root), cell.method, cell.task, str(cell.size), seed), project=project)
+        code = root / "work" / "code" / f"method-{cell.method}.json"
+        if not (code.is_file() and context.rows_file.is_file() and (context.dataset / "task.json").is_file()):
+            continue  # not even the rows are there yet
+        if context.store.get(context.store.run_key(finetune_identity(context))) is not None:
+            found.add(seed)
+    return found
 
 
 def finetune(job: Job, *, device: str = "cpu") -> dict[str, Any]:
@@ -35,6 +50,9 @@ def ensure_finetuned(context: Context, weights: bool = False) -> StoredRun:
         weights: the caller needs the weights; a run whose weights were pruned is trained
             again and must give the same weights.
     """
+    # Torch comes with this import; planning, which needs the identity only, does without.
+    from regft_core.phases.training_run import cost, curve_rows, make_deterministic, train_phase
+
     identity = finetune_identity(context)
     key = context.store.run_key(identity)
     with context.store.open(key, identity) as working:

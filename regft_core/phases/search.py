@@ -9,7 +9,6 @@ from regft_core.io import canonical_json
 from regft_core.methods.base import SearchRun
 from regft_core.methods.stack import Stack
 from regft_core.phases.context import Context, Job
-from regft_core.phases.training_run import cost, curve_rows, make_deterministic, train_phase
 from regft_core.runs.stored import StoredRun
 
 
@@ -41,6 +40,8 @@ def ensure_search(context: Context, weights: bool = False) -> StoredRun:
     Args:
         weights: the caller needs its tensors, which may have been pruned.
     """
+    from regft_core.phases.training_run import make_deterministic
+
     identity = search_identity(context)
     key = context.store.run_key(identity)
     with context.store.open(key, identity) as working:
@@ -70,6 +71,8 @@ def ensure_search(context: Context, weights: bool = False) -> StoredRun:
 
 
 def _ensure_part(context: Context, run: SearchRun, encoded: Any) -> StoredRun:
+    from regft_core.phases.training_run import cost, curve_rows, make_deterministic, train_phase
+
     identity = _part_identity(context, run)
     key = context.store.run_key(identity)
     with context.store.open(key, identity) as working:

@@ -60,7 +60,7 @@ def test_a_new_seed_trains_that_seed_only(project: Path, monkeypatch: pytest.Mon
         trained.append(context.job.seed)
         return original(context, *args, **options)
 
-    monkeypatch.setattr("regft_core.phases.finetune.train_phase", counting)
+    monkeypatch.setattr(training_run, "train_phase", counting)
     run_cell(project, finetune, "vanilla", *TASK)
     assert trained == [0, 1]
     change(project, grid={"seeds": [0, 1, 2]})
@@ -68,6 +68,20 @@ def test_a_new_seed_trains_that_seed_only(project: Path, monkeypatch: pytest.Mon
     _, records = run_cell(project, finetune, "vanilla", *TASK)
     assert trained == [0, 1, 2]
     assert [record["seed"] for record in records] == [0, 1, 2]
+
+
+def test_the_plan_asks_the_run_store(project: Path) -> None:
+    from regft_core.config.grid import cells
+    from regft_core.phases.context import open_project
+    from regft_core.phases.finetune import cached_seeds
+
+    finetune(Job(str(project), "vanilla", *TASK, 1))
+    loaded = open_project(project)
+    found = {cell.method: cached_seeds(project, loaded, cell) for cell in cells(loaded)}
+    assert found == {"vanilla": {1}, "vanilla_no_dropout": set(), "hype_n": set(), "weight_mixup": set()}
+    change(project, training={"learning_rate": 2e-3})
+    loaded = open_project(project)
+    assert cached_seeds(project, loaded, cells(loaded)[0]) == set()
 
 
 def test_what_changes_the_key_and_what_does_not(project: Path) -> None:

@@ -119,9 +119,14 @@ def materialise(task: str, project: Path, data: Path, *, with_ood: bool = True) 
     shipped.pop("ood", None)
     if kept:
         shipped["ood"] = kept
-    if with_ood or not target.exists():  # a task asked for by name keeps its OOD sets
+    if with_ood or not _is_local(target):  # a task asked for by name keeps its OOD sets
         target.write_text(yaml.safe_dump(shipped, sort_keys=False, allow_unicode=True), encoding="utf-8")
     return missing
+
+
+def _is_local(path: Path) -> bool:
+    """Whether a task file is there already that reads local files, not the shipped one of a clone."""
+    return path.is_file() and yaml.safe_load(path.read_text(encoding="utf-8"))["source"]["kind"] == "files"
 
 
 def _copy(local: LocalSet, name: str, project: Path, data: Path) -> str:

@@ -28,6 +28,7 @@ Decisions where both are silent:
   such as [CLS] keep theirs; the negative input stays (1 - c) E.
 - BART: the same unit acts on the embedding outputs of encoder and decoder.
 - without the ranking term the negative input is not computed.
+- in the search phase of another method TDT does nothing: its losses belong to fine-tuning.
 """
 
 from __future__ import annotations

@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING, Any
 
 from regft_core import __version__
 from regft_core.config.load import Builtin, Method, Project, load_project
+from regft_core.config.names import suggestion
 from regft_core.config.schema import TaskConfig, TrainingConfig
 from regft_core.data.builtin import SPLITS, BuiltinOptions
 from regft_core.data.examples import Example, read_jsonl
-from regft_core.errors import DataError
+from regft_core.errors import ConfigError, DataError, Problem
 from regft_core.io import read_json, sha256_file
 from regft_core.methods import compose
 from regft_core.methods.base import Setting
@@ -110,10 +111,28 @@ class Context:
         self.root = Path(job.root)
         self.project = open_project(self.root) if project is None else project
         self.params = self.project.params
+        self._check_job()
         self.method = self.project.methods[job.method]
         self.task_config = self.project.tasks[job.task]
         self.entries = compose.entries(discover(), self.method.regularisers)
         self.training, _ = compose.resolve_training(self.entries, self.params.training, self.method.config.training)
+
+    def _check_job(self) -> None:
+        grid = self.params.grid
+        listed = {
+            "method": list(self.project.methods),
+            "task": list(grid.tasks),
+            "size": [str(size) for size in grid.sizes],
+            "seed": [str(seed) for seed in grid.seeds],
+        }
+        problems = []
+        for what, names in listed.items():
+            given = str(getattr(self.job, what))
+            if given not in names:
+                hint = suggestion(given, names, f"{what}s there")
+                problems.append(Problem("params.yaml", 0, "", f"{what} '{given}' is not listed", hint))
+        if problems:
+            raise ConfigError(problems)
 
     # -------------------------------------------------------------------------------- paths
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from regft_core.config.schema import DropoutConfig
 from regft_core.data.batches import collate
-from regft_core.errors import ModelError, RunFailed
+from regft_core.errors import RunFailed
 from regft_core.io import read_json
 from regft_core.models.export import export_model, model_card
 from regft_core.phases.context import Context, Job, versions
@@ -26,10 +26,11 @@ def export(job: Job, out: Path | None = None) -> Path:
 
     Raises:
         RunFailed: the run has no model, because its training failed.
-        ModelError: the cell or the seed is not in the grid, or ``out`` is something else.
+        ConfigError: the cell or the seed is not in the grid.
+        ModelError: ``out`` exists and is something else.
         ExportMismatch: the written model differs.
     """
-    context = _context(job)
+    context = Context(job)
     run = ensure_finetuned(context, weights=True)
     if run.result["status"] != "ok":
         raise RunFailed(f"seed {job.seed} of {job.method} on {job.task} has no model: {run.result['error']}")
@@ -45,23 +46,6 @@ def export(job: Job, out: Path | None = None) -> Path:
     card = model_card(_facts(context, run.key))
     export_model(model, context.tokenizer, target, card=card, check_batch=batch.model_inputs())
     return target
-
-
-def _context(job: Job) -> Context:
-    from regft_core.phases.context import open_project
-
-    project = open_project(Path(job.root))
-    grid = project.params.grid
-    allowed: dict[str, list[Any]] = {
-        "method": list(project.methods),
-        "task": list(grid.tasks),
-        "size": [str(size) for size in grid.sizes],
-        "seed": list(grid.seeds),
-    }
-    for what, names in allowed.items():
-        if getattr(job, what) not in names:
-            raise ModelError(f"{what} '{getattr(job, what)}' is not in the grid of params.yaml, which has {names}")
-    return Context(job)
 
 
 def _facts(context: Context, key: str) -> dict[str, Any]:

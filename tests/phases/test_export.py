@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from regft_core.errors import ModelError
+from regft_core.errors import ConfigError
 from regft_core.phases.cells import run_cell
 from regft_core.phases.context import Context, Job
 from regft_core.phases.evaluate import evaluate
@@ -51,5 +51,5 @@ def test_export_of_a_mixed_model_in_a_fresh_process(project: Path) -> None:
 
 
 def test_what_is_not_in_the_grid_cannot_be_exported(project: Path) -> None:
-    with pytest.raises(ModelError, match=r"seed '7' is not in the grid"):
+    with pytest.raises(ConfigError, match=r"seed '7' is not listed"):
         export(Job(str(project), "vanilla", "cue_sentence", "24", 7))

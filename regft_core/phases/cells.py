@@ -52,8 +52,12 @@ def describe(record: dict[str, Any], phase: str) -> str:
             f"{name} " + " ".join(f"{metric} {value:.3f}" for metric, value in found["metrics"].items())
             for name, found in record["sets"].items()
         )
-        collapsed = [f"{name}: {what}" for name, what in record["collapsed"].items() if what]
-        return f"  seed {record['seed']}: {sets}" + (f"  COLLAPSED ({', '.join(collapsed)})" if collapsed else "")
+        notes = ""
+        if record["collapsed"].get("dev"):
+            notes += f"  COLLAPSED ({record['collapsed']['dev']})"
+        if weak := [name for name, what in record["collapsed"].items() if what and name != "dev"]:
+            notes += f"  (not above the majority class on {', '.join(weak)})"
+        return f"  seed {record['seed']}: {sets}{notes}"
     loss = record["final_loss"]
     shown = "-" if loss is None else f"{loss:.4f}"
     return f"  seed {record['seed']}: {record['steps']} steps in {record['seconds']:.0f} s, final loss {shown}"

@@ -6,7 +6,9 @@ end: every job sees the same number of threads, and nothing is passed between jo
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any, Literal, TypeVar
 
 from regft_core.errors import ConfigError, Problem
@@ -19,14 +21,23 @@ J = TypeVar("J")
 R = TypeVar("R")
 
 
+def _accelerator_driver() -> bool:
+    """Whether a CUDA or ROCm driver can be loaded; without one torch sees no GPU either."""
+    for name in ("libcuda.so.1", "nvcuda.dll", "libamdhip64.so"):
+        with suppress(OSError):
+            ctypes.CDLL(name)
+            return True
+    return False
+
+
 def visible_devices(device: str) -> list[str]:
     """Return the devices that ``execution.device`` means on this machine, at least one.
 
     ``auto``: all CUDA devices, or the CPU; ``cuda``: all CUDA devices; ``cuda:1``, ``mps`` and
     ``cpu``: that one. Raises ``ConfigError`` when it is not there (never falls back).
     """
-    if device == "cpu":
-        return ["cpu"]
+    if device == "cpu" or (device == "auto" and not _accelerator_driver()):
+        return ["cpu"]  # without importing torch: the parent of the workers needs it for nothing else
     import torch
 
     def absent(found: str) -> ConfigError:

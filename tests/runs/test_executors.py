@@ -208,6 +208,7 @@ def test_devices_are_never_substituted(monkeypatch: pytest.MonkeyPatch) -> None:
     import torch
 
     assert visible_devices("cpu") == ["cpu"]
+    monkeypatch.setattr("regft_core.runs.executors._accelerator_driver", lambda: True)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     assert visible_devices("auto") == ["cpu"]
     with pytest.raises(ConfigError, match=r"execution\.device: cuda is not available.*\n.*no CUDA device"):
@@ -221,6 +222,17 @@ def test_devices_are_never_substituted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.backends.mps, "is_available", lambda: False)
     with pytest.raises(ConfigError, match="mps is not available"):
         visible_devices("mps")
+
+
+def test_without_a_driver_the_parent_needs_no_torch() -> None:
+    code = """
+import sys
+from regft_core.runs import executors
+executors._accelerator_driver = lambda: False
+print(executors.visible_devices("auto"), "torch" in sys.modules)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "['cpu'] False"
 
 
 def test_exit_codes_are_put_in_words() -> None:

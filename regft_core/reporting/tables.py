@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any, Protocol
 
 from regft_core.config.schema import MethodConfig, ReportConfig
 from regft_core.errors import DataError
-from regft_core.evaluation.names import higher_is_better
+from regft_core.evaluation.names import CLASSIFICATION_METRICS, higher_is_better
 from regft_core.reporting.costs import cost_of, declared, overrides
 from regft_core.reporting.load import BlockData, CellData
 from regft_core.reporting.model import Block, Comparison, Role, Row, Score
@@ -139,8 +140,21 @@ def _arms(data: BlockData, set_name: str, metric: str, config: ReportConfig, see
     )
 
 
+#: Smallest possible value of the metrics whose largest is 1; others (mse) are not bounded above.
+_LOWEST = {"matthews": -1.0, "pearson": -1.0, "spearman": -1.0, "pearson_spearman": -1.0}
+
+
+def _bounded(estimate: Estimate, metric: str) -> Estimate:
+    """The interval within what the metric can take: few seeds would stretch it beyond 100%."""
+    if metric not in (*CLASSIFICATION_METRICS, *_LOWEST):
+        return estimate
+    lowest = _LOWEST.get(metric, 0.0)
+    # min and max keep the NaN of an interval that cannot be computed when it comes first.
+    return replace(estimate, low=max(estimate.low, lowest), high=min(estimate.high, 1.0))
+
+
 def _score(data: BlockData, cell: CellData, set_name: str, metric: str, arms: Arms) -> Score:
-    estimate = arms.one(cell.method)
+    estimate = _bounded(arms.one(cell.method), metric)
     ok = {run.seed: run for run in cell.runs if run.ok}
     for seed, value in zip(estimate.seeds, estimate.values, strict=True):
         recorded = float(ok[seed].sets[set_name]["metrics"][metric])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import shutil
 from pathlib import Path
 from types import SimpleNamespace
@@ -186,3 +187,20 @@ def test_every_method_is_listed_once_whatever_controls_what(data: st.DataObject)
     assert sorted(found) == sorted(names)
     if "a" in names:
         assert found[0] == "a"
+
+
+def test_intervals_stay_within_what_a_metric_can_take() -> None:
+    """Few seeds stretch an interval; an accuracy above 100% would be nonsense."""
+    from dataclasses import replace
+
+    from regft_core.reporting.tables import _bounded
+    from regft_core.statistics.bootstrap import one_arm
+
+    labels = [0, 1] * 10
+    seeds = {0: labels, 1: [1 - label for label in labels], 2: labels}
+    wide = one_arm(seeds, labels, "accuracy", samples=200)
+    assert wide.low < 0
+    assert (_bounded(wide, "accuracy").low, _bounded(wide, "matthews").low) == (0.0, max(wide.low, -1.0))
+    assert _bounded(wide, "accuracy").high <= 1
+    assert _bounded(wide, "mse").low == wide.low
+    assert math.isnan(_bounded(replace(wide, low=math.nan), "accuracy").low)

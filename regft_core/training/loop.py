@@ -96,6 +96,8 @@ class Loop:
         self.parameters = list(parameters.values())
         fp16 = training.precision == "fp16"
         self.scaler = torch.amp.GradScaler(self.trainee.device.type) if fp16 else None
+        #: Reading a loss waits for a GPU, so there it is done for several steps at once.
+        self.read_every = 1 if self.trainee.device.type == "cpu" else 16
         self.done = Progression()
         self._pending: list[tuple[int, float, torch.Tensor, torch.Tensor]] = []
 
@@ -118,7 +120,7 @@ class Loop:
                 self._step(rows)
                 self.done.step += 1
                 self.done.seconds = time.monotonic() - started
-                if len(self._pending) >= 16 or self.done.step == self.total:
+                if len(self._pending) >= self.read_every or self.done.step == self.total:
                     self._flush()
                 if self.progress is not None:
                     loss = self.done.curve[-1][2] if self.done.curve else None

@@ -170,7 +170,8 @@ class _Builder:
 
     def consume(self, stream: Iterator[events.Event]) -> None:
         for event in stream:
-            line = event.start_mark.line + 1
+            # The parser gives every event its marks; the types leave open that it might not.
+            line = event.start_mark.line + 1 if event.start_mark is not None else 0
             if isinstance(event, events.DocumentStartEvent):
                 self._documents += 1
                 if event.version or event.tags:
@@ -179,7 +180,7 @@ class _Builder:
                     self._refuse(line, "a second document in one file", "remove the '---' line")
                     return
             elif isinstance(event, events.AliasEvent):
-                self._alias(event.anchor, line)
+                self._alias(event.anchor or "", line)
             elif isinstance(event, events.CollectionStartEvent):
                 self._check_tag(event.tag, line)
                 if len(self._stack) >= MAX_DEPTH:
@@ -231,7 +232,8 @@ class _Builder:
 
     def _check_colon(self, event: events.ScalarEvent, line: int) -> None:
         """``[a:]`` is a mapping to some parsers and text to others; DVC's refuses ``[a:b]``."""
-        after = self.text[event.end_mark.index : event.end_mark.index + 2]
+        end = event.end_mark.index if event.end_mark is not None else len(self.text)
+        after = self.text[end : end + 2]
         if ":" in event.value or (after[:1] == ":" and after[1:] in (",", "[", "]", "{", "}")):
             hint = "put a space after it, or quotes around text that holds a colon"
             self._refuse(line, f"a colon inside brackets without a space after it, at '{event.value}'", hint)

@@ -85,7 +85,7 @@ def _dots(axis: Any, block: Block, name: str) -> None:
             means.append((score.estimate.mean * scale, y))
         if score.interval is not None:
             intervals.append((y, score.interval[0] * scale, score.interval[1] * scale))
-    _points(axis, good, marker="o", markersize=3, color=ACCENT, alpha=0.45, markeredgewidth=0)
+    _points(axis, good, marker="o", markersize=5, color=ACCENT, alpha=0.6, markeredgewidth=0)
     _points(axis, bad, marker="x", markersize=4, color=WORSE)
     if intervals:
         axis.hlines(*zip(*intervals), colors=INK, linewidth=1.4)

@@ -208,7 +208,9 @@ def _partial(document: Document, problems: Sequence[Problem]) -> Params | None:
     stand_ins: dict[str, Any] = {
         "model": EncoderConfig(name="minilm", revision=None, max_length=128),
         "grid": GridConfig(tasks=("none",), sizes=("full",), seeds=(0,)),
-        "protocols": ProtocolsConfig(),
+        "protocols": ProtocolsConfig(finetune=(), search_finetune=()),
+        "subsample": {},
+        "report": {},
     }
     right = {name: document.data[name] for name in Params.model_fields if name in document.data and name not in wrong}
     return Params.model_validate({**stand_ins, **right})

@@ -45,10 +45,13 @@ class GridConfig(StrictModel):
 
 
 class ProtocolsConfig(StrictModel):
-    """Method names, each under the protocol that its YAML file declares."""
+    """Method names, each under the protocol that its YAML file declares.
 
-    finetune: NameList = ()
-    search_finetune: NameList = ()
+    Both lists must be there, if only as ``[]``: DVC's templates read them.
+    """
+
+    finetune: NameList
+    search_finetune: NameList
 
 
 class SubsampleConfig(StrictModel):
@@ -164,16 +167,19 @@ class ReportConfig(StrictModel):
 
 
 class Params(StrictModel):
-    """``params.yaml``."""
+    """``params.yaml``.
+
+    The sections without a default are those that DVC watches: it stops at one that is missing.
+    """
 
     model: EncoderConfig
     grid: GridConfig
     protocols: ProtocolsConfig
-    subsample: SubsampleConfig = SubsampleConfig()
+    subsample: SubsampleConfig
     training: TrainingConfig
     execution: ExecutionConfig = ExecutionConfig()
     store: StoreConfig = StoreConfig()
-    report: ReportConfig = ReportConfig()
+    report: ReportConfig
 
 
 # ---------------------------------------------------------------------- pipelines/tasks/*.yaml

@@ -68,6 +68,8 @@ protocols:
 training:
   epochs: 2
   learning_rate: 2e-5
+subsample: {}
+report: {}
 """
 TASK = """\
 source: {kind: files}

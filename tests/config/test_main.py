@@ -20,7 +20,10 @@ model: {name: minilm}
 grid: {tasks: [opinions], sizes: [100], seeds: [0, 1]}
 protocols:
   finetune: [vanilla, noise]  # two
+  search_finetune: []
 training: {epochs: 2}
+subsample: {}
+report: {}
 """,
 }
 

@@ -121,16 +121,25 @@ BROKEN: list[tuple[str, str, str, tuple[str, ...]]] = [
     ),
     (
         PARAMS,
-        "training:",
-        "report: {reference: noize}\ntraining:",
-        ("params.yaml:11: report.reference:", "'noize' is not a listed method", "did you mean 'noise'?"),
+        "report: {}",
+        "report: {reference: noize}",
+        ("params.yaml:15: report.reference:", "'noize' is not a listed method", "did you mean 'noise'?"),
     ),
-    (PARAMS, "[vanilla, noise]", "[noise]", ("params.yaml:7: protocols:", "'vanilla' is not a listed method")),
+    (PARAMS, "[vanilla, noise]", "[noise]", ("params.yaml:15: report.reference:", "'vanilla' is not a listed method")),
     (
         PARAMS,
         "finetune: [vanilla, noise]  # plain\n  search_finetune:\n    - mask",
-        "finetune: []",
+        "finetune: []\n  search_finetune: []",
         ("params.yaml:7: protocols: no method is listed",),
+    ),
+    # DVC reads both lists and these sections: it would stop at a missing one with less to say.
+    (PARAMS, "  finetune: [vanilla, noise]  # plain\n", "", ("protocols.finetune: 'finetune' is missing",)),
+    (PARAMS, "subsample: {}\n", "", ("params.yaml", "'subsample' is missing")),
+    (
+        PARAMS,
+        "report: {}\n",
+        "",
+        ("params.yaml", "'report' is missing"),
     ),
     # ---------------------------------------------------------------------- params.yaml: model
     (PARAMS, "minilm", "minilmm", ("params.yaml:2: model.name:", "needs a revision", "did you mean 'minilm'?")),

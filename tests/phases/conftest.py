@@ -22,6 +22,8 @@ PARAMS: dict[str, Any] = {
     "model": {"name": "models/tiny", "max_length": 32},
     "grid": {"tasks": ["cue_sentence"], "sizes": [24], "seeds": [0, 1]},
     "protocols": {"finetune": ["vanilla", "vanilla_no_dropout", "hype_n"], "search_finetune": ["weight_mixup"]},
+    "subsample": {"stratified": False},
+    "report": {"reference": "vanilla"},
     "training": {"epochs": 2, "batch_size": 8, "learning_rate": 1e-3},
     "execution": {"executor": "serial", "checkpoint_seconds": 0, "device": "cpu"},
 }

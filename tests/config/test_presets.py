@@ -1,0 +1,39 @@
+"""What the project ships is valid: its own params.yaml, every preset, every method and task."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from regft_core.phases.context import open_project
+
+ROOT = Path(__file__).resolve().parents[2]
+PRESETS = sorted((ROOT / "pipelines" / "presets").glob("*.yaml"))
+
+
+@pytest.mark.parametrize("preset", PRESETS, ids=[path.stem for path in PRESETS])
+def test_every_preset_is_valid(preset: Path) -> None:
+    project = open_project(ROOT, str(preset.relative_to(ROOT)))
+    assert project.params.report.reference in project.methods
+
+
+def test_the_shipped_params_are_valid() -> None:
+    assert open_project(ROOT).params.model.name == "minilm"
+
+
+def test_every_shipped_method_can_be_listed() -> None:
+    """All methods at once, on a task of each kind that needs no hub; refusals must be reasons, not crashes."""
+    params = yaml.safe_load((ROOT / "params.yaml").read_text())
+    params["protocols"] = {"finetune": [], "search_finetune": []}
+    for path in sorted((ROOT / "pipelines" / "methods").glob("*.yaml")):
+        searches = "search" in yaml.safe_load(path.read_text())
+        params["protocols"]["search_finetune" if searches else "finetune"].append(path.stem)
+    params["grid"]["tasks"] = ["cue_sentence", "cue_pair"]
+    project = open_project(ROOT, params_text=yaml.safe_dump(params, sort_keys=False))
+    assert len(project.methods) > 30
+    without = [w for w in project.warnings if "without its control" in w]
+    assert not without
+    controlled = {m.config.control_for for m in project.methods.values() if m.config.control_for}
+    assert {"hype_n", "hype_u", "pats", "tdt", "mask_tuning", "weight_mixup"} <= controlled

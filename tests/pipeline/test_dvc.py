@@ -34,6 +34,8 @@ def dvc(root: Path, *arguments: str) -> str:
         **os.environ,
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
         "DVC_NO_ANALYTICS": "1",
+        # Byte code appears in the watched folders, as on a user's machine.
+        "PYTHONDONTWRITEBYTECODE": "",
         "PYTHONPATH": "",
     }
     done = subprocess.run(
@@ -79,6 +81,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     task.write_text(text)
     (root / "params.yaml").write_text("# what to run\n" + yaml.dump(PARAMS, sort_keys=False))
     dvc(root, "init", "--no-scm", "-q")
+    shutil.copy(REPOSITORY / ".dvcignore", root / ".dvcignore")
     return root
 
 

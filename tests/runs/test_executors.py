@@ -168,7 +168,11 @@ def test_workers_die_with_their_parent(jobs_module: Any, tmp_path: Path, number:
     (tmp_path / "main.py").write_text(program)
     notes = [tmp_path / "pids-0", tmp_path / "pids-1"]
     parent = subprocess.Popen(
-        [sys.executable, str(tmp_path / "main.py"), *map(str, notes)], stderr=subprocess.DEVNULL, start_new_session=True
+        [sys.executable, str(tmp_path / "main.py"), *map(str, notes)],
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+        # A shell starts background jobs with SIGINT ignored, and children inherit that.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     grandchildren: list[int] = []
     try:

@@ -60,9 +60,15 @@ class ModelError(RegftError):
 
 
 class RunFailed(RegftError):
-    """One seed failed (loss became NaN, out of memory ...); the other seeds continue."""
+    """One seed failed for a reason of its own (loss became NaN); the other seeds continue."""
 
     exit_code = 5
+
+
+class OutOfMemory(RegftError):
+    """A run did not fit this machine's memory: not a result, so it is never stored as one."""
+
+    exit_code = 8
 
 
 class StoreError(RegftError):

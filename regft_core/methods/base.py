@@ -46,8 +46,8 @@ class DropoutWish:
 class Cost:
     """Passes over the encoder per optimiser step and batch, as declared by the method.
 
-    ``batch_factor`` counts passes that run as one larger batch (three views in one forward
-    are ``forward=3``). ``ratio`` is the declared training cost relative to plain fine-tuning,
+    Passes that run as one larger batch count one by one (three views in one forward are
+    ``forward=3``). ``ratio`` is the declared training cost relative to plain fine-tuning,
     with a forward counted 1 and a backward 2.
     """
 
@@ -208,11 +208,6 @@ class Regulariser:
     def search_epochs(cls, options: Any, search: Any) -> float:
         """Epochs over the training set that the whole search phase takes, for the dry run."""
         return 0.0
-
-    @classmethod
-    def stored_with_weights(cls, options: Any) -> bool:
-        """Whether fine-tuning starts from tensors of the search phase."""
-        return cls.search_phase(options)
 
     @classmethod
     def degraded(cls, options: Any, task: TaskConfig) -> list[str]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +30,7 @@ def run_cell(root: Path, phase: Phase, method: str, task: str, size: str) -> tup
         jobs = [Job(str(root), method, task, size, seed, board.folder) for seed in seeds]
         records = run_all(
             jobs,
-            partial(phase),
+            phase,
             executor=execution.executor,
             workers_per_device=execution.workers,
             devices=visible_devices(execution.device),

@@ -14,7 +14,7 @@ from regft_core.phases.context import Context, versions
 CURVE_COLUMNS = ("seed", "phase", "step", "epoch", "loss", "learning_rate", "gradient_norm")
 METRIC_COLUMNS = ("seed", "phase", "step", "name", "value")
 #: Parts of a record that have files of their own.
-BULKY = ("curve", "diagnostics", "parts")
+BULKY = ("curve", "diagnostics")
 
 
 def cell_folder(root: Path, kind: str, method: str, task: str, size: str) -> Path:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from regft_core.errors import RunFailed
-from regft_core.io import canonical_json
 from regft_core.methods.base import SearchRun
 from regft_core.methods.stack import Stack
 from regft_core.phases.context import Context, Job
@@ -125,5 +124,4 @@ def _merged(parts: list[StoredRun]) -> dict[str, Any]:
         "curve": [row for result in done for row in result["curve"]],
         "diagnostics": [row for result in done for row in result["diagnostics"]],
         "final_loss": done[-1]["curve"][-1][3] if done and done[-1]["curve"] else None,
-        "parts": [canonical_json({"name": result["name"], "steps": result["steps"]}) for result in done],
     }

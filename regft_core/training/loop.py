@@ -17,7 +17,7 @@ from typing import Any, Protocol
 import torch
 
 from regft_core.config.schema import TrainingConfig
-from regft_core.errors import RunFailed
+from regft_core.errors import OutOfMemory, RunFailed
 from regft_core.methods.stack import Stack
 from regft_core.training import schedule
 from regft_core.training.optim import (
@@ -107,7 +107,8 @@ class Loop:
         """Run (or resume) to the last step.
 
         Raises:
-            RunFailed: the loss or the gradient norm is not a number, or memory ran out.
+            RunFailed: the loss or the gradient norm is not a number.
+            OutOfMemory: the run does not fit this machine.
         """
         self._resume()
         self.trainee.model.train()
@@ -131,7 +132,7 @@ class Loop:
                 if self.on_step is not None:
                     self.on_step(self.done.step)
         except torch.OutOfMemoryError as error:
-            raise RunFailed(
+            raise OutOfMemory(
                 f"out of memory on {self.trainee.device} in step {self.done.step + 1}; lower training.batch_size "
                 f"and raise training.accumulation by the same factor ({error})"
             ) from error

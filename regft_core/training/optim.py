@@ -10,8 +10,6 @@ import torch
 from regft_core.config.schema import TrainingConfig
 from regft_core.methods.base import ParameterGroup
 
-#: Added to the largest past gradient in Adamax (``MT-DNN``'s value) is a setting: ``epsilon``.
-
 
 class DecoupledAdamax(torch.optim.Adamax):
     """Adamax (Kingma and Ba 2015, algorithm 2) with decoupled weight decay.
@@ -56,10 +54,10 @@ def parameter_groups(
     for name, parameter in parameters.items():
         if name not in taken and parameter.requires_grad:
             shared[0.0 if no_decay(name) else training.weight_decay][name] = parameter
+    rate = training.learning_rate
     groups = [
         {"names": list(members), "params": list(members.values()), "weight_decay": decay, "base_lr": rate}
         for decay, members in shared.items()
-        for rate in (training.learning_rate,)
         if members
     ]
     for group in special:

@@ -39,8 +39,8 @@ class Pass:
 class Trainee:
     """Model, its sites and hooks, and attached modules.
 
-    ``weights_from`` says how a parameter's name in the plain model relates to the tensor
-    that is trained: under a parametrisation the trained tensor is ``original``.
+    Parameters go by their names in the plain model; under a parametrisation ``raw`` gives the
+    tensor that is trained.
     """
 
     model: nn.Module

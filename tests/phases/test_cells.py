@@ -195,3 +195,21 @@ def test_a_full_disk_is_an_error_that_names_the_place(project: Path, monkeypatch
 
 def test_params_of_the_template_are_those_of_this_file(project: Path) -> None:
     assert yaml.safe_load((project / "params.yaml").read_text()) == PARAMS
+
+
+def test_running_out_of_memory_is_not_stored_as_a_result(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It says something about the machine, not about the run: on another machine the run may fit."""
+    import torch
+
+    from regft_core.errors import OutOfMemory
+    from regft_core.methods.stack import Stack
+
+    def exhausted(*_: object) -> None:
+        raise torch.OutOfMemoryError("no memory")
+
+    job = Job(str(project), "vanilla", *TASK, 0)
+    with monkeypatch.context() as patched:
+        patched.setattr(Stack, "backward", exhausted)
+        with pytest.raises(OutOfMemory, match="batch_size"):
+            finetune(job)
+    assert finetune(job)["status"] == "ok"

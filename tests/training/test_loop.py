@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from regft_core.config.schema import TrainingConfig
-from regft_core.errors import RunFailed
+from regft_core.errors import OutOfMemory, RunFailed
 from regft_core.rng import derive
 from regft_core.training.optim import DecoupledAdamax
 from regft_core.training.schedule import factor, warmup_steps
@@ -84,7 +84,7 @@ def test_out_of_memory_says_what_to_change(monkeypatch: pytest.MonkeyPatch) -> N
         raise torch.OutOfMemoryError("no memory")
 
     monkeypatch.setattr(run.stack, "backward", exhausted)
-    with pytest.raises(RunFailed, match=r"batch_size.*accumulation"):
+    with pytest.raises(OutOfMemory, match=r"batch_size.*accumulation"):
         run.loop().train()
 
 

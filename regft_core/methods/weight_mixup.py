@@ -6,10 +6,10 @@ splits, and frozen while the task weights are fine-tuned.
 
 Differences between paper and released code (``variant``):
 - hypergradient: DARTS with the inner learning rate as factor of the implicit term; released:
-  no factor, direction preconditioned by Adam's second moment (``_released_direction``).
+  no factor, direction preconditioned by Adam's second moment (``training/two_level.py``).
 - dropout masks of the two finite-difference passes: the same; released: independent.
 - task weights: restored after the finite difference, stepped once; released: stepped before
-  and after the attention update, and left displaced by the radius (``_released_step``).
+  and after the attention update, and left displaced by the radius (``TwoLevelStep.stepped``).
 - Adam's moments: kept; released: reset once, after the first inner step.
 - attention decay 0.01 and constant rate after warm-up; released: no decay, cosine schedule.
 - clipping of the inner step: the shared protocol's; released: norm 5.
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from regft_core.models.mixing import WeightMixing
     from regft_core.training.step import Step
     from regft_core.training.trainee import Trainee
+    from regft_core.training.two_level import TwoLevelStep
 
 
 class WeightMixupConfig(StrictModel):
@@ -201,7 +202,7 @@ class WeightMixup(Regulariser):
         searching = self.setting.phase != "finetune"
         self._require_attention_gradients(self.options.mode == "joint")
         if searching and self.program(self.options, "search"):
-            self._build_attention_optimizer()
+            self.two_level = self._two_level_step()
         self._extra_in_clip = self.options.variant == "released" and not searching and self.options.mode == "search"
         if self._extra_in_clip:
             self._require_attention_gradients(True)
@@ -229,11 +230,22 @@ class WeightMixup(Regulariser):
             return self.options.attention_weight_decay
         return 0.01 if self.options.variant == "paper" else 0.0
 
-    def _build_attention_optimizer(self) -> None:
-        attention = self._attention()
+    def _two_level_step(self) -> TwoLevelStep:
+        from regft_core.training.two_level import TwoLevelStep
+
+        attention, released = self._attention(), self.options.variant == "released"
         group = {"names": [name.replace("/", ":") for name in attention], "params": list(attention.values())}
-        self.attention_optimizer = torch.optim.AdamW(
-            [group], lr=self.options.attention_learning_rate, weight_decay=self._decay()
+        rate = self.options.attention_learning_rate
+        return TwoLevelStep(
+            upper=list(attention.values()),
+            optimizer=torch.optim.AdamW([group], lr=rate, weight_decay=self._decay()),
+            rate=rate,
+            shape="cosine" if released else "constant",
+            implicit=self.search.implicit or ("one" if released else "learning_rate"),
+            radius=self.search.radius,
+            interval=self.search.interval,
+            inner_gradient=self.search.inner_gradient,
+            updated=self._attention_updated,
         )
 
     def parameter_groups(self) -> list[ParameterGroup]:
@@ -246,146 +258,30 @@ class WeightMixup(Regulariser):
 
     def backward(self, step: Step) -> Tensor:
         """One two-level step; the loop then clips and steps the task weights."""
-        from regft_core.training import bilevel
-
-        if step.micro == 0 and step.index % self.search.interval == 0 and step.validation is not None:
+        if self.two_level.due(step):
             if self.options.variant == "released":
-                self._released_step(step, bilevel)
+                self.two_level.stepped(step)
             else:
-                reused = self._paper_step(step, bilevel)
+                reused = self.two_level.virtual(step)
                 if reused is not None:
                     return reused
         loss = step.task_loss(step.forward("train", draw=0))
         step.backward(loss)
         return loss.detach()
 
-    def _weights(self, step: Step) -> list[Tensor]:
-        assert step.optimizer is not None
-        return [p for group in step.optimizer.param_groups for p in group["params"]]
+    def _attention_updated(self, index: int, gradient: list[Tensor]) -> None:
+        from regft_core.training.bilevel import global_norm
 
-    def _paper_step(self, step: Step, bilevel: Any) -> Tensor | None:
-        """DARTS: attention gradient at the virtually stepped weights (equations 5 and 6)."""
-        weights, attention = self._weights(step), list(self._attention().values())
-        first_order = self.search.implicit == "none"
-        inner_loss, inner_gradient = None, []
-        copies = [] if first_order else bilevel.snapshot(weights)
-        if not first_order:
-            inner_loss = step.task_loss(step.forward("train", draw=0))
-            inner_gradient = bilevel.gradients(inner_loss, weights)
-            step.backward_passes += 1
-            bilevel.shift(weights, inner_gradient, -step.learning_rate)
-        direct, direction = self._validation_gradients(step, bilevel, weights, attention, draw=1)
-        total = direct
-        if not first_order:
-            bilevel.restore(weights, copies)
-            mixed = bilevel.mixed_term(
-                lambda: self._attention_loss(step, draw=0),
-                lambda: self._attention_loss(step, draw=0),
-                weights,
-                direction,
-                attention,
-                self.search.radius,
-            )
-            bilevel.restore(weights, copies)
-            factor = 1.0 if self.search.implicit == "one" else step.learning_rate
-            total = [d - factor * m for d, m in zip(direct, mixed, strict=True)]
-        self._update_attention(step, attention, total)
-        if self.search.inner_gradient == "reused" and inner_loss is not None:
-            for weight, gradient in zip(weights, inner_gradient, strict=True):
-                weight.grad = gradient * step.share if weight.grad is None else weight.grad + gradient * step.share
-            return inner_loss.detach()
-        return None
-
-    def _released_step(self, step: Step, bilevel: Any) -> None:
-        """What the released code does: see the differences at the top of this file."""
-        assert step.optimizer is not None
-        weights, attention = self._weights(step), list(self._attention().values())
-        loss = step.task_loss(step.forward("train", draw=0))
-        step.backward(loss)
-        if step.setting.training.clip_norm is not None:
-            torch.nn.utils.clip_grad_norm_(weights, step.setting.training.clip_norm)
-        step.optimizer.step()
-        step.optimizer.zero_grad(set_to_none=True)
-        direct, gradient = self._validation_gradients(step, bilevel, weights, attention, draw=1)
-        if self.search.implicit == "none":
-            self._update_attention(step, attention, direct)
-            return
-        step.backward_passes += 1  # the released code takes the two validation gradients one by one
-        direction = self._released_direction(step.optimizer, weights, gradient)
-        mixed = bilevel.mixed_term(
-            lambda: self._attention_loss(step, draw=2),
-            lambda: self._attention_loss(step, draw=3),
-            weights,
-            direction,
-            attention,
-            self.search.radius,
-        )
-        self._update_attention(step, attention, [d - m for d, m in zip(direct, mixed, strict=True)])
-        if step.index == 0:
-            step.optimizer.state.clear()
-
-    @staticmethod
-    def _released_direction(
-        optimizer: torch.optim.Optimizer, weights: list[Tensor], gradient: list[Tensor]
-    ) -> list[Tensor]:
-        """Validation gradient divided, per tensor, by the root of the mean second moment."""
-        group = optimizer.param_groups[0]
-        beta2, epsilon = group.get("betas", (0.9, 0.999))[1], group.get("eps", 1e-8)
-        direction = []
-        for weight, value in zip(weights, gradient, strict=True):
-            state = optimizer.state.get(weight, {})
-            if "exp_avg_sq" not in state:
-                direction.append(value)
-                continue
-            correction = (1 - beta2 ** float(state["step"])) ** 0.5
-            direction.append(value * correction / ((beta2 * state["exp_avg_sq"]).mean().sqrt() + epsilon))
-        return direction
-
-    def _validation_gradients(
-        self, step: Step, bilevel: Any, weights: list[Tensor], attention: list[nn.Parameter], draw: int
-    ) -> tuple[list[Tensor], list[Tensor]]:
-        """Gradients of the validation loss in attention and weights, from one backward."""
-        assert step.validation is not None
-        batch = step.validation.batch(step.index // self.search.interval)
-        self._require_attention_gradients(True)
-        logits = step.forward("validation", batch=batch, draw=draw)
-        found = bilevel.gradients(step.task_loss(logits, batch.labels), [*attention, *weights])
-        step.forward_passes += 1 - batch.input_ids.shape[0] / step.batch.input_ids.shape[0]  # one pass, any size
-        step.backward_passes += 1
-        return found[: len(attention)], found[len(attention) :]
-
-    def _attention_loss(self, step: Step, draw: int) -> Tensor:
-        step.backward_passes += 1
-        return step.task_loss(step.forward("train", draw=draw))
-
-    def _update_attention(self, step: Step, attention: list[nn.Parameter], gradient: list[Tensor]) -> None:
-        from regft_core.training import schedule
-
-        warmup = schedule.warmup_steps(step.total, step.setting.training.warmup_ratio)
-        shape = "constant" if self.options.variant == "paper" else "cosine"
-        rate = self.options.attention_learning_rate * schedule.factor(shape, step.index, step.total, warmup)
-        for group in self.attention_optimizer.param_groups:
-            group["lr"] = rate
-        for parameter, value in zip(attention, gradient, strict=True):
-            parameter.grad = value
-        self.attention_optimizer.step()
-        self.attention_optimizer.zero_grad(set_to_none=True)
-        self._require_attention_gradients(False)
         self._project()
-        if step.index % 10 == 0:
-            self._log(step.index, gradient)
+        if index % 10 == 0:
+            values = torch.cat([p.detach().flatten() for p in self._attention().values()])
+            self.diagnostics.log("weight_mixup.attention_mean", index, float(values.mean()))
+            self.diagnostics.log("weight_mixup.attention_min", index, float(values.min()))
+            self.diagnostics.log("weight_mixup.hypergradient_norm", index, float(global_norm(gradient)))
 
     def _project(self) -> None:
         for mixing in self.mixings.values():
             mixing.clamp()
-
-    def _log(self, index: int, gradient: list[Tensor]) -> None:
-        from regft_core.training.bilevel import global_norm
-
-        values = torch.cat([p.detach().flatten() for p in self._attention().values()])
-        self.diagnostics.log("weight_mixup.attention_mean", index, float(values.mean()))
-        self.diagnostics.log("weight_mixup.attention_min", index, float(values.min()))
-        self.diagnostics.log("weight_mixup.hypergradient_norm", index, float(global_norm(gradient)))
 
     def before_clip(self, step: Step) -> None:
         """Released: frozen attention and pretrained copies count in the clip norm."""
@@ -395,7 +291,9 @@ class WeightMixup(Regulariser):
         from regft_core.training.bilevel import global_norm
 
         extra = [t for m in self.mixings.values() for t in (m.pretrained, *m.parameters())]
-        own = [p.grad for p in self._weights(step) if p.grad is not None]
+        assert step.optimizer is not None
+        trained = (p for group in step.optimizer.param_groups for p in group["params"])
+        own = [p.grad for p in trained if p.grad is not None]
         norm = global_norm([*own, *(t.grad for t in extra if t.grad is not None)])
         factor = torch.clamp(limit / (norm + 1e-6), max=1.0)
         for gradient in own:
@@ -412,15 +310,15 @@ class WeightMixup(Regulariser):
     def state(self) -> dict[str, Tensor]:
         from regft_core.training.optim import optimizer_tensors
 
-        if not hasattr(self, "attention_optimizer"):
+        if not hasattr(self, "two_level"):
             return {}
-        return optimizer_tensors(self.attention_optimizer, prefix="attention")
+        return optimizer_tensors(self.two_level.optimizer, prefix="attention")
 
     def load_state(self, state: dict[str, Tensor]) -> None:
         from regft_core.training.optim import load_optimizer_tensors
 
-        if hasattr(self, "attention_optimizer"):
-            load_optimizer_tensors(self.attention_optimizer, state, prefix="attention")
+        if hasattr(self, "two_level"):
+            load_optimizer_tensors(self.two_level.optimizer, state, prefix="attention")
 
     def export(self, trainee: Trainee) -> None:
         """Fold: each weight becomes its mixed value; attention and pretrained copies go."""

@@ -71,10 +71,15 @@ def test_uniform_laws_symmetric_and_one_sided() -> None:
     assert noise.std().item() == pytest.approx(epsilon / math.sqrt(3), rel=0.02)
 
 
-def test_noise_adds_up_over_identity_layers() -> None:
-    """Card, oracle 4: L identity layers add variance L sigma^2."""
-    sigma, layers = 1e-2, 4
-    run = Bench([("hype", {"scale": sigma})], rows=64, training=TRAINING.model_copy(update={"batch_size": 64}))
+@pytest.mark.parametrize(
+    ("distribution", "mean", "variance"),
+    [("normal", 0.0, 1.0), ("uniform", 0.0, 1 / 3), ("uniform_one_sided", 0.5, 1 / 12)],
+)
+def test_noise_adds_up_over_identity_layers(distribution: str, mean: float, variance: float) -> None:
+    """Card, oracle 4: L identity layers add L means and L variances of one layer's noise."""
+    scale, layers = 1e-2, 4
+    wide = TRAINING.model_copy(update={"batch_size": 64})
+    run = Bench([("hype", {"scale": scale, "distribution": distribution})], rows=64, training=wide)
     hype = run.stack.regularisers[0]
     step = run.step()
     total = torch.zeros(64, 12, 256)
@@ -91,7 +96,10 @@ def test_noise_adds_up_over_identity_layers() -> None:
     state = total
     for index in range(layers):
         state = hype._perturb(state, Anywhere(index), 0)
-    assert (state - total).std().item() == pytest.approx(sigma * math.sqrt(layers), rel=0.02)
+    added = (state - total).double()
+    assert added.std().item() == pytest.approx(scale * math.sqrt(layers * variance), rel=0.02)
+    standard_error = scale * math.sqrt(layers * variance / added.numel())
+    assert added.mean().item() == pytest.approx(layers * mean * scale, abs=5 * standard_error)
 
 
 def test_only_hidden_dropout_is_switched_off() -> None:

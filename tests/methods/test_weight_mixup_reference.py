@@ -50,20 +50,37 @@ def test_at_the_pretrained_weight_the_factored_form_shrinks_and_the_convex_does_
     expected = (1 - a1 - a2 + 2 * (a1 @ a2)) * pretrained
     assert torch.allclose(module(pretrained), expected, atol=1e-6)
     assert not torch.equal(module(pretrained), pretrained)
-    assert torch.allclose(module(pretrained), pretrained, rtol=0.05)
+    # Both shortfalls are half-normal with sd 0.005: mean 0.4% each, and entry by entry "within 1%" is typical.
+    relative = ((module(pretrained) - pretrained) / pretrained).abs()
+    assert relative.median() < 0.01
+    assert relative.max() < 0.05
     convex = WeightMixing(pretrained, rank=1, form="convex", std=0.1, generator=generator)
     assert torch.allclose(convex(pretrained), pretrained, atol=1e-6)
 
 
-def test_attention_at_one_is_vanilla_and_at_zero_ignores_the_task_weight() -> None:
-    """Card, oracle 1, over whole trainings."""
-    ones = Bench([("weight_mixup", {"mode": "fixed", "initial_std": 0.0})]).train()
-    assert same(ones, Bench().train())
-    module = WeightMixing(torch.randn(4, 4), rank=1, form="factored", std=0.0, generator=None)
+def test_attention_at_one_is_vanilla_for_twenty_steps() -> None:
+    """Card, oracle 1: forward, gradients and optimiser steps."""
+    twenty = TRAINING.model_copy(update={"epochs": 20, "max_steps": 20})
+    ones = Bench([("weight_mixup", {"mode": "fixed", "initial_std": 0.0})], training=twenty)
+    assert same(ones.train(), Bench(training=twenty).train())
+    assert not same(ones.trainee.plain_weights(), Bench().train())  # of six steps
+
+
+def test_attention_at_zero_is_the_pretrained_weight_with_the_bias_of_the_task() -> None:
+    """Card, oracle 1: whatever the task weight, the output is that of the pretrained one."""
+    from torch.nn.utils import parametrize
+
+    inputs = torch.randn(3, 4)
+    linear = torch.nn.Linear(4, 5)
+    pretrained = linear.weight.detach().clone()
+    module = WeightMixing(linear.weight, rank=1, form="factored", std=0.0, generator=None)
+    parametrize.register_parametrization(linear, "weight", module)
     with torch.no_grad():
         module.a1.zero_()
         module.a2.zero_()
-    assert torch.equal(module(torch.randn(4, 4)), module.pretrained)
+        linear.parametrizations.weight.original.normal_()
+        linear.bias.normal_()
+        assert torch.equal(linear(inputs), torch.nn.functional.linear(inputs, pretrained, linear.bias))
 
 
 def test_initial_attention_is_clipped_and_about_half_of_it_is_one() -> None:
@@ -150,16 +167,16 @@ def test_independent_dropout_masks_ruin_the_estimate() -> None:
 
 def captured_update(run: Bench) -> dict[str, Any]:
     """Run one search step and capture what the attention update was given."""
-    method = run.stack.searcher
+    two_level = run.stack.searcher.two_level
     seen: dict[str, Any] = {}
-    original = method._update_attention
+    original = two_level._update
 
-    def spy(step: Any, attention: Any, gradient: Any) -> None:
+    def spy(step: Any, gradient: Any) -> None:
         seen["gradient"] = [g.clone() for g in gradient]
-        seen["weights_before"] = [w.detach().clone() for w in method._weights(step)]
-        original(step, attention, gradient)
+        seen["weights_before"] = [w.detach().clone() for g in step.optimizer.param_groups for w in g["params"]]
+        original(step, gradient)
 
-    method._update_attention = spy
+    two_level._update = spy
     loop = run.loop()
     seen["start"] = [w.detach().clone() for group in loop.optimizer.param_groups for w in group["params"]]
     seen["loop"] = loop
@@ -178,15 +195,15 @@ def test_paper_restores_the_weights_bit_for_bit() -> None:
 def test_released_leaves_the_weights_displaced_by_the_radius() -> None:
     """Card, oracle 6: norm 0.01 along minus the preconditioned validation gradient."""
     run = searching({"variant": "released"}, training=TRAINING.model_copy(update={"warmup_ratio": 0.0}))
-    method = run.stack.searcher
+    two_level = run.stack.searcher.two_level
     after_inner: list[Tensor] = []
-    original = method._validation_gradients
+    original = two_level._validation_gradients
 
-    def spy(step: Any, module: Any, weights: list[Tensor], attention: Any, draw: int) -> Any:
+    def spy(step: Any, weights: list[Tensor]) -> Any:
         after_inner.extend(w.detach().clone() for w in weights)
-        return original(step, module, weights, attention, draw)
+        return original(step, weights)
 
-    method._validation_gradients = spy
+    two_level._validation_gradients = spy
     seen = captured_update(run)
     displacement = [b - a for a, b in zip(after_inner, seen["weights_before"], strict=True)]
     assert float(bilevel.global_norm(displacement)) == pytest.approx(0.01, rel=1e-2)
@@ -194,8 +211,10 @@ def test_released_leaves_the_weights_displaced_by_the_radius() -> None:
 
 
 def test_first_order_is_adamw_on_the_validation_gradient() -> None:
-    """Card, oracle 5: implicit none leaves the plain validation gradient at the current weights."""
-    run = searching(search=WeightMixupSearchConfig(implicit="none"))
+    """Card, oracle 5: implicit none steps AdamW on the plain validation gradient at the current weights."""
+    first_order = WeightMixupSearchConfig(implicit="none")
+    constant = TRAINING.model_copy(update={"warmup_ratio": 0.0})
+    run = searching(search=first_order, training=constant)
     step = run.step()
     attention = [p for m in run.stack.searcher.mixings.values() for p in m.parameters()]
     for parameter in attention:
@@ -204,8 +223,17 @@ def test_first_order_is_adamw_on_the_validation_gradient() -> None:
     batch = run.validation.batch(0)
     logits = step.forward("validation", batch=batch, draw=1)
     expected = bilevel.gradients(step.task_loss(logits, batch.labels), attention)
-    seen = captured_update(searching(search=WeightMixupSearchConfig(implicit="none")))
+    other = searching(search=first_order, training=constant)
+    seen = captured_update(other)
     assert all(torch.allclose(a, b, atol=1e-7) for a, b in zip(expected, seen["gradient"], strict=True))
+    copies = [p.detach().clone().requires_grad_(True) for p in attention]
+    for copy, gradient in zip(copies, seen["gradient"], strict=True):
+        copy.grad = gradient
+    torch.optim.AdamW(copies, lr=2e-3, weight_decay=0.01).step()
+    stepped = [p for m in other.stack.searcher.mixings.values() for p in m.parameters()]
+    assert any(not torch.equal(a, b) for a, b in zip(attention, stepped, strict=True))
+    for copy, parameter in zip(copies, stepped, strict=True):
+        assert torch.allclose(copy.detach().clamp(0, 1), parameter, atol=1e-7)
 
 
 def test_second_order_differs_from_first_order_by_the_learning_rate_times_the_mixed_term() -> None:
@@ -275,6 +303,7 @@ def test_average_of_the_searches_and_what_fine_tuning_starts_from() -> None:
     state = run.stack.searcher.combine(results)
     assert torch.allclose(state[name], (results[0][name] + results[1][name]) / 2)
     assert not torch.equal(results[0][name], results[1][name])
+    assert all(v.min() >= 0 and v.max() <= 1 for n, v in state.items() if n.startswith("attention/"))  # oracle 8
     started = Bench([("weight_mixup", {})], search=SEARCH, handed=state)
     for plain, raw in started.trainee.named_raw():
         assert torch.equal(raw, state[f"weights/{plain}"])

@@ -1,0 +1,169 @@
+"""One step of a two-level search: an upper parameter on held-out rows, the weights on the rest.
+
+``TwoLevelStep`` updates the upper parameters (the attention of weight mixup) from the
+hypergradient; the loop then steps the weights. It knows the order of passes and the two ways
+to build the hypergradient, not what the upper parameters mean.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from regft_core.training import bilevel, schedule
+from regft_core.training.step import Step
+
+
+@dataclass
+class TwoLevelStep:
+    """Hypergradient and update of the upper parameters in one search step.
+
+    Attributes:
+        upper: the upper parameters; they ask for gradients only while one is needed, because
+            each costs a pass over its weight.
+        optimizer: of the upper parameters.
+        rate: their learning rate at the top of the schedule.
+        shape: schedule of that rate after the shared warm-up (``schedule.factor``).
+        implicit: factor of the implicit term: the weights' learning rate, 1, or no such term.
+        radius: length of the finite-difference shift.
+        interval: the upper parameters are updated every this many steps.
+        inner_gradient: ``reused`` hands the gradient at the old upper parameters to the loop,
+            which saves the loop's own pass; ``fresh`` lets it see the new ones.
+        updated: called after each update with the step's index and the hypergradient.
+    """
+
+    upper: list[nn.Parameter]
+    optimizer: torch.optim.Optimizer
+    rate: float
+    shape: str
+    implicit: Literal["learning_rate", "none", "one"]
+    radius: float
+    interval: int
+    inner_gradient: Literal["fresh", "reused"]
+    updated: Callable[[int, list[Tensor]], None]
+
+    def due(self, step: Step) -> bool:
+        """Whether this batch updates the upper parameters (once per step, whatever the accumulation)."""
+        return step.micro == 0 and step.index % self.interval == 0 and step.validation is not None
+
+    # ------------------------------------------------------------------- the two programs
+
+    def virtual(self, step: Step) -> Tensor | None:
+        """DARTS: the gradient at the virtually stepped weights (equations 5 and 6 of weight mixup).
+
+        Returns:
+            the training loss if its gradient was left for the loop (``reused``), else None.
+            The weights are bit for bit those from before.
+        """
+        weights = _weights(step)
+        first_order = self.implicit == "none"
+        inner_loss, inner_gradient = None, []
+        copies = [] if first_order else bilevel.snapshot(weights)
+        if not first_order:
+            inner_loss = step.task_loss(step.forward("train", draw=0))
+            inner_gradient = bilevel.gradients(inner_loss, weights)
+            step.backward_passes += 1
+            bilevel.shift(weights, inner_gradient, -step.learning_rate)
+        total, direction = self._validation_gradients(step, weights)
+        if not first_order:
+            bilevel.restore(weights, copies)
+            mixed = self._mixed_term(step, weights, direction, draws=(0, 0))
+            bilevel.restore(weights, copies)
+            factor = 1.0 if self.implicit == "one" else step.learning_rate
+            total = [d - factor * m for d, m in zip(total, mixed, strict=True)]
+        self._update(step, total)
+        if self.inner_gradient == "reused" and inner_loss is not None:
+            for weight, gradient in zip(weights, inner_gradient, strict=True):
+                weight.grad = gradient * step.share if weight.grad is None else weight.grad + gradient * step.share
+            return inner_loss.detach()
+        return None
+
+    def stepped(self, step: Step) -> None:
+        """What the released code of weight mixup does, its slips included.
+
+        The weights take a real step first and stay displaced by the radius; the direction is
+        preconditioned by Adam's second moment; the two sides of the difference see independent
+        dropout masks; Adam's moments are dropped once, after the first step.
+        """
+        assert step.optimizer is not None
+        weights = _weights(step)
+        loss = step.task_loss(step.forward("train", draw=0))
+        step.backward(loss)
+        if step.setting.training.clip_norm is not None:
+            torch.nn.utils.clip_grad_norm_(weights, step.setting.training.clip_norm)
+        step.optimizer.step()
+        step.optimizer.zero_grad(set_to_none=True)
+        direct, gradient = self._validation_gradients(step, weights)
+        if self.implicit == "none":
+            self._update(step, direct)
+            return
+        step.backward_passes += 1  # the released code takes the two validation gradients one by one
+        direction = _preconditioned(step.optimizer, weights, gradient)
+        mixed = self._mixed_term(step, weights, direction, draws=(2, 3))
+        self._update(step, [d - m for d, m in zip(direct, mixed, strict=True)])
+        if step.index == 0:
+            step.optimizer.state.clear()
+
+    # -------------------------------------------------------------------------- the parts
+
+    def _validation_gradients(self, step: Step, weights: list[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
+        """Gradients of the validation loss in upper parameters and weights, from one backward."""
+        assert step.validation is not None
+        batch = step.validation.batch(step.index // self.interval)
+        self._ask_for_gradients(True)
+        logits = step.forward("validation", batch=batch, draw=1)
+        found = bilevel.gradients(step.task_loss(logits, batch.labels), [*self.upper, *weights])
+        step.forward_passes += 1 - batch.input_ids.shape[0] / step.batch.input_ids.shape[0]  # one pass, any size
+        step.backward_passes += 1
+        return found[: len(self.upper)], found[len(self.upper) :]
+
+    def _mixed_term(
+        self, step: Step, weights: list[Tensor], direction: list[Tensor], draws: tuple[int, int]
+    ) -> list[Tensor]:
+        """Finite difference along ``direction``; equal ``draws`` share their dropout masks."""
+
+        def loss(draw: int) -> Tensor:
+            step.backward_passes += 1
+            return step.task_loss(step.forward("train", draw=draw))
+
+        plus, minus = draws
+        return bilevel.mixed_term(lambda: loss(plus), lambda: loss(minus), weights, direction, self.upper, self.radius)
+
+    def _update(self, step: Step, gradient: list[Tensor]) -> None:
+        warmup = schedule.warmup_steps(step.total, step.setting.training.warmup_ratio)
+        for group in self.optimizer.param_groups:
+            group["lr"] = self.rate * schedule.factor(self.shape, step.index, step.total, warmup)
+        for parameter, value in zip(self.upper, gradient, strict=True):
+            parameter.grad = value
+        self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
+        self._ask_for_gradients(False)
+        self.updated(step.index, gradient)
+
+    def _ask_for_gradients(self, needed: bool) -> None:
+        for parameter in self.upper:
+            parameter.requires_grad_(needed)
+
+
+def _weights(step: Step) -> list[Tensor]:
+    assert step.optimizer is not None
+    return [p for group in step.optimizer.param_groups for p in group["params"]]
+
+
+def _preconditioned(optimizer: torch.optim.Optimizer, weights: list[Tensor], gradient: list[Tensor]) -> list[Tensor]:
+    """The gradient divided, per tensor, by the root of Adam's mean second moment."""
+    group = optimizer.param_groups[0]
+    beta2, epsilon = group.get("betas", (0.9, 0.999))[1], group.get("eps", 1e-8)
+    direction = []
+    for weight, value in zip(weights, gradient, strict=True):
+        state = optimizer.state.get(weight, {})
+        if "exp_avg_sq" not in state:
+            direction.append(value)
+            continue
+        correction = (1 - beta2 ** float(state["step"])) ** 0.5
+        direction.append(value * correction / ((beta2 * state["exp_avg_sq"]).mean().sqrt() + epsilon))
+    return direction

@@ -14,8 +14,10 @@ from __future__ import annotations
 import argparse
 import gc
 import json
+import os
 import random
 import statistics
+import sys
 import tempfile
 import time
 from dataclasses import dataclass
@@ -33,6 +35,7 @@ from regft_core.methods.registry import discover
 from regft_core.methods.stack import Stack
 from regft_core.models.load import load_classifier
 from regft_core.models.source import ModelSource
+from regft_core.phases.cells import KEEP_FREED_MEMORY
 from regft_core.training.loop import Loop
 from regft_core.training.stream import BatchStream
 from regft_core.training.trainee import Trainee
@@ -180,6 +183,9 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=2, help="optimiser steps of each arm in a round")
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
+    if options.device == "cpu" and not all(name in os.environ for name in KEEP_FREED_MEMORY):
+        # As the pipeline's workers, which get these before they start.
+        os.execve(sys.executable, [sys.executable, *sys.argv], KEEP_FREED_MEMORY | os.environ)
     torch.set_num_threads(options.threads)
     device = torch.device(options.device)
     if device.type == "cuda":

@@ -11,6 +11,14 @@ from regft_core.phases.context import Context, Job, open_project
 from regft_core.progress import ProgressBoard
 from regft_core.runs.executors import run_all, visible_devices
 
+#: For training on a CPU under glibc: freed activations stay with the process, in huge pages. Handing
+#: them back to the kernel costs page faults in every step; keeping them costs memory (figures: benchmarks/).
+KEEP_FREED_MEMORY = {
+    "THP_MEM_ALLOC_ENABLE": "1",
+    "MALLOC_TRIM_THRESHOLD_": "2147483647",
+    "MALLOC_MMAP_MAX_": "0",
+}
+
 #: A phase function: takes a job and a device, returns the record of one seed.
 Phase = Callable[..., dict[str, Any]]
 
@@ -23,9 +31,12 @@ def run_cell(root: Path, phase: Phase, method: str, task: str, size: str) -> tup
     project = open_project(root)
     execution = project.params.execution
     seeds = list(project.params.grid.seeds)
-    # Libraries that read these at import must see them before the workers start.
-    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    devices = visible_devices(execution.device)
+    # Libraries that read these at import, and an allocator that reads them at the start of a
+    # process, must find them before the workers start.
+    wanted = {"TOKENIZERS_PARALLELISM": "false", "CUBLAS_WORKSPACE_CONFIG": ":4096:8"}
+    for name, value in (wanted | (KEEP_FREED_MEMORY if devices == ["cpu"] else {})).items():
+        os.environ.setdefault(name, value)
     with ProgressBoard(f"{method} {task}-{size}", seeds) as board:
         jobs = [Job(str(root), method, task, size, seed, board.folder) for seed in seeds]
         records = run_all(
@@ -33,7 +44,7 @@ def run_cell(root: Path, phase: Phase, method: str, task: str, size: str) -> tup
             phase,
             executor=execution.executor,
             workers_per_device=execution.workers,
-            devices=visible_devices(execution.device),
+            devices=devices,
             threads=execution.threads,
         )
     context = Context(Job(str(root), method, task, size, seeds[0]))

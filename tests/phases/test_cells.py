@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import csv
 import json
+import os
+import platform
+import resource
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,7 +16,7 @@ import yaml
 
 from regft_core.errors import StoreError
 from regft_core.phases import training_run
-from regft_core.phases.cells import describe, run_cell
+from regft_core.phases.cells import KEEP_FREED_MEMORY, describe, run_cell
 from regft_core.phases.context import Context, Job
 from regft_core.phases.evaluate import evaluate
 from regft_core.phases.finetune import ensure_finetuned, finetune, finetune_identity
@@ -50,6 +53,37 @@ def test_executor_and_order_do_not_matter(make_project: Callable[..., Path], tmp
     assert essence(serial) == essence(reverse) == essence(processes)
     weights = [ensure_finetuned(Context(Job(str(root), "hype_n", *TASK, seed))).tensors_sha256() for seed in (0, 1, 2)]
     assert len(set(weights)) == 3
+
+
+def resident() -> int:
+    """Bytes of memory that this process holds."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+
+
+def report_allocator(job: Job, *, device: str) -> dict[str, Any]:
+    """A phase that says what its process was told about memory and whether it keeps a freed block."""
+    before = resident()
+    block = bytearray(b"1") * 2**27  # 128 MiB, written
+    del block
+    told = {name: os.environ.get(name) for name in KEEP_FREED_MEMORY}
+    return {"seed": job.seed, "told": told, "kept": resident() - before > 2**26}
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="the settings are those of glibc's allocator")
+def test_workers_on_a_cpu_keep_freed_memory_unless_told_otherwise(
+    make_project: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = make_project(grid={"tasks": ["cue_sentence"], "sizes": [24], "seeds": [0]})
+    change(root, execution={"executor": "processes", "workers": 1, "device": "cpu"})
+    for name in KEEP_FREED_MEMORY:
+        monkeypatch.delenv(name, raising=False)
+    _, records = run_cell(root, report_allocator, "vanilla", *TASK)
+    assert records == [{"seed": 0, "told": KEEP_FREED_MEMORY, "kept": True}]
+    monkeypatch.setenv("MALLOC_TRIM_THRESHOLD_", "1048576")
+    monkeypatch.setenv("MALLOC_MMAP_MAX_", "65536")
+    _, records = run_cell(root, report_allocator, "vanilla", *TASK)
+    assert records[0]["told"]["MALLOC_TRIM_THRESHOLD_"] == "1048576"
+    assert records[0]["kept"] is False
 
 
 def test_a_new_seed_trains_that_seed_only(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -172,7 +172,7 @@ def _read_run(base: _Base, seed: int) -> RunRecord | None:
         cell=base.cell,
         seed=seed,
         key=main["key"],
-        name=f"{base.name} seed {seed}",
+        name=f"seed {seed} of {base.name}",
         ok=not failures,
         training=_digest(*digests),
         evaluation=_digest(*scored) if scored else "",

@@ -26,7 +26,7 @@ Numbers of a cell are means over its seeds. The files are the truth; delete the 
 Filters need the prefix `tags.`, `params.` or `metrics.` (a bare `task = 'rte'` is refused):
 
 - one method on one task: `tags.task = 'rte' and tags.method = 'hype_n'`, or the same with `params.`
-- by name: `run_name LIKE 'hype_n rte%'`
+- by name: `run_name LIKE '%hype_n rte%'`
 - all that use a regulariser: `tags.regularisers LIKE '%hype%'`
 - only what the files say now: ``tags.`regft.status` = 'current'``
 - only means over seeds, or only seeds: ``tags.`regft.kind` = 'cell'``, ``tags.`regft.kind` = 'run'``

@@ -79,9 +79,9 @@ def test_one_run_per_seed_nested_under_one_per_cell(grid: Tree) -> None:
     assert sync(grid.root, [VANILLA, HYPE], SEEDS) == SyncResult(created=6, updated=0, unchanged=0, superseded=0)
     parents, runs = current(grid.root, "cell"), current(grid.root)
     assert set(parents) == {"vanilla rte-300", "hype_n rte-300"}
-    assert set(runs) == {f"{name} seed {seed}" for name in parents for seed in SEEDS}
+    assert set(runs) == {f"seed {seed} of {name}" for name in parents for seed in SEEDS}
     for name, run in runs.items():
-        assert run.data.tags["mlflow.parentRunId"] == parents[name.rsplit(" seed", 1)[0]].info.run_id
+        assert run.data.tags["mlflow.parentRunId"] == parents[name.split(" of ", 1)[1]].info.run_id
         assert run.info.status == "FINISHED"
         assert run.info.end_time - run.info.start_time == 30_000
 
@@ -108,7 +108,7 @@ def test_a_deleted_database_comes_back_equal(grid: Tree, empty_database: Path) -
 
 def test_numbers_parameters_files_and_data_of_a_run(grid: Tree) -> None:
     sync(grid.root, [VANILLA, HYPE], SEEDS)
-    run = current(grid.root)["hype_n rte-300 seed 1"]
+    run = current(grid.root)["seed 1 of hype_n rte-300"]
     metrics, params, tags = run.data.metrics, run.data.params, run.data.tags
     assert metrics["dev.accuracy"] == pytest.approx(0.66)
     assert metrics["hans.accuracy"] == pytest.approx(0.56)
@@ -133,7 +133,7 @@ def test_numbers_parameters_files_and_data_of_a_run(grid: Tree) -> None:
     manifest = json.loads((grid.root / "work/subsamples/rte-300/manifest.json").read_text())
     assert manifest["seeds"]["1"]["sha256"].startswith(dataset.dataset.digest)
     assert (dataset.dataset.name, len(dataset.dataset.digest)) == ("rte-300", 32)
-    assert current(grid.root)["vanilla rte-300 seed 1"].data.tags["collapsed"] == "dev: constant"
+    assert current(grid.root)["seed 1 of vanilla rte-300"].data.tags["collapsed"] == "dev: constant"
 
 
 def test_parents_hold_means_and_the_reports_intervals(grid: Tree) -> None:
@@ -156,7 +156,7 @@ def test_parents_hold_means_and_the_reports_intervals(grid: Tree) -> None:
 def test_curves_are_complete_and_of_each_phase(tree: Tree) -> None:
     tree.cell(SEARCHED, [0], steps=700)  # more points than one batch takes
     sync(tree.root, [SEARCHED], [0])
-    run, mlflow = current(tree.root)["weight_mixup rte-300 seed 0"], client(tree.root)
+    run, mlflow = current(tree.root)["seed 0 of weight_mixup rte-300"], client(tree.root)
     for name in ("loss", "search-0.loss", "search-1.gradient_norm", "learning_rate"):
         history = mlflow.get_metric_history(run.info.run_id, name)
         assert [point.step for point in history] == list(range(1, 701))
@@ -175,7 +175,7 @@ def test_a_changed_cell_supersedes_its_old_runs_and_a_revert_brings_them_back(gr
     before = snapshot(grid.root)
     grid.cell(HYPE, SEEDS, learning_rate=5e-5)
     assert sync(grid.root, [VANILLA, HYPE], SEEDS) == SyncResult(created=3, updated=0, unchanged=3, superseded=3)
-    assert current(grid.root)["hype_n rte-300 seed 0"].data.params["learning_rate"] == "5e-05"
+    assert current(grid.root)["seed 0 of hype_n rte-300"].data.params["learning_rate"] == "5e-05"
     old = search(grid.root, "tags.`regft.status` = 'superseded'")
     assert {run.data.params["learning_rate"] for run in old} == {"0.0001"}
     grid.cell(HYPE, SEEDS)
@@ -187,7 +187,7 @@ def test_a_changed_cell_supersedes_its_old_runs_and_a_revert_brings_them_back(gr
 def test_what_leaves_the_grid_is_superseded(grid: Tree) -> None:
     sync(grid.root, [VANILLA, HYPE], SEEDS)
     assert sync(grid.root, [VANILLA], [0]).superseded == 4  # the cell of HyPe with its two seeds, and a seed of vanilla
-    assert set(current(grid.root)) == {"vanilla rte-300 seed 0"}
+    assert set(current(grid.root)) == {"seed 0 of vanilla rte-300"}
     assert set(current(grid.root, "cell")) == {"vanilla rte-300"}
 
 
@@ -205,10 +205,10 @@ def test_a_failed_run_is_failed_and_says_why(tree: Tree) -> None:
     tree.cell(HYPE, SEEDS, failed=(1,))
     sync(tree.root, [HYPE], SEEDS)
     runs = current(tree.root)
-    failed = runs["hype_n rte-300 seed 1"]
+    failed = runs["seed 1 of hype_n rte-300"]
     assert (failed.info.status, failed.data.tags["error"]) == ("FAILED", "loss became NaN at step 3")
     assert "dev.accuracy" not in failed.data.metrics
-    assert runs["hype_n rte-300 seed 0"].info.status == "FINISHED"
+    assert runs["seed 0 of hype_n rte-300"].info.status == "FINISHED"
     parent = current(tree.root, "cell")["hype_n rte-300"]
     assert (parent.info.status, parent.data.tags["status"]) == ("FINISHED", "partly failed")
     assert parent.data.metrics["failed_runs"] == 1
@@ -218,11 +218,11 @@ def test_a_failed_run_is_failed_and_says_why(tree: Tree) -> None:
 def test_an_evaluation_completes_the_run_that_waited_for_it(tree: Tree) -> None:
     tree.cell(HYPE, [0], evaluated=False)
     sync(tree.root, [HYPE], [0])
-    before = current(tree.root)["hype_n rte-300 seed 0"]
+    before = current(tree.root)["seed 0 of hype_n rte-300"]
     assert "dev.accuracy" not in before.data.metrics
     tree.evaluation(HYPE, [0])
     assert sync(tree.root, [HYPE], [0]) == SyncResult(created=0, updated=2, unchanged=0, superseded=0)
-    after = current(tree.root)["hype_n rte-300 seed 0"]
+    after = current(tree.root)["seed 0 of hype_n rte-300"]
     assert after.info.run_id == before.info.run_id
     assert after.data.metrics["dev.accuracy"] == pytest.approx(0.65)
     assert sync(tree.root, [HYPE], [0]).unchanged == 2
@@ -237,7 +237,7 @@ def test_a_changed_evaluation_makes_a_new_run_and_an_absent_one_none(tree: Tree)
     result.with_suffix(".away").rename(result)
     tree.evaluation(HYPE, [0], shift=0.1)
     assert sync(tree.root, [HYPE], [0]) == SyncResult(created=1, updated=1, unchanged=0, superseded=1)
-    assert current(tree.root)["hype_n rte-300 seed 0"].data.metrics["dev.accuracy"] == pytest.approx(0.75)
+    assert current(tree.root)["seed 0 of hype_n rte-300"].data.metrics["dev.accuracy"] == pytest.approx(0.75)
     assert current(tree.root, "cell")["hype_n rte-300"].data.metrics["dev.accuracy"] == pytest.approx(0.75)
 
 
@@ -245,7 +245,7 @@ def test_an_evaluation_of_another_key_is_not_mixed_in(tree: Tree) -> None:
     tree.cell(HYPE, [0])
     tree.cell(HYPE, [0], learning_rate=5e-5, evaluated=False)
     sync(tree.root, [HYPE], [0])
-    run = current(tree.root)["hype_n rte-300 seed 0"]
+    run = current(tree.root)["seed 0 of hype_n rte-300"]
     assert (run.data.params["learning_rate"], "dev.accuracy" in run.data.metrics) == ("5e-05", False)
 
 
@@ -259,7 +259,7 @@ def test_a_number_that_is_gone_becomes_nan_on_the_parent(tree: Tree) -> None:
     sync(tree.root, [HYPE], [0])
     parent = current(tree.root, "cell")["hype_n rte-300"]
     assert math.isnan(parent.data.metrics["hans.accuracy"])
-    assert "hans.accuracy" not in current(tree.root)["hype_n rte-300 seed 0"].data.metrics
+    assert "hans.accuracy" not in current(tree.root)["seed 0 of hype_n rte-300"].data.metrics
     assert sync(tree.root, [HYPE], [0]).unchanged == 2
 
 
@@ -273,7 +273,7 @@ def test_tags_follow_the_files_without_a_new_run(grid: Tree) -> None:
     assert sync(grid.root, [VANILLA], SEEDS) == SyncResult(created=0, updated=3, unchanged=0, superseded=0)
     assert search(grid.root, "tags.control_for = 'hype_n'") == []
     [exported] = search(grid.root, "tags.`regft.export` = 'exports/best'")
-    assert exported.info.run_name == "vanilla rte-300 seed 1"
+    assert exported.info.run_name == "seed 1 of vanilla rte-300"
 
 
 @pytest.mark.parametrize(
@@ -281,15 +281,15 @@ def test_tags_follow_the_files_without_a_new_run(grid: Tree) -> None:
     [
         (
             "tags.task = 'rte' and tags.method = 'hype_n'",
-            ["hype_n rte-300", "hype_n rte-300 seed 0", "hype_n rte-300 seed 1"],
+            ["hype_n rte-300", "seed 0 of hype_n rte-300", "seed 1 of hype_n rte-300"],
         ),
-        ("params.task = 'rte' and params.method = 'hype_n' and params.seed = '1'", ["hype_n rte-300 seed 1"]),
-        ("run_name LIKE 'hype_n rte%' and params.seed = '0'", ["hype_n rte-300 seed 0"]),
+        ("params.task = 'rte' and params.method = 'hype_n' and params.seed = '1'", ["seed 1 of hype_n rte-300"]),
+        ("run_name LIKE '%hype_n rte%' and params.seed = '0'", ["seed 0 of hype_n rte-300"]),
         ("tags.regularisers LIKE '%hype%' and tags.`regft.kind` = 'cell'", ["hype_n rte-300"]),
-        ("metrics.`dev.accuracy` > 0.655 and tags.`regft.kind` = 'run'", ["hype_n rte-300 seed 1"]),
-        ("metrics.dev.accuracy > 0.655 and tags.regft.kind = 'run'", ["hype_n rte-300 seed 1"]),
-        ("metrics.collapsed = 1", ["vanilla rte-300 seed 1"]),
-        ("dataset.name = 'rte-300' and params.seed = '0'", ["hype_n rte-300 seed 0", "vanilla rte-300 seed 0"]),
+        ("metrics.`dev.accuracy` > 0.655 and tags.`regft.kind` = 'run'", ["seed 1 of hype_n rte-300"]),
+        ("metrics.dev.accuracy > 0.655 and tags.regft.kind = 'run'", ["seed 1 of hype_n rte-300"]),
+        ("metrics.collapsed = 1", ["seed 1 of vanilla rte-300"]),
+        ("dataset.name = 'rte-300' and params.seed = '0'", ["seed 0 of hype_n rte-300", "seed 0 of vanilla rte-300"]),
     ],
 )
 def test_filters(synced: Path, text: str, names: list[str]) -> None:
@@ -392,7 +392,7 @@ def test_long_values_are_only_in_the_config(tree: Tree) -> None:
     method = {"regularisers": [{"hype": {"layers": list(range(400)), "scale": 1e-5}}], "training": {}}
     tree.cell(HYPE, [0], method=method)
     sync(tree.root, [HYPE], [0])
-    run = current(tree.root)["hype_n rte-300 seed 0"]
+    run = current(tree.root)["seed 0 of hype_n rte-300"]
     assert ("hype.layers" in run.data.params, "hype.scale" in run.data.params) == (False, True)
     assert "- 399" in Path(run.info.artifact_uri.removeprefix("file://"), "config.yaml").read_text()
 

@@ -38,8 +38,8 @@ def _finding(block: Block, row: Row) -> Finding:
         return Finding(block.name, block.title, row.method, None, "no comparison", (text,))
     what = "control" if controls else "reference"
     role = "its control " if controls else "the reference "
-    sentences = [_sentence(row, comparison, role) for comparison in judged]
-    sentences[0] = f"On {block.title}, {sentences[0]}"
+    first, *others = (_sentence(row, comparison, role) for comparison in judged)
+    sentences = [f"On {block.title}, {first}", *(_capital(text) for text in others)]
     if controls:
         sentences += [_beside_control(word, comparison) for comparison in references]
     else:
@@ -57,6 +57,11 @@ def _finding(block: Block, row: Row) -> Finding:
 def _numbers(c: Comparison) -> str:
     bounds = "interval n/a" if c.interval is None else f"interval {interval(c.interval, c.metric, signed=True)}"
     return f"{score(c.estimate.mean, c.metric, signed=True)} {unit(c.metric)}, {bounds}, {plural(c.estimate.n, 'seed')}"
+
+
+def _capital(text: str) -> str:
+    """The text as a sentence of its own; names of methods keep their letters."""
+    return text[0].upper() + text[1:] if text.startswith(("there is", "no seed")) else text
 
 
 def _sentence(row: Row, c: Comparison, role: str) -> str:

@@ -40,6 +40,13 @@ def test_a_gain_that_the_control_has_too_is_not_credited(built: Any) -> None:
     assert "on contrast" in said
 
 
+def test_every_sentence_starts_as_one(make: Any, synthetic: Any) -> None:
+    arms = {name: synthetic.Arm(control_for="pats" if name != "pats" else None) for name in ("pats", "adamax", "noise")}
+    said = text(make(arms, {"sst2": synthetic.Task(n=60)}, seeds=[0, 1, 2, 3, 4, 5]), "pats")
+    assert "On sst2 at 300 rows, there is no evidence" in said
+    assert ". There is no evidence that pats differs from its control" in said
+
+
 def test_a_gain_over_the_control(built: Any) -> None:
     said = text(built, "weight_mixup")
     assert "weight_mixup is better than its control weight_mixup_soup (+" in said

@@ -11,8 +11,10 @@ is flagged instead of being left to the reader. The flags:
     Predictions vary but accuracy is not above the rate of the set's most frequent label, or
     Pearson <= -0.05, below the 0 of a constant prediction. Sets with one gold label are exempt.
 
-On the development set either flag means the run learned nothing. Out of distribution
-``majority`` can be a real effect: a model that relies on a shortcut is often below it.
+On the development set either flag means that a constant answer would have served as well. It does
+not mean that nothing was learned: with rare labels Matthews' correlation can be above 0 all the
+same. Out of distribution ``majority`` can be a real effect: a model that relies on a shortcut is
+often below it.
 """
 
 from __future__ import annotations

@@ -112,7 +112,7 @@ class Row:
 
     @property
     def collapsed_on_dev(self) -> int:
-        """Runs that learned nothing: constant or at the majority rate on the development set."""
+        """Runs that did no better than a constant answer on the development set (``evaluation.collapse``)."""
         return sum(name == "dev" for _, name, _ in self.collapsed)
 
     def against(self, role: Role, set_name: str = "dev") -> list[Comparison]:

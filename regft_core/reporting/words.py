@@ -48,7 +48,8 @@ def _finding(block: Block, row: Row) -> Finding:
     sentences += _costs(judged)
     if row.failed or row.collapsed_on_dev:
         parts = [plural(len(row.failed), "run") + " failed"] if row.failed else []
-        parts += [f"{row.collapsed_on_dev} learned nothing (collapsed)"] if row.collapsed_on_dev else []
+        if row.collapsed_on_dev:
+            parts.append(f"{row.collapsed_on_dev} did no better than a constant answer (collapsed)")
         sentences.append(f"Of {plural(row.n_expected, 'seed')}, {listed(parts)}.")
     judged_by = f"{what}{'s' if len(judged) > 1 else ''} {listed([c.other for c in judged])}"
     return Finding(block.name, block.title, row.method, word, judged_by, tuple(sentences))

@@ -291,9 +291,7 @@ class WeightMixup(Regulariser):
         from regft_core.training.bilevel import global_norm
 
         extra = [t for m in self.mixings.values() for t in (m.pretrained, *m.parameters())]
-        assert step.optimizer is not None
-        trained = (p for group in step.optimizer.param_groups for p in group["params"])
-        own = [p.grad for p in trained if p.grad is not None]
+        own = [p.grad for p in step.weights() if p.grad is not None]
         norm = global_norm([*own, *(t.grad for t in extra if t.grad is not None)])
         factor = torch.clamp(limit / (norm + 1e-6), max=1.0)
         for gradient in own:

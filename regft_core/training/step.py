@@ -132,6 +132,11 @@ class Step:
             logits = logits.float()
         return (logits, states) if hidden else logits
 
+    def weights(self) -> list[Tensor]:
+        """The tensors that the loop's optimiser steps."""
+        assert self.optimizer is not None
+        return [p for group in self.optimizer.param_groups for p in group["params"]]
+
     def task_loss(self, logits: Tensor, labels: Tensor | None = None) -> Tensor:
         """The task's own loss against the step's labels (or ``labels``)."""
         return task_loss(logits, self.batch.labels if labels is None else labels, self.setting.kind)

@@ -59,7 +59,7 @@ class TwoLevelStep:
             the training loss if its gradient was left for the loop (``reused``), else None.
             The weights are bit for bit those from before.
         """
-        weights = _weights(step)
+        weights = step.weights()
         first_order = self.implicit == "none"
         inner_loss, inner_gradient = None, []
         copies = [] if first_order else bilevel.snapshot(weights)
@@ -90,7 +90,7 @@ class TwoLevelStep:
         dropout masks; Adam's moments are dropped once, after the first step.
         """
         assert step.optimizer is not None
-        weights = _weights(step)
+        weights = step.weights()
         loss = step.task_loss(step.forward("train", draw=0))
         step.backward(loss)
         if step.setting.training.clip_norm is not None:
@@ -147,11 +147,6 @@ class TwoLevelStep:
     def _ask_for_gradients(self, needed: bool) -> None:
         for parameter in self.upper:
             parameter.requires_grad_(needed)
-
-
-def _weights(step: Step) -> list[Tensor]:
-    assert step.optimizer is not None
-    return [p for group in step.optimizer.param_groups for p in group["params"]]
 
 
 def _preconditioned(optimizer: torch.optim.Optimizer, weights: list[Tensor], gradient: list[Tensor]) -> list[Tensor]:

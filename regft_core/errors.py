@@ -81,3 +81,9 @@ class ExportMismatch(RegftError):
     """An exported model does not reproduce the logits of the trained one."""
 
     exit_code = 7
+
+
+class FactsChanged(RegftError):
+    """Code, configuration, encoder or packages changed while a stage ran; nothing was committed."""
+
+    exit_code = 10

@@ -27,7 +27,7 @@ def check_params(root: Path, params: Params, document: Document) -> tuple[list[P
     warnings: list[str] = []
     for key in ("tasks", "sizes", "seeds"):
         problems += _duplicates(document, ("grid", key), getattr(params.grid, key))
-    problems += _check_protocols(params, document)
+    problems += _check_methods(params, document)
     problems += _check_cell_names(params, document)
     problems += _check_model(root, params, document, warnings)
     seeds = len(set(params.grid.seeds))
@@ -59,22 +59,14 @@ def _duplicates(document: Document, path: KeyPath, values: Sequence[object]) -> 
     return problems
 
 
-def _check_protocols(params: Params, document: Document) -> list[Problem]:
-    finetune, searched = params.protocols.finetune, params.protocols.search_finetune
-    problems = _duplicates(document, ("protocols", "finetune"), finetune)
-    problems += _duplicates(document, ("protocols", "search_finetune"), searched)
-    for i, name in enumerate(searched):
-        if name in finetune:
-            message = f"'{name}' is also listed under protocols.finetune"
-            problems.append(document.problem(("protocols", "search_finetune", i), message, "keep one of them"))
-    listed = (*finetune, *searched)
-    if not listed:
-        problems.append(document.problem(("protocols",), "no method is listed", "for instance finetune: [vanilla]"))
-    elif params.report.reference not in listed:
+def _check_methods(params: Params, document: Document) -> list[Problem]:
+    listed = params.methods
+    problems = _duplicates(document, ("methods",), listed)
+    if params.report.reference not in listed:
         # The default is vanilla: without the key, the place to repair is the list of methods.
-        path: KeyPath = ("report", "reference") if "report" in document.data else ("protocols",)
+        path: KeyPath = ("report", "reference") if "report" in document.data else ("methods",)
         message = f"report.reference '{params.report.reference}' is not a listed method"
-        hint = "list it under protocols, or name another; " + suggestion(params.report.reference, listed, "listed")
+        hint = "list it under methods, or name another; " + suggestion(params.report.reference, listed, "listed")
         problems.append(document.problem(path, message, hint))
     return problems
 
@@ -83,15 +75,14 @@ def _check_cell_names(params: Params, document: Document) -> list[Problem]:
     """``a`` on ``b-c`` and ``a-b`` on ``c`` would be one DVC stage."""
     problems: list[Problem] = []
     seen: dict[str, tuple[str, str]] = {}
-    listed = dict.fromkeys((*params.protocols.finetune, *params.protocols.search_finetune))
-    for method, task in product(listed, dict.fromkeys(params.grid.tasks)):
+    for method, task in product(dict.fromkeys(params.methods), dict.fromkeys(params.grid.tasks)):
         other = seen.setdefault(f"{method}-{task}", (method, task))
         if other != (method, task):
             message = (
                 f"method '{method}' on task '{task}' and method '{other[0]}' on task '{other[1]}' "
                 f"would share the cell name '{method}-{task}'"
             )
-            problems.append(document.problem(("protocols",), message, "use _ for - in one of the names"))
+            problems.append(document.problem(("methods",), message, "use _ for - in one of the names"))
     return problems
 
 

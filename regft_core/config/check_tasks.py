@@ -79,7 +79,7 @@ def check_task(
                 use = (place, ("splits", "dev"), other.splits.dev)
             problems += _check_labels(other, place)
             problems += checker.check(other.kind, other.source, place, ("source",), [use])
-        problems += check_ood(root, name, ood, task, tasks, document)
+        problems += check_ood(ood, task, tasks, document)
     return problems
 
 

@@ -12,21 +12,27 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel
 
-from regft_core.config.check_methods import build_method, check_composition, missing_controls
+from regft_core.config.check_methods import (
+    METHODS,
+    build_method,
+    check_composition,
+    method_factor,
+    phase_configs,
+    phase_path,
+)
 from regft_core.config.check_params import check_params
 from regft_core.config.check_tasks import Builtin, check_task, referenced_tasks
 from regft_core.config.explain import validate
-from regft_core.config.method import Method, Protocol, is_name
+from regft_core.config.find_controls import find_controls
+from regft_core.config.method import Method, Registry, is_name
 from regft_core.config.names import suggestion
-from regft_core.config.schema import EncoderConfig, GridConfig, MethodConfig, Params, ProtocolsConfig, TaskConfig
+from regft_core.config.schema import EncoderConfig, GridConfig, MethodConfig, Params, TaskConfig
 from regft_core.config.yamlio import Document, KeyPath, load_yaml
 from regft_core.errors import ConfigError, Problem
 
-__all__ = ["METHODS", "PROTOCOLS", "TASKS", "Builtin", "ComposeCheck", "Method", "Project", "load_project"]
+__all__ = ["METHODS", "TASKS", "Builtin", "ComposeCheck", "Method", "Project", "load_project"]
 
 TASKS = "pipelines/tasks"
-METHODS = "pipelines/methods"
-PROTOCOLS: tuple[Protocol, ...] = ("finetune", "search_finetune")
 
 ComposeCheck = Callable[[Method, TaskConfig, str, Params], list[str]]
 Model = TypeVar("Model", bound=BaseModel)
@@ -36,8 +42,9 @@ Model = TypeVar("Model", bound=BaseModel)
 class Project:
     """A valid project.
 
-    ``tasks`` holds the tasks of the grid and those that only judge them; ``methods`` the listed
-    methods in the order of ``params.yaml``. ``warnings`` are for the user to read.
+    ``tasks`` holds the tasks of the grid, those that only judge them, and those that a phase of a
+    method trains on; ``methods`` the listed methods in the order of ``params.yaml``. ``warnings`` are
+    for the user to read.
     """
 
     root: Path
@@ -50,7 +57,7 @@ class Project:
 
 def load_project(
     root: Path,
-    registry: Mapping[str, Any],
+    registry: Registry,
     compose_check: ComposeCheck | None = None,
     *,
     builtin: Builtin | None = None,
@@ -61,8 +68,7 @@ def load_project(
 
     Args:
         root: project root.
-        registry: regulariser name -> class with ``Config``, ``SearchConfig`` (a pydantic model
-            or None) and optionally ``search_phase(options) -> bool``.
+        registry: regulariser name -> its class.
         compose_check: what speaks against a method on a task; called once per pair. When
             sections of ``params.yaml`` other than ``training`` are wrong, it sees defaults there.
         builtin: options and splits of built-in datasets.
@@ -77,7 +83,7 @@ def load_project(
 
 class _Loader:
     def __init__(
-        self, root: Path, registry: Mapping[str, Any], compose_check: ComposeCheck | None, builtin: Builtin | None
+        self, root: Path, registry: Registry, compose_check: ComposeCheck | None, builtin: Builtin | None
     ) -> None:
         self.root = root
         self.registry = registry
@@ -95,7 +101,7 @@ class _Loader:
         partial = params or _partial(document, found)
         grid_tasks = _names(document, ("grid", "tasks"))
         tasks = self._tasks(document, grid_tasks)
-        methods = self._methods(document, partial)
+        methods = self._methods(document, partial, tasks)
         if params is not None:
             problems, warnings = check_params(self.root, params, document)
             self.problems += problems
@@ -107,7 +113,7 @@ class _Loader:
                 self.problems += check_composition(method, judged, partial, self.compose_check, place)
         if self.problems or params is None:
             raise ConfigError(list(dict.fromkeys(self.problems)))
-        controls = missing_controls(self.root, methods)
+        controls = find_controls(self.root, methods)
         self.warnings += [str(control) for control in controls.missing] + controls.unreadable
         return Project(self.root, params, tasks, methods, tuple(self.warnings), self.documents)
 
@@ -142,27 +148,69 @@ class _Loader:
 
     # ------------------------------------------------------------------------------ methods
 
-    def _methods(self, params: Document, partial: Params | None) -> dict[str, Method]:
+    def _methods(self, params: Document, partial: Params | None, tasks: dict[str, TaskConfig]) -> dict[str, Method]:
         methods: dict[str, Method] = {}
-        training = partial.training if partial is not None else None
         seen: set[str] = set()
-        for protocol in PROTOCOLS:
-            for path, name in _names(params, ("protocols", protocol)).items():
-                document = self._named(METHODS, "method", name, params, path, seen)
-                if document is None:
-                    continue
-                config, found = validate(MethodConfig, document)
-                self.problems += found
-                if config is None:
-                    continue
-                place = (params, path)
-                method, found = build_method(
-                    self.root, name, protocol, config, document, place, self.registry, training
-                )
-                self.problems += found
-                if method is not None:
-                    methods[name] = method
+        for path, name in _names(params, ("methods",)).items():
+            document = self._named(METHODS, "method", name, params, path, seen)
+            if document is None:
+                continue
+            method = self._method(name, document, partial, ())
+            if method is not None:
+                methods[name] = method
+                self._phase_tasks(method, document, tasks)
         return methods
+
+    def _method(self, name: str, document: Document, partial: Params | None, trail: tuple[str, ...]) -> Method | None:
+        config, found = validate(MethodConfig, document)
+        self.problems += found
+        if config is None:
+            return None
+        training = partial.training if partial is not None else None
+
+        def matched(other: str) -> float | None:
+            """Factor of another method's compute; that method need not be listed."""
+            if other in (name, *trail):
+                circle = " -> ".join((*trail, name, other))
+                self.problems.append(document.problem((), f"steps_factor matches in a circle: {circle}", "break it"))
+                return None
+            try:
+                place = load_yaml(self.root / METHODS / f"{other}.yaml", self.root)
+            except ConfigError as error:
+                self.problems += error.problems
+                return None
+            method = self._method(other, place, partial, (*trail, name))
+            if method is None or training is None:
+                return None
+            if any(phase.data.task is not None or phase.data.size is not None for phase in method.phases):
+                message = f"steps_factor cannot match '{other}', whose phases train on other rows than the cell's"
+                self.problems.append(document.problem((), message, "give the factor as a number"))
+                return None
+            return method_factor(method, training, self.registry)
+
+        method, found = build_method(self.root, name, config, document, self.registry, training, matched)
+        self.problems += found
+        return method
+
+    def _phase_tasks(self, method: Method, document: Document, tasks: dict[str, TaskConfig]) -> None:
+        """Tasks that phases of a method train on."""
+        for name, phase in phase_configs(method.config).items():
+            wanted = phase.data.task
+            if wanted is None:
+                continue
+            path: KeyPath = (*phase_path(method.config, name), "data", "task")
+            if f"{TASKS}/{wanted}.yaml" not in self.documents:
+                place = self._named(TASKS, "task", wanted, document, path, set())
+                if place is None:
+                    continue
+                self._task(place, wanted, tasks)
+                if wanted in tasks:
+                    self.problems += check_task(
+                        self.root, wanted, tasks, place, self.documents, self.builtin, self.warnings
+                    )
+            if wanted in tasks and tasks[wanted].splits.train is None:
+                message = f"task '{wanted}' has no training split to train a phase on"
+                self.problems.append(document.problem(path, message, "name a task with splits.train"))
 
     # -------------------------------------------------------------------------------- files
 
@@ -208,7 +256,7 @@ def _partial(document: Document, problems: Sequence[Problem]) -> Params | None:
     stand_ins: dict[str, Any] = {
         "model": EncoderConfig(name="minilm", revision=None, max_length=128),
         "grid": GridConfig(tasks=("none",), sizes=("full",), seeds=(0,)),
-        "protocols": ProtocolsConfig(finetune=(), search_finetune=()),
+        "methods": ("none",),
         "subsample": {},
         "report": {},
     }

@@ -44,16 +44,6 @@ class GridConfig(StrictModel):
     seeds: Annotated[tuple[Seed, ...], Field(strict=False, min_length=1)]
 
 
-class ProtocolsConfig(StrictModel):
-    """Method names, each under the protocol that its YAML file declares.
-
-    Both lists must be there, if only as ``[]``: DVC's templates read them.
-    """
-
-    finetune: NameList
-    search_finetune: NameList
-
-
 class SubsampleConfig(StrictModel):
     """How the training rows of (task, size, seed) are drawn."""
 
@@ -95,13 +85,19 @@ class TrainingConfig(StrictModel):
     )
 
 
+class MatchConfig(StrictModel):
+    """The factor that makes plain epochs cost what another method costs, search and all."""
+
+    match: Name
+
+
 class TrainingOverrides(StrictModel):
     """The values of ``training`` that one method changes (none by default)."""
 
-    epochs: int | None = Field(None, ge=1, le=10_000)
+    epochs: int | None = Field(None, ge=0, le=10_000, description="0 trains nothing")
     max_steps: int | None = Field(None, ge=1)
-    steps_factor: float | None = Field(
-        None, gt=0, description="multiplies the number of epochs, for controls of matched compute"
+    steps_factor: Annotated[float, Field(gt=0)] | MatchConfig | None = Field(
+        None, description="multiplies the number of epochs; {match: method} gives the compute of that method"
     )
     batch_size: int | None = Field(None, ge=1)
     accumulation: int | None = Field(None, ge=1)
@@ -117,16 +113,20 @@ class TrainingOverrides(StrictModel):
     precision: Literal["fp32", "bf16", "fp16"] | None = None
     allow_precision_loss: bool | None = None
 
-    def apply(self, training: TrainingConfig) -> TrainingConfig:
-        """Return ``training`` with this method's overrides in place."""
+    def apply(self, training: TrainingConfig, factor: float | None = None) -> TrainingConfig:
+        """Return ``training`` with this phase's overrides in place.
+
+        ``factor`` is what ``steps_factor`` comes to where it names a method to match.
+        """
         # An explicit null switches clip_norm or max_steps off; for other values it is refused below.
         changes = {name: getattr(self, name) for name in self.model_fields_set if name != "steps_factor"}
         training = training.model_copy(update=changes)
-        if self.steps_factor is None:
+        factor = self.steps_factor if isinstance(self.steps_factor, float) else factor
+        if factor is None:
             return training
-        scaled = {"epochs": max(1, round(training.epochs * self.steps_factor))}
+        scaled = {"epochs": max(1, round(training.epochs * factor))}
         if training.max_steps is not None:
-            scaled["max_steps"] = max(1, round(training.max_steps * self.steps_factor))
+            scaled["max_steps"] = max(1, round(training.max_steps * factor))
         return training.model_copy(update=scaled)
 
     @model_validator(mode="after")
@@ -174,7 +174,7 @@ class Params(StrictModel):
 
     model: EncoderConfig
     grid: GridConfig
-    protocols: ProtocolsConfig
+    methods: Annotated[tuple[Name, ...], Field(strict=False, min_length=1)]
     subsample: SubsampleConfig
     training: TrainingConfig
     execution: ExecutionConfig = ExecutionConfig()
@@ -294,27 +294,115 @@ class TaskConfig(StrictModel):
 # -------------------------------------------------------------------- pipelines/methods/*.yaml
 
 
-class MethodConfig(StrictModel):
-    """One method: a list of regularisers, its phases and what it changes in the protocol.
+#: Options of one regulariser each; a mapping, so that none is listed twice and ``dvc exp run -S`` can name an option.
+#: Its order never counts: what must come first is declared by the regularisers themselves.
+Regularisers = dict[Name, dict[str, Any]]
 
-    ``regularisers`` holds one-key mappings ``{name: options}``; the options are checked
-    against the ``Config`` of ``regft_core/methods/<name>.py``, and ``search`` against the
-    ``SearchConfig`` of the one regulariser that has a search phase.
+
+class DataConfig(StrictModel):
+    """What a phase trains on; the rows of the cell when nothing is said."""
+
+    task: Name | None = Field(None, description="another task's training rows")
+    size: Size | None = Field(None, description="rows; those of the cell when absent, of another task all")
+    labels: bool = Field(True, description="false: the text alone; its labels are neither read nor learned")
+    split: float = Field(1.0, gt=0, le=1, description="share that is trained on; the rest is the validation share")
+
+
+class RepeatConfig(StrictModel):
+    """A phase that is run several times; its members are stored one by one, then merged."""
+
+    times: int = Field(ge=1, le=100)
+    merge: Literal["mean", "greedy"] = Field("mean", description="greedy: keep what the validation share likes")
+    vary: Annotated[tuple[Literal["split", "order", "noise", "head"], ...], Field(strict=False)] = (
+        "split",
+        "order",
+        "noise",
+    )
+
+    @model_validator(mode="after")
+    def _judged_alike(self) -> RepeatConfig:
+        if self.merge == "greedy" and "split" in self.vary:
+            raise ValueError("merge: greedy compares members on one validation share; take split out of vary")
+        return self
+
+
+class PhaseConfig(StrictModel):
+    """One phase of a method: its data, its start, its regularisers and what it changes in the protocol."""
+
+    data: DataConfig = DataConfig()
+    start: Name = Field("previous", description="previous, checkpoint, or the name of an earlier phase")
+    repeat: RepeatConfig | None = None
+    seed: Seed | None = Field(None, description="a number: the phase is trained once for all seeds of the grid")
+    regularisers: Regularisers = {}
+    training: TrainingOverrides = TrainingOverrides()
+
+
+class MethodConfig(StrictModel):
+    """One method: either one phase (``regularisers``, ``training``) or an ordered mapping of ``phases``.
+
+    The options of a regulariser are checked against the ``Config`` of
+    ``regft_core/methods/<name>.py``.
     """
 
     description: str = ""
     paper: str = ""
-    control_for: Name | None = Field(None, description="the method that this arm controls for")
+    control_for: Annotated[tuple[Name, ...], Field(strict=False)] = Field(
+        (), description="the methods that this arm controls for"
+    )
     differs_by: str = Field("", description="the one ingredient in which the control differs")
-    regularisers: Annotated[tuple[dict[str, dict[str, Any]], ...], Field(strict=False)]
-    training: TrainingOverrides
-    search: dict[str, Any] | None = Field(None, description="only under protocols.search_finetune")
+    variant_of: Annotated[tuple[Name, ...], Field(strict=False)] = Field(
+        (), description="methods whose controls are also those of this one"
+    )
+    regularisers: Regularisers = {}
+    training: TrainingOverrides = TrainingOverrides()
+    phases: dict[Name, PhaseConfig] | None = Field(
+        None, description="in the order in which they run; the last is called finetune"
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _one_name_is_a_list(cls, data: Any) -> Any:
+        if isinstance(data, dict):
+            data = {k: [v] if k in ("control_for", "variant_of") and isinstance(v, str) else v for k, v in data.items()}
+        return data
 
     @model_validator(mode="after")
     def _consistent(self) -> MethodConfig:
-        for entry in self.regularisers:
-            if len(entry) != 1:
-                raise ValueError("each entry of 'regularisers' is one name with its options, {name: {...}}")
-        if self.control_for is not None and not self.differs_by:
-            raise ValueError("control_for needs 'differs_by', which says in which one ingredient they differ")
+        wrong = []
+        if self.phases is not None:
+            wrong += [
+                f"{key} stands beside phases; move it into the phase that it belongs to"
+                for key in ("regularisers", "training")
+                if key in self.model_fields_set
+            ]
+            names = list(self.phases)
+            if not names or names[-1] != "finetune":
+                last = f"the last is '{names[-1]}'" if names else "there is none"
+                wrong.append(f"phases must end with the phase 'finetune', {last}")
+            wrong += self._starts()
+        if self.control_for and not self.differs_by:
+            wrong.append("control_for needs 'differs_by', which says in which one ingredient they differ")
+        if wrong:
+            raise ValueError("\n".join(wrong))
         return self
+
+    def _starts(self) -> list[str]:
+        wrong = []
+        earlier: list[str] = []
+        for name, phase in (self.phases or {}).items():
+            if name in ("previous", "checkpoint"):
+                wrong.append(f"phases: '{name}' is a word of 'start'; give the phase another name")
+            if phase.start not in ("previous", "checkpoint", *earlier):
+                known = ", ".join(("previous", "checkpoint", *earlier))
+                wrong.append(
+                    f"phases: '{name}' starts from '{phase.start}', which is no earlier phase; allowed: {known}"
+                )
+            if phase.repeat is not None and phase.repeat.merge == "greedy" and phase.data.split == 1.0:
+                wrong.append(f"phases: '{name}' merges greedily but has no validation share; set data.split below 1")
+            if phase.seed is not None and phase.data.task is None and phase.data.size != "full":
+                wrong.append(
+                    f"phases: '{name}' has one seed for all, but the rows of a cell differ by seed; "
+                    "set data.size: full or another data.task, or remove seed"
+                )
+            earlier.append(name)
+        return wrong

@@ -130,7 +130,7 @@ def _text_limits(metadata: list[Any]) -> str:
     for item in metadata:
         pattern = getattr(item, "pattern", None)
         if pattern == NAME_PATTERN:
-            return " of a-z, 0-9, _ and - that starts with a letter or digit"
+            return " of a-z, 0-9, _ and - that starts with a letter or digit, 100 characters at most"
         if pattern is not None:
             return f" that matches {pattern}"
         if getattr(item, "min_length", None):

@@ -11,7 +11,8 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 #: Names become DVC stage names and command-line words, so they are kept this plain.
-NAME_PATTERN = r"^[a-z0-9][a-z0-9_-]*$"
+#: 100 at most, for names become parts of file names: `method-<name>.json`, `<task>-<size>`.
+NAME_PATTERN = r"^[a-z0-9][a-z0-9_-]{0,99}$"
 Name = Annotated[str, Field(pattern=NAME_PATTERN)]
 Size = Annotated[int, Field(ge=2)] | Literal["full"]
 Seed = Annotated[int, Field(ge=0, lt=2**31)]

@@ -33,6 +33,9 @@ BROKEN: list[tuple[str, str, str, tuple[str, ...]]] = [
     (PARAMS, "[100, full]", "100", ("params.yaml:5: grid.sizes:", "100 (a whole number)", "a list")),
     (PARAMS, "seeds: [0,", "seeds: [-1,", ("params.yaml:6: grid.seeds[0]:", "-1", "at least 0")),
     (PARAMS, "[opinions]", "[../etc]", ("params.yaml:4: grid.tasks[0]:", "'../etc'", "a-z, 0-9, _ and -")),
+    (PARAMS, "[opinions]", f"[{'t' * 300}]", ("params.yaml:4: grid.tasks[0]:", "100 characters at most")),
+    (PARAMS, "vanilla, noise", f"vanilla, {'m' * 300}", ("params.yaml:8: protocols.finetune[1]:", "100 characters")),
+    (NOISE, T, f"control_for: {'m' * 101}\n{T}", ("noise.yaml:3: control_for:", "100 characters at most")),
     (
         PARAMS,
         "epochs: 2",

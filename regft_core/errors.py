@@ -81,3 +81,9 @@ class ExportMismatch(RegftError):
     """An exported model does not reproduce the logits of the trained one."""
 
     exit_code = 7
+
+
+class CodeChanged(RegftError):
+    """The code on disk is not the code that this process runs, so a result would be filed under another's key."""
+
+    exit_code = 9

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from regft_core.methods.base import Diagnostics, ParameterGroup, Regulariser, SearchRun, Setting
-from regft_core.methods.compose import Entry, active
 
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from regft_core.methods.compose import Entry
     from regft_core.training.step import Step
     from regft_core.training.trainee import Trainee
 
@@ -24,7 +24,7 @@ class Stack:
 
     def __init__(self, entries: Sequence[Entry], search: Any, setting: Setting) -> None:
         self.setting = setting
-        self.regularisers = [cls(options, search, setting) for cls, options in active(entries)]
+        self.regularisers = [cls(options, search, setting) for cls, options in entries if cls.active(options)]
         phase = "finetune" if setting.phase == "finetune" else "search"
         owners = [r for r in self.regularisers if type(r).program(r.options, phase)]
         self.program: Regulariser | None = owners[0] if owners else None

@@ -101,6 +101,12 @@ class ExportMismatch(RegftError):
     exit_code = 7
 
 
+class CodeChanged(RegftError):
+    """The code on disk is not the code that this process runs, so a result would be filed under another's key."""
+
+    exit_code = 9
+
+
 class FactsChanged(RegftError):
     """Code, configuration, encoder or packages changed while a stage ran; nothing was committed."""
 

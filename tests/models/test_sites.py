@@ -24,7 +24,12 @@ FIRST_LINEAR = {
 #: Families whose layers normalise what enters a block, and the norm before the feed-forward block.
 PRE_NORM = {"modernbert": "mlp_norm", "eurobert": "post_attention_layernorm"}
 
-every = pytest.mark.parametrize("architecture", ARCHITECTURES)
+
+def every(test):
+    """With every family, once with its own head and once pooled (see conftest.py)."""
+    return pytest.mark.parametrize("architecture", ARCHITECTURES)(
+        pytest.mark.parametrize("pooling", ["head", "mean"])(test)
+    )
 
 
 def logits_of(loaded, batch=None, seed=0):

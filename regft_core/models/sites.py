@@ -100,7 +100,7 @@ def find_sites(model: Any) -> Sites:
         mixable=_mixable(model, architecture, prefixes, head),
         perturbable=tuple(n for n in inside if n not in norms and not n.endswith(embeddings or ("\0",))),
         head=tuple(head),
-        token_types=architecture.token_types and getattr(model.config, "type_vocab_size", 2) != 1,
+        token_types=takes_token_types(model),
         layer_norms=norms,
     )
 
@@ -217,6 +217,12 @@ class SiteHooks:
         return hook
 
 
+def takes_token_types(model: Any) -> bool:
+    """Whether the forward pass is given ``token_type_ids``: not in families without segments."""
+    architecture = architecture_of(getattr(model.config, "model_type", None), where=type(model).__name__)
+    return architecture.token_types and getattr(model.config, "type_vocab_size", 2) != 1
+
+
 def classify(
     model: Any, batch_inputs: Mapping[str, torch.Tensor], need_hidden: bool = False
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
@@ -225,9 +231,8 @@ def classify(
     Token types are left out for families without segments. The hidden states are what the head
     receives (BART: the decoder's), so a loss on them reaches the whole encoder.
     """
-    architecture = architecture_of(getattr(model.config, "model_type", None), where=type(model).__name__)
     inputs = dict(batch_inputs)
-    if not architecture.token_types or getattr(model.config, "type_vocab_size", 2) == 1:
+    if not takes_token_types(model):
         inputs.pop("token_type_ids", None)
     kept: list[torch.Tensor] = []
     handle = None

@@ -101,6 +101,7 @@ def _pooled_use(facts: Mapping[str, Any]) -> list[str]:
     lines = [
         "The encoder is at the top of this directory (`AutoModel`), the head in a folder of its own. Do not load this",
         "with `AutoModelForSequenceClassification` or a `text-classification` pipeline: they would draw a new head.",
+        "A message about a newly initialised `pooler` is of no concern: nothing here uses one.",
         "With transformers:",
         "",
         *_code(code),

@@ -32,9 +32,28 @@ class StrictModel(BaseModel):
 class EncoderConfig(StrictModel):
     """Which pretrained encoder is fine-tuned."""
 
-    name: str = Field(min_length=1, description="alias (minilm), local directory, or hub id")
+    name: str = Field(min_length=1, description="alias (minilm, mpnet), local directory, or hub id")
     revision: str | None = Field(None, description="commit of a hub id; required for hub ids")
     max_length: int = Field(128, ge=8, le=4096, description="tokens; longer inputs are truncated")
+    pooling: Literal["head", "cls", "mean"] = Field(
+        "head", description="the family's own head, or one linear on the summary token or on the mean of all tokens"
+    )
+    pairs: Literal["jointly", "separately"] = Field(
+        "jointly", description="both texts of a pair in one input, or each in its own; separately needs cls or mean"
+    )
+
+    def rows_per_example(self, paired: bool) -> int:
+        """Rows of tokens that one example is: 2 for pairs whose texts are encoded separately."""
+        return 2 if paired and self.pairs == "separately" else 1
+
+    @model_validator(mode="after")
+    def _consistent(self) -> EncoderConfig:
+        if self.pairs == "separately" and self.pooling == "head":
+            raise ValueError(
+                "pairs: separately compares two pooled vectors, which the family's own head (pooling: head) cannot; "
+                "set pooling: mean or pooling: cls"
+            )
+        return self
 
 
 class GridConfig(StrictModel):

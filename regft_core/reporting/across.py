@@ -10,7 +10,8 @@ from dataclasses import replace
 import numpy as np
 
 from regft_core.config.schema import ReportConfig
-from regft_core.evaluation.names import higher_is_better
+from regft_core.metrics import higher_is_better
+from regft_core.reporting.formatting import factor
 from regft_core.reporting.model import AcrossTasks, Block, Row
 from regft_core.statistics.bootstrap import Estimate, average_over_tasks
 from regft_core.statistics.failed import failure_rate
@@ -85,7 +86,8 @@ def _method(
 ) -> AcrossTasks:
     rows = [row for block in blocks if (row := block.row(name)) is not None]
     scores, base = _scores(blocks, name), _scores(blocks, config.reference)
-    one_direction = all(higher_is_better(block.primary) for block in blocks)
+    # Larger or smaller is better in all blocks, and all values are shown on one scale.
+    alike = len({(higher_is_better(block.primary), factor(block.primary)) for block in blocks}) == 1
     bad = sum(len(row.failed) + row.collapsed_on_dev for row in rows)
     words: dict[str, Counter[str]] = {"reference": Counter(), "control": Counter()}
     for row in rows:
@@ -95,8 +97,8 @@ def _method(
     return AcrossTasks(
         method=name,
         mean_rank=float(np.mean([rank[name] for rank in ranks])) if all(name in rank for rank in ranks) else None,
-        iqm=interquartile_mean(scores, samples=2_000, confidence=config.confidence)
-        if scores is not None and one_direction
+        iqm=_interquartile(scores, higher_is_better(blocks[0].primary), config)
+        if scores is not None and alike
         else None,
         difference=_average_difference(rows, blocks),
         improvement=probability_of_improvement(scores, base, confidence=config.confidence)
@@ -105,6 +107,12 @@ def _method(
         failures=failure_rate(bad, sum(row.n_expected for row in rows), config.confidence),
         words=words,
     )
+
+
+def _interquartile(scores: Mapping[str, Sequence[float]], upwards: bool, config: ReportConfig) -> Interval:
+    """In the metric's own direction; ``scores`` are larger when better."""
+    found = interquartile_mean(scores, samples=2_000, confidence=config.confidence)
+    return found if upwards else Interval(-found.value, -found.high, -found.low)
 
 
 def _average_difference(rows: Sequence[Row], blocks: Sequence[Block]) -> Interval | None:

@@ -9,6 +9,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from regft_core import metrics
 from regft_core.reporting import facts, figures, formatting
 from regft_core.reporting.load import BlockData
 from regft_core.reporting.model import Block, Comparison, Report, Row
@@ -30,6 +31,7 @@ def _environment() -> Environment:
     environment.filters["sort_value"] = _sort_value
     environment.globals["seed_values"] = lambda estimate: zip(estimate.seeds, estimate.values, strict=True)
     environment.globals["factor"] = formatting.factor
+    environment.globals["counts_examples"] = lambda metric: metrics.find(metric).counts_examples
     return environment
 
 

@@ -46,6 +46,9 @@ IRRELEVANT = (
 LOOKUPS = ("regft_core.methods.registry",)
 METHODS = "regft_core.methods"
 
+#: Packages whose files are found by looking at the folder: no import names them, and all count.
+SCANNED = ("regft_core.metrics",)
+
 #: Entry modules of the fingerprints that do not belong to one method.
 ENTRIES: Mapping[str, tuple[str, ...]] = {
     "dataset": ("stages.dataset",),
@@ -122,6 +125,9 @@ class CodeGraph:
             if read is None:
                 continue  # a name that is not a module: `from a import function`
             found[module] = read[0]
+            if module in SCANNED:
+                folder = self.root.joinpath(*module.split("."))
+                queue.extend(f"{module}.{path.stem}" for path in folder.glob("*.py") if path.name != "__init__.py")
             for name in read[1]:
                 if not (module in LOOKUPS and _under(name, (METHODS,))):
                     queue.extend(_prefixes(name))

@@ -200,7 +200,7 @@ def test_intervals_stay_within_what_a_metric_can_take() -> None:
     seeds = {0: labels, 1: [1 - label for label in labels], 2: labels}
     wide = one_arm(seeds, labels, "accuracy", samples=200)
     assert wide.low < 0
-    assert (_bounded(wide, "accuracy").low, _bounded(wide, "matthews").low) == (0.0, max(wide.low, -1.0))
-    assert _bounded(wide, "accuracy").high <= 1
-    assert _bounded(wide, "mse").low == wide.low
-    assert math.isnan(_bounded(replace(wide, low=math.nan), "accuracy").low)
+    assert (_bounded(wide, 0.0, 1.0).low, _bounded(wide, -1.0, 1.0).low) == (0.0, max(wide.low, -1.0))
+    assert _bounded(wide, 0.0, 1.0).high <= 1
+    assert _bounded(wide, -math.inf, math.inf).low == wide.low
+    assert math.isnan(_bounded(replace(wide, low=math.nan), 0.0, 1.0).low)

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from regft_core import metrics
 from regft_core.config.schema import ReportConfig
 from regft_core.metrics import higher_is_better
 from regft_core.reporting.formatting import factor
@@ -92,7 +93,7 @@ def _method(
     words: dict[str, Counter[str]] = {"reference": Counter(), "control": Counter()}
     for row in rows:
         for comparison in row.comparisons:
-            if comparison.set == "dev":
+            if comparison.set == "dev" and comparison.estimate.n:
                 words[comparison.role][comparison.verdict.word] += 1
     return AcrossTasks(
         method=name,
@@ -121,4 +122,7 @@ def _average_difference(rows: Sequence[Row], blocks: Sequence[Block]) -> Interva
     if len({block.primary for block in blocks}) > 1 or len(found) < len(blocks) or any(e.n == 0 for e in found):
         return None
     mean, low, high = average_over_tasks(found)
-    return Interval(mean, *((low, high) if all(e.n > 1 for e in found) else (math.nan, math.nan)))
+    if any(e.n < 2 for e in found):
+        return Interval(mean, math.nan, math.nan)
+    reach = metrics.find(blocks[0].primary).largest_difference
+    return Interval(mean, max(low, -reach), min(high, reach))

@@ -49,6 +49,9 @@ class Comparison:
     adjusted_p: float | None
     #: Smallest true difference that these seeds find four times in five; None below two seeds.
     detectable: float | None
+    #: Examples of the set, and whether both arms predict the same on all of them for every shared seed.
+    n_examples: int
+    identical: bool
     #: The difference in examples of the set, for accuracy.
     examples: float | None
     #: Declared compute of the method relative to the other's.

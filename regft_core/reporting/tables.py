@@ -177,7 +177,8 @@ def _comparison(
 ) -> Comparison:
     metric = data.described["primary"]
     described = known_metrics.find(metric)
-    estimate = arms.difference(method, other)
+    reach = described.largest_difference
+    estimate = _bounded(arms.difference(method, other), -reach, reach)
     mine, theirs = declared(data.cells[method]), declared(data.cells[other])
     return Comparison(
         method=method,
@@ -191,6 +192,8 @@ def _comparison(
         signed_rank=signed_rank(estimate.values) if estimate.n else None,
         adjusted_p=None,
         detectable=_detectable(estimate),
+        n_examples=len(data.gold[set_name]),
+        identical=arms.identical(method, other),
         examples=estimate.mean * len(data.gold[set_name]) if described.counts_examples and estimate.n else None,
         compute_ratio=mine / theirs if mine and theirs else None,
     )

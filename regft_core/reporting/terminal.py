@@ -10,7 +10,7 @@ from regft_core.reporting.formatting import interval, ratio, score
 from regft_core.reporting.model import Block, Report, Row, Score
 from regft_core.reporting.words import overall
 
-STYLES = {"better": "green", "worse": "red", "no evidence": "dim"}
+STYLES = {"better": "green", "worse": "red", "no evidence": "dim", "nothing to judge": "red"}
 
 
 def summary_table(report: Report) -> RenderableType:

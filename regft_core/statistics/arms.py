@@ -41,6 +41,7 @@ class Arms:
     ) -> None:
         places = [(name, seed) for name, arm in arms.items() for seed in sorted(arm)]
         rows = [np.asarray(arms[name][seed]) for name, seed in places]
+        self._rows = rows
         self._observed, self._values = _resample(rows, labels, metric, samples, rng_seed, positive_label_index)
         self._columns: dict[str, dict[int, int]] = {name: {} for name in arms}
         for column, (name, seed) in enumerate(places):
@@ -65,6 +66,12 @@ class Arms:
         left, right = [first[seed] for seed in seeds], [second[seed] for seed in seeds]
         observed = self._observed[left] - self._observed[right]
         return self._combine(seeds, excluded, observed, self._values[:, left] - self._values[:, right])
+
+    def identical(self, a: str, b: str) -> bool:
+        """Whether both arms predict the same for every example of every seed of both; False without such a seed."""
+        first, second = self._columns[a], self._columns[b]
+        seeds = set(first) & set(second)
+        return bool(seeds) and all(np.array_equal(self._rows[first[s]], self._rows[second[s]]) for s in seeds)
 
     def _combine(
         self, seeds: list[int], excluded: list[int], observed: npt.NDArray[np.float64], values: npt.NDArray[np.float64]

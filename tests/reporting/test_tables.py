@@ -204,3 +204,23 @@ def test_intervals_stay_within_what_a_metric_can_take() -> None:
     assert _bounded(wide, 0.0, 1.0).high <= 1
     assert _bounded(wide, -math.inf, math.inf).low == wide.low
     assert math.isnan(_bounded(replace(wide, low=math.nan), 0.0, 1.0).low)
+
+
+def test_a_difference_cannot_pass_the_metrics_range(make: Any, synthetic: Any) -> None:
+    """Three seeds, one of which collapsed, stretch the interval of a difference far beyond 100 points."""
+    arms = {"vanilla": synthetic.Arm(0.02, 0.0), "good": synthetic.Arm(0.99, 0.0, collapsed=(0,))}
+    tasks = {"one": synthetic.Task(n=200), "two": synthetic.Task(n=200)}
+    built = make(arms, tasks, seeds=[0, 1, 2])
+    for found in built.report.blocks:
+        for c in found.row("good").comparisons:
+            assert c.estimate.high == 1.0
+            assert -1.0 <= c.estimate.low < c.estimate.mean
+    average = next(line for line in built.report.across if line.method == "good").difference
+    assert average.high <= 1.0
+    raw = paired_difference(
+        predictions(built.root, "good", "one"), predictions(built.root, "vanilla", "one"),
+        [json.loads(line)["label"] for line in (
+            built.root / "work/evaluate/vanilla/one-300/predictions/seed-0/dev.jsonl").read_text().splitlines()],
+        "accuracy", samples=500,
+    )  # fmt: skip
+    assert raw.high > 1.0  # what the report would have shown

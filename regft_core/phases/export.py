@@ -51,10 +51,10 @@ def export(job: Job, out: Path | None = None) -> Path:
 def _facts(context: Context, key: str) -> dict[str, Any]:
     job = context.job
     scores = []
-    metrics = context.root / "reports" / "metrics.json"
+    reported = context.root / "reports" / "results.json"
     result = cell_folder(context.root, "evaluate", job.method, job.task, job.size) / "result.json"
     if result.is_file():
-        intervals = read_json(metrics) if metrics.is_file() else {}
+        intervals = read_json(reported) if reported.is_file() else {}
         run = next((run for run in read_json(result)["runs"] if run["seed"] == job.seed), None)
         for name, found in (run or {"sets": {}})["sets"].items():
             for metric, value in found["metrics"].items():

@@ -135,6 +135,8 @@ class Block:
     #: set -> number of examples, the development set first
     sets: Mapping[str, int]
     rows: tuple[Row, ...]
+    #: Who ran where, when the runs come from several environments; empty when they share one.
+    mixed_environments: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
@@ -183,7 +185,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Report:
-    """Everything that ``report.html``, ``metrics.json`` and the plots show."""
+    """Everything that ``report.html``, ``results.json``, ``metrics.json`` and the plots show."""
 
     reference: str | None
     confidence: float
@@ -192,6 +194,7 @@ class Report:
     across: tuple[AcrossTasks, ...]
     findings: tuple[Finding, ...]
     warnings: tuple[str, ...]
-    #: Content of ``metrics.json``.
+    #: Content of ``results.json`` and of ``metrics.json``.
+    results: Mapping[str, Any] = field(default_factory=dict)
     metrics: Mapping[str, Any] = field(default_factory=dict)
     html: str = field(default="", repr=False)

@@ -15,7 +15,12 @@ STYLES = {"better": "green", "worse": "red", "no evidence": "dim", "nothing to j
 
 def summary_table(report: Report) -> RenderableType:
     """One table per block: score with interval on every set, verdicts, failures, cost."""
-    parts: list[RenderableType] = [_table(block, report.confidence) for block in report.blocks]
+    parts: list[RenderableType] = []
+    for block in report.blocks:
+        parts.append(_table(block, report.confidence))
+        if block.mixed_environments:
+            parts.append(Text("MIXED ENVIRONMENTS: runs of this table were made in different places", style="bold red"))
+            parts += [Text(f"  {line}", style="red") for line in block.mixed_environments]
     if report.warnings:
         count = len(report.warnings)
         parts.append(Text(f"{count} warning{'s' if count > 1 else ''}; see reports/report.html", style="yellow"))

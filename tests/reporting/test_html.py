@@ -1,4 +1,4 @@
-"""The page stands alone, is escaped, and shows the numbers of ``metrics.json``."""
+"""The page stands alone, is escaped, and shows the numbers of ``results.json``."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_text_from_files_is_escaped(built: Any, page: Page) -> None:
 
 
 def test_leaderboard_shows_the_numbers_of_the_metrics_file(built: Any) -> None:
-    metrics = json.loads((built.root / "reports" / "metrics.json").read_text())
+    metrics = json.loads((built.root / "reports" / "results.json").read_text())
     assert set(metrics) == {"sst2-300", "sick-300"}
     sections = dict(re.findall(r'<section id="block-([\w-]+)">(.*?)</section>', built.report.html, re.DOTALL))
     for name, methods in metrics.items():
@@ -146,7 +146,7 @@ def test_few_seeds_and_everything_failed(make: Any, synthetic: Any, seeds: list[
 
 def test_one_seed_has_no_interval(make: Any, synthetic: Any) -> None:
     built = make({"vanilla": synthetic.Arm(), "a": synthetic.Arm(0.9)}, {"sst2": synthetic.Task(n=50)}, [0], ["full"])
-    found = built.report.metrics["sst2-full"]["a"]
+    found = built.report.results["sst2-full"]["a"]
     assert found["dev"]["accuracy"]["low"] is None
     assert found["versus_reference"]["vanilla"]["dev"]["high"] is None
     assert '<span class="ci">n/a</span>' in built.report.html

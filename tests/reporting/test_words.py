@@ -86,8 +86,8 @@ def test_nothing_is_said_of_a_method_that_never_finished(make: Any, synthetic: A
     arms = {"vanilla": synthetic.Arm(), "broken": synthetic.Arm(failed={0: "NaN", 1: "NaN"})}
     built = make(arms, {"sst2": synthetic.Task(n=60)}, seeds=[0, 1])
     assert "no seed of broken ran to the end" in text(built, "broken")
-    assert built.report.metrics["sst2-300"]["broken"]["failed"] == 2
-    assert built.report.metrics["sst2-300"]["broken"]["dev"]["accuracy"] == {
+    assert built.report.results["sst2-300"]["broken"]["failed"] == 2
+    assert built.report.results["sst2-300"]["broken"]["dev"]["accuracy"] == {
         "mean": None, "low": None, "high": None, "n": 0,
     }  # fmt: skip
 
@@ -101,7 +101,7 @@ def test_an_arm_without_a_finished_run_gets_no_verdict_anywhere(make: Any, synth
     built = make(arms, {"one": synthetic.Task(n=60), "two": synthetic.Task(n=60)}, seeds=[0, 1])
     row = built.report.blocks[0].row("broken")
     assert {c.verdict.word for c in row.comparisons} == {"nothing to judge"}
-    entry = built.report.metrics["one-300"]["broken"]
+    entry = built.report.results["one-300"]["broken"]
     assert entry["verdict_reference"] == entry["verdict_control"] == "nothing to judge"
     console = Console(width=200, record=True, file=io.StringIO())
     console.print(summary_table(built.report))

@@ -97,3 +97,8 @@ def plural(count: int, word: str) -> str:
 def listed(words: list[str]) -> str:
     """``a``, ``a and b``, ``a, b and c``."""
     return words[0] if len(words) == 1 else ", ".join(words[:-1]) + " and " + words[-1] if words else ""
+
+
+def some(words: list[str], most: int = 6) -> str:
+    """``listed``, cut after ``most`` words and counted."""
+    return listed(words) if len(words) <= most else f"{', '.join(words[:most])} and {len(words) - most} more"

@@ -13,7 +13,8 @@ from regft_core.config.schema import MethodConfig, ReportConfig
 from regft_core.errors import DataError
 from regft_core.reporting.costs import cost_of, declared, overrides
 from regft_core.reporting.load import BlockData, CellData
-from regft_core.reporting.model import Block, Comparison, Role, Row, Score
+from regft_core.reporting.model import Block, Comparison, Opponents, Role, Row, Score
+from regft_core.reporting.recommend import recommend
 from regft_core.statistics.arms import Arms
 from regft_core.statistics.bootstrap import Estimate
 from regft_core.statistics.detectable import detectable_difference
@@ -122,7 +123,29 @@ def build_block(
                 ),
             )
         )
-    return Block(data.task, data.size, described["kind"], described["primary"], metrics, sets, tuple(rows))
+    block = Block(data.task, data.size, described["kind"], described["primary"], metrics, sets, tuple(rows))
+    judged = arms.get(("dev", block.primary))
+    if judged is None:  # no run of the block finished
+        return block
+    opponents = _opponents(data, block, judged)
+    best = opponents.best if opponents else None
+    advice = recommend(data, rows, judged, best, config.reference, config.confidence, seeds)
+    return replace(block, opponents=opponents, recommendation=advice)
+
+
+def _opponents(data: BlockData, block: Block, arms: Arms) -> Opponents | None:
+    """The arms that train the encoder against the best that does not; None without such an arm."""
+    frozen = [row for row in block.rows if not data.cells[row.method].trains_encoder and row.n_ok]
+    if not frozen:
+        return None
+    sign = -1.0 if known_metrics.find(block.primary).lower_is_better else 1.0
+    best = max(frozen, key=lambda row: sign * row.scores["dev"][block.primary].estimate.mean).method
+    comparisons = [
+        _comparison(data, "dev", arms, row.method, best, "opponent", "")
+        for row in block.rows
+        if data.cells[row.method].trains_encoder and row.n_ok
+    ]
+    return Opponents(best, len(frozen), tuple(c for c in comparisons if c.estimate.n))
 
 
 def _arms(data: BlockData, set_name: str, metric: str, config: ReportConfig, seeds: Sequence[int]) -> Arms:

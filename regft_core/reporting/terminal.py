@@ -14,7 +14,7 @@ STYLES = {"better": "green", "worse": "red", "no evidence": "dim", "nothing to j
 
 
 def summary_table(report: Report) -> RenderableType:
-    """One table per block: score with interval on every set, verdicts, failures, cost."""
+    """One table per block: score with interval on every set, verdicts, failures, cost; then what to take."""
     parts: list[RenderableType] = []
     for block in report.blocks:
         parts.append(_table(block, report.confidence))
@@ -24,6 +24,15 @@ def summary_table(report: Report) -> RenderableType:
     if report.warnings:
         count = len(report.warnings)
         parts.append(Text(f"{count} warning{'s' if count > 1 else ''}; see reports/report.html", style="yellow"))
+    parts += [Text(text, style="bold yellow") for text in report.unbeaten]
+    for block in report.blocks:
+        if block.recommendation is not None:
+            parts.append(Text(f"Recommendation: {' '.join(block.recommendation.sentences)}"))
+            # No wrapping: a command is copied as it is.
+            parts += [
+                Text(f"  {command}", style="bold", no_wrap=True, overflow="ignore")
+                for command in block.recommendation.commands
+            ]
     return Group(*parts)
 
 

@@ -18,6 +18,7 @@ from regft_core.reporting.curves import thinned
 from regft_core.reporting.html import render
 from regft_core.reporting.load import BlockData, read_grid
 from regft_core.reporting.model import Block, Report
+from regft_core.reporting.opponents import unbeaten
 from regft_core.reporting.tables import MethodMeta, build_block
 from regft_core.reporting.words import findings
 
@@ -93,6 +94,7 @@ def build_report(
         across=across_tasks(blocks, config) if len(blocks) > 1 else (),
         findings=findings(blocks, config.reference),
         warnings=facts.warnings(data, methods, config.reference, seeds, marks),
+        unbeaten=unbeaten(blocks),
         results=numbers.results(blocks),
         metrics=numbers.primary(blocks),
     )

@@ -58,14 +58,17 @@ class Arms:
         excluded = sorted(self._expected - set(seeds))
         return self._combine(seeds, excluded, self._observed[columns], self._values[:, columns])
 
-    def difference(self, a: str, b: str) -> Estimate:
-        """The mean of metric(a) - metric(b) over the seeds of both, as ``paired_difference`` gives it."""
+    def difference(self, a: str, b: str, confidence: float | None = None) -> Estimate:
+        """The mean of metric(a) - metric(b) over the seeds of both, as ``paired_difference`` gives it.
+
+        ``confidence`` replaces the shared one for this difference.
+        """
         first, second = self._columns[a], self._columns[b]
         seeds = sorted(set(first) & set(second))
         excluded = sorted((set(first) | set(second) | self._expected) - set(seeds))
         left, right = [first[seed] for seed in seeds], [second[seed] for seed in seeds]
         observed = self._observed[left] - self._observed[right]
-        return self._combine(seeds, excluded, observed, self._values[:, left] - self._values[:, right])
+        return self._combine(seeds, excluded, observed, self._values[:, left] - self._values[:, right], confidence)
 
     def identical(self, a: str, b: str) -> bool:
         """Whether both arms predict the same for every example of every seed of both; False without such a seed."""
@@ -74,6 +77,12 @@ class Arms:
         return bool(seeds) and all(np.array_equal(self._rows[first[s]], self._rows[second[s]]) for s in seeds)
 
     def _combine(
-        self, seeds: list[int], excluded: list[int], observed: npt.NDArray[np.float64], values: npt.NDArray[np.float64]
+        self,
+        seeds: list[int],
+        excluded: list[int],
+        observed: npt.NDArray[np.float64],
+        values: npt.NDArray[np.float64],
+        confidence: float | None = None,
     ) -> Estimate:
-        return _two_level(seeds, excluded, observed, values, self._confidence, self._rng_seed)
+        level = self._confidence if confidence is None else confidence
+        return _two_level(seeds, excluded, observed, values, level, self._rng_seed)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -47,10 +48,13 @@ def example_weights(n: int, samples: int, seed: int) -> npt.NDArray[np.uint8]:
     return _CACHE[key]
 
 
+@lru_cache(maxsize=32)
 def seed_weights(n: int, samples: int, seed: int) -> npt.NDArray[np.float64]:
-    """Return [samples, n] fractions (rows sum to 1) of drawing n of n seeds with replacement."""
+    """Return [samples, n] fractions (rows sum to 1) of drawing n of n seeds with replacement; read-only."""
     rng = np.random.default_rng(derive(seed, "statistics.seeds", n))
-    return rng.multinomial(n, np.full(n, 1 / n), size=samples) / n
+    weights = rng.multinomial(n, np.full(n, 1 / n), size=samples) / n
+    weights.flags.writeable = False
+    return weights
 
 
 def resampled_metric(

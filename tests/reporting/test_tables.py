@@ -68,6 +68,32 @@ def test_differences_pair_the_seeds_that_both_finished(built: Any) -> None:
     assert against.verdict.word == "better"
 
 
+def test_a_difference_is_counted_in_examples_of_its_own_set(make: Any, synthetic: Any) -> None:
+    arms = {"vanilla": synthetic.Arm(0.6), "good": synthetic.Arm(0.9)}
+    built = make(arms, {"sst2": synthetic.Task(n=80, ood_n=200)}, range(3))
+    found = {c.set: c for c in block(built).row("good").comparisons}
+    assert found["dev"].examples == pytest.approx(found["dev"].estimate.mean * 80)
+    assert found["contrast"].examples == pytest.approx(found["contrast"].estimate.mean * 200)
+    assert found["contrast"].n_examples == 200
+    assert f"{found['contrast'].examples:+.1f} examples" in built.report.html
+
+
+def test_seeds_that_are_missing_are_counted_and_listed_everywhere(make: Any, synthetic: Any) -> None:
+    """Seed 2 failed in both arms: neither mean nor difference has it, and both must say so."""
+    broken = {2: "NaN"}
+    arms = {"vanilla": synthetic.Arm(0.6, failed=broken), "good": synthetic.Arm(0.9, failed=broken | {0: "NaN"})}
+    built = make(arms, {"sst2": synthetic.Task(n=60)}, [0, 1, 2, 3])
+    rows = {row.method: row for row in block(built).rows}
+    assert {name: (row.n_ok, row.n_expected) for name, row in rows.items()} == {"vanilla": (3, 4), "good": (2, 4)}
+    for name in ("dev", "contrast"):
+        assert rows["vanilla"].scores[name]["accuracy"].estimate.excluded == (2,)
+        assert rows["good"].scores[name]["accuracy"].estimate.excluded == (0, 2)
+    assert [c.estimate.excluded for c in rows["good"].comparisons] == [(0, 2), (0, 2)]
+    assert "missing: 0, 2" in built.report.html
+    assert "2 of 4" in built.report.html
+    assert "Of 4 seeds, 2 runs failed." in " ".join(built.report.findings[0].sentences)
+
+
 def test_methods_are_followed_by_their_controls(built: Any) -> None:
     found = block(built)
     assert [row.method for row in found.rows] == [
@@ -216,7 +242,7 @@ def test_a_difference_cannot_pass_the_metrics_range(make: Any, synthetic: Any) -
             assert c.estimate.high == 1.0
             assert -1.0 <= c.estimate.low < c.estimate.mean
     average = next(line for line in built.report.across if line.method == "good").difference
-    assert average.high <= 1.0
+    assert average.high == 1.0
     raw = paired_difference(
         predictions(built.root, "good", "one"), predictions(built.root, "vanilla", "one"),
         [json.loads(line)["label"] for line in (

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from pydantic import BaseModel
 
+from regft_core import metrics
 from regft_core.config.check_ood import check_ood
 from regft_core.config.check_params import moves, revision_problem
 from regft_core.config.explain import validate
@@ -16,8 +17,6 @@ from regft_core.config.schema import BuiltinSource, FilesSource, HubSource, Task
 from regft_core.config.yamlio import Document, KeyPath
 from regft_core.errors import Problem
 
-CLASSIFICATION_METRICS = ("accuracy", "f1", "f1_macro", "matthews", "accuracy_f1")
-REGRESSION_METRICS = ("pearson", "spearman", "pearson_spearman", "mse")
 FORMATS = (".csv", ".tsv", ".jsonl", ".parquet")
 #: Names that evaluation already uses for the task's own sets.
 RESERVED_SETS = ("train", "dev")
@@ -84,10 +83,8 @@ def check_task(
 
 
 def _check_metrics(task: TaskConfig, document: Document) -> list[Problem]:
-    right: tuple[str, ...] = CLASSIFICATION_METRICS
-    other: tuple[str, ...] = REGRESSION_METRICS
-    if task.kind == "regression":
-        right, other = other, right
+    right = metrics.names(task.kind)
+    other = tuple(name for name in metrics.names() if name not in right)
     problems = []
     for i, metric in enumerate(task.metrics):
         path = ("metrics", i)

@@ -8,7 +8,10 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+
+from regft_core.catalogue import OPTIMISERS
+from regft_core.config.names import suggestion
 
 #: Names become DVC stage names and command-line words, so they are kept this plain.
 #: 100 at most, for names become parts of file names: `method-<name>.json`, `<task>-<size>`.
@@ -70,6 +73,15 @@ class SubsampleConfig(StrictModel):
     stratified: bool = Field(False, description="keep the label proportions of the full set")
 
 
+def _known_optimiser(name: str) -> str:
+    known = OPTIMISERS.names()
+    if name not in known:
+        raise ValueError(f"unknown optimiser '{name}'; {suggestion(name, known)}")
+    return name
+
+
+#: The name of a file of ``regft_core/training/optimisers``.
+Optimiser = Annotated[str, AfterValidator(_known_optimiser)]
 Dropout = Literal["keep"] | Annotated[float, Field(ge=0, lt=1)]
 
 
@@ -88,7 +100,7 @@ class TrainingConfig(StrictModel):
     batch_size: int = Field(16, ge=1, le=65_536, description="examples per optimiser step / accumulation")
     accumulation: int = Field(1, ge=1, description="batches whose gradients are averaged per step")
     learning_rate: float = Field(1e-4, gt=0)
-    optimizer: Literal["adamw", "adamax"] = "adamw"
+    optimizer: Optimiser = Field("adamw", description="a file of regft_core/training/optimisers")
     betas: Annotated[tuple[float, float], Field(strict=False)] = (0.9, 0.999)
     epsilon: float = Field(1e-8, gt=0)
     weight_decay: float = Field(0.01, ge=0, description="decoupled; not on biases and LayerNorm")
@@ -122,7 +134,7 @@ class TrainingOverrides(StrictModel):
     batch_size: int | None = Field(None, ge=1)
     accumulation: int | None = Field(None, ge=1)
     learning_rate: float | None = Field(None, gt=0)
-    optimizer: Literal["adamw", "adamax"] | None = None
+    optimizer: Optimiser | None = None
     betas: Annotated[tuple[float, float], Field(strict=False)] | None = None
     epsilon: float | None = Field(None, gt=0)
     weight_decay: float | None = Field(None, ge=0)
@@ -184,6 +196,9 @@ class ReportConfig(StrictModel):
     reference: Name = Field("vanilla", description="method that differences and cost ratios refer to")
     confidence: float = Field(0.95, gt=0.5, lt=1)
     bootstrap_samples: int = Field(4_000, ge=100, le=1_000_000)
+    mixed_environments: Literal["refuse", "mark"] = Field(
+        "refuse", description="runs of one comparison from different machines: no report, or one that says so"
+    )
 
 
 class Params(StrictModel):
@@ -357,6 +372,20 @@ class PhaseConfig(StrictModel):
     training: TrainingOverrides = TrainingOverrides()
 
 
+class ModelOverrides(StrictModel):
+    """What a method changes in ``model``: its opponents need not share a pooling that suits nobody."""
+
+    pooling: Literal["head", "cls", "mean"] | None = None
+    pairs: Literal["jointly", "separately"] | None = None
+
+    @model_validator(mode="after")
+    def _no_empty_override(self) -> ModelOverrides:
+        empty = sorted(name for name in self.model_fields_set if getattr(self, name) is None)
+        if empty:
+            raise ValueError("\n".join(f"{name} is null; give a value or leave the key out" for name in empty))
+        return self
+
+
 class MethodConfig(StrictModel):
     """One method: either one phase (``regularisers``, ``training``) or an ordered mapping of ``phases``.
 
@@ -373,6 +402,7 @@ class MethodConfig(StrictModel):
     variant_of: Annotated[tuple[Name, ...], Field(strict=False)] = Field(
         (), description="methods whose controls are also those of this one"
     )
+    model: ModelOverrides | None = Field(None, description="how this method reads the encoder, shown in the report")
     regularisers: Regularisers = {}
     training: TrainingOverrides = TrainingOverrides()
     phases: dict[Name, PhaseConfig] | None = Field(

@@ -8,9 +8,9 @@ from typing import Any
 from regft_core.errors import RunFailed
 from regft_core.io import sha256_file
 from regft_core.phases.context import Context, Job
+from regft_core.phases.facts import evaluation_code
 from regft_core.phases.finetune import evaluated
 from regft_core.phases.run_phase import fetch
-from regft_core.runs.fingerprint import stage_code
 from regft_core.runs.stored import StoredRun
 
 
@@ -22,7 +22,7 @@ def evaluation_identity(context: Context, run_key: str) -> dict[str, Any]:
         "run": run_key,
         "task": {key: context.task[key] for key in ("metrics", "positive_label", "sets")},
         "sets": {name: sha256_file(context.dataset / file) for name, file in set_files(context.task).items()},
-        "code": stage_code("evaluate")["sha256"],
+        "code": evaluation_code(context.task["metrics"], context.source),
     }
 
 
@@ -75,8 +75,15 @@ def trained_model(context: Context) -> Any:
     from regft_core.training.stack import Stack
     from regft_core.training.trainee import Trainee
 
+    phase = context.phase("finetune")
     model = load_classifier(
-        context.source, kind=context.task["kind"], labels=context.task["labels"], dropout=DropoutConfig(), head_seed=0
+        context.source,
+        kind=context.task["kind"],
+        labels=context.task["labels"],
+        dropout=DropoutConfig(),
+        head_seed=0,
+        pooling=context.encoder.pooling,
+        rows_per_example=context.rows_per_example(context.data(phase).examples),
     )
     tensors = context.store.read_intact(
         lambda: fetch(context, "finetune", weights=True),
@@ -85,7 +92,6 @@ def trained_model(context: Context) -> Any:
     model.load_state_dict(tensors["weights"])
     model.to(context.device)
     if "kept" in tensors:
-        phase = context.phase("finetune")
         trainee = Trainee(
             model, context.tokenizer, context.source, context.seed(phase), phase.name, torch.device(context.device)
         )

@@ -47,17 +47,17 @@ def export(job: Job, out: Path | None = None) -> Path:
     name = f"{job.method}-{job.task}-{job.size}-seed-{job.seed}"
     target = out if out is not None else context.root / "exports" / name
     card = model_card(_facts(context, record))
-    export_model(model, context.tokenizer, target, card=card, check_batch=batch.model_inputs())
+    export_model(model, context.tokenizer, target, card=card, check_batch=batch.model_inputs(), max_length=context.encoder.max_length)
     return target
 
 
 def _facts(context: Context, record: dict[str, Any]) -> dict[str, Any]:
     job = context.job
     scores = []
-    metrics = context.root / "reports" / "metrics.json"
+    reported = context.root / "reports" / "results.json"
     result = stage_folder(context.root, "evaluate", job.method, job.task) / job.size / "result.json"
     if result.is_file():
-        intervals = read_json(metrics) if metrics.is_file() else {}
+        intervals = read_json(reported) if reported.is_file() else {}
         run = next((run for run in read_json(result)["runs"] if run["seed"] == job.seed), None)
         for name, found in (run or {"sets": {}})["sets"].items():
             for metric, value in found["metrics"].items():
@@ -71,6 +71,9 @@ def _facts(context: Context, record: dict[str, Any]) -> dict[str, Any]:
         "paper": context.method.config.paper,
         "base_model": context.source.name,
         "revision": context.source.revision,
+        "pooling": context.encoder.pooling,
+        "rows_per_example": context.rows_per_example(context.data(context.phase("finetune")).examples),
+        "max_length": context.encoder.max_length,
         "task": job.task,
         "kind": context.task["kind"],
         "labels": context.task["labels"],

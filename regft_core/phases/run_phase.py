@@ -133,6 +133,7 @@ def phase_inputs(context: Context, phase: Phase, member: int | None) -> PhaseInp
         labels=data.labels,
         keyword_segment=data.task.get("keyword_segment"),
         device=context.device,
+        pooling=context.encoder.pooling,
         deterministic=context.params.execution.deterministic,
         start=start,
         start_head=start_head,

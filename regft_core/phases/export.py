@@ -46,8 +46,15 @@ def export(job: Job, out: Path | None = None) -> Path:
     # The tracker finds exports by the run key on their cards, one folder deep.
     name = f"{job.method}-{job.task}-{job.size}-seed-{job.seed}"
     target = out if out is not None else context.root / "exports" / name
-    card = model_card(_facts(context, record))
-    export_model(model, context.tokenizer, target, card=card, check_batch=batch.model_inputs(), max_length=context.encoder.max_length)
+    card = model_card(_facts(context, record) | {"summary": getattr(model, "summary", None)})
+    export_model(
+        model,
+        context.tokenizer,
+        target,
+        card=card,
+        check_batch=batch.model_inputs(),
+        max_length=context.encoder.max_length,
+    )
     return target
 
 

@@ -21,7 +21,7 @@ from regft_core.catalogue import METRICS, OPTIMISERS
 from regft_core.config.load import METHODS as METHOD_FILES
 from regft_core.config.load import Project
 from regft_core.config.method import Method, Phase
-from regft_core.config.schema import EncoderConfig, FilesSource, TaskConfig
+from regft_core.config.schema import FilesSource, TaskConfig
 from regft_core.errors import FactsChanged
 from regft_core.hooks import compose
 from regft_core.hooks.registry import discover
@@ -34,11 +34,13 @@ if TYPE_CHECKING:
 FOLDER = Path("work") / "facts"
 
 
-def phase_fact(params: Params, phase: Phase, entries: Sequence[compose.Entry], source: ModelSource) -> dict[str, Any]:
+def phase_fact(
+    encoder: EncoderConfig, phase: Phase, entries: Sequence[compose.Entry], source: ModelSource
+) -> dict[str, Any]:
     """What determines a phase besides its rows, its seed and the phases before it.
 
-    ``phase`` has its settled protocol, ``encoder`` what the method overrides. Regularisers of strength 0 do nothing, so they and their code
-    are left out.
+    ``phase`` has its settled protocol, ``encoder`` what the method overrides. Regularisers of
+    strength 0 do nothing, so they and their code are left out.
     """
     acting = compose.active(entries)
     code = training_code(own_modules(acting, phase, source))

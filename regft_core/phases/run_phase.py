@@ -159,9 +159,7 @@ def _handed(context: Context, phase: Phase) -> dict[str, Handed]:
     return found
 
 
-def _read(
-    context: Context, name: str, wanted: tuple[str, ...]
-) -> tuple[StoredRun, dict[str, dict[str, Tensor]]]:
+def _read(context: Context, name: str, wanted: tuple[str, ...]) -> tuple[StoredRun, dict[str, dict[str, Tensor]]]:
     """An earlier phase and those of its tensors that are wanted and there; damaged ones are trained again.
 
     Raises RunFailed when that phase failed.

@@ -21,7 +21,7 @@ from regft_core.catalogue import METRICS, OPTIMISERS
 from regft_core.config.load import METHODS as METHOD_FILES
 from regft_core.config.load import Project
 from regft_core.config.method import Method, Phase
-from regft_core.config.schema import FilesSource, TaskConfig
+from regft_core.config.schema import EncoderConfig, FilesSource, TaskConfig
 from regft_core.errors import FactsChanged
 from regft_core.hooks import compose
 from regft_core.hooks.registry import discover

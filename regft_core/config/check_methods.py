@@ -12,7 +12,7 @@ from pydantic import BaseModel
 from regft_core.config.explain import validate
 from regft_core.config.method import Method, Protocol, is_name
 from regft_core.config.names import listing, suggestion
-from regft_core.config.schema import MethodConfig, Params, TaskConfig, TrainingConfig
+from regft_core.config.schema import MethodConfig, Params, TaskConfig, TrainingConfig, TrainingOverrides
 from regft_core.config.yamlio import Document, KeyPath, load_yaml
 from regft_core.errors import ConfigError, Problem
 
@@ -31,10 +31,13 @@ def build_method(
 ) -> tuple[Method | None, list[Problem]]:
     """Validate a method's options against its regularisers.
 
-    ``listed_at`` is where ``params.yaml`` names the method. Returns the method, None when its
-    options or the shared ``training`` are wrong, and all problems.
+    ``listed_at`` is where ``params.yaml`` names the method. ``config`` may be incomplete (``parts``).
+    Returns the method, None when its file, its options or the shared ``training`` are wrong, and
+    all problems.
     """
-    problems = _check_control(root, name, config, document)
+    problems = _check_control(root, name, config, document) if config.known("control_for") else []
+    if not config.known("regularisers"):
+        return None, problems
     options: list[tuple[str, BaseModel]] = []
     for i, entry in enumerate(config.regularisers):
         for regulariser in entry:
@@ -47,7 +50,7 @@ def build_method(
             problems += wrong
             if found is not None:
                 options.append((regulariser, found))
-    if len(options) < len(config.regularisers):
+    if len(options) < len(config.regularisers) or not config.known("search"):
         return None, problems
     searching = [regulariser for regulariser, values in options if _searches(registry[regulariser], values)]
     problems += _check_placement(name, protocol, searching, config, document, listed_at)
@@ -57,7 +60,11 @@ def build_method(
         problems += wrong
         if search is None:
             return None, problems
-    if training is None:
+    right = config.known("training") and config.training.known(*TrainingOverrides.model_fields)
+    if training is None or not right:
+        return None, problems
+    if too_long := config.training.length_problem(training):
+        problems.append(document.problem(("training", "steps_factor"), too_long, "change it, or training.epochs"))
         return None, problems
     return Method(name, protocol, config, tuple(options), search, config.training.apply(training)), problems
 

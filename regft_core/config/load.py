@@ -12,12 +12,14 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel
 
+from regft_core.config.check_builtin import check_sizes
 from regft_core.config.check_methods import build_method, check_composition, missing_controls
-from regft_core.config.check_params import check_params
+from regft_core.config.check_params import EncoderCheck, check_params
 from regft_core.config.check_tasks import Builtin, check_task, referenced_tasks
 from regft_core.config.explain import validate
 from regft_core.config.method import Method, Protocol, is_name
 from regft_core.config.names import suggestion
+from regft_core.config.parts import parts
 from regft_core.config.schema import EncoderConfig, GridConfig, MethodConfig, Params, ProtocolsConfig, TaskConfig
 from regft_core.config.yamlio import Document, KeyPath, load_yaml
 from regft_core.errors import ConfigError, Problem
@@ -54,6 +56,7 @@ def load_project(
     compose_check: ComposeCheck | None = None,
     *,
     builtin: Builtin | None = None,
+    encoder_check: EncoderCheck | None = None,
     params_file: str = "params.yaml",
     params_text: str | None = None,
 ) -> Project:
@@ -66,23 +69,30 @@ def load_project(
         compose_check: what speaks against a method on a task; called once per pair. When
             sections of ``params.yaml`` other than ``training`` are wrong, it sees defaults there.
         builtin: options and splits of built-in datasets.
+        encoder_check: what speaks against the files of an alias or a local directory.
         params_file: another file in the place of ``params.yaml``, for instance a preset.
         params_text: content to check in place of that file's.
 
     Raises:
         ConfigError: all problems of all files.
     """
-    return _Loader(Path(root), registry, compose_check, builtin).load(params_file, params_text)
+    return _Loader(Path(root), registry, compose_check, builtin, encoder_check).load(params_file, params_text)
 
 
 class _Loader:
     def __init__(
-        self, root: Path, registry: Mapping[str, Any], compose_check: ComposeCheck | None, builtin: Builtin | None
+        self,
+        root: Path,
+        registry: Mapping[str, Any],
+        compose_check: ComposeCheck | None,
+        builtin: Builtin | None,
+        encoder_check: EncoderCheck | None,
     ) -> None:
         self.root = root
         self.registry = registry
         self.compose_check = compose_check
         self.builtin = builtin
+        self.encoder_check = encoder_check
         self.problems: list[Problem] = []
         self.warnings: list[str] = []
         self.documents: dict[str, Document] = {}
@@ -96,10 +106,10 @@ class _Loader:
         grid_tasks = _names(document, ("grid", "tasks"))
         tasks = self._tasks(document, grid_tasks)
         methods = self._methods(document, partial)
-        if params is not None:
-            problems, warnings = check_params(self.root, params, document)
-            self.problems += problems
-            self.warnings += warnings
+        known = params or parts(Params, document.data)
+        problems, warnings = check_params(self.root, known, document, self.encoder_check)
+        self.problems += problems
+        self.warnings += warnings
         if partial is not None and self.compose_check is not None:
             judged = {name: tasks[name] for name in dict.fromkeys(grid_tasks.values()) if name in tasks}
             for method in methods.values():
@@ -114,8 +124,9 @@ class _Loader:
     # -------------------------------------------------------------------------------- tasks
 
     def _tasks(self, params: Document, grid: Mapping[KeyPath, str]) -> dict[str, TaskConfig]:
-        """Tasks of the grid, then every task that one of them is judged on."""
+        """Tasks of the grid, then every task that one of them is judged on; all that are right."""
         tasks: dict[str, TaskConfig] = {}
+        known: dict[str, TaskConfig] = {}  # wrong ones too, as far as they are right
         seen: set[str] = set()
         wanted = [(name, params, path) for path, name in grid.items()]
         judges: list[tuple[str, Document, KeyPath]] = []
@@ -123,20 +134,22 @@ class _Loader:
             document = self._named(TASKS, "task", name, place, path, seen)
             if document is not None:
                 judges += [(ood, document, ("ood", ood)) for ood in referenced_tasks(document) if is_name(ood)]
-                self._task(document, name, tasks)
+                self._task(document, name, tasks, known)
         for name, place, path in judges:
             document = self._named(TASKS, "task", name, place, path, seen)
             if document is not None:
-                self._task(document, name, tasks)
-        for name in dict.fromkeys(grid.values()):
-            if name in tasks:
-                place = self.documents[f"{TASKS}/{name}.yaml"]
-                self.problems += check_task(self.root, name, tasks, place, self.documents, self.builtin, self.warnings)
+                self._task(document, name, tasks, known)
+        listed = {name: known[name] for name in dict.fromkeys(grid.values()) if name in known}
+        for name in listed:
+            place = self.documents[f"{TASKS}/{name}.yaml"]
+            self.problems += check_task(self.root, name, known, place, self.documents, self.builtin, self.warnings)
+        self.problems += check_sizes(params, listed, self.builtin)
         return tasks
 
-    def _task(self, document: Document, name: str, tasks: dict[str, TaskConfig]) -> None:
+    def _task(self, document: Document, name: str, tasks: dict[str, TaskConfig], known: dict[str, TaskConfig]) -> None:
         task, found = validate(TaskConfig, document)
         self.problems += found
+        known[name] = task or parts(TaskConfig, document.data)
         if task is not None:
             tasks[name] = task
 
@@ -153,14 +166,11 @@ class _Loader:
                     continue
                 config, found = validate(MethodConfig, document)
                 self.problems += found
-                if config is None:
-                    continue
+                known = config or parts(MethodConfig, document.data)
                 place = (params, path)
-                method, found = build_method(
-                    self.root, name, protocol, config, document, place, self.registry, training
-                )
+                method, found = build_method(self.root, name, protocol, known, document, place, self.registry, training)
                 self.problems += found
-                if method is not None:
+                if method is not None and config is not None:
                     methods[name] = method
         return methods
 

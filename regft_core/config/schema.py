@@ -6,14 +6,18 @@ configuration is validated in under a second, before any stage runs.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from collections.abc import Iterator
+from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
-#: Names become DVC stage names and command-line words, so they are kept this plain.
-NAME_PATTERN = r"^[a-z0-9][a-z0-9_-]*$"
+#: Names become DVC stage names, command-line words and directories, so they are kept this plain and short.
+NAME_LENGTH = 64
+NAME_PATTERN = rf"^[a-z0-9][a-z0-9_-]{{0,{NAME_LENGTH - 1}}}$"
 Name = Annotated[str, Field(pattern=NAME_PATTERN)]
-Size = Annotated[int, Field(ge=2)] | Literal["full"]
+#: No part can be ``.`` or ``..``; ``datasets`` and ``huggingface_hub`` take no others either.
+HUB_ID_PATTERN = r"^[A-Za-z0-9_][A-Za-z0-9_-]*(\.[A-Za-z0-9_-]+)*(/[A-Za-z0-9_][A-Za-z0-9_-]*(\.[A-Za-z0-9_-]+)*)?$"
+Size = Annotated[int, Field(ge=2, le=1_000_000_000)] | Literal["full"]
 Seed = Annotated[int, Field(ge=0, lt=2**31)]
 #: YAML has lists only; strict pydantic would refuse them for a tuple.
 NameList = Annotated[tuple[Name, ...], Field(strict=False)]
@@ -23,6 +27,24 @@ class StrictModel(BaseModel):
     """Refuses unknown keys, wrong types, NaN and infinities, and cannot be changed once built."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
+
+    def known(self, *names: str) -> bool:
+        """Whether all these fields are there; false only for wrong fields of an incomplete model (``parts``)."""
+        return all(name in self.__dict__ for name in names)
+
+
+class ConsistentModel(StrictModel):
+    """A model whose fields must also agree with each other."""
+
+    def inconsistencies(self) -> Iterator[str]:
+        """What is wrong between fields, one sentence each. It looks at ``known`` fields only."""
+        yield from ()
+
+    @model_validator(mode="after")
+    def _consistent(self) -> ConsistentModel:
+        if wrong := list(self.inconsistencies()):
+            raise ValueError("\n".join(wrong))
+        return self
 
 
 # ----------------------------------------------------------------------------- params.yaml
@@ -70,23 +92,53 @@ class DropoutConfig(StrictModel):
     attention: Dropout = "keep"
 
 
+def _refuse_null(value: Any) -> Any:
+    if value is None:
+        raise ValueError("is null; give a value or leave the key out")
+    return value
+
+
+#: Marks a field whose None stands for a key that is not there: writing ``null`` is refused.
+NOT_NULL = BeforeValidator(_refuse_null)
+T = TypeVar("T")
+Override = Annotated[T | None, NOT_NULL]
+
+# The values of ``training``, each with its bounds; a method's overrides use the same ones.
+MAX_EPOCHS, MAX_STEPS = 10_000, 100_000_000
+Epochs = Annotated[int, Field(ge=1, le=MAX_EPOCHS)]
+Steps = Annotated[int, Field(ge=1, le=MAX_STEPS)]
+BatchSize = Annotated[int, Field(ge=1, le=65_536)]
+Accumulation = Annotated[int, Field(ge=1, le=65_536)]
+#: One step of Adam moves a weight by about this much: a rate above 1 is a slip of the exponent.
+LearningRate = Annotated[float, Field(gt=0, le=1)]
+Optimizer = Literal["adamw", "adamax"]
+Beta = Annotated[float, Field(ge=0, lt=1)]
+Betas = Annotated[tuple[Beta, Beta], Field(strict=False)]
+Epsilon = Annotated[float, Field(gt=0)]
+WeightDecay = Annotated[float, Field(ge=0)]
+Schedule = Literal["linear", "cosine", "constant"]
+WarmupRatio = Annotated[float, Field(ge=0, lt=1)]
+ClipNorm = Annotated[float, Field(gt=0)]
+Precision = Literal["fp32", "bf16", "fp16"]
+
+
 class TrainingConfig(StrictModel):
     """The training protocol that every method shares unless its YAML overrides a value."""
 
-    epochs: int = Field(10, ge=1, le=10_000)
-    max_steps: int | None = Field(None, ge=1, description="optimiser steps; overrides epochs")
-    batch_size: int = Field(16, ge=1, le=65_536, description="examples per optimiser step / accumulation")
-    accumulation: int = Field(1, ge=1, description="batches whose gradients are averaged per step")
-    learning_rate: float = Field(1e-4, gt=0)
-    optimizer: Literal["adamw", "adamax"] = "adamw"
-    betas: Annotated[tuple[float, float], Field(strict=False)] = (0.9, 0.999)
-    epsilon: float = Field(1e-8, gt=0)
-    weight_decay: float = Field(0.01, ge=0, description="decoupled; not on biases and LayerNorm")
-    schedule: Literal["linear", "cosine", "constant"] = "linear"
-    warmup_ratio: float = Field(0.1, ge=0, lt=1)
-    clip_norm: float | None = Field(1.0, gt=0, description="global gradient norm; null switches it off")
+    epochs: Epochs = 10
+    max_steps: Steps | None = Field(None, description="optimiser steps; overrides epochs")
+    batch_size: BatchSize = Field(16, description="examples per optimiser step / accumulation")
+    accumulation: Accumulation = Field(1, description="batches whose gradients are averaged per step")
+    learning_rate: LearningRate = 1e-4
+    optimizer: Optimizer = "adamw"
+    betas: Betas = (0.9, 0.999)
+    epsilon: Epsilon = 1e-8
+    weight_decay: WeightDecay = Field(0.01, description="decoupled; not on biases and LayerNorm")
+    schedule: Schedule = "linear"
+    warmup_ratio: WarmupRatio = 0.1
+    clip_norm: ClipNorm | None = Field(1.0, description="global gradient norm; null switches it off")
     dropout: DropoutConfig = DropoutConfig()
-    precision: Literal["fp32", "bf16", "fp16"] = "fp32"
+    precision: Precision = "fp32"
     allow_precision_loss: bool = Field(
         False, description="run a method in a precision that erases its effect; the result is marked"
     )
@@ -96,46 +148,63 @@ class TrainingConfig(StrictModel):
 
 
 class TrainingOverrides(StrictModel):
-    """The values of ``training`` that one method changes (none by default)."""
+    """The values of ``training`` that one method changes (none by default).
 
-    epochs: int | None = Field(None, ge=1, le=10_000)
-    max_steps: int | None = Field(None, ge=1)
-    steps_factor: float | None = Field(
-        None, gt=0, description="multiplies the number of epochs, for controls of matched compute"
+    A field has the type of the same field of ``TrainingConfig``; null is allowed only where it is there.
+    """
+
+    epochs: Override[Epochs] = None
+    max_steps: Steps | None = None
+    steps_factor: Override[Annotated[float, Field(gt=0, le=1000)]] = Field(
+        None, description="multiplies the number of epochs, for controls of matched compute"
     )
-    batch_size: int | None = Field(None, ge=1)
-    accumulation: int | None = Field(None, ge=1)
-    learning_rate: float | None = Field(None, gt=0)
-    optimizer: Literal["adamw", "adamax"] | None = None
-    betas: Annotated[tuple[float, float], Field(strict=False)] | None = None
-    epsilon: float | None = Field(None, gt=0)
-    weight_decay: float | None = Field(None, ge=0)
-    schedule: Literal["linear", "cosine", "constant"] | None = None
-    warmup_ratio: float | None = Field(None, ge=0, lt=1)
-    clip_norm: float | None = Field(None, gt=0)
-    dropout: DropoutConfig | None = None
-    precision: Literal["fp32", "bf16", "fp16"] | None = None
-    allow_precision_loss: bool | None = None
+    batch_size: Override[BatchSize] = None
+    accumulation: Override[Accumulation] = None
+    learning_rate: Override[LearningRate] = None
+    optimizer: Override[Optimizer] = None
+    betas: Override[Betas] = None
+    epsilon: Override[Epsilon] = None
+    weight_decay: Override[WeightDecay] = None
+    schedule: Override[Schedule] = None
+    warmup_ratio: Override[WarmupRatio] = None
+    clip_norm: ClipNorm | None = None
+    dropout: Override[DropoutConfig] = None
+    precision: Override[Precision] = None
+    allow_precision_loss: Override[bool] = None
 
     def apply(self, training: TrainingConfig) -> TrainingConfig:
-        """Return ``training`` with this method's overrides in place."""
-        # An explicit null switches clip_norm or max_steps off; for other values it is refused below.
-        changes = {name: getattr(self, name) for name in self.model_fields_set if name != "steps_factor"}
-        training = training.model_copy(update=changes)
+        """Return ``training`` with this method's overrides in place.
+
+        Raises ValueError where :meth:`length_problem` has something to say.
+        """
+        if problem := self.length_problem(training):
+            raise ValueError(problem)
+        training = self._replaced(training)
         if self.steps_factor is None:
             return training
-        scaled = {"epochs": max(1, round(training.epochs * self.steps_factor))}
+        # With max_steps the epochs count for nothing, so they alone may be cut to what is allowed.
+        scaled = {"epochs": min(max(1, round(training.epochs * self.steps_factor)), MAX_EPOCHS)}
         if training.max_steps is not None:
-            scaled["max_steps"] = max(1, round(training.max_steps * self.steps_factor))
+            scaled["max_steps"] = round(training.max_steps * self.steps_factor)
         return training.model_copy(update=scaled)
 
-    @model_validator(mode="after")
-    def _no_empty_override(self) -> TrainingOverrides:
-        empty = sorted(name for name in self.model_fields_set if getattr(self, name) is None)
-        wrong = [name for name in empty if name not in ("clip_norm", "max_steps")]
-        if wrong:
-            raise ValueError("\n".join(f"{name} is null; give a value or leave the key out" for name in wrong))
-        return self
+    def length_problem(self, training: TrainingConfig) -> str:
+        """Why ``steps_factor`` makes these runs too short or too long; empty when it does not."""
+        if self.steps_factor is None:
+            return ""
+        training = self._replaced(training)
+        base, most, what = training.epochs, MAX_EPOCHS, "epochs"
+        if training.max_steps is not None:
+            base, most, what = training.max_steps, MAX_STEPS, "max_steps"
+        length = round(base * self.steps_factor)
+        if 1 <= length <= most:
+            return ""
+        return f"steps_factor {self.steps_factor:g} of {what} {base} makes {what} {length}; allowed: 1 to {most}"
+
+    def _replaced(self, training: TrainingConfig) -> TrainingConfig:
+        # An explicit null switches clip_norm or max_steps off; for the other values it is refused.
+        changes = {name: getattr(self, name) for name in self.model_fields_set if name != "steps_factor"}
+        return training.model_copy(update=changes)
 
 
 class ExecutionConfig(StrictModel):
@@ -189,7 +258,7 @@ class HubSource(StrictModel):
     """A dataset on the Hugging Face hub, at a pinned revision; dataset scripts are refused."""
 
     kind: Literal["hub"]
-    id: str = Field(pattern=r"^[\w.-]+(/[\w.-]+)?$")
+    id: str = Field(pattern=HUB_ID_PATTERN, max_length=200)
     config: str | None = None
     revision: str = Field(min_length=1)
 
@@ -246,7 +315,7 @@ class OodConfig(StrictModel):
     drop_empty: bool = False
 
 
-class TaskConfig(StrictModel):
+class TaskConfig(ConsistentModel):
     """One dataset: where it comes from, its labels, its metrics, what judges it out of distribution."""
 
     description: str = ""
@@ -267,34 +336,31 @@ class TaskConfig(StrictModel):
     )
     metrics: Annotated[tuple[str, ...], Field(strict=False, min_length=1)]
     primary: str = Field(description="the metric that ranks methods, one of ``metrics``")
-    positive_label: str | None = Field(None, description="the class that F1 counts; the last label by default")
+    positive_label: str | None = Field(None, description="the class that F1 counts; F1 needs it")
     keyword_segment: Literal["text", "text_pair"] | None = Field(
         None, description="segment that token-level perturbations leave untouched (keywords in CSL)"
     )
     ood: dict[Name, OodConfig] = {}
 
-    @model_validator(mode="after")
-    def _consistent(self) -> TaskConfig:
-        wrong = []
-        if self.kind == "classification" and (self.labels is None or len(self.labels) < 2):
-            wrong.append("a classification task needs 'labels' with at least two names")
-        if self.labels is not None and len(set(self.labels)) != len(self.labels):
-            wrong.append("'labels' names a label twice")
-        if self.kind == "regression" and self.labels is not None:
-            wrong.append("a regression task has no 'labels'; use 'range'")
-        if self.primary not in self.metrics:
-            wrong.append(f"primary '{self.primary}' is not one of metrics {list(self.metrics)}")
-        if self.positive_label is not None and self.positive_label not in (self.labels or ()):
-            wrong.append(f"positive_label '{self.positive_label}' is not one of labels {list(self.labels or ())}")
-        if wrong:
-            raise ValueError("\n".join(wrong))
-        return self
+    def inconsistencies(self) -> Iterator[str]:
+        """Labels that do not fit the kind; names that are not among metrics or labels."""
+        if self.known("kind", "labels"):
+            if self.kind == "classification" and (self.labels is None or len(self.labels) < 2):
+                yield "a classification task needs 'labels' with at least two names"
+            if self.kind == "regression" and self.labels is not None:
+                yield "a regression task has no 'labels'; use 'range'"
+        if self.known("labels") and self.labels is not None and len(set(self.labels)) != len(self.labels):
+            yield "'labels' names a label twice"
+        if self.known("primary", "metrics") and self.primary not in self.metrics:
+            yield f"primary '{self.primary}' is not one of metrics {list(self.metrics)}"
+        if self.known("positive_label", "labels") and self.positive_label not in (None, *(self.labels or ())):
+            yield f"positive_label '{self.positive_label}' is not one of labels {list(self.labels or ())}"
 
 
 # -------------------------------------------------------------------- pipelines/methods/*.yaml
 
 
-class MethodConfig(StrictModel):
+class MethodConfig(ConsistentModel):
     """One method: a list of regularisers, its phases and what it changes in the protocol.
 
     ``regularisers`` holds one-key mappings ``{name: options}``; the options are checked
@@ -310,11 +376,9 @@ class MethodConfig(StrictModel):
     training: TrainingOverrides
     search: dict[str, Any] | None = Field(None, description="only under protocols.search_finetune")
 
-    @model_validator(mode="after")
-    def _consistent(self) -> MethodConfig:
-        for entry in self.regularisers:
-            if len(entry) != 1:
-                raise ValueError("each entry of 'regularisers' is one name with its options, {name: {...}}")
-        if self.control_for is not None and not self.differs_by:
-            raise ValueError("control_for needs 'differs_by', which says in which one ingredient they differ")
-        return self
+    def inconsistencies(self) -> Iterator[str]:
+        """Entries that are no single regulariser; a control that does not say what it controls for."""
+        if self.known("regularisers") and any(len(entry) != 1 for entry in self.regularisers):
+            yield "each entry of 'regularisers' is one name with its options, {name: {...}}"
+        if self.known("control_for", "differs_by") and self.control_for is not None and not self.differs_by:
+            yield "control_for needs 'differs_by', which says in which one ingredient they differ"

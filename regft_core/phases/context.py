@@ -24,6 +24,7 @@ from regft_core.io import read_json, sha256_file
 from regft_core.methods import compose
 from regft_core.methods.base import Setting
 from regft_core.methods.registry import discover
+from regft_core.models.source import encoder_problems
 from regft_core.rng import derive
 from regft_core.runs.store import RunStore
 
@@ -75,6 +76,7 @@ def open_project(root: Path, params_file: str = "params.yaml", params_text: str 
         discover(),
         compose_check,
         builtin=Builtin(BuiltinOptions, SPLITS),
+        encoder_check=encoder_problems,
         params_file=params_file,
         params_text=params_text,
     )

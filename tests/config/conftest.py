@@ -76,7 +76,7 @@ source: {kind: files}
 splits: {train: opinions/train.csv, dev: opinions/dev.csv}
 columns: {text: sentence}
 labels: [negative, positive]
-metrics: [accuracy, f1]
+metrics: [accuracy, f1_macro]
 primary: accuracy
 """
 SCORES = """\

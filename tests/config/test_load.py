@@ -50,7 +50,7 @@ def test_alternatives_of_one_value_make_one_problem(files: dict[str, str], failu
 def test_the_problems_of_all_files_are_shown_together(files: dict[str, str], failures: Any) -> None:
     changes = {
         PARAMS: edit(edit(edit(files[PARAMS], "[0,", "[0, 0,"), "[opinions]", "[opinions, absent]"), "100,", "1,"),
-        TASK: edit(files[TASK], "accuracy, f1", "accuracy, f2") + "ood: {films: {}, scores: {}}\n",
+        TASK: edit(files[TASK], "accuracy, f1_macro", "accuracy, f2") + "ood: {films: {}, scores: {}}\n",
         FILMS: edit(files[FILMS], "columns", "colums"),
         NOISE: edit(files[NOISE], "scale", "scael"),
         MASK: "regularisers: [\n",

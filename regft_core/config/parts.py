@@ -77,8 +77,8 @@ def _entries(key: Any, value: Any, data: dict[Any, Any]) -> dict[Any, Any]:
 def _validated(annotation: Any, data: Any) -> Any:
     if isinstance(annotation, FieldInfo):
         annotation = annotation.rebuild_annotation()
-    model: Any = create_model("Part", __base__=StrictModel, value=(annotation, ...))
+    model = create_model("Part", __base__=StrictModel, value=(annotation, ...))
     try:
-        return model(value=data).value
+        return dict(model.model_validate({"value": data}))["value"]
     except ValidationError:
         return _WRONG

@@ -43,9 +43,10 @@ def check_store(root: Path, store: StoreConfig, document: Document) -> list[Prob
         path = _resolve(root, store)
     except ValueError as error:
         return [document.problem(at, str(error), elsewhere)]
-    kind = what_is(path)
-    if kind not in (None, "a directory"):
-        return [document.problem(at, f"'{store.path}' is {kind}, not a directory", elsewhere)]
+    there = next(place for place in (path, *path.parents) if what_is(place) is not None)
+    if (kind := what_is(there)) != "a directory":
+        what = "is" if there == path else f"lies below {there}, which is"
+        return [document.problem(at, f"'{store.path}' {what} {kind}, not a directory", elsewhere)]
     home = project_root(root).resolve()
     for place in (path.resolve(), Path(os.path.normpath(path.absolute()))):
         if home == place:

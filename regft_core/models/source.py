@@ -130,20 +130,19 @@ def encoder_problems(encoder: EncoderConfig, root: Path) -> list[tuple[str, str]
         config = _read_json(path / "config.json", encoder.name)
     except (ModelError, ValueError) as error:
         return [("name", str(error).removeprefix("model.name: "))]
-    checks: list[tuple[str, Callable[[], object]]] = [
-        ("name", lambda: _check_config(config, path, encoder.name)),
-        ("max_length", lambda: _check_length(config, path, encoder)),
-        ("name", lambda: _weight_files(path, encoder.name)),
-        ("name", lambda: _tokenizer_files(path, encoder.name)),
-    ]
-    found = []
-    for key, check in checks:
-        try:
-            check()
-        except ModelError as error:
-            found.append((key, str(error).removeprefix(f"model.{key}: ")))
-    # A family that is not supported stops both of the first two.
-    return list({text: (key, text) for key, text in reversed(found)}.values())[::-1]
+    found = _failures("name", lambda: _check_config(config, path, encoder.name))
+    if not found:  # positions are counted as the family counts them
+        found = _failures("max_length", lambda: _check_length(config, path, encoder))
+    found += _failures("name", lambda: _weight_files(path, encoder.name))
+    return found + _failures("name", lambda: _tokenizer_files(path, encoder.name))
+
+
+def _failures(key: str, check: Callable[[], object]) -> list[tuple[str, str]]:
+    try:
+        check()
+    except ModelError as error:
+        return [(key, str(error).removeprefix(f"model.{key}: "))]
+    return []
 
 
 def file_sha256(path: Path) -> str:

@@ -82,6 +82,13 @@ BROKEN: list[tuple[str, str, str, tuple[str, ...]]] = [
         ("params.yaml: training: 'training' is missing", "'trainings' may be a misspelling"),
     ),
     (PARAMS, "training:", "seeds: [1]\ntraining:", ("params.yaml:11: seeds: unknown key", "it belongs under 'grid'")),
+    (PARAMS, "epochs: 2", "betas: [0.9, 1.5]", ("params.yaml:12: training.betas[1]:", "at least 0 and below 1")),
+    (PARAMS, "2e-5", "2e5", ("params.yaml:13: training.learning_rate:", "200000.0", "at most 1")),
+    (PARAMS, "[opinions]", f"[{'a' * 300}]", ("params.yaml:4: grid.tasks[0]:", "at most 64 characters")),
+    (PARAMS, "noise]", f"{'a' * 65}]", ("params.yaml:8: protocols.finetune[1]:", "at most 64 characters")),
+    (PARAMS, "minilm", r'"mini\0lm"', ("params.yaml:2:", "NUL character")),
+    (PARAMS, "minilm", r'"mini\ud800lm"', ("params.yaml:2:", "surrogate pair")),
+    (PARAMS, "seeds: [0,", "seeds: [0x" + "f" * 5000 + ",", ("params.yaml:6:", "looks like a number")),
     # ------------------------------------------------------------ params.yaml: names that agree
     (
         PARAMS,
@@ -164,6 +171,9 @@ BROKEN: list[tuple[str, str, str, tuple[str, ...]]] = [
         ("params.yaml:2: model.revision:", "no revision", "remove the key"),
     ),
     (PARAMS, MODEL, "{name: data, revision: main}", ("params.yaml:2: model.revision: 'data' is a local directory",)),
+    (PARAMS, "minilm", "params.yaml", ("params.yaml:2: model.name: 'params.yaml' is a file, not a model directory",)),
+    (PARAMS, "minilm", "~nobody_here/x", ("params.yaml:2: model.name: '~nobody_here' is no known home directory",)),
+    (PARAMS, "minilm", "a" * 300, ("params.yaml:2: model.name:", "unreadable (File name too long)")),
     # ------------------------------------------------------------------------------- tasks
     (
         TASK,
@@ -218,6 +228,63 @@ BROKEN: list[tuple[str, str, str, tuple[str, ...]]] = [
         "",
         ("opinions.yaml:2: splits: 'train' is missing", "take the task out of grid.tasks"),
     ),
+    (
+        TASK,
+        FILES,
+        "{kind: hub, id: ../data, revision: main}",
+        ("opinions.yaml:1: source.id:", "like 'owner/name'"),
+    ),
+    (TASK, FILES, "{kind: hub, id: a/.., revision: main}", ("opinions.yaml:1: source.id:", "like 'owner/name'")),
+    (TASK, FILES, "{kind: hub, id: ./opinions, revision: main}", ("opinions.yaml:1: source.id:",)),
+    (
+        TASK,
+        FILES,
+        "{kind: hub, id: data/opinions, revision: main}",
+        ("opinions.yaml:1: source.id: the project has a folder or file 'data/opinions'", "rename or move"),
+    ),
+    (TASK, FILES, "{kind: hub, id: glue, revision: main}", ("opinions.yaml:1: source.id: 'glue' names no owner",)),
+    (
+        TASK,
+        "opinions/dev.csv",
+        "opinions/train.csv",
+        ("opinions.yaml:2: splits.dev: the development set ('opinions/train.csv') is the training split",),
+    ),
+    (
+        TASK,
+        "opinions/dev.csv",
+        "./data//opinions/./train.csv",
+        ("opinions.yaml:2: splits.dev: the development set", "is the training split"),
+    ),
+    (
+        TASK,
+        f"{FILES}\nsplits: {{train: opinions/train.csv, dev: opinions/dev.csv}}",
+        "{kind: hub, id: org/set, revision: main}\nsplits: {train: train, dev: train}",
+        ("opinions.yaml:2: splits.dev: the development set ('train') is the training split",),
+    ),
+    (
+        TASK,
+        "{text: sentence}",
+        "{text: sentense}",
+        (
+            "opinions.yaml:3: columns.text: no column 'sentense' in data/opinions/train.csv, data/opinions/dev.csv",
+            "did you mean 'sentence'? its columns: sentence, label",
+        ),
+    ),
+    (
+        TASK,
+        "{text: sentence}",
+        "{text: sentence, text_pair: other, label: labels, id: n}",
+        ("opinions.yaml:3: columns.label: no column 'labels'", "did you mean 'label'?"),
+    ),
+    ("data/opinions/dev.csv", "sentence,label", "text,label", ("opinions.yaml:3: columns.text: no column 'sentence'",)),
+    ("data/opinions/dev.csv", "sentence,label\nBad,0\n", "", ("opinions.yaml:2: splits.dev:", "is empty")),
+    (
+        TASK,
+        "accuracy, f1_macro",
+        "accuracy, f1",
+        ("opinions.yaml:5: metrics[1]: 'positive_label' is missing: f1", "one of the labels: negative, positive"),
+    ),
+    (TASK, "f1_macro", "accuracy_f1", ("opinions.yaml:5: metrics[1]: 'positive_label' is missing: accuracy_f1",)),
     (TASK, "{text: sentence}", "{label: label}", ("opinions.yaml:3: columns.text: 'text' is missing",)),
     (TASK, "[negative, positive]", "[negative]", ("opinions.yaml:4: labels:", "at least two names")),
     (
@@ -342,6 +409,24 @@ BROKEN: list[tuple[str, str, str, tuple[str, ...]]] = [
         LAST + "\nood: {films: {label_map: {negative: positive, positive: positive}}}",
         ("ood.films.label_map: nothing becomes the set's negative",),
     ),
+    (
+        TASK,
+        LAST,
+        LAST + "\nood: {own: {source: {kind: files}, split: data/opinions/train.csv}}",
+        ("opinions.yaml:7: ood.own.split: this set ('data/opinions/train.csv') is the training split",),
+    ),
+    (
+        TASK,
+        LAST,
+        LAST + "\nood: {films: {split: opinions/train.csv}}",
+        ("opinions.yaml:7: ood.films.split: this set ('opinions/train.csv') is the training split",),
+    ),
+    (
+        TASK,
+        LAST,
+        LAST + "\nood: {own: {source: {kind: files}, split: opinions/dev.csv, columns: {text: sentense}}}",
+        ("opinions.yaml:7: ood.own.columns.text: no column 'sentense'", "did you mean 'sentence'?"),
+    ),
     # ------------------------------------------------------------------------------- methods
     (
         NOISE,
@@ -379,6 +464,23 @@ BROKEN: list[tuple[str, str, str, tuple[str, ...]]] = [
         "training: {learning_rat: 1e-4}",
         ("noise.yaml:3: training.learning_rat:", "did you mean 'learning_rate'?"),
     ),
+    (NOISE, T, "training: {epochs: 0}", ("noise.yaml:3: training.epochs:", "at least 1 and at most 10000")),
+    (NOISE, T, "training: {betas: [0.9, 1.5]}", ("noise.yaml:3: training.betas[1]:", "at least 0 and below 1")),
+    (NOISE, T, "training: {steps_factor: 1e9}", ("noise.yaml:3: training.steps_factor:", "at most 1000")),
+    (NOISE, T, "training: {batch_size: 70000}", ("noise.yaml:3: training.batch_size:", "at most 65536")),
+    (NOISE, T, "training: {learning_rate: 3e4}", ("noise.yaml:3: training.learning_rate:", "at most 1")),
+    (
+        NOISE,
+        T,
+        "training: {epochs: 9000, steps_factor: 2}",
+        ("noise.yaml:3: training.steps_factor: steps_factor 2 of epochs 9000 makes epochs 18000", "1 to 10000"),
+    ),
+    (
+        NOISE,
+        T,
+        "training: {steps_factor: 0.1}",
+        ("noise.yaml:3: training.steps_factor: steps_factor 0.1 of epochs 2 makes epochs 0", "1 to 10000"),
+    ),
     (NOISE, T, T + "\nsearch: {}", ("noise.yaml:4: search: no regulariser of this method has a search phase",)),
     (
         NOISE,
@@ -410,7 +512,7 @@ BROKEN: list[tuple[str, str, str, tuple[str, ...]]] = [
 ]
 
 
-@pytest.mark.parametrize(("file", "old", "new", "parts"), BROKEN, ids=[f"{b[0]}-{b[3][0]}" for b in BROKEN])
+@pytest.mark.parametrize(("file", "old", "new", "parts"), BROKEN, ids=[f"{b[0]}-{b[3][0][:80]}" for b in BROKEN])
 def test_each_mistake_is_named_with_its_line_and_a_remedy(
     files: dict[str, str], failures: Any, file: str, old: str, new: str, parts: tuple[str, ...]
 ) -> None:

@@ -7,6 +7,7 @@ Each carries what was given, where, what is allowed and what to do next; ``stage
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 
 class RegftError(Exception):
@@ -77,7 +78,36 @@ class StoreError(RegftError):
     exit_code = 6
 
 
+class DamagedRun(StoreError):
+    """A stored run is not what was written.
+
+    Catch it, ``RunStore.set_aside`` the run and produce it again (``RunStore.read_intact`` does so).
+    ``path`` is the run's directory, ``reason`` what is wrong with it.
+    """
+
+    def __init__(self, key: str, path: Path, reason: str) -> None:
+        self.key, self.path, self.reason = key, path, reason
+        self.what = f"run {key} in {path} is damaged: {reason}"
+        super().__init__(f"{self.what}. Delete that directory and repeat the stage: the run is trained again")
+
+    def __reduce__(self) -> tuple[type[DamagedRun], tuple[str, Path, str]]:
+        # Worker processes send their errors home; the default would call __init__ with the message.
+        return DamagedRun, (self.key, self.path, self.reason)
+
+
 class ExportMismatch(RegftError):
     """An exported model does not reproduce the logits of the trained one."""
 
     exit_code = 7
+
+
+class CodeChanged(RegftError):
+    """The code on disk is not the code that this process runs, so a result would be filed under another's key."""
+
+    exit_code = 9
+
+
+class FactsChanged(RegftError):
+    """Code, configuration, encoder or packages changed while a stage ran; nothing was committed."""
+
+    exit_code = 10

@@ -73,13 +73,35 @@ def sha256_file(path: Path | str) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
+class Unreadable(StoreError):
+    """The system refuses to read a file now, which says nothing about what is in it."""
+
+
+#: The caller may not, or the machine cannot at the moment; unlike a missing file or a bad disk block.
+_REFUSALS = frozenset({errno.EACCES, errno.EPERM, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ESTALE})
+
+
+def unless_refused(error: OSError, path: Path | str) -> None:
+    """Raise ``Unreadable`` when the error is about who reads; return when it is about the file."""
+    if error.errno in _REFUSALS:
+        raise Unreadable(
+            f"{path}: cannot be read: {error.strerror}; make it readable for this user (or run again when the "
+            "machine can), nothing is known to be damaged"
+        ) from error
+
+
 def read_json(path: Path | str) -> Any:
     """Return a JSON file's value; raises ``StoreError`` naming the file when it is not readable JSON."""
     try:
-        return json.loads(Path(path).read_bytes())
+        content = Path(path).read_bytes()
     except FileNotFoundError as error:
         raise StoreError(f"{path}: no such file") from error
-    except (OSError, ValueError) as error:
+    except OSError as error:
+        unless_refused(error, path)
+        raise StoreError(f"{path}: cannot be read: {error.strerror or error}") from error
+    try:
+        return json.loads(content)
+    except ValueError as error:
         raise StoreError(f"{path}: cannot be read as JSON: {error}") from error
 
 
@@ -96,9 +118,22 @@ def explain_write_error(error: OSError, path: Path | str) -> StoreError:
         advice = "no permission to write there: change the permissions or choose another directory"
     elif error.errno == errno.EFBIG:
         advice = "the file would exceed the allowed file size (see `ulimit -f`)"
+    elif error.errno == errno.ENAMETOOLONG:
+        longest = max((part for part in Path(path).parts), key=lambda part: len(os.fsencode(part)), default="")
+        size = len(os.fsencode(longest))
+        advice = (
+            f"the longest name in this path has {size} bytes, most file systems allow 255, and some of them are "
+            "needed for endings: give the task, the method or the directory a shorter name"
+        )
     else:
         advice = "what was complete before is unharmed; run again when the cause is gone"
     return StoreError(f"cannot write {path}: {error.strerror or error}; {advice}")
+
+
+def may_not_write(error: StoreError) -> bool:
+    """Whether this is ``explained``'s error about a place that one may only read."""
+    cause = error.__cause__
+    return isinstance(cause, OSError) and cause.errno in (errno.EROFS, errno.EACCES, errno.EPERM)
 
 
 @contextmanager
@@ -123,9 +158,14 @@ def _start_time(pid: int) -> int:
         return 0
 
 
+def _stem(name: str) -> str:
+    # A name has 255 bytes at most, and a target may use all of them; the ending needs up to 76.
+    return os.fsencode(name)[:150].decode("utf-8", "ignore")
+
+
 def _temporary(target: Path) -> Path:
     pid = os.getpid()
-    return target.parent / f".{target.name}.tmp-{_HOST}.{pid}.{_start_time(pid)}.{secrets.token_hex(4)}"
+    return target.parent / f".{_stem(target.name)}.tmp-{_HOST}.{pid}.{_start_time(pid)}.{secrets.token_hex(4)}"
 
 
 def _owner_is_dead(name: str, modified: float) -> bool:
@@ -165,7 +205,7 @@ def sweep_stale(parent: Path, prefix: str = "") -> list[Path]:
     except OSError:
         return []  # nothing there, or not ours to clean
     for entry in entries:
-        if entry.name.startswith(f".{prefix}") and ".tmp-" in entry.name:
+        if entry.name.startswith(f".{_stem(prefix)}") and ".tmp-" in entry.name:
             with suppress(OSError):  # another process may be sweeping the same leftover
                 if _owner_is_dead(entry.name, entry.stat(follow_symlinks=False).st_mtime):
                     remove(Path(entry.path))

@@ -1,4 +1,4 @@
-"""Progress of the seeds of one cell on the screen, whichever process they run in.
+"""Progress of the runs of one stage on the screen, whichever process they run in.
 
 A run writes its position to a small file a few times a second; the parent process reads the
 files and draws one bar per seed. Without a terminal (a log file) it prints a line now and
@@ -24,10 +24,10 @@ LOG_SECONDS = 15.0
 
 
 class ProgressWriter:
-    """Writes one run's position to ``folder/seed-<seed>.json``; never fails the run."""
+    """Writes one run's position to ``folder/<run>.json``; never fails the run."""
 
-    def __init__(self, folder: str | None, seed: int, phase: str) -> None:
-        self.path = Path(folder) / f"seed-{seed}.json" if folder else None
+    def __init__(self, folder: str | None, run: str, phase: str) -> None:
+        self.path = Path(folder) / f"{run}.json" if folder else None
         self.phase = phase
         self._last = 0.0
 
@@ -46,11 +46,11 @@ class ProgressWriter:
 
 
 class ProgressBoard:
-    """Draws the progress of several seeds until it is closed (use as a context manager)."""
+    """Draws the progress of several runs until it is closed (use as a context manager)."""
 
-    def __init__(self, title: str, seeds: Sequence[int]) -> None:
+    def __init__(self, title: str, runs: Sequence[str]) -> None:
         self.title = title
-        self.seeds = list(seeds)
+        self.runs = list(runs)
         self.folder = tempfile.mkdtemp(prefix="regft-progress-")
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
@@ -66,11 +66,11 @@ class ProgressBoard:
         self._thread.join(timeout=5)
         shutil.rmtree(self.folder, ignore_errors=True)
 
-    def _read(self) -> dict[int, dict[str, Any]]:
+    def _read(self) -> dict[str, dict[str, Any]]:
         states = {}
-        for seed in self.seeds:
+        for run in self.runs:
             try:
-                states[seed] = json.loads((Path(self.folder) / f"seed-{seed}.json").read_text(encoding="utf-8"))
+                states[run] = json.loads((Path(self.folder) / f"{run}.json").read_text(encoding="utf-8"))
             except (OSError, ValueError):
                 continue
         return states
@@ -91,26 +91,26 @@ class ProgressBoard:
             TimeRemainingColumn(),
         )
         with Progress(*columns, console=Console(stderr=True), transient=True) as bars:
-            tasks: dict[int, Any] = {}
+            tasks: dict[str, Any] = {}
             while not self._stop.wait(REFRESH_SECONDS):
-                for seed, state in self._read().items():
-                    description = f"{self.title} seed {seed} {state['phase']} epoch {state['epoch'] + 1}"
+                for run, state in self._read().items():
+                    description = f"{self.title} {run} {state['phase']} epoch {state['epoch'] + 1}"
                     loss = "-" if state["loss"] is None else f"{state['loss']:.3f}"
-                    if seed not in tasks:
-                        tasks[seed] = bars.add_task(description, total=state["total"], loss=loss)
+                    if run not in tasks:
+                        tasks[run] = bars.add_task(description, total=state["total"], loss=loss)
                     bars.update(
-                        tasks[seed], description=description, completed=state["step"], total=state["total"], loss=loss
+                        tasks[run], description=description, completed=state["step"], total=state["total"], loss=loss
                     )
 
     def _print_lines(self) -> None:
-        shown: dict[int, tuple[str, int]] = {}
+        shown: dict[str, tuple[str, int]] = {}
         while not self._stop.wait(LOG_SECONDS):
-            for seed, state in self._read().items():
+            for run, state in self._read().items():
                 position = (state["phase"], state["step"])
-                if shown.get(seed) == position:
+                if shown.get(run) == position:
                     continue
-                shown[seed] = position
+                shown[run] = position
                 loss = "-" if state["loss"] is None else f"{state['loss']:.3f}"
                 left = state["seconds"] / max(1, state["step"]) * (state["total"] - state["step"])
-                line = f"{self.title} seed {seed} {state['phase']}: step {state['step']}/{state['total']}"
+                line = f"{self.title} {run} {state['phase']}: step {state['step']}/{state['total']}"
                 print(f"  {line}, loss {loss}, about {left:.0f} s left", file=sys.stderr, flush=True)

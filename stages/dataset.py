@@ -5,15 +5,13 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from regft_core.data.prepare import prepare_dataset
-from regft_core.phases.context import open_project
+from regft_core.phases.stages import run_dataset
 from stages.common import run
 
 
 def main(root: Path, arguments: argparse.Namespace) -> None:
     """Write work/datasets/<task>."""
-    project = open_project(root)
-    prepare_dataset(root, arguments.task, project.tasks, root / "work" / "datasets" / arguments.task)
+    run_dataset(root, arguments.task)
 
 
 if __name__ == "__main__":

@@ -1,22 +1,18 @@
-"""Stage finetune@<method>-<task>-<size>: all seeds of a cell."""
+"""Stage finetune@<method>-<task>: every size and seed."""
 
 from __future__ import annotations
 
 import argparse
 from pathlib import Path
 
-from regft_core.phases.cells import describe, run_cell
-from regft_core.phases.finetune import finetune
-from regft_core.phases.outputs import write_training
+from regft_core.phases.stages import run_finetune
 from stages.common import run
 
 
 def main(root: Path, arguments: argparse.Namespace) -> None:
-    """Finetune every seed of one cell; finished seeds are taken from the run store."""
-    context, records = run_cell(root, finetune, arguments.method, arguments.task, arguments.size)
-    write_training(context, "finetune", records)
-    print("\n".join(describe(record, "finetune") for record in records))
+    """Fine-tune every size and seed of a method on a task; finished runs are taken from the run store."""
+    run_finetune(root, arguments.method, arguments.task)
 
 
 if __name__ == "__main__":
-    run(main, "method", "task", "size")
+    run(main, "method", "task")

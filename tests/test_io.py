@@ -169,3 +169,29 @@ def test_a_write_sweeps_what_a_killed_write_left(tmp_path: Path) -> None:
     left.write_text("half")
     io.write_json(tmp_path / "x.json", {})
     assert [p.name for p in tmp_path.iterdir()] == ["x.json"]
+
+
+def test_names_of_any_length_that_the_system_takes_can_be_written(tmp_path: Path) -> None:
+    name = "é" * 125 + ".json"  # 255 bytes: nothing is left for the ending of a temporary name
+    for _ in range(2):
+        io.write_json(tmp_path / name, {})
+        with io.atomic_directory(tmp_path / "d" / name) as directory:
+            (directory / "file").write_text("x")
+    assert [p.name for p in tmp_path.iterdir() if p.is_file()] == [name]
+    assert [p.name for p in (tmp_path / "d").iterdir()] == [name]
+    left = tmp_path / io._temporary(tmp_path / name).name.replace(f".{os.getpid()}.", f".{2**22 + 1}.")
+    left.write_text("half")
+    io.write_json(tmp_path / name, {})
+    assert not left.exists()
+
+
+def test_longer_names_are_explained(tmp_path: Path) -> None:
+    name = "m" * 300
+    message = r"cannot write .*the longest name in this path has 3\d\d bytes.*allow 255.*a shorter name"
+    with pytest.raises(StoreError, match=message):
+        io.write_json(tmp_path / f"method-{name}.json", {})
+    with pytest.raises(StoreError, match=message):
+        io.write_json(tmp_path / name / "x.json", {})
+    with pytest.raises(StoreError, match=message), io.atomic_directory(tmp_path / name / f"{name}-128"):
+        pass
+    assert list(tmp_path.iterdir()) == []

@@ -12,13 +12,13 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from regft_core.config.check_methods import missing_controls
 from regft_core.config.controls import with_controls, write_controls
+from regft_core.config.find_controls import find_controls
 from regft_core.config.grid import cells
 from regft_core.config.load import Project
 from regft_core.config.plan import plan_rows, table
 from regft_core.errors import RegftError
-from regft_core.phases.context import open_project
+from regft_core.phases.project import open_project
 
 
 def validate(root: Path, params_file: str) -> str:
@@ -35,24 +35,34 @@ def validate(root: Path, params_file: str) -> str:
 
 def plan(root: Path, params_file: str) -> str:
     """The dry run's table."""
-    from regft_core.methods.registry import discover
+    from regft_core.hooks.registry import discover
     from regft_core.phases.finetune import cached_seeds
 
     project = open_project(root, params_file)
     _warn(project)
-    return table(plan_rows(project, cached=lambda cell: cached_seeds(root, project, cell), registry=discover()))
+    return table(plan_rows(project, discover(), cached=lambda cell: cached_seeds(root, project, cell)))
 
 
 def controls(root: Path, params_file: str, write: bool) -> str:
     """The controls that are missing; with ``write`` they are added to the params file."""
     project = open_project(root, params_file)
-    found = missing_controls(root, project.methods)
+    found = find_controls(root, project.methods)
     for line in found.unreadable:
         print(f"warning: {line}", file=sys.stderr)
+    without = [
+        f"no control is declared for '{name}': nothing listed or shipped tells what its ingredient does; write a method "
+        f"with 'control_for: {name}'"
+        for name in found.without
+    ]
     if not found.missing:
-        return "every listed method has its controls"
+        if found.present:
+            pairs = ", ".join(f"{method} ({control})" for method, control in found.present)
+            listed = f"every control that is declared for a listed method is listed: {pairs}"
+        else:
+            listed = "no listed method has a declared control"
+        return "\n".join([*without, listed])
     if not write:
-        return "\n".join(str(control) for control in found.missing)
+        return "\n".join([*without, *(str(control) for control in found.missing)])
     # The controls' own files were not checked so far: nothing lists them. Check before writing.
     text = (root / params_file).read_bytes().decode("utf-8-sig")
     open_project(root, params_file, with_controls(text, found.missing, params_file))

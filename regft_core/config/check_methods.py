@@ -1,117 +1,195 @@
-"""From a method's YAML to validated options, and what speaks against the method."""
+"""From a method's YAML to phases with validated options, and what speaks against the method."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any
 
 from pydantic import BaseModel
 
 from regft_core.config.explain import validate
-from regft_core.config.method import Method, Protocol, is_name
+from regft_core.config.method import FINETUNE, Method, Phase, Registry
 from regft_core.config.names import listing, suggestion
-from regft_core.config.schema import MethodConfig, Params, TaskConfig, TrainingConfig, TrainingOverrides
-from regft_core.config.yamlio import Document, KeyPath, load_yaml
-from regft_core.errors import ConfigError, Problem
+from regft_core.config.schema import (
+    MatchConfig,
+    MethodConfig,
+    Params,
+    PhaseConfig,
+    TaskConfig,
+    TrainingConfig,
+)
+from regft_core.config.yamlio import Document, KeyPath
+from regft_core.errors import Problem
 
 METHODS = "pipelines/methods"
+
+#: What a phase that names another method to match comes to, as a factor of the epochs.
+Matched = Callable[[str], float | None]
+
+
+def phase_configs(config: MethodConfig) -> dict[str, PhaseConfig]:
+    """The phases of a method by name; a method in the short form has one."""
+    if config.phases is not None:
+        return dict(config.phases)
+    return {FINETUNE: PhaseConfig(regularisers=config.regularisers, training=config.training)}
+
+
+def phase_path(config: MethodConfig, name: str) -> KeyPath:
+    """Where the YAML of a method says what a phase is."""
+    return ("phases", name) if config.phases is not None else ()
 
 
 def build_method(
     root: Path,
     name: str,
-    protocol: Protocol,
     config: MethodConfig,
     document: Document,
-    listed_at: tuple[Document, KeyPath],
-    registry: Mapping[str, Any],
+    registry: Registry,
     training: TrainingConfig | None,
+    matched: Matched,
 ) -> tuple[Method | None, list[Problem]]:
     """Validate a method's options against its regularisers.
 
-    ``listed_at`` is where ``params.yaml`` names the method. ``config`` may be incomplete (``parts``).
-    Returns the method, None when its file, its options or the shared ``training`` are wrong, and
-    all problems.
+    Args:
+        training: the shared protocol, or None when it is wrong itself.
+        matched: factor of the epochs that matches another method's compute; None when that method is wrong.
+
+    Returns:
+        the method, None when it cannot be built, and all problems.
     """
-    problems = _check_control(root, name, config, document) if config.known("control_for") else []
-    if not config.known("regularisers"):
-        return None, problems
-    options: list[tuple[str, BaseModel]] = []
-    for i, entry in enumerate(config.regularisers):
-        for regulariser in entry:
-            path: KeyPath = ("regularisers", i, regulariser)
-            if regulariser not in registry:
-                hint = suggestion(regulariser, sorted(registry), "there are")
-                problems.append(document.problem(path, f"unknown regulariser '{regulariser}'", hint))
-                continue
-            found, wrong = validate(registry[regulariser].Config, document, path)
-            problems += wrong
-            if found is not None:
-                options.append((regulariser, found))
-    if len(options) < len(config.regularisers) or not config.known("search"):
-        return None, problems
-    searching = [regulariser for regulariser, values in options if _searches(registry[regulariser], values)]
-    problems += _check_placement(name, protocol, searching, config, document, listed_at)
-    search: BaseModel | None = None
-    if searching and config.search is not None:
-        search, wrong = validate(registry[searching[0]].SearchConfig, document, ("search",))
+    problems = _check_names(root, name, config, document)
+    phases: list[Phase] = []
+    shared = training or TrainingConfig()
+    complete = training is not None
+    previous = "checkpoint"
+    for phase_name, phase in phase_configs(config).items():
+        path = phase_path(config, phase_name)
+        options, wrong = _options(phase.regularisers, document, (*path, "regularisers"), registry)
         problems += wrong
-        if search is None:
-            return None, problems
-    right = config.known("training") and config.training.known(*TrainingOverrides.model_fields)
-    if training is None or not right:
+        problems += _check_needs(options, phase_name, [p.name for p in phases], document, path, registry)
+        factor = None
+        if isinstance(phase.training.steps_factor, MatchConfig):
+            factor, wrong = _factor(phase.training.steps_factor, name, root, document, path, matched)
+            problems += wrong
+            complete = complete and factor is not None
+        complete = complete and len(options) == len(phase.regularisers)
+        start = previous if phase.start == "previous" else phase.start
+        if too_long := phase.training.length_problem(shared, factor):
+            if training is not None:
+                at = (*path, "training", "steps_factor")
+                problems.append(document.problem(at, too_long, "change it, or the epochs that it multiplies"))
+            complete = False
+        resolved = shared if too_long else phase.training.apply(shared, factor)
+        explicit = {key: getattr(resolved, key) for key in phase.training.model_fields_set if key != "steps_factor"}
+        if phase.training.dropout is not None:
+            explicit["dropout"] = phase.training.dropout
+        sorted_options = tuple(sorted(options, key=lambda item: item[0]))
+        phases.append(
+            Phase(phase_name, phase.data, start, phase.repeat, phase.seed, sorted_options, resolved, explicit)
+        )
+        previous = phase_name
+    if problems or not complete:
         return None, problems
-    if too_long := config.training.length_problem(training):
-        problems.append(document.problem(("training", "steps_factor"), too_long, "change it, or training.epochs"))
-        return None, problems
-    return Method(name, protocol, config, tuple(options), search, config.training.apply(training)), problems
+    return Method(name, config, tuple(phases)), problems
 
 
-def _searches(regulariser: Any, options: BaseModel) -> bool:
-    if getattr(regulariser, "SearchConfig", None) is None:
-        return False
-    decide = getattr(regulariser, "search_phase", None)
-    return True if decide is None else bool(decide(options))
-
-
-def _check_placement(
-    name: str,
-    protocol: Protocol,
-    searching: list[str],
-    config: MethodConfig,
-    document: Document,
-    listed_at: tuple[Document, KeyPath],
-) -> list[Problem]:
-    params, path = listed_at
-    problems = []
-    if searching and protocol == "finetune":
-        message = f"'{name}' has a search phase (regulariser {listing(searching)})"
-        problems.append(params.problem(path, message, "list it under protocols.search_finetune"))
-    if not searching and protocol == "search_finetune":
-        message = f"'{name}' has no search phase"
-        problems.append(params.problem(path, message, "list it under protocols.finetune"))
-    if searching and config.search is None:
-        message = f"'search' is missing: regulariser {listing(searching)} has a search phase"
-        problems.append(document.problem(("search",), message, "add 'search: {}' or its options; DVC tracks them"))
-    if not searching and config.search is not None:
-        message = "no regulariser of this method has a search phase, so nothing would read this section"
-        problems.append(document.problem(("search",), message, "remove it, or choose options that search"))
+def check_parts(root: Path, name: str, config: MethodConfig, document: Document, registry: Registry) -> list[Problem]:
+    """What can be said of a method whose file is wrong somewhere; ``config`` is incomplete (``parts``)."""
+    problems = _check_names(root, name, config, document)
+    places: list[tuple[KeyPath, MethodConfig | PhaseConfig]] = [((), config)]
+    if config.known("phases") and config.phases is not None:
+        places += [(("phases", phase), entry) for phase, entry in config.phases.items()]
+    for path, place in places:
+        if place.known("regularisers"):
+            problems += _options(place.regularisers, document, (*path, "regularisers"), registry)[1]
     return problems
 
 
-def _check_control(root: Path, name: str, config: MethodConfig, document: Document) -> list[Problem]:
-    target = config.control_for
-    if target is None:
-        return []
-    if target == name:
-        return [document.problem(("control_for",), "a method cannot be its own control", "name the method it matches")]
+def _options(
+    names: Iterable[str], document: Document, path: KeyPath, registry: Registry
+) -> tuple[list[tuple[str, BaseModel]], list[Problem]]:
+    options: list[tuple[str, BaseModel]] = []
+    problems: list[Problem] = []
+    for regulariser in names:
+        at = (*path, regulariser)
+        if regulariser not in registry:
+            hint = suggestion(regulariser, sorted(registry), "there are")
+            problems.append(document.problem(at, f"unknown regulariser '{regulariser}'", hint))
+            continue
+        found, wrong = validate(registry[regulariser].Config, document, at)
+        problems += wrong
+        if found is not None:
+            options.append((regulariser, found))
+    return options, problems
+
+
+def _check_needs(
+    options: list[tuple[str, BaseModel]],
+    phase: str,
+    earlier: list[str],
+    document: Document,
+    path: KeyPath,
+    registry: Registry,
+) -> list[Problem]:
+    problems = []
+    for regulariser, values in options:
+        for needed in registry[regulariser].needs(values):
+            if needed not in earlier:
+                message = (
+                    f"'{regulariser}' takes something from the phase '{needed}', which does not run before '{phase}'"
+                )
+                hint = suggestion(needed, earlier, "phases before it") if earlier else "add that phase before it"
+                problems.append(document.problem((*path, "regularisers", regulariser), message, hint))
+    return problems
+
+
+def _factor(
+    match: MatchConfig, name: str, root: Path, document: Document, path: KeyPath, matched: Matched
+) -> tuple[float | None, list[Problem]]:
+    at = (*path, "training", "steps_factor", "match")
+    if match.match == name:
+        return None, [document.problem(at, "a method cannot match its own compute", "name another method")]
+    problem = unknown_method(root, match.match, document, at, exclude=name)
+    if problem is not None:
+        return None, [problem]
+    return matched(match.match), []
+
+
+def unknown_method(root: Path, target: str, document: Document, at: KeyPath, exclude: str = "") -> Problem | None:
+    """The problem of a name that no file of ``pipelines/methods`` has, or None."""
     if (root / METHODS / f"{target}.yaml").is_file():
-        return []
-    present = sorted(p.stem for p in (root / METHODS).glob("*.yaml") if p.stem != name)
+        return None
+    present = sorted(p.stem for p in (root / METHODS).glob("*.yaml") if p.stem != exclude)
     message = f"unknown method '{target}': there is no {METHODS}/{target}.yaml"
-    return [document.problem(("control_for",), message, suggestion(target, present, "methods there"))]
+    return document.problem(at, message, suggestion(target, present, "methods there"))
+
+
+def _check_names(root: Path, name: str, config: MethodConfig, document: Document) -> list[Problem]:
+    problems = []
+    for key, what in (("control_for", "its own control"), ("variant_of", "a variant of itself")):
+        for i, target in enumerate(getattr(config, key) if config.known(key) else ()):
+            at = (key, i) if (key, i) in document.lines else (key,)
+            if target == name:
+                problems.append(document.problem(at, f"a method cannot be {what}", "name the method it belongs to"))
+            elif (problem := unknown_method(root, target, document, at, exclude=name)) is not None:
+                problems.append(problem)
+    return problems
+
+
+def method_factor(method: Method, training: TrainingConfig, registry: Registry) -> float:
+    """Compute of ``method`` in units of plain fine-tuning under the shared protocol ``training``.
+
+    Counted in epochs: every phase costs epochs x share of the rows x members x passes of a step. Steps that
+    are counted (``max_steps``) cost their number over that of the shared protocol.
+    """
+    total = 0.0
+    for phase in method.phases:
+        if training.max_steps is not None and phase.training.max_steps is not None:
+            length = phase.training.max_steps / training.max_steps
+        else:
+            length = phase.training.epochs / training.epochs
+        total += length * phase.data.split * phase.members * phase.ratio(registry)
+    return total
 
 
 def check_composition(
@@ -127,60 +205,9 @@ def check_composition(
         for message in dict.fromkeys(compose_check(method, task, name, params)):
             where.setdefault(message, []).append(name)
     problems = []
+    path: KeyPath = ("phases",) if method.config.phases is not None else ("regularisers",)
     for message, names in where.items():
         everywhere = len(names) == len(tasks) and len(tasks) > 1
         prefix = "" if everywhere else f"on task {listing(names)}: "
-        problems.append(document.problem(("regularisers",), prefix + message))
+        problems.append(document.problem(path, prefix + message))
     return problems
-
-
-# -------------------------------------------------------------------------------- controls
-
-
-@dataclass(frozen=True)
-class Control:
-    """A method whose YAML says that it controls for a listed one, but which is not listed."""
-
-    name: str
-    control_for: str
-    differs_by: str
-    protocol: Protocol
-
-    def __str__(self) -> str:
-        differs = f" (differs by: {self.differs_by})" if self.differs_by else ""
-        return (
-            f"'{self.control_for}' is listed without its control '{self.name}'{differs}; add it under "
-            f"protocols.{self.protocol}, or run `python -m regft_core.config controls --write`"
-        )
-
-
-@dataclass
-class Controls:
-    """Controls that are not listed, and files that could not be searched for them."""
-
-    missing: list[Control] = field(default_factory=list)
-    unreadable: list[str] = field(default_factory=list)
-
-
-def missing_controls(root: Path, listed: Mapping[str, Any]) -> Controls:
-    """Find the controls of ``listed`` methods, and of those controls in turn, that are not listed."""
-    controls = Controls()
-    candidates: list[Control] = []
-    for path in sorted((root / METHODS).glob("*.yaml")):
-        if path.stem in listed:
-            continue
-        try:
-            data = load_yaml(path, root).data
-        except ConfigError as error:
-            first = error.problems[0]
-            controls.unreadable.append(f"{first.file} may be a control but cannot be read: {first.message}")
-            continue
-        target = data.get("control_for")
-        if isinstance(target, str) and is_name(path.stem):
-            protocol: Protocol = "search_finetune" if data.get("search") is not None else "finetune"
-            candidates.append(Control(path.stem, target, str(data.get("differs_by") or ""), protocol))
-    present = set(listed)
-    while found := [c for c in candidates if c.control_for in present and c.name not in present]:
-        controls.missing += found
-        present |= {control.name for control in found}
-    return controls

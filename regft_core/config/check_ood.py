@@ -1,24 +1,20 @@
-"""Checks on out-of-distribution sets: labels compared by name, and files that DVC must watch."""
+"""Checks on out-of-distribution sets: labels are compared by name."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
-from typing import Any
 
 from regft_core.config.names import listing, suggestion
 from regft_core.config.schema import OodConfig, TaskConfig
-from regft_core.config.yamlio import Document, KeyPath, load_yaml
-from regft_core.errors import ConfigError, Problem
+from regft_core.config.yamlio import Document, KeyPath
+from regft_core.errors import Problem
 
 #: Keys that describe an in-place set; a set with a file of its own says them there.
 _IN_PLACE = ("columns", "labels", "label_values", "drop_labels", "drop_empty")
 
 
-def check_ood(
-    root: Path, name: str, ood: str, task: TaskConfig, tasks: Mapping[str, TaskConfig], document: Document
-) -> list[Problem]:
-    """Problems of one out-of-distribution set of task ``name``, as far as both are known (``parts``)."""
+def check_ood(ood: str, task: TaskConfig, tasks: Mapping[str, TaskConfig], document: Document) -> list[Problem]:
+    """Problems of one out-of-distribution set of ``task``, as far as both are known (``parts``)."""
     config = task.ood[ood]
     path: KeyPath = ("ood", ood)
     problems: list[Problem] = []
@@ -42,7 +38,6 @@ def check_ood(
         if key in config.model_fields_set:
             hint = f"say it in pipelines/tasks/{ood}.yaml, or give 'source' here"
             problems.append(document.problem((*path, key), f"'{key}' is for sets with a 'source' in place", hint))
-    problems += _check_watched(root, name, ood, document)
     if ood in tasks:
         other = tasks[ood]
         if other.known("kind", "labels") and task.known("kind"):
@@ -96,26 +91,3 @@ def _check_kind_and_labels(
         hint = "map a label to it, or list it under drop_labels where the set is defined"
         problems.append(document.problem(at_map, message, hint))
     return problems
-
-
-def _check_watched(root: Path, name: str, ood: str, document: Document) -> list[Problem]:
-    """DVC re-reads a task's dataset only when a file that its stage lists has changed."""
-    if not (root / "dvc.yaml").is_file():
-        return []  # the library also works without DVC
-    try:
-        dvc = load_yaml(root / "dvc.yaml", root)
-    except ConfigError as error:
-        return error.problems
-    file = f"pipelines/tasks/{ood}.yaml"
-    stage: Any = dvc.data.get("stages")
-    path: KeyPath = ("stages",)
-    for part in ("dataset", "do"):
-        if isinstance(stage, dict) and part in stage:
-            stage, path = stage[part], (*path, part)
-    listed = stage.get("params") if isinstance(stage, dict) else None
-    for entry in listed if isinstance(listed, list) else ():
-        if isinstance(entry, dict) and file in entry and not entry[file]:
-            return []
-    path = (*path, "params")
-    message = f"{document.file} is judged on '{ood}', whose file DVC does not watch"
-    return [dvc.problem(path, message, f"add this line under stages.dataset.params: '- {file}:'")]

@@ -39,7 +39,7 @@ def check_params(
     warnings: list[str] = []
     for key in ("tasks", "sizes", "seeds"):
         problems += _duplicates(document, ("grid", key))
-    problems += _check_protocols(params, document)
+    problems += _check_methods(params, document)
     problems += _check_cell_names(params, document)
     if params.known("model"):
         problems += _check_model(root, params.model, document, warnings, encoder_check)
@@ -79,24 +79,16 @@ def _duplicates(document: Document, path: KeyPath) -> list[Problem]:
     return problems
 
 
-def _check_protocols(params: Params, document: Document) -> list[Problem]:
-    problems = _duplicates(document, ("protocols", "finetune"))
-    problems += _duplicates(document, ("protocols", "search_finetune"))
-    if not params.known("protocols") or not params.protocols.known("finetune", "search_finetune"):
+def _check_methods(params: Params, document: Document) -> list[Problem]:
+    problems = _duplicates(document, ("methods",))
+    if not (params.known("methods", "report") and params.report.known("reference")):
         return problems
-    finetune, searched = params.protocols.finetune, params.protocols.search_finetune
-    for i, name in enumerate(searched):
-        if name in finetune:
-            message = f"'{name}' is also listed under protocols.finetune"
-            problems.append(document.problem(("protocols", "search_finetune", i), message, "keep one of them"))
-    listed = (*finetune, *searched)
-    if not listed:
-        problems.append(document.problem(("protocols",), "no method is listed", "for instance finetune: [vanilla]"))
-    elif params.known("report") and params.report.known("reference") and params.report.reference not in listed:
+    listed = params.methods
+    if params.report.reference not in listed:
         # The default is vanilla: without the key, the place to repair is the list of methods.
-        path: KeyPath = ("report", "reference") if "report" in document.data else ("protocols",)
+        path: KeyPath = ("report", "reference") if "report" in document.data else ("methods",)
         message = f"report.reference '{params.report.reference}' is not a listed method"
-        hint = "list it under protocols, or name another; " + suggestion(params.report.reference, listed, "listed")
+        hint = "list it under methods, or name another; " + suggestion(params.report.reference, listed, "listed")
         problems.append(document.problem(path, message, hint))
     return problems
 
@@ -104,20 +96,17 @@ def _check_protocols(params: Params, document: Document) -> list[Problem]:
 def _check_cell_names(params: Params, document: Document) -> list[Problem]:
     """``a`` on ``b-c`` and ``a-b`` on ``c`` would be one DVC stage."""
     problems: list[Problem] = []
-    if not (params.known("protocols", "grid") and params.grid.known("tasks")):
-        return problems
-    if not params.protocols.known("finetune", "search_finetune"):
+    if not (params.known("methods", "grid") and params.grid.known("tasks")):
         return problems
     seen: dict[str, tuple[str, str]] = {}
-    listed = dict.fromkeys((*params.protocols.finetune, *params.protocols.search_finetune))
-    for method, task in product(listed, dict.fromkeys(params.grid.tasks)):
+    for method, task in product(dict.fromkeys(params.methods), dict.fromkeys(params.grid.tasks)):
         other = seen.setdefault(f"{method}-{task}", (method, task))
         if other != (method, task):
             message = (
                 f"method '{method}' on task '{task}' and method '{other[0]}' on task '{other[1]}' "
                 f"would share the cell name '{method}-{task}'"
             )
-            problems.append(document.problem(("protocols",), message, "use _ for - in one of the names"))
+            problems.append(document.problem(("methods",), message, "use _ for - in one of the names"))
     return problems
 
 

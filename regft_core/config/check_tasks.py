@@ -69,7 +69,7 @@ def check_task(
             source = other.source if other.known("source") else None
         if source is not None and use is not None:
             problems += _check_unseen(root, task, source, use, document, path)
-        problems += check_ood(root, name, ood, task, tasks, document)
+        problems += check_ood(ood, task, tasks, document)
     return problems
 
 

@@ -12,26 +12,25 @@ from typing import Any
 import yaml
 from yaml import nodes
 
-from regft_core.config.check_methods import Control
+from regft_core.config.find_controls import Control
 from regft_core.config.yamlio import load_yaml
 from regft_core.errors import ConfigError, Problem
 from regft_core.io import write_bytes
 
 
 def with_controls(text: str, controls: Iterable[Control], file: str = "params.yaml") -> str:
-    """``text`` of a valid params.yaml with each control listed under its protocol.
+    """``text`` of a valid params.yaml with each control at the end of its list of methods.
 
     Raises:
         ConfigError: the file is written in a way that cannot be changed safely.
     """
+    names = [control.name for control in controls]
     before = load_yaml(Path(file), Path(), text).data
-    expected = {protocol: list(names or ()) for protocol, names in before["protocols"].items()}
-    for control in controls:
-        expected.setdefault(control.protocol, []).append(control.name)
-        text = _insert(text, control, file)
+    for name in names:
+        text = _insert(text, name, file)
     after = load_yaml(Path(file), Path(), text).data
-    if after != {**before, "protocols": expected}:
-        raise _by_hand(file, 0, [control.name for control in controls])
+    if after != {**before, "methods": [*before["methods"], *names]}:
+        raise _by_hand(file, 0, names)
     return text
 
 
@@ -50,40 +49,17 @@ def write_controls(root: Path, controls: Iterable[Control], file: str = "params.
 
 def _by_hand(file: str, line: int, names: Iterable[str]) -> ConfigError:
     message = "is written in a way that cannot be changed without disturbing it"
-    return ConfigError([Problem(file, line, "protocols", message, f"add by hand: {', '.join(names)}")])
+    return ConfigError([Problem(file, line, "methods", message, f"add by hand: {', '.join(names)}")])
 
 
-def _insert(text: str, control: Control, file: str) -> str:
-    protocols = _value(yaml.compose(text, Loader=yaml.SafeLoader), "protocols")
-    if not isinstance(protocols, nodes.MappingNode) or not protocols.value:
-        raise _by_hand(file, 0, [control.name])
-    listed = _value(protocols, control.protocol)
-    if listed is None:
-        return _insert_protocol(text, protocols, control)
+def _insert(text: str, name: str, file: str) -> str:
+    listed = _value(yaml.compose(text, Loader=yaml.SafeLoader), "methods")
     if not isinstance(listed, nodes.SequenceNode):
-        raise _by_hand(file, listed.start_mark.line + 1, [control.name])
+        raise _by_hand(file, listed.start_mark.line + 1 if listed is not None else 0, [name])
     if listed.flow_style:
         at = listed.value[-1].end_mark.index if listed.value else listed.start_mark.index + 1
-        return text[:at] + (", " if listed.value else "") + control.name + text[at:]
-    return _insert_line(text, listed.value[-1].end_mark, " " * listed.start_mark.column + f"- {control.name}")
-
-
-def _insert_protocol(text: str, protocols: nodes.MappingNode, control: Control) -> str:
-    entry = f"{control.protocol}: [{control.name}]"
-    last = _last(protocols)
-    if protocols.flow_style:
-        at = protocols.value[-1][1].end_mark.index
-        return text[:at] + f", {entry}" + text[at:]
-    return _insert_line(text, last, " " * protocols.start_mark.column + entry)
-
-
-def _last(node: Any) -> Any:
-    """Where the last thing inside ``node`` ends: a block collection's own end is further down."""
-    if isinstance(node, nodes.MappingNode) and not node.flow_style and node.value:
-        return _last(node.value[-1][1])
-    if isinstance(node, nodes.SequenceNode) and not node.flow_style and node.value:
-        return _last(node.value[-1])
-    return node.end_mark
+        return text[:at] + (", " if listed.value else "") + name + text[at:]
+    return _insert_line(text, listed.value[-1].end_mark, " " * listed.start_mark.column + f"- {name}")
 
 
 def _insert_line(text: str, mark: Any, line: str) -> str:

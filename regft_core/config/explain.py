@@ -32,6 +32,8 @@ def validate(model: type[Model], document: Document, path: KeyPath = ()) -> tupl
     problems: dict[tuple[KeyPath, str], Problem] = {}
     for item in raw:
         location = item["loc"]
+        if item["type"] == "value_error" and not location and issubclass(model, ConsistentModel):
+            continue  # said below, with the place of each
         if item["type"] == "missing" and isinstance(location[-1], int):
             location = location[:-1]  # a list that is too short: the list is what is wrong
             item["type"] = "missing_items"
@@ -39,21 +41,27 @@ def validate(model: type[Model], document: Document, path: KeyPath = ()) -> tupl
             other["loc"][: len(location)] == location for other in raw if other != item
         ):
             continue  # only because its wrong items do not count; they have problems of their own
-        place, annotation, owner = _locate(model, data, location)
+        located = _locate(model, data, location)
+        if located is None:
+            continue
+        place, annotation, owner = located
         for problem in _explain(document, path, place, annotation, owner, data, item):
             # A wrong value gets one problem however many alternatives it fails.
             about = problem.message if item["type"] == "value_error" else problem.key
             problems.setdefault(((*path, *place), about), problem)
     if issubclass(model, ConsistentModel):
-        for line in parts(model, data).inconsistencies():
-            problems.setdefault((path, line), document.problem(_mentioned(document, path, line), line))
+        for keys, message in parts(model, data).inconsistencies():
+            problems[(*path, *keys), message] = document.problem((*path, *keys), message)
     return None, list(problems.values())
 
 
-def _locate(model: Any, data: Any, location: tuple[int | str, ...]) -> tuple[KeyPath, Any, type[BaseModel] | None]:
+def _locate(
+    model: Any, data: Any, location: tuple[int | str, ...]
+) -> tuple[KeyPath, Any, type[BaseModel] | None] | None:
     """Follow pydantic's location: (path in the data, annotation there, model that owns its last key).
 
-    Pydantic mixes names of union members into locations; they are no keys and are left out.
+    Pydantic mixes names of union members into locations; they are no keys and are left out. None
+    for the complaint of a member that the data are clearly not meant to be.
     """
     place: list[str | int] = []
     annotation: Any = model
@@ -69,10 +77,14 @@ def _locate(model: Any, data: Any, location: tuple[int | str, ...]) -> tuple[Key
             annotation = member
             if isinstance(part, str) and part in _tags(member):
                 continue
+            if isinstance(data, dict) and part not in data and part not in getattr(member, "model_fields", (part,)):
+                return None
         elif options:
             annotation = options[0] if len(members(annotation)) > 1 else annotation
         inner, _ = unwrap(annotation)
         annotation, owner = _child(inner, part)
+        if isinstance(data, str):
+            continue  # one name in the place of a list of names
         place.append(part)
         try:
             data = data[part]

@@ -18,6 +18,8 @@ SizeName = int | Literal["full"]
 class Cell:
     """One method on one task at one training size; all seeds belong to it.
 
+    DVC's stages hold all sizes of a method and a task; results are compared cell by cell.
+
     Raises ValueError for names outside ``[a-z0-9_-]``: they become paths and shell words.
     """
 
@@ -33,13 +35,13 @@ class Cell:
 
     @property
     def name(self) -> str:
-        """``method-task-size``, the DVC stage's name after the ``@``."""
+        """``method-task-size``, for messages."""
         return f"{self.method}-{self.task}-{self.size}"
 
     @property
     def directory(self) -> str:
-        """``method/task-size``, the cell's place below ``work/<phase>/``."""
-        return f"{self.method}/{self.task}-{self.size}"
+        """``method/task/size``, the cell's place below ``work/<stage>/``."""
+        return f"{self.method}/{self.task}/{self.size}"
 
 
 def parse_size(text: str | int) -> SizeName:

@@ -13,22 +13,29 @@ from typing import Any, TypeVar
 from pydantic import BaseModel
 
 from regft_core.config.check_builtin import check_sizes
-from regft_core.config.check_methods import build_method, check_composition, missing_controls
+from regft_core.config.check_methods import (
+    METHODS,
+    build_method,
+    check_composition,
+    check_parts,
+    method_factor,
+    phase_configs,
+    phase_path,
+)
 from regft_core.config.check_params import EncoderCheck, check_params
 from regft_core.config.check_tasks import Builtin, check_task, referenced_tasks
 from regft_core.config.explain import validate
-from regft_core.config.method import Method, Protocol, is_name
+from regft_core.config.find_controls import find_controls
+from regft_core.config.method import Method, Registry, is_name
 from regft_core.config.names import suggestion
 from regft_core.config.parts import parts
-from regft_core.config.schema import EncoderConfig, GridConfig, MethodConfig, Params, ProtocolsConfig, TaskConfig
+from regft_core.config.schema import EncoderConfig, GridConfig, MethodConfig, Params, TaskConfig
 from regft_core.config.yamlio import Document, KeyPath, load_yaml
 from regft_core.errors import ConfigError, Problem
 
-__all__ = ["METHODS", "PROTOCOLS", "TASKS", "Builtin", "ComposeCheck", "Method", "Project", "load_project"]
+__all__ = ["METHODS", "TASKS", "Builtin", "ComposeCheck", "Method", "Project", "load_project"]
 
 TASKS = "pipelines/tasks"
-METHODS = "pipelines/methods"
-PROTOCOLS: tuple[Protocol, ...] = ("finetune", "search_finetune")
 
 ComposeCheck = Callable[[Method, TaskConfig, str, Params], list[str]]
 Model = TypeVar("Model", bound=BaseModel)
@@ -38,8 +45,9 @@ Model = TypeVar("Model", bound=BaseModel)
 class Project:
     """A valid project.
 
-    ``tasks`` holds the tasks of the grid and those that only judge them; ``methods`` the listed
-    methods in the order of ``params.yaml``. ``warnings`` are for the user to read.
+    ``tasks`` holds the tasks of the grid, those that only judge them, and those that a phase of a
+    method trains on; ``methods`` the listed methods in the order of ``params.yaml``. ``warnings`` are
+    for the user to read.
     """
 
     root: Path
@@ -52,7 +60,7 @@ class Project:
 
 def load_project(
     root: Path,
-    registry: Mapping[str, Any],
+    registry: Registry,
     compose_check: ComposeCheck | None = None,
     *,
     builtin: Builtin | None = None,
@@ -64,8 +72,7 @@ def load_project(
 
     Args:
         root: project root.
-        registry: regulariser name -> class with ``Config``, ``SearchConfig`` (a pydantic model
-            or None) and optionally ``search_phase(options) -> bool``.
+        registry: regulariser name -> its class.
         compose_check: what speaks against a method on a task; called once per pair. When
             sections of ``params.yaml`` other than ``training`` are wrong, it sees defaults there.
         builtin: options and splits of built-in datasets.
@@ -83,7 +90,7 @@ class _Loader:
     def __init__(
         self,
         root: Path,
-        registry: Mapping[str, Any],
+        registry: Registry,
         compose_check: ComposeCheck | None,
         builtin: Builtin | None,
         encoder_check: EncoderCheck | None,
@@ -96,6 +103,8 @@ class _Loader:
         self.problems: list[Problem] = []
         self.warnings: list[str] = []
         self.documents: dict[str, Document] = {}
+        #: All tasks read so far; wrong ones as far as they are right (``parts``).
+        self.known: dict[str, TaskConfig] = {}
 
     def load(self, params_file: str, params_text: str | None) -> Project:
         document = load_yaml(self.root / params_file, self.root, params_text)
@@ -105,7 +114,7 @@ class _Loader:
         partial = params or _partial(document, found)
         grid_tasks = _names(document, ("grid", "tasks"))
         tasks = self._tasks(document, grid_tasks)
-        methods = self._methods(document, partial)
+        methods = self._methods(document, partial, tasks)
         known = params or parts(Params, document.data)
         problems, warnings = check_params(self.root, known, document, self.encoder_check)
         self.problems += problems
@@ -117,7 +126,7 @@ class _Loader:
                 self.problems += check_composition(method, judged, partial, self.compose_check, place)
         if self.problems or params is None:
             raise ConfigError(list(dict.fromkeys(self.problems)))
-        controls = missing_controls(self.root, methods)
+        controls = find_controls(self.root, methods)
         self.warnings += [str(control) for control in controls.missing] + controls.unreadable
         return Project(self.root, params, tasks, methods, tuple(self.warnings), self.documents)
 
@@ -126,7 +135,6 @@ class _Loader:
     def _tasks(self, params: Document, grid: Mapping[KeyPath, str]) -> dict[str, TaskConfig]:
         """Tasks of the grid, then every task that one of them is judged on; all that are right."""
         tasks: dict[str, TaskConfig] = {}
-        known: dict[str, TaskConfig] = {}  # wrong ones too, as far as they are right
         seen: set[str] = set()
         wanted = [(name, params, path) for path, name in grid.items()]
         judges: list[tuple[str, Document, KeyPath]] = []
@@ -134,45 +142,92 @@ class _Loader:
             document = self._named(TASKS, "task", name, place, path, seen)
             if document is not None:
                 judges += [(ood, document, ("ood", ood)) for ood in referenced_tasks(document) if is_name(ood)]
-                self._task(document, name, tasks, known)
+                self._task(document, name, tasks)
         for name, place, path in judges:
             document = self._named(TASKS, "task", name, place, path, seen)
             if document is not None:
-                self._task(document, name, tasks, known)
-        listed = {name: known[name] for name in dict.fromkeys(grid.values()) if name in known}
+                self._task(document, name, tasks)
+        listed = {name: self.known[name] for name in dict.fromkeys(grid.values()) if name in self.known}
         for name in listed:
-            place = self.documents[f"{TASKS}/{name}.yaml"]
-            self.problems += check_task(self.root, name, known, place, self.documents, self.builtin, self.warnings)
+            self._check_task(name)
         self.problems += check_sizes(params, listed, self.builtin)
         return tasks
 
-    def _task(self, document: Document, name: str, tasks: dict[str, TaskConfig], known: dict[str, TaskConfig]) -> None:
+    def _task(self, document: Document, name: str, tasks: dict[str, TaskConfig]) -> None:
         task, found = validate(TaskConfig, document)
         self.problems += found
-        known[name] = task or parts(TaskConfig, document.data)
+        self.known[name] = task or parts(TaskConfig, document.data)
         if task is not None:
             tasks[name] = task
 
+    def _check_task(self, name: str) -> None:
+        place = self.documents[f"{TASKS}/{name}.yaml"]
+        self.problems += check_task(self.root, name, self.known, place, self.documents, self.builtin, self.warnings)
+
     # ------------------------------------------------------------------------------ methods
 
-    def _methods(self, params: Document, partial: Params | None) -> dict[str, Method]:
+    def _methods(self, params: Document, partial: Params | None, tasks: dict[str, TaskConfig]) -> dict[str, Method]:
         methods: dict[str, Method] = {}
-        training = partial.training if partial is not None else None
         seen: set[str] = set()
-        for protocol in PROTOCOLS:
-            for path, name in _names(params, ("protocols", protocol)).items():
-                document = self._named(METHODS, "method", name, params, path, seen)
-                if document is None:
-                    continue
-                config, found = validate(MethodConfig, document)
-                self.problems += found
-                known = config or parts(MethodConfig, document.data)
-                place = (params, path)
-                method, found = build_method(self.root, name, protocol, known, document, place, self.registry, training)
-                self.problems += found
-                if method is not None and config is not None:
-                    methods[name] = method
+        for path, name in _names(params, ("methods",)).items():
+            document = self._named(METHODS, "method", name, params, path, seen)
+            if document is None:
+                continue
+            method = self._method(name, document, partial, ())
+            if method is not None:
+                methods[name] = method
+                self._phase_tasks(method, document, tasks)
         return methods
+
+    def _method(self, name: str, document: Document, partial: Params | None, trail: tuple[str, ...]) -> Method | None:
+        config, found = validate(MethodConfig, document)
+        self.problems += found
+        if config is None:
+            known = parts(MethodConfig, document.data)
+            self.problems += check_parts(self.root, name, known, document, self.registry)
+            return None
+        training = partial.training if partial is not None else None
+
+        def matched(other: str) -> float | None:
+            """Factor of another method's compute; that method need not be listed."""
+            if other in (name, *trail):
+                circle = " -> ".join((*trail, name, other))
+                self.problems.append(document.problem((), f"steps_factor matches in a circle: {circle}", "break it"))
+                return None
+            try:
+                place = load_yaml(self.root / METHODS / f"{other}.yaml", self.root)
+            except ConfigError as error:
+                self.problems += error.problems
+                return None
+            method = self._method(other, place, partial, (*trail, name))
+            if method is None or training is None:
+                return None
+            if any(phase.data.task is not None or phase.data.size is not None for phase in method.phases):
+                message = f"steps_factor cannot match '{other}', whose phases train on other rows than the cell's"
+                self.problems.append(document.problem((), message, "give the factor as a number"))
+                return None
+            return method_factor(method, training, self.registry)
+
+        method, found = build_method(self.root, name, config, document, self.registry, training, matched)
+        self.problems += found
+        return method
+
+    def _phase_tasks(self, method: Method, document: Document, tasks: dict[str, TaskConfig]) -> None:
+        """Tasks that phases of a method train on."""
+        for name, phase in phase_configs(method.config).items():
+            wanted = phase.data.task
+            if wanted is None:
+                continue
+            path: KeyPath = (*phase_path(method.config, name), "data", "task")
+            if f"{TASKS}/{wanted}.yaml" not in self.documents:
+                place = self._named(TASKS, "task", wanted, document, path, set())
+                if place is None:
+                    continue
+                self._task(place, wanted, tasks)
+                self._check_task(wanted)
+            if wanted in tasks and tasks[wanted].splits.train is None:
+                message = f"task '{wanted}' has no training split to train a phase on"
+                self.problems.append(document.problem(path, message, "name a task with splits.train"))
 
     # -------------------------------------------------------------------------------- files
 
@@ -218,7 +273,7 @@ def _partial(document: Document, problems: Sequence[Problem]) -> Params | None:
     stand_ins: dict[str, Any] = {
         "model": EncoderConfig(name="minilm", revision=None, max_length=128),
         "grid": GridConfig(tasks=("none",), sizes=("full",), seeds=(0,)),
-        "protocols": ProtocolsConfig(finetune=(), search_finetune=()),
+        "methods": ("none",),
         "subsample": {},
         "report": {},
     }

@@ -1,16 +1,110 @@
-"""A method as the rest of regft sees it: its YAML with every option validated."""
+"""A method as the rest of regft sees it: its phases with every option validated."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, ClassVar, Protocol
 
 from pydantic import BaseModel
 
-from regft_core.config.schema import NAME_PATTERN, MethodConfig, TrainingConfig
+from regft_core.config.schema import NAME_PATTERN, DataConfig, MethodConfig, RepeatConfig, TrainingConfig
 
-Protocol = Literal["finetune", "search_finetune"]
+#: The phase that every method ends with, and the only one of most.
+FINETUNE = "finetune"
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Passes over the encoder per optimiser step and batch, as declared by a regulariser.
+
+    Passes that run as one larger batch count one by one (three views in one forward are
+    ``forward=3``). ``ratio`` is the declared training cost relative to plain fine-tuning,
+    with a forward counted 1 and a backward 2.
+    """
+
+    forward: float = 1.0
+    backward: float = 1.0
+
+    @property
+    def ratio(self) -> float:
+        return (self.forward + 2 * self.backward) / 3
+
+
+class Declared(Protocol):
+    """What the configuration asks of a regulariser's class; ``methods.base.Regulariser`` answers it."""
+
+    name: ClassVar[str]
+    Config: ClassVar[Any]
+
+    @classmethod
+    def active(cls, options: Any) -> bool: ...
+
+    @classmethod
+    def needs(cls, options: Any) -> Mapping[str, str]: ...
+
+    @classmethod
+    def adds_terms(cls, options: Any) -> bool: ...
+
+    @classmethod
+    def cost(cls, options: Any) -> Cost: ...
+
+
+Registry = Mapping[str, type[Declared]]
+
+
+def declared_cost(entries: Iterable[tuple[type[Declared], Any]]) -> Cost:
+    """Passes per step of a phase: those of the most expensive regulariser, added terms on top."""
+    acting = [(cls, options) for cls, options in entries if cls.active(options)]
+    if not acting:
+        return Cost()
+    base = [cls.cost(options) for cls, options in acting if not cls.adds_terms(options)]
+    forward = max([cost.forward for cost in base], default=1.0)
+    backward = max([cost.backward for cost in base], default=1.0)
+    for cls, options in acting:
+        if cls.adds_terms(options):
+            forward += cls.cost(options).forward - 1
+            backward += cls.cost(options).backward - 1
+    return Cost(forward, backward)
+
+
+@dataclass(frozen=True)
+class Phase:
+    """One phase of a listed method.
+
+    Attributes:
+        name: key of the phase; also names its random streams.
+        data: what it trains on.
+        start: ``checkpoint`` or the name of the earlier phase whose weights it starts from.
+        repeat: how often it runs and how the members are merged; None: once.
+        seed: the one seed of a phase that is trained once for all; None: the run's own.
+        regularisers: (name, validated options), sorted by name: their order in the file has no meaning.
+        training: the shared protocol with the phase's overrides applied.
+        explicit: the values of the protocol that the phase itself sets.
+    """
+
+    name: str
+    data: DataConfig
+    start: str
+    repeat: RepeatConfig | None
+    seed: int | None
+    regularisers: tuple[tuple[str, BaseModel], ...]
+    training: TrainingConfig
+    explicit: Mapping[str, Any]
+
+    @property
+    def members(self) -> int:
+        return self.repeat.times if self.repeat is not None else 1
+
+    @property
+    def keeps_head(self) -> bool:
+        """Whether its head is trained for the labels, and the seed, that a later phase has."""
+        return self.data.task is None and self.data.labels and self.seed is None
+
+    def ratio(self, registry: Registry) -> float:
+        """Declared cost of one step relative to plain fine-tuning."""
+        return declared_cost((registry[name], options) for name, options in self.regularisers).ratio
 
 
 @dataclass(frozen=True)
@@ -19,19 +113,30 @@ class Method:
 
     Attributes:
         name: its file's name without ``.yaml``.
-        protocol: where ``params.yaml`` lists it.
         config: its YAML.
-        regularisers: (name, validated options) in the order of the YAML.
-        search: validated options of the search phase, or None without one.
-        training: the shared protocol with the method's overrides applied.
+        phases: in the order in which they run; the last one is ``finetune``.
     """
 
     name: str
-    protocol: Protocol
     config: MethodConfig
-    regularisers: tuple[tuple[str, BaseModel], ...]
-    search: BaseModel | None
-    training: TrainingConfig
+    phases: tuple[Phase, ...]
+
+    @property
+    def earlier(self) -> tuple[Phase, ...]:
+        """The phases before fine-tuning, which the stage ``search`` runs."""
+        return self.phases[:-1]
+
+    @property
+    def finetune(self) -> Phase:
+        return self.phases[-1]
+
+    @property
+    def training(self) -> TrainingConfig:
+        """The protocol of the fine-tuning phase."""
+        return self.finetune.training
+
+    def phase(self, name: str) -> Phase:
+        return next(phase for phase in self.phases if phase.name == name)
 
 
 def is_name(text: str) -> bool:

@@ -41,10 +41,13 @@ def literals(model: type[BaseModel], name: str) -> tuple[Any, ...]:
 
 
 def chosen(options: list[Any], data: Any) -> Any:
-    """The member of a union that ``data`` is meant to be, told by its ``kind``-like key."""
+    """The member of a union that ``data`` is meant to be: told by its ``kind``-like key, or the only mapping."""
+    models = [option for option in options if _is_model(option)]
+    if isinstance(data, dict) and len(models) == 1 and not any(get_origin(unwrap(o)[0]) is dict for o in options):
+        return unwrap(models[0])[0]
     for option in options:
         inner, _ = unwrap(option)
-        if isinstance(inner, type) and issubclass(inner, BaseModel) and isinstance(data, dict):
+        if _is_model(inner) and isinstance(data, dict):
             for name in inner.model_fields:
                 if name in data and isinstance(data[name], str) and data[name] in literals(inner, name):
                     return inner
@@ -53,13 +56,18 @@ def chosen(options: list[Any], data: Any) -> Any:
     return None
 
 
+def _is_model(annotation: Any) -> bool:
+    inner, _ = unwrap(annotation)
+    return isinstance(inner, type) and issubclass(inner, BaseModel)
+
+
 def _part(annotation: Any, data: Any) -> Any:
     right = _validated(annotation, data)
     if right is not _WRONG or not isinstance(data, dict):
         return right
     options = [option for option in members(annotation) if option is not type(None)]
     inner, _ = unwrap(options[0] if len(options) == 1 else chosen(options, data))
-    if isinstance(inner, type) and issubclass(inner, BaseModel):
+    if _is_model(inner):
         found = parts(inner, data)
         complete = all(name in found.__dict__ for name in inner.model_fields)
         return found if complete or len(options) == 1 else _WRONG
@@ -70,8 +78,14 @@ def _part(annotation: Any, data: Any) -> Any:
 
 
 def _entries(key: Any, value: Any, data: dict[Any, Any]) -> dict[Any, Any]:
+    """The entries with a right name; a model that is no mapping at all is one of which nothing is known."""
+    inner, _ = unwrap(value)
+    nothing: Any = inner.model_construct() if _is_model(inner) else _WRONG
+    if nothing is not _WRONG:
+        nothing.__dict__.clear()
     names = {name: _part(value, entry) for name, entry in data.items() if _validated(key, name) is not _WRONG}
-    return {name: entry for name, entry in names.items() if entry is not _WRONG}
+    found = {name: nothing if entry is _WRONG else entry for name, entry in names.items()}
+    return {name: entry for name, entry in found.items() if entry is not _WRONG}
 
 
 def _validated(annotation: Any, data: Any) -> Any:

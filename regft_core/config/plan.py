@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -16,6 +16,7 @@ from typing import Any
 
 from regft_core.config.grid import Cell, cells
 from regft_core.config.load import Method, Project
+from regft_core.config.method import Registry
 from regft_core.config.schema import TrainingConfig
 
 #: Seeds of a cell whose runs exist, or None when that cannot be told.
@@ -53,9 +54,9 @@ class PlanRow:
 
 def plan_rows(
     project: Project,
+    registry: Registry,
     cached: Cached | None = None,
     seconds_per_step: SecondsPerStep | None = None,
-    registry: Mapping[str, Any] | None = None,
 ) -> list[PlanRow]:
     """One row per cell of the grid.
 
@@ -63,8 +64,7 @@ def plan_rows(
         project: a valid project.
         cached: what the run store holds; by default what the cells' last manifests list.
         seconds_per_step: measured time; by default from manifests of the same task.
-        registry: regulariser classes that may declare ``cost`` and ``search_cost``; without it
-            every step counts as a plain one.
+        registry: the regularisers' classes, which declare what a step costs.
     """
     cached = cached or (lambda cell: finished_seeds(project.root, cell))
     measure = seconds_per_step or (lambda task: measured_seconds(project.root, task))
@@ -76,7 +76,7 @@ def plan_rows(
         count = training_rows(project.root, cell)
         method = project.methods[cell.method]
         steps = optimiser_steps(method.training, count)
-        cost = _run_cost(method, steps, count, registry or {})
+        cost = _run_cost(method, count, registry)
         have = len(done & wanted) if done is not None else None
         per_step = seconds[cell.task]
         remaining = None
@@ -88,6 +88,8 @@ def plan_rows(
 
 def optimiser_steps(training: TrainingConfig, rows: int | None) -> int | None:
     """Optimiser steps of one run on ``rows`` examples; None when that needs an unknown ``rows``."""
+    if training.epochs == 0:
+        return 0
     if training.max_steps is not None:
         return training.max_steps
     if rows is None:
@@ -122,10 +124,8 @@ def finished_seeds(root: Path, cell: Cell) -> set[int] | None:
 def measured_seconds(root: Path, task: str) -> float | None:
     """Median seconds of a plain step over all finished runs on ``task``, or None."""
     found = []
-    for path in sorted((root / "work" / "finetune").glob(f"*/{task}-*/manifest.json")):
+    for path in sorted((root / "work" / "finetune").glob(f"*/{task}/*/manifest.json")):
         manifest = _read(path) or {}
-        if (manifest.get("cell") or {}).get("task") != task:
-            continue  # another task whose name begins alike
         for run in manifest.get("runs") or ():
             cost = run.get("cost") or {}
             step, ratio = cost.get("seconds_per_step"), cost.get("declared_ratio") or 1.0
@@ -134,28 +134,20 @@ def measured_seconds(root: Path, task: str) -> float | None:
     return median(found) if found else None
 
 
-def _run_cost(method: Method, steps: int | None, rows: int | None, registry: Mapping[str, Any]) -> float | None:
-    if steps is None:
-        return None
-    ratio, search = 1.0, 0.0
-    for name, options in method.regularisers:
-        regulariser = registry.get(name)
-        if regulariser is None or not getattr(regulariser, "active", lambda options: True)(options):
-            continue
-        if hasattr(regulariser, "cost"):
-            ratio = max(ratio, _ratio(regulariser.cost(options)))
-        if method.search is not None and hasattr(regulariser, "search_epochs"):
-            epochs = regulariser.search_epochs(options, method.search)
-            if epochs and rows is None:
-                return None
-            per_epoch = math.ceil(rows / method.training.batch_size) if rows is not None else 0
-            search += epochs * per_epoch * _ratio(regulariser.search_cost(options, method.search))
-    return steps * method.training.accumulation * ratio + search
-
-
-def _ratio(cost: Any) -> float:
-    forward, backward = cost if isinstance(cost, tuple) else (cost.forward, cost.backward)
-    return (forward + 2 * backward) / 3
+def _run_cost(method: Method, rows: int | None, registry: Registry) -> float | None:
+    """Plain-step equivalents of all phases of one run; None when that needs an unknown number of rows."""
+    total = 0.0
+    for phase in method.phases:
+        count: int | None = rows
+        if phase.data.task is not None or phase.data.size is not None:
+            count = phase.data.size if isinstance(phase.data.size, int) else None
+        if count is not None:
+            count = int(count * phase.data.split)
+        steps = optimiser_steps(phase.training, count)
+        if steps is None:
+            return None
+        total += steps * phase.training.accumulation * phase.members * phase.ratio(registry)
+    return total
 
 
 def _read(path: Path) -> dict[str, Any] | None:

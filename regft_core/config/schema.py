@@ -21,6 +21,8 @@ Size = Annotated[int, Field(ge=2, le=1_000_000_000)] | Literal["full"]
 Seed = Annotated[int, Field(ge=0, lt=2**31)]
 #: YAML has lists only; strict pydantic would refuse them for a tuple.
 NameList = Annotated[tuple[Name, ...], Field(strict=False)]
+#: One name may stand without its brackets.
+OneOrMoreNames = Annotated[NameList, BeforeValidator(lambda given: [given] if isinstance(given, str) else given)]
 
 
 class StrictModel(BaseModel):
@@ -33,17 +35,20 @@ class StrictModel(BaseModel):
         return all(name in self.__dict__ for name in names)
 
 
+Inconsistency = tuple[tuple[str, ...], str]
+
+
 class ConsistentModel(StrictModel):
     """A model whose fields must also agree with each other."""
 
-    def inconsistencies(self) -> Iterator[str]:
-        """What is wrong between fields, one sentence each. It looks at ``known`` fields only."""
+    def inconsistencies(self) -> Iterator[Inconsistency]:
+        """What is wrong between fields: keys that lead to the place, and a sentence. Looks at ``known`` fields only."""
         yield from ()
 
     @model_validator(mode="after")
     def _consistent(self) -> ConsistentModel:
         if wrong := list(self.inconsistencies()):
-            raise ValueError("\n".join(wrong))
+            raise ValueError("; ".join(message for _, message in wrong))
         return self
 
 
@@ -64,16 +69,6 @@ class GridConfig(StrictModel):
     tasks: Annotated[tuple[Name, ...], Field(strict=False, min_length=1)]
     sizes: Annotated[tuple[Size, ...], Field(strict=False, min_length=1)]
     seeds: Annotated[tuple[Seed, ...], Field(strict=False, min_length=1)]
-
-
-class ProtocolsConfig(StrictModel):
-    """Method names, each under the protocol that its YAML file declares.
-
-    Both lists must be there, if only as ``[]``: DVC's templates read them.
-    """
-
-    finetune: NameList
-    search_finetune: NameList
 
 
 class SubsampleConfig(StrictModel):
@@ -106,6 +101,7 @@ Override = Annotated[T | None, NOT_NULL]
 # The values of ``training``, each with its bounds; a method's overrides use the same ones.
 MAX_EPOCHS, MAX_STEPS = 10_000, 100_000_000
 Epochs = Annotated[int, Field(ge=1, le=MAX_EPOCHS)]
+EpochsOrNone = Annotated[int, Field(ge=0, le=MAX_EPOCHS)]
 Steps = Annotated[int, Field(ge=1, le=MAX_STEPS)]
 BatchSize = Annotated[int, Field(ge=1, le=65_536)]
 Accumulation = Annotated[int, Field(ge=1, le=65_536)]
@@ -147,16 +143,22 @@ class TrainingConfig(StrictModel):
     )
 
 
+class MatchConfig(StrictModel):
+    """The factor that makes plain epochs cost what another method costs, search and all."""
+
+    match: Name
+
+
 class TrainingOverrides(StrictModel):
     """The values of ``training`` that one method changes (none by default).
 
     A field has the type of the same field of ``TrainingConfig``; null is allowed only where it is there.
     """
 
-    epochs: Override[Epochs] = None
+    epochs: Override[EpochsOrNone] = Field(None, description="0 trains nothing")
     max_steps: Steps | None = None
-    steps_factor: Override[Annotated[float, Field(gt=0, le=1000)]] = Field(
-        None, description="multiplies the number of epochs, for controls of matched compute"
+    steps_factor: Override[Annotated[float, Field(gt=0, le=1000)] | MatchConfig] = Field(
+        None, description="multiplies the number of epochs; {match: method} gives the compute of that method"
     )
     batch_size: Override[BatchSize] = None
     accumulation: Override[Accumulation] = None
@@ -172,34 +174,42 @@ class TrainingOverrides(StrictModel):
     precision: Override[Precision] = None
     allow_precision_loss: Override[bool] = None
 
-    def apply(self, training: TrainingConfig) -> TrainingConfig:
-        """Return ``training`` with this method's overrides in place.
+    def apply(self, training: TrainingConfig, factor: float | None = None) -> TrainingConfig:
+        """Return ``training`` with this phase's overrides in place.
 
-        Raises ValueError where :meth:`length_problem` has something to say.
+        ``factor`` is what ``steps_factor`` comes to where it names a method to match. Raises
+        ValueError where :meth:`length_problem` has something to say.
         """
-        if problem := self.length_problem(training):
+        if problem := self.length_problem(training, factor):
             raise ValueError(problem)
-        training = self._replaced(training)
-        if self.steps_factor is None:
+        training, factor = self._replaced(training), self._factor(factor)
+        if factor is None:
             return training
         # With max_steps the epochs count for nothing, so they alone may be cut to what is allowed.
-        scaled = {"epochs": min(max(1, round(training.epochs * self.steps_factor)), MAX_EPOCHS)}
+        least = min(1, training.epochs)  # no epochs stay none
+        scaled = {"epochs": min(max(least, round(training.epochs * factor)), MAX_EPOCHS)}
         if training.max_steps is not None:
-            scaled["max_steps"] = round(training.max_steps * self.steps_factor)
+            scaled["max_steps"] = round(training.max_steps * factor)
         return training.model_copy(update=scaled)
 
-    def length_problem(self, training: TrainingConfig) -> str:
-        """Why ``steps_factor`` makes these runs too short or too long; empty when it does not."""
-        if self.steps_factor is None:
-            return ""
-        training = self._replaced(training)
+    def length_problem(self, training: TrainingConfig, factor: float | None = None) -> str:
+        """Why ``steps_factor`` makes these runs too short or too long; empty when it does not.
+
+        ``factor`` as in :meth:`apply`.
+        """
+        training, factor = self._replaced(training), self._factor(factor)
         base, most, what = training.epochs, MAX_EPOCHS, "epochs"
         if training.max_steps is not None:
             base, most, what = training.max_steps, MAX_STEPS, "max_steps"
-        length = round(base * self.steps_factor)
+        if factor is None or base == 0:
+            return ""
+        length = round(base * factor)
         if 1 <= length <= most:
             return ""
-        return f"steps_factor {self.steps_factor:g} of {what} {base} makes {what} {length}; allowed: 1 to {most}"
+        return f"steps_factor {factor:g} of {what} {base} makes {what} {length}; allowed: 1 to {most}"
+
+    def _factor(self, matched: float | None) -> float | None:
+        return self.steps_factor if isinstance(self.steps_factor, float) else matched
 
     def _replaced(self, training: TrainingConfig) -> TrainingConfig:
         # An explicit null switches clip_norm or max_steps off; for the other values it is refused.
@@ -243,7 +253,7 @@ class Params(StrictModel):
 
     model: EncoderConfig
     grid: GridConfig
-    protocols: ProtocolsConfig
+    methods: Annotated[tuple[Name, ...], Field(strict=False, min_length=1)]
     subsample: SubsampleConfig
     training: TrainingConfig
     execution: ExecutionConfig = ExecutionConfig()
@@ -342,43 +352,117 @@ class TaskConfig(ConsistentModel):
     )
     ood: dict[Name, OodConfig] = {}
 
-    def inconsistencies(self) -> Iterator[str]:
+    def inconsistencies(self) -> Iterator[Inconsistency]:
         """Labels that do not fit the kind; names that are not among metrics or labels."""
         if self.known("kind", "labels"):
             if self.kind == "classification" and (self.labels is None or len(self.labels) < 2):
-                yield "a classification task needs 'labels' with at least two names"
+                yield ("labels",), "a classification task needs 'labels' with at least two names"
             if self.kind == "regression" and self.labels is not None:
-                yield "a regression task has no 'labels'; use 'range'"
+                yield ("labels",), "a regression task has no 'labels'; use 'range'"
         if self.known("labels") and self.labels is not None and len(set(self.labels)) != len(self.labels):
-            yield "'labels' names a label twice"
+            yield ("labels",), "'labels' names a label twice"
         if self.known("primary", "metrics") and self.primary not in self.metrics:
-            yield f"primary '{self.primary}' is not one of metrics {list(self.metrics)}"
+            yield ("primary",), f"primary '{self.primary}' is not one of metrics {list(self.metrics)}"
         if self.known("positive_label", "labels") and self.positive_label not in (None, *(self.labels or ())):
-            yield f"positive_label '{self.positive_label}' is not one of labels {list(self.labels or ())}"
+            message = f"positive_label '{self.positive_label}' is not one of labels {list(self.labels or ())}"
+            yield ("positive_label",), message
 
 
 # -------------------------------------------------------------------- pipelines/methods/*.yaml
 
 
-class MethodConfig(ConsistentModel):
-    """One method: a list of regularisers, its phases and what it changes in the protocol.
+#: Options of one regulariser each; a mapping, so that none is listed twice and ``dvc exp run -S`` can name an option.
+#: Its order never counts: what must come first is declared by the regularisers themselves.
+Regularisers = dict[Name, dict[str, Any]]
 
-    ``regularisers`` holds one-key mappings ``{name: options}``; the options are checked
-    against the ``Config`` of ``regft_core/methods/<name>.py``, and ``search`` against the
-    ``SearchConfig`` of the one regulariser that has a search phase.
+
+class DataConfig(StrictModel):
+    """What a phase trains on; the rows of the cell when nothing is said."""
+
+    task: Name | None = Field(None, description="another task's training rows")
+    size: Size | None = Field(None, description="rows; those of the cell when absent, of another task all")
+    labels: bool = Field(True, description="false: the text alone; its labels are neither read nor learned")
+    split: float = Field(1.0, gt=0, le=1, description="share that is trained on; the rest is the validation share")
+
+
+class RepeatConfig(StrictModel):
+    """A phase that is run several times; its members are stored one by one, then merged."""
+
+    times: int = Field(ge=1, le=100)
+    merge: Literal["mean", "greedy"] = Field("mean", description="greedy: keep what the validation share likes")
+    vary: Annotated[tuple[Literal["split", "order", "noise", "head"], ...], Field(strict=False)] = (
+        "split",
+        "order",
+        "noise",
+    )
+
+    @model_validator(mode="after")
+    def _judged_alike(self) -> RepeatConfig:
+        if self.merge == "greedy" and "split" in self.vary:
+            raise ValueError("merge: greedy compares members on one validation share; take split out of vary")
+        return self
+
+
+class PhaseConfig(StrictModel):
+    """One phase of a method: its data, its start, its regularisers and what it changes in the protocol."""
+
+    data: DataConfig = DataConfig()
+    start: Name = Field("previous", description="previous, checkpoint, or the name of an earlier phase")
+    repeat: RepeatConfig | None = None
+    seed: Seed | None = Field(None, description="a number: the phase is trained once for all seeds of the grid")
+    regularisers: Regularisers = {}
+    training: TrainingOverrides = TrainingOverrides()
+
+
+class MethodConfig(ConsistentModel):
+    """One method: either one phase (``regularisers``, ``training``) or an ordered mapping of ``phases``.
+
+    The options of a regulariser are checked against the ``Config`` of
+    ``regft_core/methods/<name>.py``.
     """
 
     description: str = ""
     paper: str = ""
-    control_for: Name | None = Field(None, description="the method that this arm controls for")
+    control_for: OneOrMoreNames = Field((), description="the methods that this arm controls for")
     differs_by: str = Field("", description="the one ingredient in which the control differs")
-    regularisers: Annotated[tuple[dict[str, dict[str, Any]], ...], Field(strict=False)]
-    training: TrainingOverrides
-    search: dict[str, Any] | None = Field(None, description="only under protocols.search_finetune")
+    variant_of: OneOrMoreNames = Field((), description="methods whose controls are also those of this one")
+    regularisers: Regularisers = {}
+    training: TrainingOverrides = TrainingOverrides()
+    phases: dict[Name, PhaseConfig] | None = Field(
+        None, description="in the order in which they run; the last is called finetune"
+    )
 
-    def inconsistencies(self) -> Iterator[str]:
-        """Entries that are no single regulariser; a control that does not say what it controls for."""
-        if self.known("regularisers") and any(len(entry) != 1 for entry in self.regularisers):
-            yield "each entry of 'regularisers' is one name with its options, {name: {...}}"
-        if self.known("control_for", "differs_by") and self.control_for is not None and not self.differs_by:
-            yield "control_for needs 'differs_by', which says in which one ingredient they differ"
+    def inconsistencies(self) -> Iterator[Inconsistency]:
+        """Keys beside ``phases``, phases that cannot run in their order, a control that does not say what differs."""
+        if self.known("phases") and self.phases is not None:
+            for key in ("regularisers", "training"):
+                if key in self.model_fields_set:
+                    yield (key,), f"{key} stands beside phases; move it into the phase that it belongs to"
+            names = list(self.phases)
+            if not names or names[-1] != "finetune":
+                last = f"the last is '{names[-1]}'" if names else "there is none"
+                yield ("phases",), f"phases must end with the phase 'finetune', {last}"
+            for i, name in enumerate(names):
+                yield from self._phase_inconsistencies(name, self.phases[name], names[:i])
+        if self.known("control_for", "differs_by") and self.control_for and not self.differs_by:
+            yield ("control_for",), "control_for needs 'differs_by', which says in which one ingredient they differ"
+
+    def _phase_inconsistencies(self, name: str, phase: PhaseConfig, earlier: list[str]) -> Iterator[Inconsistency]:
+        at = ("phases", name)
+        if name in ("previous", "checkpoint"):
+            yield at, f"'{name}' is a word of 'start'; give the phase another name"
+        starts = ("previous", "checkpoint", *earlier)
+        if phase.known("start") and phase.start not in starts:
+            known = ", ".join(starts)
+            message = f"'{name}' starts from '{phase.start}', which is no earlier phase; allowed: {known}"
+            yield (*at, "start"), message
+        if not phase.known("data"):
+            return
+        data, merge = phase.data, phase.repeat.merge if phase.known("repeat") and phase.repeat is not None else None
+        if merge == "greedy" and data.known("split") and data.split == 1.0:
+            message = f"'{name}' merges greedily but has no validation share; set data.split below 1"
+            yield (*at, "repeat", "merge"), message
+        seeded = phase.known("seed") and phase.seed is not None
+        if seeded and data.known("task", "size") and data.task is None and data.size != "full":
+            message = f"'{name}' has one seed for all, but the rows of a cell differ by seed; "
+            yield (*at, "seed"), message + "set data.size: full or another data.task, or remove seed"

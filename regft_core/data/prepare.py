@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
@@ -106,10 +106,17 @@ def _check_labels(where: str, task: TaskConfig, config: OodConfig, found: Evalua
         )
 
 
-def prepare_dataset(root: Path, task_name: str, tasks: Mapping[str, TaskConfig], out_dir: Path | None = None) -> Path:
+def prepare_dataset(
+    root: Path,
+    task_name: str,
+    tasks: Mapping[str, TaskConfig],
+    out_dir: Path | None = None,
+    before_commit: Callable[[], None] | None = None,
+) -> Path:
     """Write train, dev and every OOD set of a task with ``task.json``; returns the directory.
 
-    ``out_dir`` is ``work/datasets/<task>`` by default. It appears complete or not at all.
+    ``out_dir`` is ``work/datasets/<task>`` by default. It appears complete or not at all;
+    ``before_commit`` may refuse, right before it appears.
     Raises DataError when anything in a source does not match its declaration.
     """
     out_dir = out_dir or root / "work" / "datasets" / task_name
@@ -135,6 +142,8 @@ def prepare_dataset(root: Path, task_name: str, tasks: Mapping[str, TaskConfig],
         for name, split in ood.items():
             write_jsonl(directory / "ood" / f"{name}.jsonl", split.examples)
         write_json(directory / "task.json", _describe(task_name, task, train, dev, resolved, ood))
+        if before_commit is not None:
+            before_commit()
     return out_dir
 
 

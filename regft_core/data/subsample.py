@@ -7,7 +7,7 @@ train on the same rows. No torch here, and no evaluation row ever takes part in 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from random import Random
 from typing import Any, Literal
@@ -93,16 +93,16 @@ def _quotas(counts: Counter[int], size: int) -> dict[int, int]:
 def write_subsamples(
     root: Path,
     task: str,
-    size: Size,
+    sizes: Sequence[Size],
     seeds: Sequence[int],
     stratified: bool = False,
-    out_dir: Path | None = None,
+    before_commit: Callable[[], None] | None = None,
 ) -> Path:
-    """Write the rows of every seed and ``manifest.json``; returns ``work/subsamples/<task>-<size>``.
+    """Write ``work/subsamples/<task>``: for every size the rows of every seed and ``manifest.json``.
 
     Reads ``work/datasets/<task>``: rows are chosen from ``train.jsonl`` alone; the evaluation
     sets are read afterwards, to record how many of their texts each draw contains.
-    Raises DataError.
+    ``before_commit`` may refuse, right before the folder appears. Raises DataError.
     """
     dataset = root / "work" / "datasets" / task
     if not (dataset / "task.json").is_file():
@@ -111,35 +111,43 @@ def write_subsamples(
         )
     described = read_json(dataset / "task.json")
     train = read_jsonl(dataset / "train.jsonl")
-    out_dir = out_dir or root / "work" / "subsamples" / f"{task}-{size}"
     labels = [example.label for example in train]
     drawn = {
-        seed: [train[row] for row in draw(len(train), labels, size, seed=seed, task=task, stratified=stratified)]
-        for seed in seeds
+        size: {
+            seed: [train[row] for row in draw(len(train), labels, size, seed=seed, task=task, stratified=stratified)]
+            for seed in seeds
+        }
+        for size in sizes
     }
     sets: dict[str, Counter[str]] = {}
     for name in described["sets"]:
         path = dataset / "dev.jsonl" if name == "dev" else dataset / "ood" / f"{name}.jsonl"
         sets[name] = Counter(text_key(example) for example in read_jsonl(path))
-    entries: dict[str, Any] = {}
+    out_dir = root / "work" / "subsamples" / task
     with atomic_directory(out_dir) as directory:
-        for seed, rows in drawn.items():
-            content = to_jsonl(rows)
-            write_text(directory / f"seed-{seed}.jsonl", content)
-            known = {text_key(example) for example in rows}
-            entries[str(seed)] = {
-                "sha256": sha256_text(content),
-                "label_counts": _label_counts(rows, described["labels"]),
-                "duplicates_with": {name: sum(keys[key] for key in known) for name, keys in sets.items()},
+        for size, of_seeds in drawn.items():
+            entries: dict[str, Any] = {}
+            for seed, rows in of_seeds.items():
+                content = to_jsonl(rows)
+                write_text(directory / str(size) / f"seed-{seed}.jsonl", content)
+                known = {text_key(example) for example in rows}
+                entries[str(seed)] = {
+                    "sha256": sha256_text(content),
+                    "label_counts": _label_counts(rows, described["labels"]),
+                    "duplicates_with": {name: sum(keys[key] for key in known) for name, keys in sets.items()},
+                }
+            manifest = {
+                "task": task,
+                "size": size,
+                "n": len(next(iter(of_seeds.values()))) if of_seeds else 0,
+                "stratified": stratified,
+                # Phases may read rows beyond the draw: a changed set must not look unchanged to DVC.
+                "train_sha256": described["content"]["train"],
+                "seeds": entries,
             }
-        manifest = {
-            "task": task,
-            "size": size,
-            "n": len(next(iter(drawn.values()))) if drawn else 0,
-            "stratified": stratified,
-            "seeds": entries,
-        }
-        write_json(directory / "manifest.json", manifest)
+            write_json(directory / str(size) / "manifest.json", manifest)
+        if before_commit is not None:
+            before_commit()
     return out_dir
 
 

@@ -14,6 +14,9 @@ from regft_core.data.batches import collate, evaluation_batches
 from regft_core.data.encode import Encoded
 from regft_core.errors import RunFailed
 
+#: Examples per forward pass; results do not depend on it beyond rounding.
+EVALUATION_BATCH = 64
+
 _AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 

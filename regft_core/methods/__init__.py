@@ -1,1 +1,1 @@
-"""Methods: one file each, found by scanning this folder (see ``registry``)."""
+"""One file per regulariser, found by scanning this folder (``hooks.registry``); nothing else lives here."""

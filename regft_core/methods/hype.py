@@ -19,10 +19,12 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from pydantic import Field
 
 from regft_core.config.schema import StrictModel
+from regft_core.hooks.base import DropoutWish, Handed, Regulariser, Variant
 from regft_core.lazy import torch
-from regft_core.methods.base import DropoutWish, Regulariser, Variant
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from torch import Tensor
 
     from regft_core.models.sites import LayerSite
@@ -52,7 +54,7 @@ class Hype(Regulariser):
     name = "hype"
     Config = HypeConfig
     off: ClassVar[dict[str, Any]] = {"scale": 0.0, "hidden_dropout": "keep"}
-    forward_order = 10
+    edit_order = 10  # after views of the input
 
     @classmethod
     def active(cls, options: HypeConfig) -> bool:
@@ -71,7 +73,7 @@ class Hype(Regulariser):
     def smallest_effect(cls, options: HypeConfig) -> float | None:
         return options.scale if options.scale > 0 else None
 
-    def prepare(self, trainee: Trainee, handed: dict[str, Tensor] | None) -> None:
+    def prepare(self, trainee: Trainee, handed: Mapping[str, Handed]) -> None:
         if self.options.scale == 0:
             return
         count = len(trainee.sites.layers)

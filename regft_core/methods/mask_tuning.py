@@ -6,7 +6,7 @@ masked-LM loss plus ``1 - alpha`` times the task loss. The clean sentence is not
 
 No code was released. What the paper leaves open, and what is done here:
 - one encoder with two heads or two models: one (``coupling: joint``); ``separate`` trains a
-  second model, ``two_phase`` trains it beforehand and freezes it (ablations).
+  second model, ``filler`` takes one trained beforehand and freezes it (ablations).
 - fill: the most probable token; ``sample`` draws one. Predicted special tokens are not
   filtered, but counted. No gradient passes through the filled tokens.
 - number of masks: max(1, round(rate * maskable tokens)) per input; ``bernoulli`` draws each.
@@ -16,10 +16,10 @@ No code was released. What the paper leaves open, and what is done here:
   none. Both passes drop out independently, the filled one like plain fine-tuning.
 - the losses go backward one after the other, which gives the same gradient for less memory.
 - regression: the task loss is the squared error (the paper has no regression task).
-- a checkpoint without a masked-LM head: ``language_model_head: trained`` trains one in the
-  search phase on the task's training text, the encoder frozen; the result is marked.
-- ``two_phase`` fills anew in every step rather than once for all; its classifier starts from
-  the checkpoint.
+- a checkpoint without a masked-LM head takes one that an earlier phase trained on the task's
+  text, the encoder frozen (``head: <phase>``, regulariser ``masked_lm``); the result is marked.
+- ``filler: <phase>`` (the paper's ablation without joint training) fills with a masked LM that
+  this phase trained, frozen, anew in every step; the classifier starts from the checkpoint.
 - BART predicts masked tokens with its decoder; it is refused.
 """
 
@@ -29,13 +29,16 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from regft_core.config.schema import StrictModel, TaskConfig
+from regft_core.config.schema import Name, StrictModel
 from regft_core.errors import ModelError
+from regft_core.hooks.base import Cost, Handed, ParameterGroup, Regulariser
+from regft_core.hooks.declare import Need
 from regft_core.lazy import torch
-from regft_core.methods.base import Cost, ParameterGroup, Regulariser, SearchRun
 from regft_core.rng import derive
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from torch import Tensor
 
     from regft_core.data.batches import Batch
@@ -55,12 +58,13 @@ class MaskTuningConfig(StrictModel):
     fill: Literal["argmax", "sample", "mask"] = Field(
         "argmax", description="predicted tokens; mask: the classifier sees [MASK] itself (a control)"
     )
-    coupling: Literal["joint", "separate", "two_phase"] = Field(
-        "joint", description="one encoder; a second one trained beside it; or trained before it and frozen"
+    coupling: Literal["joint", "separate"] = Field(
+        "joint", description="one encoder, or a second one trained beside it"
     )
-    language_model_head: Literal["pretrained", "trained"] = Field(
-        "pretrained", description="the checkpoint's own, or one trained in the search phase"
+    head: Name | None = Field(
+        None, description="phase that trained a masked-LM head, used where the checkpoint has none of its own"
     )
+    filler: Name | None = Field(None, description="phase that trained the masked LM that fills in; it is frozen")
 
     @model_validator(mode="after")
     def _consistent(self) -> MaskTuningConfig:
@@ -69,21 +73,18 @@ class MaskTuningConfig(StrictModel):
             wrong.append(f"mask_rate: 0 leaves nothing to predict, but alpha is {self.alpha}; set alpha: 0 as well")
         if self.fill == "mask" and self.alpha > 0:
             wrong.append(f"fill: mask has no masked-LM loss, but alpha is {self.alpha}; set alpha: 0")
+        for name in ("head", "filler"):
+            if self.fill == "mask" and getattr(self, name) is not None:
+                wrong.append(f"fill: mask uses no predictions, so {name} would do nothing; remove it")
         if self.fill == "mask" and self.coupling != "joint":
             wrong.append(f"fill: mask uses no predictions, so coupling: {self.coupling} would do nothing; remove it")
-        if self.coupling == "two_phase" and self.alpha > 0:
-            wrong.append(f"coupling: two_phase has no masked-LM loss while fine-tuning; set alpha: 0, not {self.alpha}")
+        if self.filler is not None and self.alpha > 0:
+            wrong.append(f"filler is frozen, so there is no masked-LM loss; set alpha: 0, not {self.alpha}")
+        if self.filler is not None and (self.head is not None or self.coupling != "joint"):
+            wrong.append("filler brings a model and a head of its own; remove head and coupling")
         if wrong:
             raise ValueError("\n".join(wrong))
         return self
-
-
-class MaskTuningSearchConfig(StrictModel):
-    """The search phase: the masked-LM head alone, or (``two_phase``) the whole masked LM."""
-
-    epochs: int = Field(10, ge=1, le=10_000)
-    learning_rate: float | None = Field(None, gt=0, description="the shared one when null")
-    mask_rate: float = Field(0.15, gt=0, lt=1, description="share of the maskable tokens that are masked")
 
 
 class MaskTuning(Regulariser):
@@ -91,7 +92,6 @@ class MaskTuning(Regulariser):
 
     name = "mask_tuning"
     Config = MaskTuningConfig
-    SearchConfig = MaskTuningSearchConfig
     off: ClassVar[dict[str, Any]] = {"alpha": 0.0, "mask_rate": 0.0}
     refused_architectures = ("bart",)
     padding_invariant = False  # which tokens are masked is drawn for the padded shape
@@ -101,15 +101,16 @@ class MaskTuning(Regulariser):
         return options.alpha > 0 or options.mask_rate > 0
 
     @classmethod
-    def search_phase(cls, options: MaskTuningConfig) -> bool:
-        if not cls.active(options) or options.fill == "mask":
-            return False
-        return options.coupling == "two_phase" or options.language_model_head == "trained"
+    def needs(cls, options: MaskTuningConfig) -> dict[str, Need]:
+        needed: dict[str, Need] = {}
+        if options.head is not None:
+            needed[options.head] = "state"
+        if options.filler is not None:
+            needed[options.filler] = "weights"
+        return needed
 
     @classmethod
-    def program(cls, options: MaskTuningConfig, phase: str) -> tuple[str, ...] | None:
-        if phase == "search":
-            return ("masked",) if cls.search_phase(options) else None
+    def program(cls, options: MaskTuningConfig) -> tuple[str, ...] | None:
         return ("masked",) if options.fill == "mask" else ("masked", "filled")
 
     @classmethod
@@ -118,78 +119,33 @@ class MaskTuning(Regulariser):
             return Cost()
         return Cost(2, 2) if options.alpha > 0 else Cost(2, 1)
 
-    @classmethod
-    def search_cost(cls, options: MaskTuningConfig, search: MaskTuningSearchConfig) -> Cost:
-        # A head alone needs no backward pass through the frozen encoder.
-        return Cost(1, 1) if options.coupling == "two_phase" else Cost(1, 0)
-
-    @classmethod
-    def search_epochs(cls, options: MaskTuningConfig, search: MaskTuningSearchConfig) -> float:
-        return search.epochs
-
-    @classmethod
-    def degraded(cls, options: MaskTuningConfig, task: TaskConfig) -> list[str]:
-        if not cls.search_phase(options) or options.language_model_head == "pretrained":
-            return []
-        return ["mask_tuning: its masked-LM head was trained on the task's training text, the checkpoint has none"]
-
-    # -------------------------------------------------------------------------------- search
-
-    def search_runs(self, rows: int) -> list[SearchRun]:
-        """One run over all rows."""
-        changes: dict[str, Any] = {"epochs": self.search.epochs, "max_steps": None}
-        if self.search.learning_rate is not None:
-            changes["learning_rate"] = self.search.learning_rate
-        training = self.setting.training.model_copy(update=changes)
-        return [SearchRun("search-0", 0, tuple(range(rows)), (), training)]
-
-    def search_result(self, trainee: Trainee) -> dict[str, Tensor]:
-        """The head's own tensors; with ``two_phase`` also the encoder's."""
-        from regft_core.models.masked_lm import own_parameters
-
-        tensors = {f"head/{name}": value for name, value in own_parameters(self.head, trainee.model).items()}
-        if self.options.coupling == "two_phase":
-            prefix = f"{trainee.model.base_model_prefix}."
-            named = ((name, value) for name, value in trainee.named_raw() if name.startswith(prefix))
-            tensors |= {f"encoder/{name.removeprefix(prefix)}": value for name, value in named}
-        return {name: value.detach().cpu().clone() for name, value in tensors.items()}
-
     # ------------------------------------------------------------------------------- prepare
 
-    def prepare(self, trainee: Trainee, handed: dict[str, Tensor] | None) -> None:
+    def prepare(self, trainee: Trainee, handed: Mapping[str, Handed]) -> None:
         self.trainee = trainee
-        self.tied: tuple[str, ...] = ()
         self.second: Any = None
-        self.searching = self.setting.phase != "finetune"
-        if self.searching and not self.search_phase(self.options):
-            return
+        self.pretrained = True
         if trainee.tokenizer.mask_token_id is None:
             raise ModelError("mask_tuning: this tokenizer has no mask token; use a checkpoint of a masked LM")
         if self.options.fill == "mask":
             return
-        if self.searching or self.options.coupling == "joint":
-            self._attach_head(trainee, handed)
-        else:
+        if self.options.filler is not None or self.options.coupling == "separate":
             self._add_second_encoder(trainee, handed)
+        else:
+            self._attach_head(trainee, handed)
 
-    def _attach_head(self, trainee: Trainee, handed: dict[str, Tensor] | None) -> None:
+    def _attach_head(self, trainee: Trainee, handed: Mapping[str, Handed]) -> None:
         from regft_core.models.load import load_masked_lm_head
         from regft_core.models.masked_lm import own_parameters
 
         assert trainee.source is not None
         seed = derive(trainee.seed, "mask_tuning.head")
-        head, pretrained = load_masked_lm_head(trainee.source, trainee.model, head_seed=seed)
-        self._check_head(pretrained, trainee.source.name)
-        if self.searching and self.options.coupling != "two_phase":
-            trainee.model.requires_grad_(False)
+        head, self.pretrained = load_masked_lm_head(trainee.source, trainee.model, head_seed=seed)
         self.head = trainee.attach("mask_tuning", head)
-        own = own_parameters(self.head, trainee.model)
-        # The tied embedding is trained, but as the model's: an optimiser must get it once.
-        attached = (name for name, _ in self.head.named_parameters())
-        self.tied = tuple(f"attached.mask_tuning.{name}" for name in attached if name not in own)
-        self._load(own, handed, "head/")
+        if not self.pretrained:
+            self._load_head(own_parameters(self.head, trainee.model), handed)
 
-    def _add_second_encoder(self, trainee: Trainee, handed: dict[str, Tensor] | None) -> None:
+    def _add_second_encoder(self, trainee: Trainee, handed: Mapping[str, Handed]) -> None:
         from regft_core.models.masked_lm import SecondEncoder, own_parameters
 
         assert trainee.source is not None
@@ -199,47 +155,48 @@ class MaskTuning(Regulariser):
             head_seed=derive(trainee.seed, "mask_tuning.head"),
             token_types=trainee.sites.token_types,
         ).to(trainee.device)
-        self._check_head(self.second.pretrained, trainee.source.name)
+        self.pretrained = self.second.pretrained
         self.head = self.second.head
-        self._load(own_parameters(self.head, self.second.encoder), handed, "head/")
-        if self.options.coupling == "two_phase":
-            self._load(dict(self.second.encoder.named_parameters()), handed, "encoder/")
-            # Frozen, so that checkpoints need not hold it: the search's state restores it.
-            self.second.requires_grad_(False).eval()
-        else:
+        own = own_parameters(self.head, self.second.encoder)
+        if self.options.filler is None:
+            if not self.pretrained:
+                self._load_head(own, handed)
             trainee.attach("mask_tuning", self.second)
-
-    def _check_head(self, pretrained: bool, source: str) -> None:
-        wanted = self.options.language_model_head
-        if wanted == "pretrained" and not pretrained:
-            raise ModelError(
-                f"mask_tuning: the checkpoint '{source}' has no masked-LM head; set language_model_head: trained and "
-                "list the method under protocols.search_finetune, where one is trained on the task's training text"
-            )
-        if wanted == "trained" and pretrained:
-            raise ModelError(
-                f"mask_tuning: the checkpoint '{source}' has a masked-LM head of its own; set language_model_head: "
-                "pretrained (without a search phase, list the method under protocols.finetune)"
-            )
-
-    @staticmethod
-    def _load(own: dict[str, Any], handed: dict[str, Tensor] | None, prefix: str) -> None:
+            return
+        phase = handed[self.options.filler]
+        prefix = f"{trainee.model.base_model_prefix}."
         with torch.no_grad():
-            for key, value in (handed or {}).items():
-                if key.startswith(prefix):
-                    own[key.removeprefix(prefix)].copy_(value)
+            for name, parameter in self.second.encoder.named_parameters():
+                parameter.copy_(phase.weights[prefix + name])
+            for name, parameter in own.items():
+                parameter.copy_(phase.of("masked_lm")[f"head/{name}"])
+        # Frozen, so that checkpoints need not hold it: the phase's weights restore it.
+        self.second.requires_grad_(False).eval()
 
-    def frozen(self) -> tuple[str, ...]:
-        return self.tied
+    def _load_head(self, own: dict[str, Any], handed: Mapping[str, Handed]) -> None:
+        """The head that an earlier phase trained, for a checkpoint that has none."""
+        assert self.trainee.source is not None
+        name = self.trainee.source.name
+        state = handed[self.options.head].of("masked_lm") if self.options.head is not None else {}
+        if any(f"head/{key}" not in state for key in own):
+            raise ModelError(
+                f"mask_tuning: the checkpoint '{name}' has no masked-LM head and no phase trained one; add a phase "
+                "with masked_lm: {trains: head} and name it as head (see pipelines/methods/mask_tuning.yaml)"
+            )
+        with torch.no_grad():
+            for key, parameter in own.items():
+                parameter.copy_(state[f"head/{key}"])
+
+    def marks(self) -> list[str]:
+        if self.pretrained:
+            return []
+        return ["mask_tuning: its masked-LM head was trained on the task's training text, the checkpoint has none"]
 
     def parameter_groups(self) -> list[ParameterGroup]:
         """Biases and norms of the head (and of a second encoder) are not decayed, as elsewhere."""
-        attached = dict(self.trainee.attached.named_parameters(prefix="attached"))
-        vectors = {
-            name: parameter
-            for name, parameter in attached.items()
-            if name.startswith("attached.mask_tuning.") and parameter.dim() < 2 and name not in self.tied
-        }
+        from regft_core.models.masked_lm import undecayed
+
+        vectors = undecayed(self.trainee, "mask_tuning")
         return [ParameterGroup(vectors, weight_decay=0.0)] if vectors else []
 
     # ------------------------------------------------------------------------------ the step
@@ -248,8 +205,6 @@ class MaskTuning(Regulariser):
         """The masked pass with its loss, then the filled pass with the task's (equation 1)."""
         from regft_core.models.masked_lm import with_tokens
 
-        if self.searching:
-            return self._search_step(step)
         positions = self.positions(step, self.options.mask_rate)
         if self.options.fill == "mask":
             masked = with_tokens(step.batch, positions, self.trainee.tokenizer.mask_token_id)
@@ -273,27 +228,12 @@ class MaskTuning(Regulariser):
         step.backward(loss)
         return total + loss.detach()
 
-    def _search_step(self, step: Step) -> Tensor:
-        """Masked language modelling only."""
-        positions = self.positions(step, self.search.mask_rate)
-        logits = self.masked_logits(step, positions)
-        # An empty sum keeps the graph alive when a batch has nothing to mask.
-        loss = torch.nn.functional.cross_entropy(logits, step.batch.input_ids[positions], reduction="sum")
-        loss = loss / max(1, positions[0].numel())
-        step.backward(loss, passes=1.0 if self.options.coupling == "two_phase" else 0.0)
-        return loss.detach()
-
     def positions(self, step: Step, rate: float) -> tuple[Tensor, Tensor]:
         """(rows, columns) of the tokens to mask in this step."""
-        from regft_core.models.masked_lm import choose_positions
+        from regft_core.models.masked_lm import maskable, masked_positions
 
-        maskable = (step.batch.special_mask == 0) & (step.batch.attention_mask == 1)
-        if self.setting.keyword_segment is not None:
-            maskable &= step.batch.segment != (0 if self.setting.keyword_segment == "text" else 1)
-        generator = step.generator("mask_tuning.positions")
-        chosen = choose_positions(maskable, rate, self.options.selection, generator)
-        rows, columns = chosen.nonzero(as_tuple=True)
-        return rows, columns
+        allowed = maskable(step.batch, self.setting.keyword_segment)
+        return masked_positions(allowed, rate, self.options.selection, step.generator("mask_tuning.positions"))
 
     def masked_logits(self, step: Step, positions: tuple[Tensor, Tensor]) -> Tensor:
         """Vocabulary logits ``[masked positions, V]`` from the masked input, in training mode."""

@@ -26,10 +26,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from pydantic import Field
 
 from regft_core.config.schema import StrictModel
+from regft_core.hooks.base import Handed, Regulariser
 from regft_core.lazy import torch
-from regft_core.methods.base import Regulariser
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from torch import Tensor, nn
 
     from regft_core.training.step import Step
@@ -127,7 +129,7 @@ class Pats(Regulariser):
         # Also at strength 0, which therefore is plain Adamax rather than plain fine-tuning.
         return "adamax"
 
-    def prepare(self, trainee: Trainee, handed: dict[str, Tensor] | None) -> None:
+    def prepare(self, trainee: Trainee, handed: Mapping[str, Handed]) -> None:
         self.trainee = trainee
         self.averages: dict[str, Tensor] = {}
         self._buffers: tuple[Tensor, Tensor] | None = None
@@ -199,3 +201,7 @@ class Pats(Regulariser):
         for key, value in state.items():
             name = key.removeprefix(prefix)
             self.averages[name] = value.to(self.trainee.raw(name).device).clone()
+
+    def keep(self, trainee: Trainee) -> dict[str, Tensor]:
+        """The final moving average of the sensitivity, for the paper's figures 2 and 3."""
+        return self.state()

@@ -28,7 +28,6 @@ Decisions where both are silent:
   such as [CLS] keep theirs; the negative input stays (1 - c) E.
 - BART: the same unit acts on the embedding outputs of encoder and decoder.
 - without the ranking term the negative input is not computed.
-- in the search phase of another method TDT does nothing: its losses belong to fine-tuning.
 """
 
 from __future__ import annotations
@@ -39,11 +38,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from pydantic import Field, model_validator
 
 from regft_core.config.schema import StrictModel, TaskConfig
+from regft_core.hooks.base import Cost, Handed, Regulariser, Variant
 from regft_core.lazy import torch
-from regft_core.methods.base import Cost, Regulariser, Variant
 from regft_core.rng import derive
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from torch import Tensor
 
     from regft_core.data.batches import Batch
@@ -69,11 +70,20 @@ class TdtConfig(StrictModel):
     gaussian_std: float = Field(1.0, gt=0, description="of the Gaussian mu_0, one vector per example; not published")
     mu0_mask_padding: bool | None = Field(None, description="leave padding out of mu_0; by variant when null")
     divergence: Literal["released", "printed"] = Field("released", description="KL(B || A) or KL(A || B)")
+    confidence: Literal["learned", "shuffled"] = Field(
+        "learned", description="shuffled: the same values at random positions of each input (a control)"
+    )
 
     @model_validator(mode="after")
     def _released_has_fewer_options(self) -> TdtConfig:
         if self.variant == "released":
-            own = {"gamma": 0.0, "mode": "soft", "perturbation": "mean", "divergence": "released"}
+            own = {
+                "gamma": 0.0,
+                "mode": "soft",
+                "perturbation": "mean",
+                "divergence": "released",
+                "confidence": "learned",
+            }
             wrong = [name for name, value in own.items() if getattr(self, name) != value]
             if wrong:
                 raise ValueError(
@@ -117,7 +127,7 @@ class Tdt(Regulariser):
     name = "tdt"
     Config = TdtConfig
     off: ClassVar[dict[str, Any]] = {"w_distill": 0.0, "w_rank": 0.0}
-    forward_order = 0  # views of the input come before noise on it
+    edit_order = 0  # views of the input come before noise on it
 
     @classmethod
     def active(cls, options: TdtConfig) -> bool:
@@ -128,14 +138,12 @@ class Tdt(Regulariser):
         return options.variant
 
     @classmethod
-    def program(cls, options: TdtConfig, phase: str) -> tuple[str, ...] | None:
-        if phase != "finetune":
-            return None
+    def program(cls, options: TdtConfig) -> tuple[str, ...] | None:
         return ("clean", "distilled", "negative") if options.w_rank > 0 else ("clean", "distilled")
 
     @classmethod
     def cost(cls, options: TdtConfig) -> Cost:
-        views = len(cls.program(options, "finetune") or ())
+        views = len(cls.program(options) or ())
         return Cost(views, views)
 
     @classmethod
@@ -156,12 +164,12 @@ class Tdt(Regulariser):
 
     # ------------------------------------------------------------------------------- prepare
 
-    def prepare(self, trainee: Trainee, handed: dict[str, Tensor] | None) -> None:
+    def prepare(self, trainee: Trainee, handed: Mapping[str, Handed]) -> None:
         from regft_core.models.load import draw_parameters
 
         self.trainee = trainee
         config: Any = trainee.model.config
-        self.views = self.program(self.options, "finetune") or ()
+        self.views = self.program(self.options) or ()
         self.seen: list[tuple[Tensor, Tensor]] = []
         hard = self.options.mode == "hard"
         if hard and trainee.tokenizer.mask_token_id is None:
@@ -209,6 +217,8 @@ class Tdt(Regulariser):
         with torch.autocast(tensor.device.type, enabled=False):
             embedding = clean.float()
             confidence = self.confidence(embedding, site)
+            if self.options.confidence == "shuffled":
+                confidence = self.shuffled(confidence, mask.bool() & ~kept, site)
             self.seen.append((confidence.squeeze(-1), mask * ~kept))
             rest = 1 - confidence
             filler = rows[height : 2 * height].float() if self.options.mode == "hard" else self.mu0(embedding, mask)
@@ -234,6 +244,22 @@ class Tdt(Regulariser):
         gumbel = -(-uniform.clamp_min(1e-20).log()).clamp_min(1e-20).log()
         soft = ((scores + gumbel) / self.options.temperature).softmax(-1)[..., 1:]
         return (soft > 0.5).float() + (soft - soft.detach())
+
+    def shuffled(self, confidence: Tensor, movable: Tensor, site: LayerSite) -> Tensor:
+        """Confidence ``[B, n, 1]`` with its values at ``movable [B, n]`` positions in random order.
+
+        Every input keeps its own values, so the rates are those that were learned; which token gets
+        which is left to chance. Gradient flows to the values.
+        """
+        assert self.trainee.current is not None
+        generator = self.trainee.generator("tdt.shuffle", *self.trainee.current.key, site.index)
+        draws = torch.rand(movable.shape, generator=generator, device=movable.device)
+        # Sorting moves the positions that stay behind the movable ones, in their own order.
+        place = torch.arange(movable.shape[1], device=movable.device).expand_as(draws) + 2.0
+        targets = torch.where(movable, torch.zeros_like(draws), place).argsort(dim=1, stable=True)
+        sources = torch.where(movable, draws, place).argsort(dim=1, stable=True)
+        order = torch.empty_like(sources).scatter_(1, targets, sources)
+        return confidence.gather(1, order.unsqueeze(-1))
 
     def mu0(self, embedding: Tensor, mask: Tensor) -> Tensor:
         """The vector ``[B, 1, H]`` that unimportant positions move to; gradient is not stopped."""
@@ -291,3 +317,7 @@ class Tdt(Regulariser):
     def _log(self, step: Step, name: str, value: Tensor) -> None:
         if step.index % LOG_EVERY == 0 and step.micro == 0:
             self.diagnostics.log(name, step.index, float(value.detach()))
+
+    def keep(self, trainee: Trainee) -> dict[str, Tensor]:
+        """The confidence unit, which a plain model cannot hold (figures 3, 4 and 6 of the paper)."""
+        return {f"unit.{name}": value for name, value in self.unit.state_dict().items()}

@@ -1,36 +1,39 @@
 """Attention-guided weight mixup with bi-level optimisation (Somayajula et al., NAACL 2024).
 
-Every weight matrix of the encoder is a mix of the task weight and its pretrained value; the
-mixing attention is learned on held-out splits in a search phase, averaged over K random
-splits, and frozen while the task weights are fine-tuned.
+Every weight matrix of the encoder is a mix of the task weight and its pretrained value. One phase
+learns the mixing attention on rows set aside (``attention: bilevel``), over K random splits whose
+results are averaged; fine-tuning takes it from there (``attention: <that phase>``) and freezes it.
 
 Differences between paper and released code (``variant``):
 - hypergradient: DARTS with the inner learning rate as factor of the implicit term; released:
   no factor, direction preconditioned by Adam's second moment (``training/two_level.py``).
 - dropout masks of the two finite-difference passes: the same; released: independent.
 - task weights: restored after the finite difference, stepped once; released: stepped before
-  and after the attention update, and left displaced by the radius (``TwoLevelStep.stepped``).
+  and after the attention update, each with masks of its own, and left displaced by the radius.
 - Adam's moments: kept; released: reset once, after the first inner step.
 - attention decay 0.01 and constant rate after warm-up; released: no decay, cosine schedule.
-- clipping of the inner step: the shared protocol's; released: norm 5.
+- clipping of the inner step: the shared protocol's; released: norm 5 (``training.clip_norm``).
+- steps of a search epoch: all batches; released: rows // batch + 1, one more when that divides.
 - clip norm while fine-tuning: over trained parameters; released: also over the gradients of
   the frozen attention and of the pretrained copies.
 - what is averaged over the searches is ambiguous in the paper; the released launchers average
-  all weights and continue from there (``search.average: all``, the default in both variants).
+  all weights and continue from there. That is ``start: previous``, the default in both variants;
+  ``start: checkpoint`` keeps the attention only.
 """
 
 from __future__ import annotations
 
-import random
-from collections.abc import Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from regft_core.config.schema import StrictModel
+from regft_core.config.method import Phase
+from regft_core.config.schema import Name, StrictModel
+from regft_core.errors import ModelError
+from regft_core.hooks.base import Cost, Handed, ParameterGroup, Regulariser, Variant
+from regft_core.hooks.declare import Anchor, Need
 from regft_core.lazy import torch
-from regft_core.methods.base import Cost, ParameterGroup, Regulariser, SearchRun, Variant
-from regft_core.rng import derive
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -41,30 +44,26 @@ if TYPE_CHECKING:
     from regft_core.training.two_level import TwoLevelStep
 
 
+#: Diagnostics wait for the device, so they are taken every this many steps.
+LOG_EVERY = 10
+#: Where the attention comes from when it is not taken from an earlier phase.
+SOURCES = ("bilevel", "joint", "random")
+
+
 class WeightMixupConfig(StrictModel):
-    """Options of the mixed weights, common to both phases."""
+    """Options of the mixed weights; those below ``attention_weight_decay`` belong to the bi-level step."""
 
     variant: Literal["paper", "released"] = "paper"
-    mode: Literal["search", "joint", "fixed"] = Field(
-        "search", description="attention from a search phase, trained with the weights, or drawn and frozen"
-    )
-    attention: Literal["learned", "ones"] = Field(
-        "learned", description="ones: the same protocol with the attention fixed at 1 (a control)"
+    attention: Name = Field(
+        "bilevel",
+        description="bilevel: learned on the validation share; joint: trained with the weights; random: drawn and "
+        "frozen; or the name of the phase that learned it: taken from there and frozen",
     )
     form: Literal["factored", "convex", "full_rank"] = "factored"
     rank: int = Field(1, ge=1, le=64)
     initial_std: float = Field(0.005, ge=0, description="sd of the initial attention around 1, clipped to [0, 1]")
     attention_learning_rate: float = Field(2e-3, gt=0)
     attention_weight_decay: float | None = Field(None, ge=0, description="0.01 (paper) or 0 (released) when null")
-
-
-class WeightMixupSearchConfig(StrictModel):
-    """The search phase."""
-
-    repeats: int = Field(2, ge=1, le=100, description="K random splits, searched one after the other")
-    split: float = Field(0.8, gt=0, lt=1, description="share of the subsample that the inner level trains on")
-    epochs: int = Field(1, ge=1)
-    learning_rate: float | None = Field(None, gt=0, description="of the task weights; the shared one when null")
     implicit: Literal["learning_rate", "none", "one"] | None = Field(
         None, description="factor of the implicit term (none: first order); null: learning_rate (paper), one (released)"
     )
@@ -73,9 +72,6 @@ class WeightMixupSearchConfig(StrictModel):
         "fresh", description="reused: the weight step takes the gradient at the old attention, saving one pass"
     )
     interval: int = Field(1, ge=1, description="attention is updated every this many steps")
-    average: Literal["all", "attention"] = Field(
-        "all", description="what the K searches are averaged over; attention: fine-tuning restarts from pretrained"
-    )
 
 
 class WeightMixup(Regulariser):
@@ -83,113 +79,103 @@ class WeightMixup(Regulariser):
 
     name = "weight_mixup"
     Config = WeightMixupConfig
-    SearchConfig = WeightMixupSearchConfig
-    off: ClassVar[dict[str, Any]] = {"mode": "fixed", "initial_std": 0.0}
+    off: ClassVar[dict[str, Any]] = {"attention": "random", "initial_std": 0.0}
+    hands_over = "trained"  # fine-tuning mixes again, so it starts from the task weights behind the mix
 
     @classmethod
     def variant(cls, options: WeightMixupConfig) -> Variant | None:
         return options.variant
 
     @classmethod
-    def search_phase(cls, options: WeightMixupConfig) -> bool:
-        return options.mode == "search"
+    def needs(cls, options: WeightMixupConfig) -> dict[str, Need]:
+        return {} if options.attention in SOURCES else {options.attention: "state"}
 
     @classmethod
-    def program(cls, options: WeightMixupConfig, phase: str) -> tuple[str, ...] | None:
-        two_level = options.mode == "search" and options.attention == "learned"
-        return ("train", "validation") if two_level and phase == "search" else None
+    def anchors(cls, options: WeightMixupConfig) -> frozenset[Anchor]:
+        return frozenset({"checkpoint"})
+
+    @classmethod
+    def edits(cls, options: WeightMixupConfig) -> frozenset[Literal["weights", "structure"]]:
+        return frozenset({"structure"})
+
+    @classmethod
+    def program(cls, options: WeightMixupConfig) -> tuple[str, ...] | None:
+        return ("train", "validation") if options.attention == "bilevel" else None
 
     @classmethod
     def owns_weights(cls, options: WeightMixupConfig) -> bool:
         return True
 
     @classmethod
+    def validation_share(cls, options: WeightMixupConfig) -> bool:
+        return options.attention == "bilevel"
+
+    @classmethod
     def refused_precisions(cls, options: WeightMixupConfig) -> dict[str, str]:
-        if not cls.program(options, "search"):
+        if not cls.program(options):
             return {}
         reason = "finite differences of the search lose their digits"
         return {"bf16": reason, "fp16": reason}
 
     @classmethod
-    def check_options(cls, options: WeightMixupConfig, search: WeightMixupSearchConfig | None) -> list[str]:
+    def check_options(cls, options: WeightMixupConfig, phase: Phase) -> list[str]:
         problems = []
         if options.form == "full_rank" and options.rank != 1:
             problems.append("rank has no meaning with form: full_rank; remove it")
-        if options.attention == "ones" and options.mode != "search":
-            problems.append("attention: ones is plain fine-tuning unless mode is search; use vanilla")
-        if search is not None and options.rank > 1 and search.repeats > 1:
+        if options.attention != "bilevel":
+            step = ("implicit", "radius", "inner_gradient", "interval")
+            given = [name for name in step if name in options.model_fields_set]
+            problems += [f"{name} belongs to attention: bilevel; remove it" for name in given]
+        elif phase.name == "finetune":
             problems.append(
-                "search.repeats > 1 averages the factors a1 and a2 of independent searches, which is meaningless "
-                "for rank > 1; set repeats: 1 or rank: 1"
+                "attention: bilevel learns the attention, it does not fine-tune under it; search in an earlier phase "
+                "and name that phase here"
             )
-        if search is not None and options.variant == "released" and search.inner_gradient == "reused":
+        if options.attention == "bilevel" and options.rank > 1 and phase.members > 1:
+            problems.append(
+                "repeat.times > 1 averages the factors a1 and a2 of independent searches, which is meaningless "
+                "for rank > 1; set times: 1 or rank: 1"
+            )
+        if options.variant == "released" and options.inner_gradient == "reused":
             problems.append("inner_gradient: reused belongs to variant: paper; the released step has none to reuse")
-        if search is not None and options.variant == "released" and search.implicit == "learning_rate":
+        if options.variant == "released" and options.implicit == "learning_rate":
             problems.append("the released hypergradient has no learning-rate factor; use implicit: one or none")
         return problems
 
     @classmethod
-    def search_cost(cls, options: WeightMixupConfig, search: WeightMixupSearchConfig) -> Cost:
-        if options.attention == "ones":
-            return Cost()
-        if options.variant == "released":
-            full = 3.0 if search.implicit == "none" else 5.0
-        elif search.implicit == "none":
-            full = 2.0
-        else:
-            full = 5.0 if search.inner_gradient == "fresh" else 4.0
-        passes = (full + (search.interval - 1)) / search.interval
-        return Cost(passes, passes)
+    def total_steps(cls, options: WeightMixupConfig, phase: Phase, rows: int) -> int | None:
+        if options.variant != "released" or options.attention != "bilevel" or phase.training.max_steps is not None:
+            return None
+        return phase.training.epochs * (rows // phase.training.batch_size + 1)
 
     @classmethod
-    def search_epochs(cls, options: WeightMixupConfig, search: WeightMixupSearchConfig) -> float:
-        return search.repeats * search.epochs * search.split
-
-    # -------------------------------------------------------------------------------- search
-
-    def search_runs(self, rows: int) -> list[SearchRun]:
-        """K independent random splits into int(split * n) and the rest (not K folds)."""
-        runs = []
-        released = self.options.variant == "released"
-        for k in range(self.search.repeats):
-            order = list(range(rows))
-            random.Random(derive(self.setting.seed, "weight_mixup.split", k)).shuffle(order)
-            cut = int(self.search.split * rows)
-            changes: dict[str, Any] = {"epochs": self.search.epochs, "max_steps": None}
-            if self.search.learning_rate is not None:
-                changes["learning_rate"] = self.search.learning_rate
-            if released:
-                changes["clip_norm"] = 5.0
-            training = self.setting.training.model_copy(update=changes)
-            runs.append(SearchRun(f"search-{k}", k, tuple(sorted(order[:cut])), tuple(sorted(order[cut:])), training))
-        return runs
-
-    def search_result(self, trainee: Trainee) -> dict[str, Tensor]:
-        result = {name: value.detach().cpu().clone() for name, value in self._attention().items()}
-        if self.search.average == "all":
-            result |= {f"weights/{name}": value.detach().cpu().clone() for name, value in trainee.named_raw()}
-        return result
-
-    def combine(self, results: Sequence[dict[str, Tensor]]) -> dict[str, Tensor]:
-        """Mean over the searches, entry by entry (a1 and a2 separately, as released)."""
-        names = results[0]
-        return {name: torch.stack([r[name].double() for r in results]).mean(0).to(names[name].dtype) for name in names}
+    def cost(cls, options: WeightMixupConfig) -> Cost:
+        if options.attention != "bilevel":
+            return Cost()
+        if options.variant == "released":
+            full = 3.0 if options.implicit == "none" else 5.0
+        elif options.implicit == "none":
+            full = 2.0
+        else:
+            full = 5.0 if options.inner_gradient == "fresh" else 4.0
+        passes = (full + (options.interval - 1)) / options.interval
+        return Cost(passes, passes)
 
     # ------------------------------------------------------------------------------- prepare
 
-    def prepare(self, trainee: Trainee, handed: dict[str, Tensor] | None) -> None:
+    def prepare(self, trainee: Trainee, handed: Mapping[str, Handed]) -> None:
         from torch.nn.utils import parametrize
 
         from regft_core.models.mixing import WeightMixing
 
         self.trainee = trainee
-        fixed_at_one = self.options.attention == "ones"
-        generator = None if fixed_at_one else trainee.generator("weight_mixup.initial")
+        anchor = trainee.anchor("checkpoint")
+        generator = trainee.generator("weight_mixup.initial")
         self.mixings: dict[str, WeightMixing] = {}
         for name in trainee.sites.mixable:
             module, attribute = trainee.module_of(name)
             mixing = WeightMixing(
-                getattr(module, attribute),
+                anchor[name],
                 rank=self.options.rank,
                 form=self.options.form,
                 std=self.options.initial_std,
@@ -197,13 +183,13 @@ class WeightMixup(Regulariser):
             )
             parametrize.register_parametrization(module, attribute, mixing)
             self.mixings[name] = mixing
-        if handed:
-            self._load_handed(trainee, handed)
-        searching = self.setting.phase != "finetune"
-        self._require_attention_gradients(self.options.mode == "joint")
-        if searching and self.program(self.options, "search"):
+        taken = bool(self.needs(self.options))
+        if taken:
+            self._take(handed[self.options.attention])
+        self._require_attention_gradients(self.options.attention == "joint")
+        if self.program(self.options):
             self.two_level = self._two_level_step()
-        self._extra_in_clip = self.options.variant == "released" and not searching and self.options.mode == "search"
+        self._extra_in_clip = self.options.variant == "released" and taken
         if self._extra_in_clip:
             self._require_attention_gradients(True)
             for mixing in self.mixings.values():
@@ -217,13 +203,27 @@ class WeightMixup(Regulariser):
     def _attention(self) -> dict[str, nn.Parameter]:
         return {f"attention/{n}/{key}": p for n, m in self.mixings.items() for key, p in m.named_parameters()}
 
-    def _load_handed(self, trainee: Trainee, handed: dict[str, Tensor]) -> None:
+    def _take(self, handed: Handed) -> None:
+        """The attention that an earlier phase learned; ModelError when it was of another form."""
+        from regft_core.models.mixing import FORMS
+
+        state = handed.of(self.name)
+        attention = self._attention()
+        form = FORMS[int(state["form"].item())] if "form" in state else "none at all"
+        shapes = all(name in state and state[name].shape == p.shape for name, p in attention.items())
+        if form != self.options.form or not shapes:
+            raise ModelError(
+                f"weight_mixup: phase '{self.options.attention}' learned an attention of form {form}, this phase "
+                f"has form {self.options.form}, rank {self.options.rank}; write the same form and rank in both"
+            )
         with torch.no_grad():
-            for name, parameter in self._attention().items():
-                parameter.copy_(handed[name])
-            for name, parameter in trainee.named_raw():
-                if f"weights/{name}" in handed:
-                    parameter.copy_(handed[f"weights/{name}"])
+            for name, parameter in attention.items():
+                parameter.copy_(state[name])
+
+    def hand(self, trainee: Trainee) -> dict[str, Tensor]:
+        from regft_core.models.mixing import FORMS
+
+        return {**self._attention(), "form": torch.tensor(float(FORMS.index(self.options.form)))}
 
     def _decay(self) -> float:
         if self.options.attention_weight_decay is not None:
@@ -241,15 +241,15 @@ class WeightMixup(Regulariser):
             optimizer=torch.optim.AdamW([group], lr=rate, weight_decay=self._decay()),
             rate=rate,
             shape="cosine" if released else "constant",
-            implicit=self.search.implicit or ("one" if released else "learning_rate"),
-            radius=self.search.radius,
-            interval=self.search.interval,
-            inner_gradient=self.search.inner_gradient,
+            implicit=self.options.implicit or ("one" if released else "learning_rate"),
+            radius=self.options.radius,
+            interval=self.options.interval,
+            inner_gradient=self.options.inner_gradient,
             updated=self._attention_updated,
         )
 
     def parameter_groups(self) -> list[ParameterGroup]:
-        if self.options.mode != "joint":
+        if self.options.attention != "joint":
             return []
         named = {name.replace("/", ":"): parameter for name, parameter in self._attention().items()}
         return [ParameterGroup(named, self.options.attention_learning_rate, self._decay())]
@@ -258,22 +258,26 @@ class WeightMixup(Regulariser):
 
     def backward(self, step: Step) -> Tensor:
         """One two-level step; the loop then clips and steps the task weights."""
+        draw = 0
         if self.two_level.due(step):
             if self.options.variant == "released":
                 self.two_level.stepped(step)
+                draw = 4  # masks of its own, after those of the first step and of the three passes between
             else:
                 reused = self.two_level.virtual(step)
                 if reused is not None:
                     return reused
-        loss = step.task_loss(step.forward("train", draw=0))
+        loss = step.task_loss(step.forward("train", draw=draw))
         step.backward(loss)
         return loss.detach()
 
-    def _attention_updated(self, index: int, gradient: list[Tensor]) -> None:
+    def _attention_updated(self, index: int, gradient: list[Tensor], validation_loss: Tensor) -> None:
         from regft_core.training.bilevel import global_norm
 
         self._project()
-        if index % 10 == 0:
+        # The criterion that the search lowers; reading it waits for the device, so not in every step.
+        if index % LOG_EVERY == 0:
+            self.diagnostics.log("weight_mixup.validation_loss", index, float(validation_loss))
             values = torch.cat([p.detach().flatten() for p in self._attention().values()])
             self.diagnostics.log("weight_mixup.attention_mean", index, float(values.mean()))
             self.diagnostics.log("weight_mixup.attention_min", index, float(values.min()))
@@ -300,7 +304,7 @@ class WeightMixup(Regulariser):
             tensor.grad = None
 
     def after_update(self, step: Step) -> None:
-        if self.options.mode == "joint":
+        if self.options.attention == "joint":
             self._project()
 
     # -------------------------------------------------------------------------------- state

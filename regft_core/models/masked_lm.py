@@ -14,6 +14,7 @@ from regft_core.models.load import load_classifier, load_masked_lm_head
 if TYPE_CHECKING:
     from regft_core.data.batches import Batch
     from regft_core.models.source import ModelSource
+    from regft_core.training.trainee import Trainee
 
 
 def choose_positions(maskable: Tensor, rate: float, rule: str, generator: torch.Generator) -> Tensor:
@@ -31,6 +32,27 @@ def choose_positions(maskable: Tensor, rate: float, rule: str, generator: torch.
     wanted = (available * rate).round().clamp_min(1 if rate > 0 else 0)
     ranks = scores.masked_fill(~maskable, 2.0).argsort(1).argsort(1)
     return (ranks < wanted.unsqueeze(1)) & maskable
+
+
+def maskable(batch: Batch, keyword_segment: str | None) -> Tensor:
+    """Booleans ``[B, n]``: what the tokenizer did not add, padding and a task's keyword segment left out."""
+    allowed = (batch.special_mask == 0) & (batch.attention_mask == 1)
+    if keyword_segment is not None:
+        allowed &= batch.segment != (0 if keyword_segment == "text" else 1)
+    return allowed
+
+
+def masked_positions(allowed: Tensor, rate: float, rule: str, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    """(rows, columns) of the tokens to mask; see :func:`choose_positions`."""
+    rows, columns = choose_positions(allowed, rate, rule, generator).nonzero(as_tuple=True)
+    return rows, columns
+
+
+def undecayed(trainee: Trainee, attached: str) -> dict[str, nn.Parameter]:
+    """Vectors (biases and norms) of an attached module, by trained name, which weight decay leaves alone."""
+    prefix = f"attached.{attached}."
+    named = trainee.named_trainable()
+    return {name: parameter for name, parameter in named if name.startswith(prefix) and parameter.dim() < 2}
 
 
 def with_tokens(batch: Batch, positions: tuple[Tensor, Tensor], tokens: Tensor | int) -> Batch:

@@ -1,13 +1,17 @@
-"""Runs all seeds of a cell through an executor."""
+"""Runs all sizes and seeds of a method on a task through one pool of workers."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from regft_core.phases.context import Context, Job, open_project
+from regft_core.errors import DataError
+from regft_core.phases.context import Context, Job
+from regft_core.phases.outputs import read_runs
+from regft_core.phases.project import open_project
 from regft_core.progress import ProgressBoard
 from regft_core.runs.executors import run_all, visible_devices
 
@@ -19,45 +23,99 @@ KEEP_FREED_MEMORY = {
     "MALLOC_MMAP_MAX_": "0",
 }
 
-#: A phase function: takes a job and a device, returns the record of one seed.
-Phase = Callable[..., dict[str, Any]]
+#: A stage's function: takes a job, the record of the stage before (if there is one) and a device; returns a record.
+Work = Callable[..., dict[str, Any]]
 
 
-def run_cell(root: Path, phase: Phase, method: str, task: str, size: str) -> tuple[Context, list[dict[str, Any]]]:
-    """Run ``phase`` for every seed of the grid; records come in the order of the seeds.
+@dataclass(frozen=True)
+class Call:
+    """One run of one stage, as an executor sends it to a process."""
 
-    Results do not depend on the executor, the number of workers or the order of the seeds.
+    job: Job
+    function: Work
+    before: dict[str, Any] | None
+
+    def __str__(self) -> str:
+        return self.job.name
+
+
+#: What fine-tuning starts from when no phase comes before it.
+NOTHING_SEARCHED: dict[str, Any] = {"phases": {}, "phase_steps": {}, "marks": [], "status": "ok", "error": None}
+
+
+def call(what: Call, *, device: str) -> dict[str, Any]:
+    """Run a stage's function on its job; see :class:`Call`."""
+    if what.before is None:
+        return what.function(what.job, device=device)
+    return what.function(what.job, what.before, device=device)
+
+
+def run_cell(
+    root: Path, function: Work, method: str, task: str, before: str | None = None
+) -> tuple[Context, list[dict[str, Any]]]:
+    """Run a stage's ``function`` for every size and seed of the grid, through one pool of workers.
+
+    Args:
+        before: the stage whose records the function takes (``search``, ``finetune``).
+
+    Records come in the order of the sizes, then of the seeds. They do not depend on the executor, the
+    number of workers or the order in which runs end.
     """
     project = open_project(root)
     execution = project.params.execution
-    seeds = list(project.params.grid.seeds)
+    searches = before != "search" or bool(project.methods[method].earlier)
+    written = read_runs(root, before, method, task) if before is not None and searches else {}
     devices = visible_devices(execution.device)
     # Libraries that read these at import, and an allocator that reads them at the start of a
     # process, must find them before the workers start.
     wanted = {"TOKENIZERS_PARALLELISM": "false", "CUBLAS_WORKSPACE_CONFIG": ":4096:8"}
     for name, value in (wanted | (KEEP_FREED_MEMORY if devices == ["cpu"] else {})).items():
         os.environ.setdefault(name, value)
-    with ProgressBoard(f"{method} {task}-{size}", seeds) as board:
-        jobs = [Job(str(root), method, task, size, seed, board.folder) for seed in seeds]
+    runs = [(str(size), seed) for size in project.params.grid.sizes for seed in project.params.grid.seeds]
+    with ProgressBoard(f"{method} {task}", [Job(str(root), method, task, *run).run for run in runs]) as board:
+        calls = []
+        for size, seed in runs:
+            record = _record_before(written, before, method, task, size, seed) if searches else NOTHING_SEARCHED
+            keys = known_keys(record)
+            calls.append(Call(Job(str(root), method, task, size, seed, keys, board.folder), function, record))
         records = run_all(
-            jobs,
-            phase,
+            calls,
+            call,
             executor=execution.executor,
             workers_per_device=execution.workers,
             devices=devices,
             threads=execution.threads,
         )
-    context = Context(Job(str(root), method, task, size, seeds[0]))
-    keys = [record[name] for record in records for name in ("key", "search_key") if record.get(name)]
-    context.store.prune(keep=keys)
+    context = Context(calls[0].job, project=project)
+    context.store.prune(keep=[record["key"] for record in records if record.get("key")])
     return context, records
 
 
-def describe(record: dict[str, Any], phase: str) -> str:
+def known_keys(record: dict[str, Any] | None) -> dict[str, str]:
+    """Phase -> key, as the record of an earlier stage has them."""
+    if record is None:
+        return {}
+    own = {"finetune": record["key"]} if record.get("key") else {}
+    return {**record["phases"], **own}
+
+
+def _record_before(
+    written: dict[tuple[str, int], dict[str, Any]], before: str | None, method: str, task: str, size: str, seed: int
+) -> dict[str, Any] | None:
+    if before is None:
+        return None
+    if (size, seed) not in written:
+        raise DataError(
+            f"work/{before}/{method}/{task} has no size {size}, seed {seed}; run `dvc repro` (stage {before} first)"
+        )
+    return written[(size, seed)]
+
+
+def describe(record: dict[str, Any], stage: str) -> str:
     """One line per seed for the terminal."""
     if record["status"] != "ok":
-        return f"  seed {record['seed']}: FAILED: {record['error']}"
-    if phase == "evaluate":
+        return f"  {_run(record)}: FAILED: {record['error']}"
+    if stage == "evaluate":
         sets = ", ".join(
             f"{name} " + " ".join(f"{metric} {value:.3f}" for metric, value in found["metrics"].items())
             for name, found in record["sets"].items()
@@ -67,7 +125,11 @@ def describe(record: dict[str, Any], phase: str) -> str:
             notes += f"  COLLAPSED ({record['collapsed']['dev']})"
         if weak := [name for name, what in record["collapsed"].items() if what and name != "dev"]:
             notes += f"  (not above the majority class on {', '.join(weak)})"
-        return f"  seed {record['seed']}: {sets}{notes}"
+        return f"  {_run(record)}: {sets}{notes}"
     loss = record["final_loss"]
     shown = "-" if loss is None else f"{loss:.4f}"
-    return f"  seed {record['seed']}: {record['steps']} steps in {record['seconds']:.0f} s, final loss {shown}"
+    return f"  {_run(record)}: {record['steps']} steps in {record['seconds']:.0f} s, final loss {shown}"
+
+
+def _run(record: dict[str, Any]) -> str:
+    return f"{record['size']} rows, seed {record['seed']}"

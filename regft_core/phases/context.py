@@ -1,101 +1,66 @@
-"""What one run needs: configuration, data, encoder, tokenizer; and the key that names it.
+"""What one job needs, found once: configuration, paths, store, encoder, and the keys of its phases.
 
-The key is the hash of everything that determines the run. Whatever it left out would become
-silent staleness, so everything that enters a run passes through :meth:`Context.identity`.
+The key of a phase is the hash of everything that determines its result. It is computed in the
+process that trains, from the code that this process has loaded; what an earlier stage has
+produced is taken by the key that this stage wrote down.
 """
 
 from __future__ import annotations
 
-import importlib.metadata
-import platform
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from regft_core import __version__
-from regft_core.config.load import Builtin, Method, Project, load_project
+from regft_core.config.load import Project
+from regft_core.config.method import FINETUNE, Phase
 from regft_core.config.names import suggestion
-from regft_core.config.schema import TaskConfig, TrainingConfig
-from regft_core.data.builtin import SPLITS, BuiltinOptions
-from regft_core.data.examples import Example, read_jsonl
+from regft_core.config.store import store_path
+from regft_core.data.examples import Example
 from regft_core.errors import ConfigError, DataError, Problem
-from regft_core.io import read_json, sha256_file
-from regft_core.methods import compose
-from regft_core.methods.base import Setting
-from regft_core.methods.registry import discover
-from regft_core.models.source import encoder_problems
-from regft_core.rng import derive
+from regft_core.hooks import compose
+from regft_core.hooks.declare import Setting
+from regft_core.hooks.registry import discover
+from regft_core.io import read_json
+from regft_core.phases.facts import phase_fact
+from regft_core.phases.phase_data import PhaseData, read_phase_data
+from regft_core.phases.project import open_project
 from regft_core.runs.store import RunStore
 
 if TYPE_CHECKING:
-    from regft_core.data.batches import Padding
     from regft_core.data.encode import Encoded
     from regft_core.models.source import ModelSource
-    from regft_core.training.trainee import Trainee
 
 #: Raised when the meaning of stored runs changes in a way that no fingerprint shows.
-RUN_FORMAT = 1
-#: Packages whose release can change the bits of a run.
-NUMERIC_PACKAGES = ("torch", "transformers", "tokenizers", "numpy")
-REPORTED_PACKAGES = (*NUMERIC_PACKAGES, "datasets", "dvc", "mlflow", "pydantic", "safetensors", "scipy")
+RUN_FORMAT = 2
 
 
 @dataclass(frozen=True)
 class Job:
-    """One run to do: a cell and a seed, as plain values that can be sent to another process."""
+    """One run to do, as plain values that can be sent to another process.
+
+    Attributes:
+        keys: phase -> key of its result, as the stages before wrote them down.
+        progress: folder of the progress board, or None.
+    """
 
     root: str
     method: str
     task: str
     size: str
     seed: int
+    keys: Mapping[str, str] = field(default_factory=dict)
     progress: str | None = None
 
+    @property
+    def name(self) -> str:
+        return f"{self.method} {self.task} {self.run}"
 
-def compose_check(method: Method, task: TaskConfig, task_name: str, params: Any) -> list[str]:
-    """Composition problems of one method on one task, for the validator."""
-    registry = discover()
-    stack = compose.entries(registry, method.regularisers)
-    return compose.check_method(stack, params.training, method.config.training, task, method.search)
-
-
-def open_project(root: Path, params_file: str = "params.yaml", params_text: str | None = None) -> Project:
-    """Load and validate the whole project, without torch.
-
-    Args:
-        root: project root.
-        params_file: another file in the place of ``params.yaml``, for instance a preset.
-        params_text: content to check in place of that file's.
-
-    Raises:
-        ConfigError: all problems of all files, together.
-    """
-    return load_project(
-        root,
-        discover(),
-        compose_check,
-        builtin=Builtin(BuiltinOptions, SPLITS),
-        encoder_check=encoder_problems,
-        params_file=params_file,
-        params_text=params_text,
-    )
-
-
-def installed(packages: tuple[str, ...]) -> dict[str, str]:
-    """Versions of the packages that are installed."""
-    found = {}
-    for package in packages:
-        try:
-            found[package] = importlib.metadata.version(package)
-        except importlib.metadata.PackageNotFoundError:
-            continue
-    return found
-
-
-def versions() -> dict[str, str]:
-    """What ran, for the result record."""
-    return {"python": platform.python_version(), "regft": __version__, **installed(REPORTED_PACKAGES)}
+    @property
+    def run(self) -> str:
+        """The run among those of its stage: ``300 seed 1``."""
+        return f"{self.size} seed {self.seed}"
 
 
 class Context:
@@ -116,8 +81,8 @@ class Context:
         self._check_job()
         self.method = self.project.methods[job.method]
         self.task_config = self.project.tasks[job.task]
-        self.entries = compose.entries(discover(), self.method.regularisers)
-        self.training, _ = compose.resolve_training(self.entries, self.params.training, self.method.config.training)
+        self.registry = discover()
+        self._data: dict[str, PhaseData] = {}
 
     def _check_job(self) -> None:
         grid = self.params.grid
@@ -144,29 +109,14 @@ class Context:
 
     @property
     def rows_file(self) -> Path:
-        return self.root / "work" / "subsamples" / f"{self.job.task}-{self.job.size}" / f"seed-{self.job.seed}.jsonl"
+        folder = self.root / "work" / "subsamples" / self.job.task / self.job.size
+        return folder / f"seed-{self.job.seed}.jsonl"
 
     @cached_property
     def store(self) -> RunStore:
-        path = Path(self.params.store.path)
-        budget = self.params.store.budget_gb
-        return RunStore(path if path.is_absolute() else self.root / path, int(budget * 1e9) if budget else None)
+        return project_store(self.project)
 
-    # --------------------------------------------------------------------------------- data
-
-    @cached_property
-    def task(self) -> dict[str, Any]:
-        """``work/datasets/<task>/task.json``."""
-        path = self.dataset / "task.json"
-        if not path.is_file():
-            raise DataError(f"{path} is missing; run `dvc repro` (stage dataset@{self.job.task}) first")
-        return read_json(path)
-
-    def examples(self) -> list[Example]:
-        if not self.rows_file.is_file():
-            stage = f"subsample@{self.job.task}-{self.job.size}"
-            raise DataError(f"{self.rows_file} is missing; run `dvc repro` (stage {stage}) first")
-        return read_jsonl(self.rows_file)
+    # ------------------------------------------------------------------------------ encoder
 
     @cached_property
     def source(self) -> ModelSource:
@@ -180,12 +130,6 @@ class Context:
 
         return load_tokenizer(self.source)
 
-    @cached_property
-    def padding(self) -> Padding:
-        from regft_core.data.batches import padding_of
-
-        return padding_of(self.tokenizer)
-
     def encode(self, examples: list[Example]) -> Encoded:
         """Tokenise, or read the tokens from the cache beside the run store."""
         from regft_core.data.encode import encode
@@ -198,74 +142,126 @@ class Context:
             tokenizer_hash=self.source.tokenizer_sha256,
         )
 
-    # -------------------------------------------------------------------------------- model
+    # --------------------------------------------------------------------------------- data
 
-    def setting(self, phase: str, training: TrainingConfig) -> Setting:
+    @cached_property
+    def task(self) -> dict[str, Any]:
+        """``work/datasets/<task>/task.json``."""
+        path = self.dataset / "task.json"
+        if not path.is_file():
+            raise DataError(f"{path} is missing; run `dvc repro` (stage dataset@{self.job.task}) first")
+        return read_json(path)
+
+    def data(self, phase: Phase) -> PhaseData:
+        """The rows that a phase trains on."""
+        if phase.name not in self._data:
+            other = phase.data.task
+            dataset = self.dataset if other is None else self._other_dataset(other)
+            self._data[phase.name] = read_phase_data(
+                phase.data,
+                dataset,
+                self.rows_file,
+                task=other or self.job.task,
+                seed=self.seed(phase),
+                stratified=self.params.subsample.stratified,
+            )
+        return self._data[phase.name]
+
+    def _other_dataset(self, task: str) -> Path:
+        """Another task's rows, prepared once for all cells beside the run store."""
+        from regft_core.data.prepare import prepare_dataset
+        from regft_core.io import canonical_json, sha256_text
+        from regft_core.phases.facts import task_fact
+
+        fact = sha256_text(canonical_json(task_fact(self.project, task)))
+        folder = self.store.path / "datasets" / f"{task}-{fact[:32]}"
+        if not (folder / "task.json").is_file():
+            prepare_dataset(self.root, task, self.project.tasks, folder)
+        return folder
+
+    # ------------------------------------------------------------------------------- phases
+
+    def phase(self, name: str) -> Phase:
+        """A phase with its settled protocol (dropout negotiated, optimiser owned)."""
+        phase = self.method.phase(name)
+        stack = compose.entries(self.registry, phase.regularisers)
+        training, _ = compose.resolve_training(stack, phase, self.params.training)
+        return replace(phase, training=training)
+
+    def entries(self, phase: Phase) -> list[compose.Entry]:
+        return compose.entries(self.registry, phase.regularisers)
+
+    def seed(self, phase: Phase) -> int:
+        return self.job.seed if phase.seed is None else phase.seed
+
+    def setting(self, phase: Phase) -> Setting:
+        """What the regularisers of the last phase know of the run, for rebuilding what they kept."""
         return Setting(
             kind=self.task["kind"],
             num_labels=len(self.task["labels"]) if self.task["labels"] else 1,
-            seed=self.job.seed,
-            training=training,
+            seed=self.seed(phase),
+            training=phase.training,
+            phase=phase.name,
             keyword_segment=self.task.get("keyword_segment"),
-            phase=phase,
         )
 
-    def plain_model(self, training: TrainingConfig) -> Any:
-        """The pretrained encoder with the head that every method of this seed starts from."""
-        from regft_core.models.load import load_classifier
+    def needs(self, phase: Phase) -> dict[str, str]:
+        """Earlier phases that the active regularisers of ``phase`` take something from, and what."""
+        needed: dict[str, str] = {}
+        for cls, options in compose.active(self.entries(phase)):
+            for name, what in cls.needs(options).items():
+                needed[name] = "weights" if "weights" in (what, needed.get(name)) else what
+        return needed
 
-        return load_classifier(
-            self.source,
-            kind=self.task["kind"],
-            labels=self.task["labels"],
-            dropout=training.dropout,
-            head_seed=derive(self.job.seed, "head"),
+    def weights_wanted(self, phase: Phase) -> bool:
+        """Whether anything starts from, or needs, the weights of ``phase``; the last one's are the result."""
+        later = self.method.phases[[p.name for p in self.method.phases].index(phase.name) + 1 :]
+        return phase.name == FINETUNE or any(
+            other.start == phase.name or self.needs(other).get(phase.name) == "weights" for other in later
         )
 
-    def trainee(self, phase: str, training: TrainingConfig) -> Trainee:
-        import torch
+    # --------------------------------------------------------------------------------- keys
 
-        from regft_core.training.trainee import Trainee
-
-        model = self.plain_model(training).to(self.device)
-        return Trainee(model, self.tokenizer, self.source, self.job.seed, phase, torch.device(self.device))
-
-    # ------------------------------------------------------------------------------ identity
-
-    def identity(self, phase: str, **more: Any) -> dict[str, Any]:
-        """Everything that determines this run; ``RunStore.run_key`` hashes it."""
-        code = read_json(self.root / "work" / "code" / f"method-{self.job.method}.json")
-        search = self.method.search
-        return {
+    def identity(self, name: str, member: int | None = None) -> dict[str, Any]:
+        """Everything that determines the result of a phase (of one member of it)."""
+        phase = self.phase(name)
+        fact = self.fact(phase)
+        identity = {
             "format": RUN_FORMAT,
-            "phase": phase,
-            "seed": self.job.seed,
-            "rows": sha256_file(self.rows_file),
-            "task": {key: self.task.get(key) for key in ("kind", "labels", "keyword_segment")},
-            "model": {
-                "content": self.source.content_sha256,
-                "tokenizer": self.source.tokenizer_sha256,
-                "max_length": self.params.model.max_length,
+            **{key: fact[key] for key in ("phase", "data", "regularisers", "training", "model", "code", "packages")},
+            "seed": self.seed(phase),
+            "rows": self.data(phase).sha256,
+            "task": {
+                "kind": self.data(phase).kind,
+                "labels": self.data(phase).labels,
+                "keyword_segment": self.data(phase).task.get("keyword_segment"),
             },
-            "regularisers": [[name, options.model_dump(mode="json")] for name, options in self.method.regularisers],
-            "search": search.model_dump(mode="json") if search is not None else None,
-            "training": self.training.model_dump(mode="json"),
-            "code": code["sha256"],
-            "packages": installed(NUMERIC_PACKAGES),
-            **more,
+            "start": None if phase.start == "checkpoint" else self.key(phase.start),
+            "needs": {needed: self.key(needed) for needed in sorted(self.needs(phase))},
         }
+        if phase.repeat is None:
+            return identity
+        if member is not None:
+            # How many members there are, and how they are merged, is nothing to a member.
+            return identity | {"member": member, "vary": sorted(phase.repeat.vary)}
+        members = [self.store.run_key(self.identity(name, index)) for index in range(phase.repeat.times)]
+        merged = {"format": RUN_FORMAT, "phase": name, "merge": phase.repeat.merge, "members": members}
+        if phase.repeat.merge == "greedy":
+            merged |= {"metric": self.data(phase).task["primary"], "code": fact["merge_code"]}
+        return merged
 
-    def record(self, key: str) -> dict[str, Any]:
-        """What the record of any run of this job says, whatever becomes of the run."""
-        return {
-            "seed": self.job.seed,
-            "key": key,
-            "variant": compose.variants(compose.active(self.entries)),
-            "degraded": self.degraded(),
-            "device": self.device,
-            "precision": self.training.precision,
-            "deterministic": self.params.execution.deterministic,
-        }
+    def key(self, name: str) -> str:
+        """The key of a phase's result: as an earlier stage wrote it down, or computed."""
+        if name in self.job.keys:
+            return self.job.keys[name]
+        return self.store.run_key(self.identity(name))
 
-    def degraded(self) -> list[str]:
-        return compose.degradations(self.entries, self.training, self.task_config)
+    def fact(self, phase: Phase) -> dict[str, Any]:
+        """What determines a phase besides rows, seed and earlier phases."""
+        return phase_fact(self.params, phase, self.entries(phase), self.source)
+
+
+def project_store(project: Project) -> RunStore:
+    """The run store that ``params.yaml`` names."""
+    budget = project.params.store.budget_gb
+    return RunStore(store_path(project.root, project.params), int(budget * 1e9) if budget else None)

@@ -5,15 +5,13 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from regft_core.config.schema import DropoutConfig
 from regft_core.errors import RunFailed
-from regft_core.io import read_json, sha256_file
+from regft_core.io import sha256_file
 from regft_core.phases.context import Context, Job
-from regft_core.phases.finetune import ensure_finetuned
+from regft_core.phases.finetune import evaluated
+from regft_core.phases.run_phase import fetch
+from regft_core.runs.fingerprint import stage_code
 from regft_core.runs.stored import StoredRun
-
-#: Examples per forward pass; evaluation does not depend on it beyond rounding.
-EVALUATION_BATCH = 64
 
 
 def evaluation_identity(context: Context, run_key: str) -> dict[str, Any]:
@@ -24,7 +22,7 @@ def evaluation_identity(context: Context, run_key: str) -> dict[str, Any]:
         "run": run_key,
         "task": {key: context.task[key] for key in ("metrics", "positive_label", "sets")},
         "sets": {name: sha256_file(context.dataset / file) for name, file in set_files(context.task).items()},
-        "code": read_json(context.root / "work" / "code" / "evaluate.json")["sha256"],
+        "code": stage_code("evaluate")["sha256"],
     }
 
 
@@ -33,19 +31,22 @@ def set_files(task: dict[str, Any]) -> dict[str, str]:
     return {name: "dev.jsonl" if name == "dev" else f"ood/{name}.jsonl" for name in task["sets"]}
 
 
-def evaluate(job: Job, *, device: str = "cpu") -> dict[str, Any]:
+def evaluate(job: Job, trained: dict[str, Any], *, device: str = "cpu") -> dict[str, Any]:
     """Evaluate (or find the evaluation of) one seed.
+
+    Args:
+        trained: the record of the finetune stage for this size and seed.
 
     Returns the entry of ``runs`` in ``result.json``, plus ``predictions``: the lines of each
     set's prediction file. A failed run gives its record with ``status: failed`` and no sets.
     """
     context = Context(job, device)
-    run = ensure_finetuned(context)
-    record = {key: run.result[key] for key in ("seed", "key", "status", "error", "variant", "degraded")}
-    record["cost"] = _cost(run)
-    if run.result["status"] != "ok":
+    kept = ("size", "seed", "key", "status", "error", "variant", "degraded", "environment")
+    record = {key: trained[key] for key in kept}
+    record["cost"] = _cost(trained)
+    if trained["status"] != "ok":
         return record | {"collapsed": {}, "sets": {}, "predictions": {}}
-    identity = evaluation_identity(context, run.key)
+    identity = evaluation_identity(context, trained["key"])
     with context.store.open(context.store.run_key(identity), identity) as working:
         stored = working.finished
         if stored is None:
@@ -53,27 +54,49 @@ def evaluate(job: Job, *, device: str = "cpu") -> dict[str, Any]:
                 stored = _evaluate(context, working)
             except RunFailed as error:
                 stored = working.commit({"status": "failed", "error": str(error), "collapsed": {}, "sets": {}})
+    evaluated(context, trained["key"])
     predictions = {name.split("/")[1].removesuffix(".jsonl"): stored.read_text(name) for name in stored.files}
     return record | stored.result | {"predictions": predictions}
 
 
-def _cost(run: StoredRun) -> dict[str, Any]:
-    cost = dict(run.result.get("cost") or {})
-    search = run.result.get("search_cost")
-    cost["search_seconds"] = search["train_seconds"] if search else 0.0
+def _cost(trained: dict[str, Any]) -> dict[str, Any]:
+    cost = dict(trained.get("cost") or {})
+    search = trained.get("search_cost")
+    cost["search_seconds"] = search["train_seconds"] + search["fit_seconds"] if search else 0.0
     return cost
 
 
-def _evaluate(context: Context, working: Any) -> StoredRun:
-    from regft_core.data.examples import read_jsonl
-    from regft_core.evaluation.evaluate import SetInfo, evaluate_run
-    from regft_core.evaluation.predict import predict
+def trained_model(context: Context, run: StoredRun) -> Any:
+    """The plain model of a finished run, with what it needs for inference put back in; on its device."""
+    import torch
 
-    run = ensure_finetuned(context, weights=True)
-    model = context.plain_model(context.training.model_copy(update={"dropout": DropoutConfig()}))
+    from regft_core.config.schema import DropoutConfig
+    from regft_core.models.load import load_classifier
+    from regft_core.training.stack import Stack
+    from regft_core.training.trainee import Trainee
+
+    model = load_classifier(
+        context.source, kind=context.task["kind"], labels=context.task["labels"], dropout=DropoutConfig(), head_seed=0
+    )
     model.load_state_dict(run.load_tensors())
     model.to(context.device)
-    padding = context.padding
+    if "kept" in run.tensor_names:
+        phase = context.phase("finetune")
+        trainee = Trainee(
+            model, context.tokenizer, context.source, context.seed(phase), phase.name, torch.device(context.device)
+        )
+        Stack(context.entries(phase), context.setting(phase)).rebuild(trainee, run.load_tensors("kept"))
+    return model
+
+
+def _evaluate(context: Context, working: Any) -> StoredRun:
+    from regft_core.data.batches import padding_of
+    from regft_core.data.examples import read_jsonl
+    from regft_core.evaluation.evaluate import SetInfo, evaluate_run
+    from regft_core.evaluation.predict import EVALUATION_BATCH, predict
+
+    model = trained_model(context, fetch(context, "finetune", weights=True))
+    padding = padding_of(context.tokenizer)
     logits, sets = {}, {}
     for name, file in set_files(context.task).items():
         examples = read_jsonl(context.dataset / file)

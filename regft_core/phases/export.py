@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from regft_core.config.schema import DropoutConfig
-from regft_core.data.batches import collate
+from regft_core.data.batches import collate, padding_of
 from regft_core.errors import RunFailed
 from regft_core.io import read_json
 from regft_core.models.export import export_model, model_card
-from regft_core.phases.context import Context, Job, versions
-from regft_core.phases.finetune import ensure_finetuned
-from regft_core.phases.outputs import cell_folder
+from regft_core.phases.cells import known_keys
+from regft_core.phases.context import Context, Job
+from regft_core.phases.evaluate import trained_model
+from regft_core.phases.outputs import read_runs, stage_folder
+from regft_core.phases.project import versions
+from regft_core.phases.run_phase import fetch
 
 #: Examples whose logits the written model must reproduce.
 CHECKED_EXAMPLES = 8
@@ -30,29 +33,31 @@ def export(job: Job, out: Path | None = None) -> Path:
         ModelError: ``out`` exists and is something else.
         ExportMismatch: the written model differs.
     """
-    context = Context(job)
-    run = ensure_finetuned(context, weights=True)
-    if run.result["status"] != "ok":
-        raise RunFailed(f"seed {job.seed} of {job.method} on {job.task} has no model: {run.result['error']}")
-    model = context.plain_model(context.training.model_copy(update={"dropout": DropoutConfig()}))
-    model.load_state_dict(run.load_tensors())
-    encoded = context.encode(context.examples()[:CHECKED_EXAMPLES])
-    padding = context.padding
+    context = Context(job)  # says what is not in the grid
+    record = read_runs(Path(job.root), "finetune", job.method, job.task).get((job.size, job.seed))
+    if record is None or record["status"] != "ok":
+        why = record["error"] if record is not None else "it was not trained yet; run `dvc repro` first"
+        raise RunFailed(f"seed {job.seed} of {job.method} on {job.task}-{job.size} has no model: {why}")
+    context = Context(replace(job, keys=known_keys(record)), project=context.project)
+    run = fetch(context, "finetune", weights=True)
+    model = trained_model(context, run)
+    encoded = context.encode(context.data(context.phase("finetune")).examples[:CHECKED_EXAMPLES])
+    padding = padding_of(context.tokenizer)
     rows = list(range(len(encoded.input_ids)))
     batch = collate(encoded, rows, padding.pad_id, padding.pad_token_type_id, padding.side, context.task["kind"])
     # The tracker finds exports by the run key on their cards, one folder deep.
     name = f"{job.method}-{job.task}-{job.size}-seed-{job.seed}"
     target = out if out is not None else context.root / "exports" / name
-    card = model_card(_facts(context, run.key))
+    card = model_card(_facts(context, record))
     export_model(model, context.tokenizer, target, card=card, check_batch=batch.model_inputs())
     return target
 
 
-def _facts(context: Context, key: str) -> dict[str, Any]:
+def _facts(context: Context, record: dict[str, Any]) -> dict[str, Any]:
     job = context.job
     scores = []
     metrics = context.root / "reports" / "metrics.json"
-    result = cell_folder(context.root, "evaluate", job.method, job.task, job.size) / "result.json"
+    result = stage_folder(context.root, "evaluate", job.method, job.task) / job.size / "result.json"
     if result.is_file():
         intervals = read_json(metrics) if metrics.is_file() else {}
         run = next((run for run in read_json(result)["runs"] if run["seed"] == job.seed), None)
@@ -71,12 +76,12 @@ def _facts(context: Context, key: str) -> dict[str, Any]:
         "task": job.task,
         "kind": context.task["kind"],
         "labels": context.task["labels"],
-        "train_rows": len(context.examples()),
+        "train_rows": len(context.data(context.phase("finetune")).examples),
         "seed": job.seed,
-        "run_key": key,
-        "notes": context.degraded(),
+        "run_key": record["key"],
+        "notes": record["degraded"],
         "versions": versions(),
-        "training": context.training.model_dump(mode="json"),
+        "training": context.phase("finetune").training.model_dump(mode="json"),
         "scores": scores,
         "confidence": context.params.report.confidence,
     }

@@ -1,24 +1,18 @@
-"""The fine-tuning phase of one run."""
+"""The fine-tuning phase of one run, from what the search stage has written down."""
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
 from typing import Any
 
 from regft_core.config.grid import Cell
 from regft_core.config.load import Project
-from regft_core.errors import RunFailed
-from regft_core.methods import compose
+from regft_core.errors import DataError
+from regft_core.hooks import compose
 from regft_core.phases.context import Context, Job
-from regft_core.phases.search import ensure_search, search_identity
-from regft_core.runs.stored import StoredRun
-
-
-def finetune_identity(context: Context) -> dict[str, Any]:
-    """Identity of the fine-tuning run, which includes the key of the search it starts from."""
-    searches = context.method.protocol == "search_finetune"
-    return context.identity("finetune", start=context.store.run_key(search_identity(context)) if searches else None)
+from regft_core.phases.records import declared_ratio
+from regft_core.phases.run_phase import produce
+from regft_core.phases.search import release
 
 
 def cached_seeds(root: Path, project: Project, cell: Cell) -> set[int]:
@@ -26,83 +20,59 @@ def cached_seeds(root: Path, project: Project, cell: Cell) -> set[int]:
     found = set()
     for seed in project.params.grid.seeds:
         context = Context(Job(str(root), cell.method, cell.task, str(cell.size), seed), project=project)
-        code = root / "work" / "code" / f"method-{cell.method}.json"
-        if not (code.is_file() and context.rows_file.is_file() and (context.dataset / "task.json").is_file()):
+        try:
+            key = context.key("finetune")
+        except DataError:
             continue  # not even the rows are there yet
-        if context.store.get(context.store.run_key(finetune_identity(context))) is not None:
+        if context.store.get(key) is not None:
             found.add(seed)
     return found
 
 
-def finetune(job: Job, *, device: str = "cpu") -> dict[str, Any]:
+def finetune(job: Job, searched: dict[str, Any], *, device: str = "cpu") -> dict[str, Any]:
     """Run (or find) the fine-tuning of one seed and return its record.
+
+    Args:
+        searched: the record of the search stage for this size and seed.
 
     The plain weights (weight views folded) are in the run store under the record's ``key``.
     A run whose loss became NaN gives a record with ``status: failed``; other seeds go on.
     """
-    return ensure_finetuned(Context(job, device)).result
+    context = Context(job, device)
+    record: dict[str, Any] = {"size": job.size, "seed": job.seed, "phases": searched["phases"]}
+    if context.method.earlier:
+        record["search_cost"] = searched["cost"] | {"steps": searched["steps"]}
+    else:
+        record["search_cost"] = None
+    record |= {
+        "variant": compose.variants(context.method, context.registry),
+        "precision": context.phase("finetune").training.precision,
+    }
+    if searched["status"] != "ok":
+        failed = {"status": "failed", "error": searched["error"], "curve": [], "diagnostics": []}
+        return record | failed | {"key": context.key("finetune"), "degraded": [], "environment": None}
+    phase = context.phase("finetune")
+    stored = produce(context, phase)
+    context.store.pin(stored.key, _owner(job))
+    release(context)
+    record |= {"key": stored.key} | stored.result
+    record.setdefault("curve", [])
+    record.setdefault("diagnostics", [])
+    marks = [*compose.degradations(context.registry, context.method, context.params.training, context.task_config)]
+    record["degraded"] = list(dict.fromkeys([*marks, *searched.get("marks", []), *stored.result.get("marks", [])]))
+    if stored.result["status"] == "ok":
+        steps = [(context.phase(name), count) for name, count in searched["phase_steps"].items()]
+        steps.append((phase, stored.result["steps"]))
+        rows = len(context.data(phase).examples)
+        ratio = declared_ratio(steps, context.registry, context.params.training, rows)
+        record["cost"] = stored.result["cost"] | {"declared_ratio": ratio}
+    return record
 
 
-def ensure_finetuned(context: Context, weights: bool = False) -> StoredRun:
-    """The finished run of this seed; trained first when it is not in the store.
-
-    Args:
-        weights: the caller needs the weights; a run whose weights were pruned is trained
-            again and must give the same weights.
-    """
-    # Torch comes with this import; planning, which needs the identity only, does without.
-    from regft_core.phases.training_run import cost, curve_rows, make_deterministic, train_phase
-
-    identity = finetune_identity(context)
-    key = context.store.run_key(identity)
-    with context.store.open(key, identity) as working:
-        found = working.finished
-        if found is not None and (found.has_weights or not weights or found.result["status"] != "ok"):
-            return found
-        record = context.record(key) | {"search_key": None, "search_cost": None}
-        handed = None
-        if context.method.protocol == "search_finetune":
-            searched = ensure_search(context, weights=True)
-            record["search_key"] = searched.key
-            record["search_cost"] = searched.result["cost"] | {"steps": searched.result["steps"]}
-            if searched.result["status"] != "ok":
-                error = f"search failed: {searched.result['error']}"
-                return working.commit(record | {"status": "failed", "error": error, "curve": [], "diagnostics": []})
-            handed = searched.load_tensors()
-        encoded = context.encode(context.examples())
-        try:
-            trained = train_phase(context, "finetune", context.training, encoded, checkpointer=working, handed=handed)
-        except RunFailed as error:
-            return working.commit(record | {"status": "failed", "error": str(error), "curve": [], "diagnostics": []})
-        done = trained.progression
-        trained.stack.export(trained.trainee)
-        declared = declared_ratio(context, done.step, record["search_cost"], len(encoded.input_ids))
-        result = record | {
-            "status": "ok",
-            "error": None,
-            "steps": done.step,
-            "seconds": done.seconds,
-            "cost": cost(done, declared, trained.peak_memory_bytes),
-            "final_loss": done.curve[-1][2] if done.curve else None,
-            "curve": curve_rows("finetune", done),
-            "diagnostics": [["finetune", s, n, v] for n, s, v in trained.stack.diagnostics().values],
-        }
-        return working.commit(
-            result,
-            {"weights": trained.trainee.plain_weights()},
-            require_same_tensors=make_deterministic(context),
-        )
+def evaluated(context: Context, key: str) -> None:
+    """Nothing of this run waits for the fine-tuned weights any more."""
+    context.store.unpin(key, _owner(context.job))
 
 
-def declared_ratio(context: Context, steps: int, search_cost: dict[str, Any] | None, rows: int) -> float:
-    """Passes of the whole method relative to plain fine-tuning under the shared protocol.
-
-    A forward counts 1 and a backward 2, as declared by the regularisers; the search counts.
-    """
-    shared = context.params.training
-    vanilla = shared.max_steps or shared.epochs * math.ceil(math.ceil(rows / shared.batch_size) / shared.accumulation)
-    total = steps * compose.declared_cost(context.entries).ratio
-    if search_cost is not None and context.method.search is not None:
-        owner, options = next(entry for entry in context.entries if entry[0].search_phase(entry[1]))
-        total += search_cost["steps"] * owner.search_cost(options, context.method.search).ratio
-    return total / vanilla
+def _owner(job: Job) -> str:
+    return f"evaluate-{job.method}-{job.task}-{job.size}-{job.seed}"

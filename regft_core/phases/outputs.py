@@ -1,4 +1,4 @@
-"""Writes what a stage leaves behind for DVC, the report and the tracker."""
+"""What a stage leaves behind for DVC, the next stage, the report and the tracker."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from regft_core.io import atomic_directory, write_json, write_text
-from regft_core.phases.context import Context, versions
+from regft_core.errors import DataError
+from regft_core.io import atomic_directory, read_json, write_json, write_text
+from regft_core.phases.context import Context
+from regft_core.phases.project import versions
 
 CURVE_COLUMNS = ("seed", "phase", "step", "epoch", "loss", "learning_rate", "gradient_norm")
 METRIC_COLUMNS = ("seed", "phase", "step", "name", "value")
@@ -17,9 +19,29 @@ METRIC_COLUMNS = ("seed", "phase", "step", "name", "value")
 BULKY = ("curve", "diagnostics")
 
 
-def cell_folder(root: Path, kind: str, method: str, task: str, size: str) -> Path:
-    """``work/<kind>/<method>/<task>-<size>``."""
-    return root / "work" / kind / method / f"{task}-{size}"
+def stage_folder(root: Path, stage: str, method: str, task: str) -> Path:
+    """``work/<stage>/<method>/<task>``: one folder for each training size lies in it."""
+    return root / "work" / stage / method / task
+
+
+def by_size(records: Sequence[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
+    """Records of a stage by training size, in their order."""
+    found: dict[str, list[dict[str, Any]]] = {}
+    for record in records:
+        found.setdefault(record["size"], []).append(record)
+    return found
+
+
+def read_runs(root: Path, stage: str, method: str, task: str) -> dict[tuple[str, int], dict[str, Any]]:
+    """(size, seed) -> record that an earlier stage has written; DataError when it did not."""
+    folder = stage_folder(root, stage, method, task)
+    found = {}
+    for path in sorted(folder.glob("*/manifest.json")):
+        for record in read_json(path)["runs"]:
+            found[(record["size"], record["seed"])] = record
+    if not found:
+        raise DataError(f"{folder} holds no runs; run `dvc repro`, whose stage {stage}@{method}-{task} writes them")
+    return found
 
 
 def _csv(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
@@ -30,53 +52,79 @@ def _csv(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
     return text.getvalue()
 
 
-def write_training(context: Context, phase: str, records: Sequence[dict[str, Any]]) -> Path:
-    """Write ``work/search`` or ``work/finetune`` of one cell from the records of its seeds."""
+def write_training(context: Context, stage: str, records: Sequence[dict[str, Any]]) -> Path:
+    """Write ``work/search`` or ``work/finetune`` of a method and a task from the records of all its runs."""
     job = context.job
-    target = cell_folder(context.root, phase, job.method, job.task, job.size)
-    manifest = {
-        "cell": {"method": job.method, "task": job.task, "size": job.size},
-        "phase": phase,
-        "protocol": context.method.protocol,
-        "method": context.method.config.model_dump(mode="json", exclude_none=True),
-        "model": {
-            "name": context.source.name,
-            "revision": context.source.revision,
-            "content_sha256": context.source.content_sha256,
-            "max_length": context.params.model.max_length,
-        },
-        "training": context.training.model_dump(mode="json"),
-        "versions": versions(),
-        "runs": [{key: value for key, value in record.items() if key not in BULKY} for record in records],
-    }
-    curves = [[record["seed"], *row] for record in records for row in record.get("curve", [])]
-    metrics = [[record["seed"], *row] for record in records for row in record.get("diagnostics", [])]
+    target = stage_folder(context.root, stage, job.method, job.task)
     with atomic_directory(target) as folder:
-        write_json(folder / "manifest.json", manifest)
-        write_text(folder / "curves.csv", _csv(CURVE_COLUMNS, curves))
-        write_text(folder / "method_metrics.csv", _csv(METRIC_COLUMNS, metrics))
+        for size, own in by_size(records).items():
+            manifest = {
+                "cell": {"method": job.method, "task": job.task, "size": _plain(size)},
+                "phase": stage,
+                "phases": [phase.name for phase in context.method.phases],
+                "trains_encoder": trains_encoder(context),
+                "method": context.method.config.model_dump(mode="json", exclude_none=True),
+                "regularisers": _regularisers(context),
+                "model": {
+                    "name": context.source.name,
+                    "revision": context.source.revision,
+                    "content_sha256": context.source.content_sha256,
+                    "max_length": context.params.model.max_length,
+                },
+                "training": context.phase("finetune").training.model_dump(mode="json"),
+                "versions": versions(),
+                "runs": [{key: value for key, value in record.items() if key not in BULKY} for record in own],
+            }
+            curves = [[record["seed"], *row] for record in own for row in record.get("curve", [])]
+            metrics = [[record["seed"], *row] for record in own for row in record.get("diagnostics", [])]
+            write_json(folder / size / "manifest.json", manifest)
+            write_text(folder / size / "curves.csv", _csv(CURVE_COLUMNS, curves))
+            write_text(folder / size / "method_metrics.csv", _csv(METRIC_COLUMNS, metrics))
     return target
 
 
-def write_evaluation(context: Context, records: Sequence[dict[str, Any]]) -> Path:
-    """Write ``work/evaluate`` and ``work/metrics`` of one cell from the evaluations of its seeds."""
-    job, task = context.job, context.task
-    target = cell_folder(context.root, "evaluate", job.method, job.task, job.size)
-    result = {
-        "cell": {"method": job.method, "task": job.task, "size": job.size},
-        "primary": task["primary"],
-        "metrics": task["metrics"],
-        "kind": task["kind"],
-        "labels": task["labels"],
-        "runs": [{key: value for key, value in record.items() if key != "predictions"} for record in records],
+def trains_encoder(context: Context) -> bool:
+    """Whether any phase takes optimiser steps with an encoder that is not frozen, as its methods declare."""
+    phases = context.method.phases
+    return any(
+        context.phase(phase.name).training.epochs > 0
+        and not any(cls.freezes_encoder(options) for cls, options in context.entries(phase))
+        for phase in phases
+    )
+
+
+def _regularisers(context: Context) -> dict[str, Any]:
+    """Options of every regulariser of every phase, defaults included."""
+    return {
+        phase.name: {name: options.model_dump(mode="json") for name, options in phase.regularisers}
+        for phase in context.method.phases
     }
+
+
+def _plain(size: str) -> int | str:
+    return size if size == "full" else int(size)
+
+
+def write_evaluation(context: Context, records: Sequence[dict[str, Any]]) -> Path:
+    """Write ``work/evaluate`` and ``work/metrics`` of a method and a task from the evaluations of its runs."""
+    job, task = context.job, context.task
+    target = stage_folder(context.root, "evaluate", job.method, job.task)
     with atomic_directory(target) as folder:
-        write_json(folder / "result.json", result)
-        for record in records:
-            for name, text in record["predictions"].items():
-                write_text(folder / "predictions" / f"seed-{record['seed']}" / f"{name}.jsonl", text)
-    metrics_file = cell_folder(context.root, "metrics", job.method, job.task, job.size).with_suffix(".json")
-    write_json(metrics_file, metrics_summary(records))
+        for size, own in by_size(records).items():
+            result = {
+                "cell": {"method": job.method, "task": job.task, "size": _plain(size)},
+                "primary": task["primary"],
+                "metrics": task["metrics"],
+                "kind": task["kind"],
+                "labels": task["labels"],
+                "runs": [{key: value for key, value in record.items() if key != "predictions"} for record in own],
+            }
+            write_json(folder / size / "result.json", result)
+            for record in own:
+                for name, text in record["predictions"].items():
+                    write_text(folder / size / "predictions" / f"seed-{record['seed']}" / f"{name}.jsonl", text)
+    metrics_file = stage_folder(context.root, "metrics", job.method, job.task).with_suffix(".json")
+    write_json(metrics_file, {size: metrics_summary(own) for size, own in by_size(records).items()})
     return target
 
 

@@ -1,19 +1,29 @@
-"""Train one phase of one run through the loop, and describe what happened."""
+"""Train one phase of one run: build the model, let the regularisers prepare it, fit, loop.
+
+Everything that a phase's result depends on passes through here as plain values; where they come
+from (files, the run store, the grid) is not known. The code reachable from this module is the code
+in a run's key.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import torch
 
+from regft_core.config.method import Phase
 from regft_core.config.schema import TrainingConfig
-from regft_core.methods.stack import Stack
-from regft_core.phases.context import Context
-from regft_core.progress import ProgressWriter
-from regft_core.runs.killpoints import killpoint
+from regft_core.data.batches import padding_of
+from regft_core.hooks.base import Regulariser
+from regft_core.hooks.declare import Handed, Setting
+from regft_core.models.load import load_classifier
+from regft_core.rng import derive
+from regft_core.training.fitting import FitData
 from regft_core.training.loop import Checkpointer, Loop, Progression
+from regft_core.training.stack import Stack
 from regft_core.training.stream import BatchStream
 from regft_core.training.trainee import Trainee
 
@@ -21,102 +31,174 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from regft_core.data.encode import Encoded
+    from regft_core.models.source import ModelSource
+
+
+@dataclass(frozen=True)
+class PhaseInputs:
+    """What one phase (one member of it) is computed from.
+
+    Attributes:
+        phase: the phase with its settled training protocol.
+        entries: its regularisers with validated options.
+        seed: of the run, or the phase's own.
+        streams: names of the random streams: of noise and dropout, of the data order, of the head.
+        encoded: tokenised rows; ``train_rows`` and ``validation_rows`` number some of them.
+        kind, labels: of the task whose rows these are.
+        start: weights to start from, or None for the checkpoint's; ``start_head``: with their head.
+        handed: what the phases that regularisers need have left.
+        final: whether this is the last phase.
+    """
+
+    phase: Phase
+    entries: Sequence[tuple[type[Regulariser], Any]]
+    seed: int
+    streams: Mapping[str, str]
+    source: ModelSource
+    tokenizer: Any
+    encoded: Encoded
+    train_rows: Sequence[int]
+    validation_rows: Sequence[int]
+    kind: str
+    labels: Sequence[str] | None
+    keyword_segment: str | None
+    device: str
+    deterministic: bool = True
+    start: Mapping[str, Tensor] | None = None
+    start_head: bool = True
+    handed: Mapping[str, Handed] = field(default_factory=dict)
+    final: bool = True
+
+    @property
+    def training(self) -> TrainingConfig:
+        return self.phase.training
+
+    def setting(self) -> Setting:
+        return Setting(
+            kind=self.kind,
+            num_labels=len(self.labels) if self.labels and self.kind == "classification" else 1,
+            seed=self.seed,
+            training=self.training,
+            phase=self.phase.name,
+            final=self.final,
+            keyword_segment=self.keyword_segment,
+        )
 
 
 @dataclass
 class Trained:
-    """A phase that ran to its last step."""
+    """A phase that ran to its end; ``skipped`` is the reason when it had nothing to do."""
 
     trainee: Trainee
     stack: Stack
     progression: Progression
+    fit_seconds: float
     peak_memory_bytes: int | None
+    skipped: str | None
 
 
-def make_deterministic(context: Context) -> bool:
+def make_deterministic(device: str, wanted: bool) -> bool:
     """Ask for deterministic kernels on a GPU; the CPU's are deterministic as they are."""
-    wanted = context.params.execution.deterministic
-    if context.device.startswith("cuda"):
+    if device.startswith("cuda"):
         torch.use_deterministic_algorithms(wanted)
         # TF32 would round away noise of 1e-5 in every matrix product.
         torch.backends.cuda.matmul.allow_tf32 = False
         torch.backends.cudnn.allow_tf32 = False
-    return wanted or not context.device.startswith("cuda")
+    return wanted or not device.startswith("cuda")
 
 
-def train_phase(
-    context: Context,
-    phase: str,
-    training: TrainingConfig,
-    encoded: Encoded,
+def build(inputs: PhaseInputs) -> tuple[Trainee, Stack]:
+    """The model of a phase at its start weights, and its regularisers, before any edit."""
+    head_seed = derive(inputs.seed, *inputs.streams["head"].split("/"))
+    model = load_classifier(
+        inputs.source,
+        kind=inputs.kind,
+        labels=inputs.labels if inputs.kind == "classification" else None,
+        dropout=inputs.training.dropout,
+        head_seed=head_seed,
+    ).to(inputs.device)
+    device = torch.device(inputs.device)
+    trainee = Trainee(model, inputs.tokenizer, inputs.source, inputs.seed, inputs.streams["noise"], device)
+    stack = Stack(inputs.entries, inputs.setting())
+    wanted = {anchor for r in stack.regularisers for anchor in type(r).anchors(r.options)}
+    if "checkpoint" in wanted:
+        trainee.drop_anchor("checkpoint")
+    if inputs.start is not None:
+        trainee.load_weights(inputs.start, head=inputs.start_head)
+    if "start" in wanted:
+        trainee.drop_anchor("start")
+    return trainee, stack
+
+
+def train(
+    inputs: PhaseInputs,
     *,
-    checkpointer: Checkpointer,
-    handed: dict[str, Tensor] | None = None,
-    rows: Sequence[int] | None = None,
-    validation_rows: Sequence[int] = (),
+    checkpointer: Checkpointer | None = None,
+    checkpoint_seconds: float = 60.0,
+    progress: Callable[..., None] | None = None,
+    on_step: Callable[[int], None] | None = None,
 ) -> Trained:
-    """Build the model of a phase, let the regularisers prepare it, and train it.
-
-    Args:
-        phase: ``finetune`` or the name of a search run; also names the random streams.
-        rows, validation_rows: parts of ``encoded``; all rows and none by default.
-        handed: state from the search phase.
+    """Run a phase to its end; the trainee is left with its weight views in place.
 
     Raises:
         RunFailed: the loss became NaN.
+        ModelError: a regulariser cannot act on this encoder.
     """
-    make_deterministic(context)
-    setting = context.setting(phase, training)
-    stack = Stack(context.entries, context.method.search, setting)
-    trainee = context.trainee(phase, training)
-    stack.prepare(trainee, handed)
-
-    def stream(chosen: Sequence[int] | None, name: str) -> BatchStream:
-        return BatchStream(
-            encoded,
-            kind=setting.kind,
-            padding=context.padding,
-            seed=context.job.seed,
-            stream=name,
-            batch_size=training.batch_size,
-            bucket_batches=training.bucket_batches,
-            device=trainee.device,
-            rows=chosen,
-        )
-
+    make_deterministic(inputs.device, inputs.deterministic)
+    trainee, stack = build(inputs)
+    reason = stack.skip(trainee)
+    if reason is not None:
+        return Trained(trainee, Stack((), inputs.setting()), Progression(), 0.0, None, reason)
+    stack.prepare(trainee, inputs.handed)
+    training_stream = _stream(inputs, trainee, inputs.train_rows, inputs.streams["order"])
+    validation = None
+    if inputs.validation_rows:
+        validation = _stream(inputs, trainee, inputs.validation_rows, f"{inputs.streams['order']}-validation")
     if trainee.device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(trainee.device)
+    started = time.monotonic()
+    stack.fit(trainee, FitData(trainee, stack.setting, training_stream, validation))
+    fit_seconds = time.monotonic() - started
     loop = Loop(
         trainee,
         stack,
-        stream(rows, phase),
-        training,
-        validation=stream(validation_rows, f"{phase}-validation") if validation_rows else None,
+        training_stream,
+        inputs.training,
+        validation=validation,
         checkpointer=checkpointer,
-        checkpoint_seconds=context.params.execution.checkpoint_seconds,
-        progress=ProgressWriter(context.job.progress, context.job.seed, phase),
-        on_step=lambda _: killpoint("step"),
+        checkpoint_seconds=checkpoint_seconds,
+        progress=progress,
+        on_step=on_step,
+        steps=stack.total_steps(inputs.phase, len(inputs.train_rows)),
     )
     progression = loop.train()
     peak = torch.cuda.max_memory_allocated(trainee.device) if trainee.device.type == "cuda" else None
-    return Trained(trainee, stack, progression, peak)
+    return Trained(trainee, stack, progression, fit_seconds, peak, None)
 
 
-def cost(done: Progression, declared_ratio: float, peak_memory_bytes: int | None) -> dict[str, Any]:
-    """The cost part of a run's record (passes are per batch of the step, in units of the batch)."""
-    batches = max(1, done.batches)
-    return {
-        "forward_passes_per_step": done.forward_passes / batches,
-        "backward_passes_per_step": done.backward_passes / batches,
-        "declared_ratio": declared_ratio,
-        "train_seconds": done.seconds,
-        "seconds_per_step": done.seconds / max(1, done.step),
-        "real_tokens": done.real_tokens,
-        "padded_tokens": done.padded_tokens,
-        "peak_memory_bytes": peak_memory_bytes,
-    }
+def _stream(inputs: PhaseInputs, trainee: Trainee, rows: Sequence[int], name: str) -> BatchStream:
+    return BatchStream(
+        inputs.encoded,
+        kind=inputs.kind,
+        padding=padding_of(inputs.tokenizer),
+        seed=inputs.seed,
+        stream=name,
+        batch_size=inputs.training.batch_size,
+        bucket_batches=inputs.training.bucket_batches,
+        device=trainee.device,
+        rows=rows,
+    )
 
 
-def curve_rows(phase: str, done: Progression) -> list[list[Any]]:
-    """[phase, step, epoch, loss, learning rate, gradient norm] per optimiser step."""
-    return [[phase, *values] for values in done.curve]
+def outcome_tensors(inputs: PhaseInputs, trained: Trained, *, weights: bool) -> dict[str, dict[str, Tensor]]:
+    """What is stored of a finished phase: method state, kept tensors, and the weights if they are needed.
+
+    Of the last phase these are plain weights, with every view folded; before it, the trained ones
+    behind views that are handed over.
+    """
+    stack, trainee = trained.stack, trained.trainee
+    tensors = {"state": stack.hand(trainee), "kept": stack.keep(trainee) if inputs.final else {}}
+    stack.export(trainee)
+    if weights:
+        tensors["weights"] = trainee.plain_weights() if inputs.final else trainee.trained_weights()
+    return {name: named for name, named in tensors.items() if named}

@@ -1,172 +1,114 @@
-"""Which code determines a result, as a hash that DVC and the run store can depend on.
+"""Which code determines a result: what the keys of runs and the DVC stages depend on.
 
 DVC does not follow imports: a corrected loss would silently keep old results. So the modules
-that an entry point imports, directly or not, are found in their syntax trees, and each is
-hashed without comments and docstrings. A method's fingerprint has the shared training code
-and the files of the regularisers that it names, not those of other methods. Never imports
-what it reads, so it takes a fraction of a second and no torch.
+that an entry point reaches are hashed by what they mean (``syntax``), together with the
+versions of the packages that they import. What counts follows from the imports; the tables
+here say what does not, and why. A run has the shared training code and the files of the
+entries that it uses (regularisers, encoder family, optimiser), not those of others.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from regft_core.errors import ConfigError, Problem
-from regft_core.io import canonical_json, read_json, sha256_file, sha256_text, write_json
-from regft_core.runs.syntax import code_sha256, imported_names, parse
+from regft_core.io import canonical_json, sha256_text
+from regft_core.runs.code_graph import CodeGraph, Reach
+from regft_core.runs.distributions import versions
 
 PACKAGES = ("regft_core", "stages")
 
-#: Modules (with everything below them) that cannot change what a run computes: they show
-#: results, plan runs, or refuse configurations (what passes is in the run key, resolved).
-IRRELEVANT = (
-    "regft_core.tracking",
-    "regft_core.reporting",
-    "regft_core.progress",
-    "regft_core.config.__main__",
-    "regft_core.config.check_methods",
-    "regft_core.config.check_ood",
-    "regft_core.config.check_params",
-    "regft_core.config.check_tasks",
-    "regft_core.config.controls",
-    "regft_core.config.describe",
-    "regft_core.config.explain",
-    "regft_core.config.grid",
-    "regft_core.config.names",
-    "regft_core.config.plan",
-    "regft_core.runs.fingerprint",
-    "regft_core.runs.syntax",
-    "regft_core.runs.killpoints",
-)
-
-#: Modules that name all methods to look them up. They count, but what they import from
-#: ``METHODS`` does not: a method's own modules are given as entries.
-LOOKUPS = ("regft_core.methods.registry",)
-METHODS = "regft_core.methods"
-
-#: Entry modules of the fingerprints that do not belong to one method.
-ENTRIES: Mapping[str, tuple[str, ...]] = {
-    "dataset": ("stages.dataset",),
-    "subsample": ("stages.subsample",),
-    "evaluate": ("stages.evaluate",),
-    "report": ("stages.report",),
+#: Modules that find entries by scanning files -> the package with those files.
+LOOKUPS: Mapping[str, str] = {
+    "regft_core.hooks.registry": "regft_core.methods",
+    "regft_core.models.architectures": "regft_core.models.families",
+    "regft_core.models.families": "regft_core.models.families",
+    "regft_core.training.optimisers": "regft_core.training.optimisers",
+    "regft_core.metrics": "regft_core.metrics",
 }
-#: Entry modules of every method, before its own regularisers.
-METHOD_ENTRIES = ("stages.finetune", "stages.search")
 
-#: Files beside the modules that belong to the code (report templates, published numbers).
-RESOURCES = frozenset({".html", ".j2", ".jinja", ".css", ".js", ".yaml", ".yml", ".json", ".csv", ".tsv", ".txt"})
+#: Modules (with all below them) that change no number of any run or table.
+NEVER: Mapping[str, str] = {
+    "regft_core.errors": "texts of refusals, and exit codes",
+    "regft_core.io": "writes files whole or not at all; what is read is hashed by content",
+    "regft_core.progress": "draws on the terminal",
+    "regft_core.lazy": "when a package is imported, not what it computes",
+    "regft_core.tracking": "mirrors finished runs into MLflow",
+    "regft_core.runs": "keeps, schedules and identifies runs; tensors pass through bit by bit",
+}
+#: Modules that cannot change what a training run computes. Everything else that is reached counts.
+EXEMPT: Mapping[str, str] = {
+    **NEVER,
+    "regft_core.config": "refuses configurations; what passes is in the key, resolved",
+    "regft_core.reporting": "shows finished runs",
+    "regft_core.statistics": "compares finished runs",
+    "regft_core.phases": "finds inputs and makes the key, which has them by content; the modules that compute are entries",
+    "regft_core.hooks.compose": "settles the protocol, which is in the key, resolved",
+    "regft_core.data.prepare": "makes the datasets; the rows are in the key, by content",
+    "regft_core.data.sources": "reads what datasets are made from; the rows are in the key, by content",
+    "regft_core.data.declare": "checks rows against their task; the rows are in the key, by content",
+    "regft_core.data.builtin": "generates datasets; the rows are in the key, by content",
+    "regft_core.data.builtin_words": "generates datasets; the rows are in the key, by content",
+    "regft_core.data.subsample": "draws the rows, which are in the key, by content",
+}
+#: The module that builds the model and the batches of one phase and runs its loop.
+TRAINING = ("regft_core.phases.training_run",)
 
-
-def _under(module: str, names: Collection[str]) -> bool:
-    return any(module == name or module.startswith(name + ".") for name in names)
-
-
-class CodeGraph:
-    """The modules of the project's packages under ``root``; parses each file once."""
-
-    def __init__(self, root: Path, packages: Sequence[str] = PACKAGES) -> None:
-        self.root = root
-        self.packages = tuple(packages)
-        self._known: dict[str, tuple[str, frozenset[str]] | None] = {}
-
-    def _file(self, module: str) -> Path | None:
-        if not _under(module, self.packages):
-            return None
-        path = self.root.joinpath(*module.split("."))
-        for candidate in (path / "__init__.py", path.with_name(path.name + ".py")):
-            if candidate.is_file():
-                return candidate
-        return None
-
-    def _read(self, module: str) -> tuple[str, frozenset[str]] | None:
-        """Return a module's hash and the dotted names it imports, or None if there is no such file."""
-        if module not in self._known:
-            path = self._file(module)
-            if path is None:
-                self._known[module] = None
-            else:
-                try:
-                    tree = parse(path)
-                except (SyntaxError, ValueError) as error:
-                    line = getattr(error, "lineno", None) or 0
-                    message = getattr(error, "msg", None) or str(error)
-                    where = str(path.relative_to(self.root))
-                    raise ConfigError([Problem(where, line, "", f"is not valid Python: {message}")]) from error
-                names = imported_names(tree, module, path.name == "__init__.py")
-                self._known[module] = (code_sha256(tree), frozenset(n for n in names if _under(n, self.packages)))
-        return self._known[module]
-
-    def exists(self, module: str) -> bool:
-        """Say whether there is a file for ``module``."""
-        return self._file(module) is not None
-
-    def reach(self, entries: Sequence[str], irrelevant: Collection[str] = IRRELEVANT) -> dict[str, str]:
-        """Return {module: hash} of ``entries`` and all that they import; see ``fingerprint``."""
-        found: dict[str, str] = {}
-        for entry in entries:
-            if self._read(entry) is None:
-                expected = entry.replace(".", "/") + ".py"
-                raise ConfigError(
-                    [Problem(expected, 0, "", f"module {entry} does not exist, but results depend on it")]
-                )
-        # A package's __init__ runs before any of its modules.
-        queue = [prefix for entry in entries for prefix in _prefixes(entry)]
-        while queue:
-            module = queue.pop()
-            if module in found or (_under(module, irrelevant) and module not in entries):
-                continue
-            read = self._read(module)
-            if read is None:
-                continue  # a name that is not a module: `from a import function`
-            found[module] = read[0]
-            for name in read[1]:
-                if not (module in LOOKUPS and _under(name, (METHODS,))):
-                    queue.extend(_prefixes(name))
-        return found
-
-    def resources(self, modules: Collection[str]) -> dict[str, str]:
-        """Return {path: hash} of the data files of the packages that ``modules`` are in."""
-        directories = {path.parent for module in modules if (path := self._file(module)) is not None}
-        found: dict[str, str] = {}
-        for directory in directories:
-            for path in directory.rglob("*"):
-                # A sub-package's files belong to it, not to its parent.
-                inner = [parent for parent in path.parents if directory in parent.parents]
-                if path.suffix in RESOURCES and path.is_file() and not any(_has_code(parent) for parent in inner):
-                    found[path.relative_to(self.root).as_posix()] = sha256_file(path)
-        return found
+_CONFIG = {"regft_core.config": "refuses configurations; DVC watches the values themselves"}
+_NO_TRAINING = {
+    "regft_core.training": "trains; its results are hashed by content",
+    "regft_core.hooks": "trains; its results are hashed by content",
+    "regft_core.methods": "trains; its results are hashed by content",
+}
+_NO_SOURCES = {
+    name: reason
+    for name, reason in EXEMPT.items()
+    if name.startswith("regft_core.data.") and name != "regft_core.data.prepare"
+}
+StageName = Literal["dataset", "subsample", "evaluate", "merge", "report"]
 
 
-def _has_code(directory: Path) -> bool:
-    return any(directory.glob("*.py"))
+@dataclass(frozen=True)
+class Scope:
+    """Whose code is meant: entry modules, what of their reach does not count, and the data files beside it.
 
-
-def _prefixes(module: str) -> list[str]:
-    parts = module.split(".")
-    return [".".join(parts[: i + 1]) for i in range(len(parts))]
-
-
-def fingerprint(
-    entry_modules: Sequence[str],
-    package_root: Path | str,
-    packages: Sequence[str] = PACKAGES,
-    irrelevant: Collection[str] = IRRELEVANT,
-    graph: CodeGraph | None = None,
-) -> dict[str, Any]:
-    """Return ``{"sha256": ..., "modules": {module or data file: sha256}}`` of some entry points.
-
-    The modules are those that the entries import, statically, within ``packages`` under
-    ``package_root``: also inside functions, and every package's ``__init__``; less the
-    ``irrelevant`` ones, unless they are entries themselves. Raises ``ConfigError`` when an
-    entry does not exist or a file is not valid Python.
+    Attributes:
+        entries: modules that count, with what they import.
+        exempt: modules (with all below them) that do not, each with the reason.
+        resources: whether data files of the reached packages (templates) count too.
     """
-    graph = graph or CodeGraph(Path(package_root), packages)
-    modules = graph.reach(entry_modules, irrelevant)
-    parts = dict(sorted({**modules, **graph.resources(modules)}.items()))
-    return {"sha256": sha256_text(canonical_json(parts)), "modules": parts}
+
+    entries: tuple[str, ...]
+    exempt: Mapping[str, str]
+    resources: bool = False
+
+
+#: Scope of each stage but those that train.
+STAGES: Mapping[StageName, Scope] = {
+    "dataset": Scope(("regft_core.data.prepare",), {**NEVER, **_CONFIG}, resources=True),
+    "subsample": Scope(("regft_core.data.subsample",), {**NEVER, **_CONFIG, **_NO_SOURCES}, resources=True),
+    "evaluate": Scope(
+        (
+            "regft_core.phases.evaluate",
+            "regft_core.evaluation.evaluate",
+            "regft_core.evaluation.predict",
+            "regft_core.data.batches",
+            "regft_core.data.encode",
+            "regft_core.models.load",
+        ),
+        {**EXEMPT, **_NO_TRAINING},
+        resources=True,
+    ),
+    # Which members of a soup are averaged, and how, beyond what trained each of them.
+    "merge": Scope(
+        ("regft_core.phases.merge", "regft_core.evaluation.evaluate", "regft_core.evaluation.predict"),
+        {**EXEMPT, **_NO_TRAINING},
+    ),
+    # The report reads its own defaults off the schema, so config counts for it.
+    "report": Scope(("regft_core.reporting",), NEVER, resources=True),
+}
 
 
 def package_root() -> Path:
@@ -174,35 +116,67 @@ def package_root() -> Path:
     return Path(__file__).resolve().parents[2]
 
 
-def write_fingerprints(
-    root: Path | str,
-    methods: Mapping[str, Sequence[str]],
+def training_scope(own: Sequence[str]) -> Scope:
+    """Scope of a training run whose regularisers, encoder family and optimiser are in the modules ``own``."""
+    return Scope((*TRAINING, *own), EXEMPT)
+
+
+def stage_scope(name: StageName, own: Sequence[str] = ()) -> Scope:
+    """Scope of a stage; ``own``: the entries (metrics, encoder family) that it uses."""
+    scope = STAGES[name]
+    return Scope((*scope.entries, *own), scope.exempt, scope.resources)
+
+
+def graph_of(root: Path | None = None, packages: Sequence[str] = PACKAGES) -> CodeGraph:
+    """Return the modules under ``root`` (this very installation by default) as they are now."""
+    return CodeGraph(package_root() if root is None else root, packages, LOOKUPS)
+
+
+def describe(graph: CodeGraph, reach: Reach, resources: bool = False) -> dict[str, Any]:
+    """Return ``{"sha256", "modules", "packages"}`` of a reach; see :func:`code_of`."""
+    files = graph.resources(reach.files) if resources else {}
+    modules = dict(sorted({**reach.modules, **files}.items()))
+    packages = versions(reach.external)
+    sha256 = sha256_text(canonical_json({"modules": modules, "packages": packages}))
+    return {"sha256": sha256, "modules": modules, "packages": packages}
+
+
+def code_of(
+    entries: Sequence[str],
+    root: Path | None = None,
+    exempt: Collection[str] = EXEMPT,
     *,
-    code_root: Path | str | None = None,
-    allow_missing: bool = False,
-) -> dict[str, str]:
-    """Write ``<root>/work/code/<name>.json`` for every stage and method; return {name: sha256}.
+    packages: Sequence[str] = PACKAGES,
+    resources: bool = False,
+) -> dict[str, Any]:
+    """Return the fingerprint of all code that ``entries`` reach.
 
-    ``methods`` maps a method's name to the modules of its regularisers. Files whose content
-    stays the same are not touched. ``allow_missing`` leaves out shared entry modules that do
-    not exist (for tests). Raises ``ConfigError``, ``StoreError``.
+    Args:
+        entries: modules; they count even below an exempt package.
+        root: directory that holds the packages; that of this installation by default.
+        exempt: modules that do not count, with all below them and all that only they import.
+        packages: the project's own top-level packages.
+        resources: also count the data files beside the modules.
+
+    Returns:
+        ``modules``: module (or ``module:name``, or data file) -> SHA-256 of what it means.
+        ``packages``: distribution -> version (None: not installed) of the packages from
+        elsewhere that these modules import. ``sha256``: of both.
+
+    Raises:
+        ConfigError: an entry does not exist, or a file is not valid Python.
     """
-    graph = CodeGraph(package_root() if code_root is None else Path(code_root))
-    wanted = {name: (entries, _irrelevant_to(name)) for name, entries in ENTRIES.items()}
-    wanted |= {f"method-{name}": ((*METHOD_ENTRIES, *own), IRRELEVANT) for name, own in methods.items()}
-    written = {}
-    for name, (entries, irrelevant) in wanted.items():
-        if allow_missing:
-            own = methods.get(name.removeprefix("method-"), ())
-            entries = tuple(entry for entry in entries if entry in own or graph.exists(entry))
-        value = {"name": name, **fingerprint(entries, graph.root, irrelevant=irrelevant, graph=graph)}
-        path = Path(root) / "work" / "code" / f"{name}.json"
-        if not path.is_file() or read_json(path) != value:
-            write_json(path, value)
-        written[name] = str(value["sha256"])
-    return written
+    graph = graph_of(root, packages)
+    return describe(graph, graph.reach(entries, exempt), resources)
 
 
-def _irrelevant_to(name: str) -> tuple[str, ...]:
-    # What shows results cannot change a run, but it is all that the report is.
-    return tuple(module for module in IRRELEVANT if name != "report" or module != "regft_core.reporting")
+def training_code(own: Sequence[str], root: Path | None = None) -> dict[str, Any]:
+    """Return the fingerprint (see :func:`code_of`) of a training run; ``own`` as in :func:`training_scope`."""
+    scope = training_scope(own)
+    return code_of(scope.entries, root, scope.exempt)
+
+
+def stage_code(name: StageName, own: Sequence[str] = (), root: Path | None = None) -> dict[str, Any]:
+    """Return the fingerprint (see :func:`code_of`) of a stage that does not train."""
+    scope = stage_scope(name, own)
+    return code_of(scope.entries, root, scope.exempt, resources=scope.resources)

@@ -3,22 +3,42 @@
 from __future__ import annotations
 
 import errno
-import fcntl
 import json
 import logging
 import os
 import socket
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
-from regft_core.errors import StoreError
+from regft_core.errors import RegftError, StoreError
 from regft_core.io import explained
+
+try:
+    import fcntl
+except ImportError as missing:
+    raise RegftError(
+        "regft runs on POSIX systems only (Linux, macOS): its run store needs file locks that the system releases "
+        "when a process dies (Python's fcntl), and there are none here; on Windows, run it inside WSL"
+    ) from missing
 
 log = logging.getLogger(__name__)
 
 #: Paths locked by this process and the thread that did it, to refuse a certain deadlock.
 _held: dict[str, int] = {}
+
+
+@contextmanager
+def locked_file(path: Path, flags: int) -> Iterator[int]:
+    """Open a file with ``flags`` of ``os.open`` and hold its lock, waiting for it; yields the descriptor."""
+    descriptor = os.open(path, flags, 0o666)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield descriptor
+    finally:
+        os.close(descriptor)
 
 
 class KeyLock:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from regft_core.io import read_json, sha256_file, write_json
+from regft_core.io import read_json, sha256_file, unless_refused, write_json
 
 MANIFEST = "manifest.json"
 FORMAT = 1
@@ -58,7 +58,10 @@ def read_manifest(directory: Path) -> dict[str, Any]:
 
 
 def problems(directory: Path, files: Mapping[str, Mapping[str, Any]], hashed: Callable[[str], bool]) -> list[str]:
-    """Compare files with their manifest entries: sizes always, hashes where ``hashed(name)``."""
+    """Compare files with their manifest entries: sizes always, hashes where ``hashed(name)``.
+
+    Raises ``Unreadable`` (a ``StoreError``) when the system refuses to read one, which is no damage.
+    """
     found = []
     for name, entry in files.items():
         path = directory / name
@@ -71,5 +74,6 @@ def problems(directory: Path, files: Mapping[str, Mapping[str, Any]], hashed: Ca
         except FileNotFoundError:
             found.append(f"{name}: missing")
         except OSError as error:
+            unless_refused(error, path)
             found.append(f"{name}: cannot be read: {error.strerror}")
     return found

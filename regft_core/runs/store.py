@@ -1,36 +1,50 @@
 """The run store: finished runs that are reused, killed runs that are resumed.
 
 Layout: ``<store>/runs/<first two digits>/<key>/`` is a complete run (``identity.json``,
-``result.json``, ``<name>.safetensors``, other files, ``manifest.json`` with their hashes),
-``<key>.partial/`` one that is being trained (checkpoints), ``<key>.lock`` says by whom. The
-key is the hash of everything that determines the run, so the store may be shared by projects
-and machines. Nothing here imports torch before tensors are read or written.
+``result.json``, ``<name>.safetensors``, other files, ``manifest.json`` with their hashes).
+Beside it, ``<key>.partial/`` is one that is being trained (checkpoints), ``<key>.lock`` says by
+whom, ``<key>.pins/`` who else needs its weights, ``<key>.damaged-<n>/`` is a run that was found
+damaged. The key is the hash of everything that determines the run, so the store may be shared by
+projects and machines. Nothing here imports torch before tensors are read or written.
+
+Pruning deletes tensors only, the least recently used first, until they fit the budget. It spares
+runs that are open, the keys its caller names, and pinned runs. *Who will read a run's weights
+later pins it first and unpins it when they were read or are no longer needed:*
+``store.pin(key, owner)``, where the owner is whatever needs them, such as the key of the next
+run. A pin binds every process and machine that shares the store, may be set before the run
+exists, and survives its being trained again; it lapses after ``PIN_DAYS`` (pin again to renew),
+since an owner that was given up never unpins. ``pin`` returns whether the weights are there: if
+so, they stay; if not, open the run and train it, and they stay from then on.
 """
 
 from __future__ import annotations
 
 import logging
-import os
 import re
-import shutil
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from regft_core.errors import StoreError
-from regft_core.io import explained, sweep_stale, write_json
-from regft_core.runs.killpoints import killpoint
+from regft_core.errors import DamagedRun, StoreError
+from regft_core.io import may_not_write, sweep_stale
+from regft_core.runs.damaged import ASIDE, move_aside
 from regft_core.runs.locks import KeyLock
 from regft_core.runs.manifest import problems, read_manifest
-from regft_core.runs.stored import PRUNED, TENSORS_SUFFIX, StoredRun, run_key
-from regft_core.runs.working import WorkingRun
+from regft_core.runs.pins import PIN_DAYS, Pins
+from regft_core.runs.pruning import Pruned, prune
+from regft_core.runs.stored import TENSORS_SUFFIX, StoredRun, run_key
+from regft_core.runs.working import HOW_TO_WRITE, WorkingRun
 
-__all__ = ["Damage", "Pruned", "RunStore", "StoredRun", "WorkingRun", "run_key"]
+__all__ = ["PIN_DAYS", "Damage", "DamagedRun", "Pruned", "RunStore", "StoredRun", "WorkingRun", "run_key"]
 
 log = logging.getLogger(__name__)
 
+T = TypeVar("T")
+
 _KEY = re.compile(r"[0-9a-f]{64}")
+#: Stores of which this process has said that pins cannot be written there.
+_unpinnable: set[Path] = set()
 
 
 @dataclass(frozen=True)
@@ -40,15 +54,6 @@ class Damage:
     key: str
     path: Path
     problem: str
-
-
-@dataclass(frozen=True)
-class Pruned:
-    """What pruning did, in bytes of tensors; ``keys`` lost their weights or checkpoints."""
-
-    freed_bytes: int
-    remaining_bytes: int
-    keys: tuple[str, ...]
 
 
 class RunStore:
@@ -69,42 +74,126 @@ class RunStore:
             raise ValueError(f"{key!r} is not a run key (64 hexadecimal digits)")
         return self.path / "runs" / key[:2] / key
 
-    def _lock(self, key: str) -> KeyLock:
+    def lock(self, key: str) -> KeyLock:
+        """Return the lock of ``key``, not acquired; who holds it alone may change the run."""
         return KeyLock(self.directory(key).with_name(f"{key}.lock"))
 
     def get(self, key: str) -> StoredRun | None:
         """Return the complete run of ``key``, or None.
 
         Sizes of all files and hashes of identity and result are checked; a damaged run is
-        reported in a warning and counts as absent, so that it is trained again. Needs no lock.
+        reported in a warning and counts as absent, so that it is trained again. Needs no lock
+        and writes nothing. Raises ``StoreError`` when the system refuses to read the run.
         """
         path = self.directory(key)
         if not path.is_dir():
             return None
         try:
             return StoredRun(key, path)
-        except StoreError as error:
+        except DamagedRun as error:
             log.warning("%s (it counts as absent)", error)
             return None
 
-    def open(self, key: str, identity: Mapping[str, Any], timeout: float | None = None) -> WorkingRun:
+    def open(
+        self,
+        key: str,
+        identity: Mapping[str, Any],
+        timeout: float | None = None,
+        *,
+        guard: Callable[[], None] | None = None,
+        environment: Mapping[str, Any] | None = None,
+    ) -> WorkingRun:
         """Take the exclusive right to produce ``key``; waits while another process has it.
 
-        If the run is complete by then, ``.finished`` of the returned run has it. Raises
-        ``ValueError`` if ``key`` is not the identity's key, ``StoreError`` if the store cannot
-        be written or ``timeout`` seconds were not enough.
+        If the run is complete by then, ``.finished`` of the returned run has it; a damaged one is
+        set aside first, with a warning, and ``.finished`` is None. In a store one may only read,
+        a complete run is handed out without a lock.
+
+        Args:
+            timeout: seconds to wait; None as long as it takes.
+            guard: called right before the run becomes complete; if it raises, nothing is stored.
+            environment: what the bits may depend on without being in the identity, as JSON (kind
+                of device, threads); a checkpoint of another environment is not continued.
+
+        Raises ``ValueError`` if ``key`` is not the identity's key, ``StoreError`` if the store cannot
+        be written (and the run is not complete) or ``timeout`` seconds were not enough.
         """
         if run_key(identity) != key:
             raise ValueError(f"{key} is not the key of this identity, which has {run_key(identity)}")
-        lock = self._lock(key)
-        lock.acquire(timeout)
+        lock, target = self.lock(key), self.directory(key)
         try:
-            target = self.directory(key)
+            lock.acquire(timeout)
+        except StoreError as error:
+            return WorkingRun(key, identity, target, None, self._without_lock(key, error))
+        try:
             sweep_stale(target.parent, key)
-            return WorkingRun(key, identity, target, lock, self.get(key))
+            finished = self._finished(key)
+            return WorkingRun(key, identity, target, lock, finished, guard=guard, environment=environment)
         except BaseException:
             lock.release()
             raise
+
+    def _without_lock(self, key: str, refused: StoreError) -> StoredRun:
+        """Return the complete run although its lock file cannot be made, or raise what is in the way."""
+        if not isinstance(refused.__cause__, OSError):
+            raise refused  # it is locked
+        finished = self.get(key)
+        if finished is None and may_not_write(refused):
+            raise StoreError(
+                f"run {key} is not complete in the run store {self.path}, and it cannot be trained there, because "
+                f"the store may only be read: {HOW_TO_WRITE}"
+            ) from refused
+        if finished is None:
+            raise refused
+        return finished
+
+    def _finished(self, key: str) -> StoredRun | None:
+        """The complete run, its lock being held; a damaged one is set aside."""
+        path = self.directory(key)
+        if not path.is_dir():
+            return None
+        try:
+            return StoredRun(key, path)
+        except DamagedRun as damage:
+            move_aside(path, damage.reason)
+            return None
+
+    # ------------------------------------------------------------------------- damage
+
+    def set_aside(self, key: str, reason: str, timeout: float | None = None) -> Path | None:
+        """Rename a run that proved damaged to ``<key>.damaged-<n>``, so that it is trained again.
+
+        Waits for whoever has the run open, then hashes all its files: a run that is intact (trained
+        again by another process meanwhile) stays and None is returned, as when there is none;
+        else the new path. For a run that this thread has open use ``WorkingRun.set_aside``.
+
+        Raises ``StoreError`` when the store cannot be written or ``timeout`` was not enough.
+        """
+        lock, path = self.lock(key), self.directory(key)
+        try:
+            lock.acquire(timeout)
+            return move_aside(path, reason) if path.is_dir() and self._problems(key) else None
+        except StoreError as error:
+            if not may_not_write(error):
+                raise
+            raise StoreError(
+                f"{DamagedRun(key, path, reason).what}, and it cannot be set aside, because the store may only be "
+                f"read: {HOW_TO_WRITE}"
+            ) from error
+        finally:
+            lock.release()
+
+    def read_intact(self, ensure: Callable[[], StoredRun], read: Callable[[StoredRun], T]) -> T:
+        """Return ``read(ensure())``; a run found damaged in it is set aside and ensured once more.
+
+        ``ensure`` finds or trains the run and must have closed it; ``read`` loads from it, for
+        instance ``StoredRun.load_tensors``. Raises what they raise.
+        """
+        try:
+            return read(ensure())
+        except DamagedRun as damage:
+            self.set_aside(damage.key, damage.reason)
+        return read(ensure())
 
     def keys(self) -> Iterator[str]:
         """Yield the keys of all complete runs, in order."""
@@ -112,67 +201,83 @@ class RunStore:
             if _KEY.fullmatch(path.name) and path.is_dir():
                 yield path.name
 
-    def _partials(self) -> Iterator[tuple[str, Path]]:
+    def partials(self) -> Iterator[tuple[str, Path]]:
+        """Yield keys and directories of the runs that have checkpoints, in order."""
         for path in sorted((self.path / "runs").glob("[0-9a-f][0-9a-f]/*.partial")):
             key = path.name.removesuffix(".partial")
             if _KEY.fullmatch(key) and path.is_dir():
                 yield key, path
 
-    # ------------------------------------------------------------------------- budget
+    def damaged(self) -> Iterator[tuple[str, Path]]:
+        """Yield keys and directories of the damaged runs that were set aside, in order."""
+        for path in sorted((self.path / "runs").glob("[0-9a-f][0-9a-f]/*.damaged-*")):
+            if (match := ASIDE.fullmatch(path.name)) and path.is_dir():
+                yield match["key"], path
+
+    # ------------------------------------------------------------------------- pins and budget
+
+    def _pins(self, key: str) -> Pins:
+        return Pins(self.directory(key).with_name(f"{key}.pins"))
+
+    def pin(self, key: str, owner: str) -> bool:
+        """Keep the weights of ``key`` for ``owner``, from now for ``PIN_DAYS``; the rule is above.
+
+        Returns whether the weights are there; then no pruning that sees the pin deletes them. In a
+        store one may only read no pin can be set, which is said in a warning once. Raises
+        ``ValueError`` for a bad key or owner, ``StoreError`` when the disk refuses otherwise.
+        """
+        try:
+            self._pins(key).add(owner)
+        except StoreError as error:
+            if not may_not_write(error):
+                raise
+            if self.path not in _unpinnable:
+                _unpinnable.add(self.path)
+                log.warning(
+                    "the run store %s may only be read, so nothing can be pinned there: whoever prunes it may "
+                    "delete weights that are needed here",
+                    self.path,
+                )
+        # After the pin is written: pruning marks the run first and then looks for pins once more.
+        stored = self.get(key)
+        return stored is not None and stored.has_weights
+
+    def unpin(self, key: str, owner: str) -> None:
+        """Take the owner's pin back; one that is not there is fine. Raises like ``pin``."""
+        try:
+            self._pins(key).remove(owner)
+        except StoreError as error:
+            if not may_not_write(error):
+                raise
+            log.debug("%s", error)  # it lapses by itself
+
+    def pins(self, key: str) -> list[str]:
+        """Return the owners whose pins on ``key`` count; expired pins are removed."""
+        return self._pins(key).live()
 
     def prune(self, budget_bytes: int | None = None, keep: Collection[str] = ()) -> Pruned:
         """Delete tensors, least recently used first, until they fit the budget.
 
-        Weights of complete runs (their results stay) and checkpoints of runs nobody works on.
-        Keys in ``keep`` and runs that are open are spared, so more than the budget may remain.
-        ``budget_bytes`` defaults to the store's; without any budget nothing happens.
+        Damaged runs that were set aside go first, as a whole; then weights of complete runs (their
+        results stay) and checkpoints of runs nobody works on. Keys in ``keep``, pinned runs, runs
+        that are open and those that may not be written are spared, so more than the budget may
+        remain, which is said in a warning. ``budget_bytes`` defaults to the store's; without any
+        budget nothing happens.
         """
-        budget = self.budget_bytes if budget_bytes is None else budget_bytes
-        candidates: list[tuple[float, str, int, Path]] = []
-        for key in self.keys():
-            stored = self.get(key)
-            if stored is not None and stored.has_weights:
-                candidates.append((stored.last_used(), key, stored.tensor_bytes, stored.path))
-            elif stored is not None and any(stored.path.glob("*" + TENSORS_SUFFIX)):
-                self._prune_one(key, stored.path)  # a pruning that was killed after its mark
-        for key, path in self._partials():
-            used, size = _newest_and_size(path)
-            candidates.append((used, key, size, path))
-        remaining = total = sum(size for _, _, size, _ in candidates)
-        pruned = []
-        for _, key, size, path in sorted(candidates):
-            if budget is None or remaining <= budget:
-                break
-            if key not in keep and self._prune_one(key, path):
-                remaining -= size
-                pruned.append(key)
-        if budget is not None and remaining > budget:
-            log.warning(
-                "the run store %s holds %d bytes, its budget is %d: the rest is in use", self.path, remaining, budget
-            )
-        return Pruned(total - remaining, remaining, tuple(pruned))
-
-    def _prune_one(self, key: str, path: Path) -> bool:
-        lock = self._lock(key)
-        if not lock.try_acquire():
-            return False
-        try:
-            with explained(path):
-                if not path.is_dir():
-                    return True  # the run was finished, or given up, since the store was listed
-                if path.name.endswith(".partial"):
-                    shutil.rmtree(path)
-                else:
-                    # The mark first: weights that vanish without it would look like damage.
-                    write_json(path / PRUNED, {"reason": "budget"})
-                    killpoint("prune.marked")
-                    for file in path.glob("*" + TENSORS_SUFFIX):
-                        file.unlink()
-            return True
-        finally:
-            lock.release()
+        return prune(self, self.budget_bytes if budget_bytes is None else budget_bytes, keep)
 
     # ------------------------------------------------------------------------- verification
+
+    def _problems(self, key: str) -> list[str]:
+        """Hash every file of a complete run that should be there; return what is wrong."""
+        path = self.directory(key)
+        try:
+            stored = StoredRun(key, path)
+        except DamagedRun as damage:
+            return [str(damage)]
+        skip = "" if stored.has_weights else TENSORS_SUFFIX
+        files = {n: e for n, e in stored.manifest["files"].items() if not (skip and n.endswith(skip))}
+        return problems(path, files, lambda _: True)
 
     def verify(self) -> list[Damage]:
         """Hash every file of every complete run and checkpoint again; return what is damaged."""
@@ -180,13 +285,10 @@ class RunStore:
         for key in self.keys():
             path = self.directory(key)
             try:
-                stored = StoredRun(key, path)
-                skip = "" if stored.has_weights else TENSORS_SUFFIX
-                files = {n: e for n, e in stored.manifest["files"].items() if not (skip and n.endswith(skip))}
-                found += [Damage(key, path, problem) for problem in problems(path, files, lambda _: True)]
+                found += [Damage(key, path, problem) for problem in self._problems(key)]
             except StoreError as error:
                 found.append(Damage(key, path, str(error)))
-        for key, partial in self._partials():
+        for key, partial in self.partials():
             for path in sorted(p for p in partial.glob("checkpoint-*") if not p.name.endswith(".unfinished")):
                 try:
                     found += [
@@ -196,16 +298,3 @@ class RunStore:
                 except (StoreError, ValueError) as error:
                     found.append(Damage(key, path, str(error)))
         return found
-
-
-def _newest_and_size(directory: Path) -> tuple[float, int]:
-    newest, size = 0.0, 0
-    for parent, _, names in os.walk(directory):
-        for path in (parent, *(os.path.join(parent, name) for name in names)):
-            try:
-                status = os.stat(path)
-            except OSError:
-                continue  # removed by its owner meanwhile
-            newest = max(newest, status.st_mtime)
-            size += status.st_size if path != parent else 0
-    return newest, size

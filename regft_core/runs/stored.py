@@ -8,8 +8,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from regft_core.errors import StoreError
-from regft_core.io import canonical_json, read_json, sha256_file, sha256_text
+from regft_core.errors import DamagedRun, StoreError
+from regft_core.io import Unreadable, canonical_json, read_json, sha256_file, sha256_text, unless_refused
 from regft_core.runs.manifest import problems, read_manifest
 from regft_core.runs.tensors import read_tensors
 
@@ -32,8 +32,9 @@ def run_key(identity: Any) -> str:
 class StoredRun:
     """A complete run: identity, result, files, and its tensors unless they were pruned.
 
-    Raises ``StoreError`` on construction when the directory is not a complete, intact run:
-    sizes of all files and hashes of the identity and the result are compared with the manifest.
+    Raises ``DamagedRun`` on construction when the directory is not a complete, intact run: sizes
+    of all files and hashes of the identity and the result are compared with the manifest. Raises
+    another ``StoreError`` when the system refuses to read it.
     """
 
     def __init__(self, key: str, path: Path) -> None:
@@ -53,14 +54,13 @@ class StoredRun:
             self.result: dict[str, Any] = read_json(path / RESULT)
             if run_key(self.identity) != key:
                 raise ValueError("its identity belongs to another key")
+        except Unreadable:
+            raise
         except (StoreError, ValueError, TypeError) as error:
             raise self._damaged(str(error)) from error
 
-    def _damaged(self, what: str) -> StoreError:
-        return StoreError(
-            f"run {self.key} in {self.path} is damaged: {what}. "
-            "Delete that directory and repeat the stage: the run is trained again"
-        )
+    def _damaged(self, what: str) -> DamagedRun:
+        return DamagedRun(self.key, self.path, what)
 
     @property
     def has_weights(self) -> bool:
@@ -86,7 +86,11 @@ class StoredRun:
         return str(entry["sha256"])
 
     def load_tensors(self, name: str = "weights", device: str = "cpu") -> dict[str, Tensor]:
-        """Return committed tensors, hash-checked; raises ``StoreError`` when pruned or damaged."""
+        """Return committed tensors, hash-checked.
+
+        Raises ``DamagedRun`` when they are not what was written, another ``StoreError`` when they
+        were pruned or cannot be read now.
+        """
         expected = self.tensors_sha256(name)
         path = self.path / (name + TENSORS_SUFFIX)
         pruned = StoreError(
@@ -105,6 +109,7 @@ class StoredRun:
                 raise pruned from error
             raise self._damaged(f"{path.name}: missing") from error
         except OSError as error:
+            unless_refused(error, path)
             raise self._damaged(f"{path.name}: cannot be read: {error.strerror}") from error
 
     @property
@@ -113,7 +118,7 @@ class StoredRun:
         return [n for n in self.manifest["files"] if n not in (IDENTITY, RESULT) and not n.endswith(TENSORS_SUFFIX)]
 
     def read_bytes(self, name: str) -> bytes:
-        """Return a committed file, hash-checked; raises ``StoreError`` when unknown or damaged."""
+        """Return a committed file, hash-checked; raises ``StoreError`` when unknown, ``DamagedRun``."""
         if name not in self.files:
             raise StoreError(f"run {self.key} has no file {name!r}; it has: {', '.join(self.files) or 'none'}")
         found = problems(self.path, {name: self.manifest["files"][name]}, lambda _: True)
@@ -122,7 +127,7 @@ class StoredRun:
         return (self.path / name).read_bytes()
 
     def read_text(self, name: str) -> str:
-        """Return a committed UTF-8 file, hash-checked; raises ``StoreError``."""
+        """Return a committed UTF-8 file, hash-checked; raises like ``read_bytes``."""
         return self.read_bytes(name).decode("utf-8")
 
     def touch(self) -> None:

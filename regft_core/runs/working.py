@@ -6,13 +6,15 @@ import json
 import logging
 import re
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from regft_core.errors import StoreError
+from regft_core.errors import RegftError, StoreError
 from regft_core.io import (
+    Unreadable,
+    canonical_json,
     explained,
     fsync_directory,
     fsync_tree,
@@ -22,6 +24,7 @@ from regft_core.io import (
     write_bytes,
     write_json,
 )
+from regft_core.runs.damaged import move_aside, recorded_hashes
 from regft_core.runs.killpoints import killpoint
 from regft_core.runs.locks import KeyLock
 from regft_core.runs.manifest import MANIFEST, is_relative_name, problems, read_manifest, write_manifest
@@ -36,6 +39,11 @@ log = logging.getLogger(__name__)
 _CHECKPOINT = re.compile(r"checkpoint-(\d{6,})")
 _TENSOR_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 _RESERVED = frozenset({IDENTITY, RESULT, USED, PRUNED, MANIFEST})
+#: What to do about a store one may only read.
+HOW_TO_WRITE = (
+    "make it writable for this user, or copy the store to a directory of your own and name that in store.path "
+    "of params.yaml"
+)
 #: Two, so that a checkpoint damaged by the disk costs one interval and not the run.
 CHECKPOINTS_KEPT = 2
 
@@ -46,19 +54,33 @@ class WorkingRun:
     ``finished`` is the complete run if there is one already: use it (train only if its weights
     were pruned and are needed). The lock is held until ``close``; leaving early or dying keeps
     the checkpoints for whoever opens the key next.
+
+    ``lock`` is None in a store one may only read: the finished run is handed out, and whatever
+    would write raises ``StoreError``. ``guard`` and ``environment``: see ``RunStore.open``.
     """
 
     def __init__(
-        self, key: str, identity: Mapping[str, Any], target: Path, lock: KeyLock, finished: StoredRun | None
+        self,
+        key: str,
+        identity: Mapping[str, Any],
+        target: Path,
+        lock: KeyLock | None,
+        finished: StoredRun | None,
+        *,
+        guard: Callable[[], None] | None = None,
+        environment: Mapping[str, Any] | None = None,
     ) -> None:
         self.key = key
         self.identity = identity
         self.path = target.with_name(target.name + ".partial")
         self.finished = finished
+        self.guard = guard
+        self.environment = environment
         self._target = target
         self._lock = lock
         self._open = True
-        self._clean()
+        if lock is not None:
+            self._clean()
 
     def _clean(self) -> None:
         # The lock is ours, so whatever is unfinished here belongs to a process that is gone.
@@ -82,11 +104,29 @@ class WorkingRun:
         """Release the lock; checkpoints stay unless the run was committed."""
         if self._open:
             self._open = False
-            self._lock.release()
+            if self._lock is not None:
+                self._lock.release()
 
-    def _require_open(self) -> None:
+    def require_writable(self) -> None:
+        """Raise ``StoreError``, which says what to do, when the run cannot be trained here."""
         if not self._open:
             raise StoreError(f"run {self.key} is closed; open it again to write to it")
+        if self._lock is None:
+            raise StoreError(
+                f"run {self.key} cannot be trained again in {self._target.parent}, which may only be read: "
+                f"{HOW_TO_WRITE}"
+            )
+
+    def set_aside(self, reason: str) -> Path | None:
+        """Take a finished run that proved damaged out of the way; ``finished`` is None afterwards.
+
+        Like ``RunStore.set_aside``, for whoever has the run open. Nothing is checked: the caller
+        has met the damage. Returns where the run is now, None when there was none.
+        """
+        self.require_writable()
+        aside = move_aside(self._target, reason) if self._target.is_dir() else None
+        self.finished = None
+        return aside
 
     # ------------------------------------------------------------------------- checkpoints
 
@@ -99,10 +139,11 @@ class WorkingRun:
     def save_checkpoint(self, tensors: Mapping[str, Tensor], meta: Mapping[str, Any]) -> None:
         """Store everything needed to continue; the newest two checkpoints are kept.
 
-        Raises ``StoreError`` when the disk refuses (earlier checkpoints stay), ``TypeError`` or
-        ``ValueError`` when ``meta`` is not JSON.
+        The environment, when the run was opened with one, is stored with it. Raises ``StoreError``
+        when the disk refuses (earlier checkpoints stay), ``TypeError`` or ``ValueError`` when
+        ``meta`` is not JSON.
         """
-        self._require_open()
+        self.require_writable()
         existing = self._checkpoints()
         number = existing[-1][0] + 1 if existing else 1
         target = self.path / f"checkpoint-{number:06d}"
@@ -114,7 +155,7 @@ class WorkingRun:
             killpoint("checkpoint.tensors")
             write_json(temporary / "meta.json", meta)
             with explained(target):
-                write_manifest(temporary, key=self.key)
+                write_manifest(temporary, key=self.key, environment=self._environment())
                 killpoint("checkpoint.manifest")
                 fsync_directory(temporary)
                 temporary.rename(target)
@@ -130,9 +171,10 @@ class WorkingRun:
     def load_checkpoint(self, device: str = "cpu") -> tuple[dict[str, Tensor], dict[str, Any]] | None:
         """Return ``(tensors, meta)`` of the newest intact checkpoint, or None to start afresh.
 
-        A damaged checkpoint is removed with a warning and the one before it is used.
+        A damaged checkpoint is removed with a warning and the one before it is used. When the
+        newest was made in another environment (``RunStore.open``), all are removed with a warning.
         """
-        self._require_open()
+        self.require_writable()
         for _, path in reversed(self._checkpoints()):
             try:
                 manifest = read_manifest(path)
@@ -143,12 +185,45 @@ class WorkingRun:
                 found = problems(path, manifest["files"], lambda _: True)
                 if found:
                     raise ValueError("; ".join(found))
+                if self._is_foreign(path.name, manifest.get("environment")):
+                    with explained(self.path):
+                        for _, every in self._checkpoints():
+                            shutil.rmtree(every)
+                    return None
                 return read_tensors(path / f"tensors{TENSORS_SUFFIX}", device), read_json(path / "meta.json")
+            except Unreadable:
+                raise
             except (StoreError, ValueError) as error:
                 log.warning("run %s: %s is damaged (%s); using the one before it", self.key[:12], path.name, error)
                 with explained(path):
                     shutil.rmtree(path)
         return None
+
+    def _environment(self) -> Any:
+        return None if self.environment is None else json.loads(canonical_json(self.environment))
+
+    def _is_foreign(self, name: str, made_in: Any) -> bool:
+        """Say whether a checkpoint is of another environment than this one, and warn if so."""
+        here = self._environment()
+        if here is None or canonical_json(made_in) == canonical_json(here):
+            return False
+        if isinstance(made_in, dict):
+            differing = [
+                f"{key}: {made_in.get(key)!r} then, {here.get(key)!r} now"
+                for key in sorted({*made_in, *here})
+                if (key in made_in, made_in.get(key)) != (key in here, here.get(key))
+            ]
+            difference = "; ".join(differing)
+        else:
+            difference = "it does not say in which"
+        log.warning(
+            "run %s: %s was made in another environment (%s), on which the bits of a result may depend: "
+            "the checkpoints are deleted and the run starts afresh",
+            self.key[:12],
+            name,
+            difference,
+        )
+        return True
 
     # ------------------------------------------------------------------------- commit
 
@@ -172,9 +247,16 @@ class WorkingRun:
         ``require_same_tensors=False`` (devices without deterministic kernels) the new run
         replaces the old one as a whole.
 
+        When a damaged run of this key was set aside, a difference from the hashes it recorded is
+        said in a warning.
+
+        The guard, when the run was opened with one, is called last before the run becomes
+        complete; what it raises is passed on and nothing is stored. If that is a ``RegftError``,
+        a verdict on what this process made, the checkpoints go too.
+
         Raises ``StoreError`` when the disk refuses; checkpoints stay then.
         """
-        self._require_open()
+        self.require_writable()
         temporary = self.path / "commit.unfinished"
         try:
             with explained(temporary):
@@ -188,6 +270,8 @@ class WorkingRun:
             if require_same_tensors:
                 self._compare_with_pruned(manifest)
             killpoint("commit.manifest")
+            self._compare_with_damaged(manifest)
+            self._ask_guard()
             replace_directory(temporary, self._target)
         except BaseException:
             shutil.rmtree(temporary, ignore_errors=True)
@@ -230,4 +314,31 @@ class WorkingRun:
                     f"({new} instead of {self.finished.tensors_sha256(name)}). The training is not reproducible here "
                     f"(GPU without execution.deterministic, other hardware). To accept the new model with a new "
                     f"result, delete {self._target} and repeat the stages"
+                )
+
+    def _ask_guard(self) -> None:
+        if self.guard is None:
+            return
+        try:
+            self.guard()
+        except RegftError:
+            for _, path in self._checkpoints():
+                shutil.rmtree(path, ignore_errors=True)
+            raise
+
+    def _compare_with_damaged(self, manifest: Mapping[str, Any]) -> None:
+        if self.finished is not None:
+            return
+        for name, recorded in recorded_hashes(self._target).items():
+            new = manifest["files"].get(name + TENSORS_SUFFIX, {}).get("sha256")
+            if new is not None and new != recorded:
+                log.warning(
+                    "run %s: trained again in the place of a damaged run, its %s differ from those that were lost "
+                    "(%s instead of %s). The training is not reproducible here (GPU without "
+                    "execution.deterministic, other hardware); results derived from the lost %s describe another model",
+                    self.key,
+                    name,
+                    new,
+                    recorded,
+                    name,
                 )

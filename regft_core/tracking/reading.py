@@ -91,6 +91,8 @@ def _read_cell(
     if method.get("control_for"):
         tags["control_for"] = method["control_for"]
         tags["differs_by"] = method.get("differs_by", "")
+    if result is not None and result.get("primary"):
+        tags["primary"] = result["primary"]
     params = parameters(cell, protocol, manifest)
     config = {name: value for name, value in manifest.items() if name not in ("runs", "phase")}
     subsample_file = root / "work" / "subsamples" / f"{cell.task}-{cell.size}" / "manifest.json"
@@ -180,7 +182,7 @@ def _read_run(base: _Base, seed: int) -> RunRecord | None:
         params=dict(base.params) | {"seed": str(seed)},
         curves=curves,
         diagnostics=diagnostics,
-        scores=run_scores(main, evaluated),
+        scores=run_scores(main, evaluated, (base.result or {}).get("primary")),
         start=end - int(seconds * 1000),
         end=end,
         search_seconds=search_seconds,

@@ -16,15 +16,14 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from regft_core.tracking.records import CellRecord, ReportRecord, RunRecord
-from regft_core.tracking.store import Mirror
+from regft_core.tracking.store import CURRENT, SUPERSEDED, Mirror, is_active
 
 if TYPE_CHECKING:
     from mlflow.entities import Run
 
-CURRENT, SUPERSEDED = "current", "superseded"
 PARENT = "mlflow.parentRunId"
 #: Tags that a run has or has not, depending on the files.
-OPTIONAL_TAGS = ("control_for", "differs_by", "variant", "degraded", "collapsed", "error", "regft.export")
+OPTIONAL_TAGS = ("primary", "control_for", "differs_by", "variant", "degraded", "collapsed", "error", "regft.export")
 
 
 @dataclass
@@ -102,7 +101,9 @@ class Reconciliation:
         if exact:
             run = _best(exact)
             if run.data.tags["regft.evaluation"] == record.evaluation:
-                self._refresh(run, tags, [], status, record.end)
+                # Numbers that an earlier version of the mirror did not know.
+                new = [Metric(n, v, record.end, 0) for n, v in record.scores.items() if n not in run.data.metrics]
+                self._refresh(run, tags, new, status, record.end)
             else:
                 self._refresh(run, run.data.tags | {"regft.status": CURRENT, PARENT: parent}, [], run.info.status)
             return
@@ -180,7 +181,9 @@ class Reconciliation:
         """Make a run that is there say what the files say now."""
         from mlflow.entities import RunTag
 
-        run_id, known = run.info.run_id, run.data.tags
+        run_id, known, retired = run.info.run_id, run.data.tags, not is_active(run)
+        if retired:
+            self.mirror.client.restore_run(run_id)  # MLflow writes to active runs only
         changed = [RunTag(key, value) for key, value in tags.items() if known.get(key) != value]
         gone = [key for key in OPTIONAL_TAGS if key in known and key not in tags]
         if changed or metrics:
@@ -190,7 +193,7 @@ class Reconciliation:
         if run.info.status != status:
             self.mirror.client.set_terminated(run_id, status, end)
         self.kept.add(run_id)
-        if changed or metrics or gone or run.info.status != status:
+        if retired or changed or metrics or gone or run.info.status != status:
             self.updated += 1
         else:
             self.unchanged += 1
@@ -208,11 +211,20 @@ class Reconciliation:
             self.mirror.client.log_artifacts(run_id, folder)
 
     def finish(self) -> None:
-        """Tag as superseded whatever the files no longer say."""
+        """Retire whatever the files no longer say: tag it as superseded and put it in the state Deleted.
+
+        MLflow keeps such runs with everything in them (only `mlflow gc` deletes for good), and the
+        next sync whose files say the same restores them.
+        """
         for run in chain(*self.seeds.values(), *self.parents.values(), self.reports):
-            if run.info.run_id not in self.kept and run.data.tags.get("regft.status") != SUPERSEDED:
+            if run.info.run_id in self.kept:
+                continue
+            if run.data.tags.get("regft.status") != SUPERSEDED:
+                # First: the tag tells it from a run that a user deleted, and deleted runs take no tags.
                 self.mirror.client.set_tag(run.info.run_id, "regft.status", SUPERSEDED)
                 self.superseded += 1
+            if is_active(run):
+                self.mirror.client.delete_run(run.info.run_id)
 
 
 def _best(runs: Sequence[Run]) -> Run:

@@ -8,9 +8,13 @@ from typing import Any
 from regft_core.tracking.records import RunRecord
 
 
-def run_scores(main: Mapping[str, Any], evaluated: Mapping[str, Any] | None) -> dict[str, float]:
-    """Final numbers of one run, by metric name."""
+def run_scores(
+    main: Mapping[str, Any], evaluated: Mapping[str, Any] | None, primary: str | None = None
+) -> dict[str, float]:
+    """Final numbers of one run, by metric name; ``primary`` is the task's main metric on the development set."""
     found: dict[str, Any] = {}
+    development = ((evaluated or {}).get("sets") or {}).get("dev") or {}
+    found["primary"] = development.get("metrics", {}).get(primary)
     for name, judged in ((evaluated or {}).get("sets") or {}).items():
         found |= {f"{name}.{metric}": value for metric, value in judged["metrics"].items()}
         found |= {f"{name}.{metric}.majority": value for metric, value in (judged.get("majority") or {}).items()}

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import logging
 import os
+import re
+import shlex
 import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import unquote, urlparse
 
 from regft_core.errors import StoreError
 from regft_core.io import explained
@@ -19,6 +22,10 @@ if TYPE_CHECKING:
     from mlflow import MlflowClient
     from mlflow.entities import Metric, Param, Run, RunTag
 
+log = logging.getLogger(__name__)
+
+#: What the files no longer say: tagged, and in MLflow's state Deleted, where no plain search finds it.
+CURRENT, SUPERSEDED = "current", "superseded"
 #: Runs per page when all are listed.
 PAGE = 5000
 #: Limits of one MLflow ``log_batch`` call.
@@ -44,12 +51,14 @@ class Mirror:
     experiment_id: str
 
     def runs(self) -> list[Run]:
-        """All runs of the experiment that the mirror made (and nobody deleted)."""
+        """All runs of the experiment that the mirror made; those that somebody else deleted are left out."""
+        from mlflow.entities import ViewType
+
         found: list[Run] = []
         token: str | None = None
         while True:
-            page = self.client.search_runs([self.experiment_id], max_results=PAGE, page_token=token)
-            found += [run for run in page if "regft.kind" in run.data.tags]
+            page = self.client.search_runs([self.experiment_id], "", ViewType.ALL, PAGE, page_token=token)
+            found += [run for run in page if "regft.kind" in run.data.tags and (is_active(run) or _retired(run))]
             token = page.token
             if not token:
                 return found
@@ -67,9 +76,21 @@ class Mirror:
         self.client.log_batch(run_id, metrics=metrics, params=params, tags=tags)
 
 
+def is_active(run: Run) -> bool:
+    """Whether searches find the run; false in the state Deleted."""
+    return bool(run.info.lifecycle_stage == "active")
+
+
+def _retired(run: Run) -> bool:
+    return bool(run.data.tags.get("regft.status") == SUPERSEDED)
+
+
 @contextmanager
 def open_mirror(database: Path, artifacts: Path, experiment: str) -> Iterator[Mirror]:
     """Open (or create) the mirror; a second process waits until the first has finished.
+
+    A database that came with a copied or moved project is set aside, with a warning, and a new
+    one is made: MLflow keeps absolute addresses, so it would show and write the other project's files.
 
     Raises:
         StoreError: the database cannot be read or written, or belongs to another place.
@@ -78,6 +99,7 @@ def open_mirror(database: Path, artifacts: Path, experiment: str) -> Iterator[Mi
     lock = KeyLock(database.with_name(f"{database.name}.lock"))
     lock.acquire()
     try:
+        set_aside_foreign(database, artifacts, experiment)
         with explained(artifacts):
             artifacts.mkdir(parents=True, exist_ok=True)
         with _opened(database) as client:
@@ -116,6 +138,55 @@ def _opened(database: Path) -> Iterator[MlflowClient]:
         ) from error
     finally:
         _close(database)
+
+
+def set_aside_foreign(database: Path, artifacts: Path, experiment: str) -> Path | None:
+    """Rename a database whose runs keep their files elsewhere, and the files that were copied with it.
+
+    Returns the database's new path; None when it is this project's, or not there.
+    """
+    location = _artifact_location(database, experiment)
+    if location is None or location.rstrip("/") == artifacts.as_uri():
+        return None
+    _close(database)  # what is still in the write-ahead log belongs to it
+    number = 1
+    while (aside := database.with_name(f"{database.name}.moved-{number}")).exists():
+        number += 1
+    files = artifacts.with_name(f"{artifacts.name}.moved-{number}")
+    with explained(database):
+        # The database last: it is what tells a sync that was killed in between to go on.
+        if artifacts.is_dir() and any(artifacts.iterdir()) and not files.exists():
+            artifacts.rename(files)
+        for ending in ("-wal", "-shm"):
+            with suppress(FileNotFoundError):
+                database.with_name(database.name + ending).rename(aside.with_name(aside.name + ending))
+        database.rename(aside)
+    log.warning(
+        "%s belongs to a project in %s (was this one copied or moved?): it is now %s%s, and a new one is made from "
+        "work/. Nothing of it was deleted: notes, or runs that were not made by regft, are seen with "
+        "`mlflow server --backend-store-uri %s`; delete what you do not need",
+        database,
+        Path(unquote(urlparse(location).path)).parent,
+        aside.name,
+        f", its files are in {files.name}" if files.exists() else "",
+        shlex.quote(database_uri(aside)),
+    )
+    return aside
+
+
+def _artifact_location(database: Path, experiment: str) -> str | None:
+    """Where an experiment keeps its files; None when that cannot be told (opening it will say why)."""
+    if not database.is_file():
+        return None
+    with suppress(sqlite3.Error):
+        connection = sqlite3.connect(database, timeout=20)
+        try:
+            query = "SELECT artifact_location FROM experiments WHERE name = ?"
+            row = connection.execute(query, (experiment,)).fetchone()
+        finally:
+            connection.close()
+        return str(row[0]) if row and re.match(r"file:|/", str(row[0])) else None
+    return None
 
 
 def _first_line(error: Exception) -> str:
@@ -162,8 +233,8 @@ def _experiment(client: MlflowClient, database: Path, artifacts: Path, name: str
         return client.create_experiment(name, artifact_location=artifacts.as_uri())
     if found.artifact_location.rstrip("/") != artifacts.as_uri():
         raise StoreError(
-            f"{database}: its experiment '{name}' keeps files in {found.artifact_location}, not in {artifacts} "
-            f"(was the project moved?)\n    -> it is a mirror of work/: delete {database.name}* and sync again"
+            f"{database}: its experiment '{name}' keeps files in {found.artifact_location}, not in {artifacts}"
+            f"\n    -> it is a mirror of work/: rename or delete {database.name}* and sync again"
         )
     if found.lifecycle_stage == "deleted":
         client.restore_experiment(found.experiment_id)

@@ -2,8 +2,9 @@
 
 DVC restores a cached cell without running any code, so a run that logs while it trains leaves
 holes. Here stages write files and this one function mirrors them: a run per (cell x seed) under
-a parent per cell. A second sync adds nothing; what the files no longer say becomes
-``regft.status = superseded``; a deleted database comes back from the files.
+a parent per cell. A second sync adds nothing; what the files no longer say is tagged
+``regft.status = superseded`` and goes to MLflow's state Deleted, from which it returns when the
+files say it again; a deleted database comes back from the files.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ def sync(
 
     Args:
         root: project root, under which ``work/`` and ``reports/`` are read.
-        cells, seeds: the grid; runs of anything else are tagged superseded.
+        cells, seeds: the grid; runs of anything else are superseded.
         database: SQLite file, ``<root>/mlflow.db`` by default.
         artifacts: directory of the runs' files, ``<root>/mlartifacts`` by default.
         experiment: name of the MLflow experiment.

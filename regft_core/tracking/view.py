@@ -16,22 +16,26 @@ from regft_core.tracking.store import Mirror
 
 VIEW = "regft"
 RUN_NAME = "attributes.`Run Name`"
-FILTER = "tags.`regft.status` = 'current'"
 
 NOTE = """\
 A mirror of `work/`: one run per seed, nested under one run per cell (method x task x training size).
 Numbers of a cell are means over its seeds. The files are the truth; delete the database and
 `python -m regft_core.tracking sync` brings it back.
 
+Searches find only what the files say now. Runs of an earlier configuration are kept in the state *Deleted* (choose it
+beside the search box; ``tags.`regft.status` = 'superseded'``) and return with the next sync after the configuration
+does; `mlflow gc` deletes them for good.
+
 Filters need the prefix `tags.`, `params.` or `metrics.` (a bare `task = 'rte'` is refused):
 
 - one method on one task: `tags.task = 'rte' and tags.method = 'hype_n'`, or the same with `params.`
 - by name: `run_name LIKE '%hype_n rte%'`
 - all that use a regulariser: `tags.regularisers LIKE '%hype%'`
-- only what the files say now: ``tags.`regft.status` = 'current'``
+- without runs that you added yourself: ``tags.`regft.status` = 'current'``
 - only means over seeds, or only seeds: ``tags.`regft.kind` = 'cell'``, ``tags.`regft.kind` = 'run'``
 - what failed or collapsed: `tags.status = 'failed'`, `metrics.collapsed = 1`
-- by score: ``metrics.`dev.accuracy` > 0.8``
+- by score: ``metrics.`dev.accuracy` > 0.8``, or `metrics.primary > 0.8` (the task's main metric on dev, named by the
+  tag `primary`)
 
 The run named `report` holds the report. The button *Override saved view* keeps these columns for later visits.
 """
@@ -52,18 +56,22 @@ def describe_experiment(mirror: Mirror, records: Sequence[CellRecord]) -> None:
 
 
 def view_state(records: Sequence[CellRecord]) -> dict[str, Any]:
-    """Columns, order and filter of the runs page: scores first, then what they cost."""
+    """Columns and order of the runs page: scores first, then what they cost, then what was run."""
     names = list(dict.fromkeys(name for record in records for name in record.scores))
     scores = [n for n in names if "." in n and not n.startswith("cost.") and n.count(".") == 1 and "collapsed" not in n]
-    chosen = [*scores, *(n for n in ("collapsed", "cost.train_seconds", "cost.declared_ratio") if n in names)]
+    chosen = [
+        *(n for n in ("primary",) if n in names),
+        *scores,
+        *(n for n in ("collapsed", "cost.train_seconds", "cost.declared_ratio") if n in names),
+    ]
     columns = [
         *(f"metrics.`{name}`" for name in chosen),
-        "params.`learning_rate`",
+        *(f"params.`{name}`" for name in ("method", "task", "size", "seed", "learning_rate")),
         "tags.`regularisers`",
         "tags.`status`",
     ]
     return {
-        "searchFilter": FILTER,
+        "searchFilter": "",
         # Only in the order of creation does the page nest seeds under their cell.
         "orderByKey": "attributes.start_time",
         "orderByAsc": False,

@@ -1,6 +1,6 @@
 """The only training loop.
 
-It knows nothing of any method: regularisers act through the hooks of ``Stack``. A step is
+It knows nothing of any method: regularisers act through the hooks that ``Stack`` calls. A step is
 passes and backwards, unscale, gradient transforms around clipping, the optimiser, and what
 regularisers do to the weights afterwards. Everything random is a function of (seed, phase,
 step), so a checkpoint is tensors and integers, and a killed run continues with the same bits.
@@ -17,8 +17,7 @@ from typing import Any, Protocol
 import torch
 
 from regft_core.config.schema import TrainingConfig
-from regft_core.errors import OutOfMemory, RunFailed
-from regft_core.methods.stack import Stack
+from regft_core.errors import ModelError, OutOfMemory, RunFailed
 from regft_core.training import schedule
 from regft_core.training.optim import (
     build_optimizer,
@@ -26,6 +25,7 @@ from regft_core.training.optim import (
     optimizer_tensors,
     parameter_groups,
 )
+from regft_core.training.stack import Stack
 from regft_core.training.step import Step
 from regft_core.training.stream import BatchStream
 from regft_core.training.trainee import Trainee
@@ -69,6 +69,7 @@ class Loop:
         stack: the active regularisers.
         stream: training batches; ``validation`` those of a search run's held-out split.
         checkpoint_seconds: time between checkpoints; 0 writes one after every step.
+        steps: optimiser steps where they do not follow from the epochs.
     """
 
     trainee: Trainee
@@ -80,20 +81,29 @@ class Loop:
     checkpoint_seconds: float = 60.0
     progress: Progress | None = None
     on_step: Callable[[int], None] | None = None
+    steps: int | None = None
 
     def __post_init__(self) -> None:
         training = self.training
         self.steps_per_epoch = math.ceil(self.stream.batches_per_epoch / training.accumulation)
-        self.total = training.max_steps or training.epochs * self.steps_per_epoch
+        # No epochs means no steps, whatever number of steps the shared protocol has.
+        self.total = (training.max_steps or training.epochs * self.steps_per_epoch) if training.epochs else 0
+        self.total = self.total if self.steps is None else self.steps
         self.warmup = schedule.warmup_steps(self.total, training.warmup_ratio)
-        frozen = self.stack.frozen()
         special = self.stack.parameter_groups()
-        parameters = {n: p for n, p in self.trainee.named_trainable() if n not in frozen and p.requires_grad}
+        parameters = dict(self.trainee.named_trainable())
         for group in special:
-            parameters.update(group.parameters)
-        self.groups = parameter_groups(parameters, training, self.trainee.sites.no_decay, special)
-        self.optimizer = build_optimizer(self.groups, training)
+            parameters.update((n, p) for n, p in group.parameters.items() if p.requires_grad)
+        factors = self.stack.learning_rate_factors()
+        self.groups = parameter_groups(parameters, training, self.trainee.sites.no_decay, special, factors)
+        if self.total and not self.groups:
+            raise ModelError(
+                f"every parameter is frozen, so {self.total} steps would change nothing; "
+                "set training: {epochs: 0} for this phase, or remove the regulariser that freezes"
+            )
         self.parameters = list(parameters.values())
+        if self.total:
+            self.optimizer = self.stack.build_optimizer(self.groups, training) or build_optimizer(self.groups, training)
         fp16 = training.precision == "fp16"
         self.scaler = torch.amp.GradScaler(self.trainee.device.type) if fp16 else None
         #: Reading a loss waits for a GPU, so there it is done for several steps at once.
@@ -104,12 +114,14 @@ class Loop:
     # ------------------------------------------------------------------------------ public
 
     def train(self) -> Progression:
-        """Run (or resume) to the last step.
+        """Run (or resume) to the last step; a phase without steps returns at once.
 
         Raises:
             RunFailed: the loss or the gradient norm is not a number.
             OutOfMemory: the run does not fit this machine.
         """
+        if not self.total:
+            return self.done
         self._resume()
         self.trainee.model.train()
         self.trainee.attached.train()

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from regft_core.config.schema import TrainingConfig
-from regft_core.methods.base import ParameterGroup
+from regft_core.hooks.declare import ParameterGroup
 
 
 class DecoupledAdamax(torch.optim.Adamax):
@@ -43,33 +43,48 @@ def parameter_groups(
     training: TrainingConfig,
     no_decay: Callable[[str], bool],
     special: Iterable[ParameterGroup] = (),
+    factors: Mapping[str, float] | None = None,
 ) -> list[dict[str, Any]]:
     """Split named parameters into decayed, not decayed, and the regularisers' own groups.
 
     Each group keeps ``names`` beside ``params`` (same order), so that optimiser state can be
-    stored by name, and ``base_lr``, which the schedule multiplies.
+    stored by name, and ``base_lr``, which the schedule multiplies. ``factors`` multiply the
+    learning rate of single parameters; frozen ones are in no group.
+
+    Raises ValueError when two special groups claim one parameter.
     """
-    taken: dict[str, ParameterGroup] = {name: group for group in special for name in group.parameters}
-    shared: dict[float, dict[str, torch.nn.Parameter]] = {training.weight_decay: {}, 0.0: {}}
+    factors = factors or {}
+    taken: dict[str, ParameterGroup] = {}
+    for group in special:
+        for name in group.parameters:
+            if name in taken:
+                raise ValueError(f"two regularisers give settings of their own to {name}")
+            taken[name] = group
+    found: dict[tuple[int, float, float], dict[str, torch.nn.Parameter]] = {
+        (0, training.weight_decay, training.learning_rate): {},
+        (0, 0.0, training.learning_rate): {},
+    }
+    order = {id(group): place for place, group in enumerate(_unique(taken.values()), start=1)}
     for name, parameter in parameters.items():
-        if name not in taken and parameter.requires_grad:
-            shared[0.0 if no_decay(name) else training.weight_decay][name] = parameter
-    rate = training.learning_rate
-    groups = [
+        if not parameter.requires_grad:
+            continue
+        own = taken.get(name)
+        decay = 0.0 if no_decay(name) else training.weight_decay
+        rate, place = training.learning_rate, 0
+        if own is not None:
+            decay = training.weight_decay if own.weight_decay is None else own.weight_decay
+            rate = training.learning_rate if own.learning_rate is None else own.learning_rate
+            place = order[id(own)]
+        found.setdefault((place, decay, rate * factors.get(name, 1.0)), {})[name] = parameter
+    return [
         {"names": list(members), "params": list(members.values()), "weight_decay": decay, "base_lr": rate}
-        for decay, members in shared.items()
+        for (_, decay, rate), members in sorted(found.items(), key=lambda item: item[0][0])
         if members
     ]
-    for group in special:
-        groups.append(
-            {
-                "names": list(group.parameters),
-                "params": list(group.parameters.values()),
-                "weight_decay": training.weight_decay if group.weight_decay is None else group.weight_decay,
-                "base_lr": training.learning_rate if group.learning_rate is None else group.learning_rate,
-            }
-        )
-    return groups
+
+
+def _unique(groups: Iterable[ParameterGroup]) -> list[ParameterGroup]:
+    return list({id(group): group for group in groups}.values())
 
 
 def build_optimizer(groups: list[dict[str, Any]], training: TrainingConfig) -> torch.optim.Optimizer:

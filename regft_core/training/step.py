@@ -12,7 +12,7 @@ import torch.nn.functional as functional
 from torch import Tensor
 
 from regft_core.data.batches import Batch
-from regft_core.methods.base import Setting
+from regft_core.hooks.declare import Setting
 from regft_core.rng import derive
 from regft_core.training.trainee import Pass, Trainee
 
@@ -90,6 +90,8 @@ class Step:
         self.optimizer = optimizer
         self.forward_passes = 0.0
         self.backward_passes = 0.0
+        #: Forward passes that wait for a backward one.
+        self.graph_passes = 0.0
 
     def forward(
         self,
@@ -127,7 +129,9 @@ class Step:
                 logits, states = classify(trainee.model, batch.model_inputs(), need_hidden=hidden)
         finally:
             trainee.current = None
-        self.forward_passes += rows / self.batch.input_ids.shape[0]
+        passes = rows / self.batch.input_ids.shape[0]
+        self.forward_passes += passes
+        self.graph_passes += passes if torch.is_grad_enabled() else 0.0
         if logits.dtype in DTYPES.values():
             logits = logits.float()
         return (logits, states) if hidden else logits
@@ -146,6 +150,17 @@ class Step:
         loss = loss * self.share if self.share != 1.0 else loss
         (self.scaler.scale(loss) if self.scaler is not None else loss).backward()
         self.backward_passes += passes
+        self.graph_passes = 0.0
+
+    def gradients(self, loss: Tensor, inputs: Sequence[Tensor], passes: float = 1.0) -> list[Tensor]:
+        """Gradients of ``loss`` in ``inputs`` without touching ``.grad`` (an ascent on a perturbation).
+
+        Counted like a backward pass; the graph is freed. Zeros where an input does not matter.
+        """
+        found = torch.autograd.grad(loss, list(inputs), allow_unused=True)
+        self.backward_passes += passes
+        self.graph_passes = max(0.0, self.graph_passes - passes)
+        return [torch.zeros_like(i) if g is None else g for i, g in zip(inputs, found, strict=True)]
 
     def generator(self, purpose: str, *key: str | int) -> torch.Generator:
         """Generator of one method's purpose (``hype.noise``) in this step and batch."""

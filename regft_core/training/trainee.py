@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +14,7 @@ from regft_core.models.sites import SiteHooks, find_sites
 from regft_core.rng import derive
 
 if TYPE_CHECKING:
+    from regft_core.hooks.declare import Anchor
     from regft_core.models.source import ModelSource
 
 
@@ -40,7 +41,8 @@ class Trainee:
     """Model, its sites and hooks, and attached modules.
 
     Parameters go by their names in the plain model; under a parametrisation ``raw`` gives the
-    tensor that is trained.
+    tensor that is trained. ``anchors`` are copies of untouched weights, for regularisers that
+    declared which they pull toward.
     """
 
     model: nn.Module
@@ -50,6 +52,7 @@ class Trainee:
     phase: str
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
     current: Pass | None = None
+    anchors: dict[Anchor, dict[str, Tensor]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.sites = find_sites(self.model)
@@ -77,10 +80,53 @@ class Trainee:
             yield name, self.raw(name)
 
     def named_trainable(self) -> Iterator[tuple[str, nn.Parameter]]:
-        """Model parameters under their plain names, then those of attached modules."""
-        yield from self.named_raw()
-        for name, parameter in self.attached.named_parameters():
-            yield f"attached.{name}", parameter
+        """Parameters that ask for gradients: the model's under their plain names, then attached ones.
+
+        A tensor that an attached module shares with the model (a tied embedding) comes once.
+        """
+        seen: set[int] = set()
+        attached = ((f"attached.{name}", parameter) for name, parameter in self.attached.named_parameters())
+        for name, parameter in (*self.named_raw(), *attached):
+            if parameter.requires_grad and id(parameter) not in seen:
+                seen.add(id(parameter))
+                yield name, parameter
+
+    # ------------------------------------------------------------------------------ anchors
+
+    @torch.no_grad()
+    def drop_anchor(self, anchor: Anchor) -> None:
+        """Keep a copy of the weights as they are now under the name ``anchor``."""
+        self.anchors[anchor] = {name: parameter.detach().clone() for name, parameter in self.named_raw()}
+
+    def anchor(self, anchor: Anchor) -> dict[str, Tensor]:
+        """Untouched weights by plain name: as loaded (``checkpoint``) or as the phase began (``start``).
+
+        Raises KeyError where no active regulariser declared it in ``Regulariser.anchors``.
+        """
+        return self.anchors[anchor]
+
+    @torch.no_grad()
+    def load_weights(self, weights: Mapping[str, Tensor], *, head: bool) -> None:
+        """Start from ``weights`` (plain names); without ``head`` the newly drawn head stays.
+
+        Raises KeyError when one of the model's tensors is missing.
+        """
+        own = dict(self.named_raw())
+        wanted = {name for name in own if head or name not in self.sites.head}
+        for name in wanted:
+            own[name].copy_(weights[name])
+        for name, buffer in self.model.named_buffers():
+            if name in weights:
+                buffer.copy_(weights[name])
+
+    def trained_weights(self) -> dict[str, Tensor]:
+        """Plain names -> trained tensors (behind weight views), and the model's stored buffers."""
+        raw = {name: parameter.detach().cpu().clone() for name, parameter in self.named_raw()}
+        stored = self.model.state_dict()
+        buffers = (
+            name for name, _ in self.model.named_buffers() if name in stored and ".parametrizations." not in name
+        )
+        return raw | {name: stored[name].detach().cpu().clone() for name in buffers}
 
     def attach(self, name: str, module: nn.Module) -> nn.Module:
         """Add a module that is trained and checkpointed with the model but not exported."""

@@ -33,7 +33,8 @@ class TwoLevelStep:
         interval: the upper parameters are updated every this many steps.
         inner_gradient: ``reused`` hands the gradient at the old upper parameters to the loop,
             which saves the loop's own pass; ``fresh`` lets it see the new ones.
-        updated: called after each update with the step's index and the hypergradient.
+        updated: called after each update with the step's index, the hypergradient and the loss on the
+            held-out rows that it lowers.
     """
 
     upper: list[nn.Parameter]
@@ -44,7 +45,10 @@ class TwoLevelStep:
     radius: float
     interval: int
     inner_gradient: Literal["fresh", "reused"]
-    updated: Callable[[int, list[Tensor]], None]
+    updated: Callable[[int, list[Tensor], Tensor], None]
+
+    def __post_init__(self) -> None:
+        self.validation_loss = torch.tensor(float("nan"))
 
     def due(self, step: Step) -> bool:
         """Whether this batch updates the upper parameters (once per step, whatever the accumulation)."""
@@ -116,7 +120,8 @@ class TwoLevelStep:
         batch = step.validation.batch(step.index // self.interval)
         self._ask_for_gradients(True)
         logits = step.forward("validation", batch=batch, draw=1)
-        found = bilevel.gradients(step.task_loss(logits, batch.labels), [*self.upper, *weights])
+        self.validation_loss = step.task_loss(logits, batch.labels)
+        found = bilevel.gradients(self.validation_loss, [*self.upper, *weights])
         step.forward_passes += 1 - batch.input_ids.shape[0] / step.batch.input_ids.shape[0]  # one pass, any size
         step.backward_passes += 1
         return found[: len(self.upper)], found[len(self.upper) :]
@@ -142,7 +147,7 @@ class TwoLevelStep:
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
         self._ask_for_gradients(False)
-        self.updated(step.index, gradient)
+        self.updated(step.index, gradient, self.validation_loss.detach())
 
     def _ask_for_gradients(self, needed: bool) -> None:
         for parameter in self.upper:

@@ -20,7 +20,7 @@ def with_store(path: str) -> Params:
         {
             "model": {"name": "minilm"},
             "grid": {"tasks": ["a"], "sizes": [2], "seeds": [0]},
-            "protocols": {"finetune": [], "search_finetune": []},
+            "methods": ["vanilla"],
             "subsample": {},
             "training": {},
             "report": {},

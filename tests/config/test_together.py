@@ -95,9 +95,7 @@ grid:
   tasks: [opinions, opinions]
   sizes: [1, full, full]
   seeds: [0, 0, -1]
-protocols:
-  finetune: [vanilla, vanilla, nois]
-  search_finetune: []
+methods: [vanilla, vanilla, nois]
 training: {epochs: 0, precision: fp31}
 store: {path: work/runs, budget_gb: 0}
 subsample: {}
@@ -109,10 +107,10 @@ report: {reference: noise}
             "grid.sizes[0]: is 1",
             "grid.sizes[2]: full is listed twice",
             "grid.tasks[1]: opinions is listed twice",
+            "methods[1]: vanilla is listed twice",
+            "methods[2]: unknown method 'nois'",
             "model.max_length: is 4",
             "model.name: there is no directory './absent'",
-            "protocols.finetune[1]: vanilla is listed twice",
-            "protocols.finetune[2]: unknown method 'nois'",
             "report.reference: report.reference 'noise' is not a listed method",
             "store.budget_gb: is 0",
             "store.path: 'work/runs' lies in work/",
@@ -124,30 +122,53 @@ report: {reference: noise}
         NOISE,
         """\
 regularisers:
-- noise: {scael: 1, shape: square}
-training: {epochs: 0, betas: [0.9, 1.5], clip: 1}
+  noise: {scael: 1, shape: square}
+  mask: {probability: 2}
+  noize: {}
+training: {epochs: -1, betas: [0.9, 1.5], clip: 1, steps_factor: {mach: vanilla}}
 control_for: vanila
+variant_of: [vanilla, noise]
 differs_by: 3
 search: {}
 """,
         [
             "control_for: unknown method 'vanila'",
             "differs_by: is 3",
-            "regularisers[0].noise.scael: unknown key 'scael'",
-            "regularisers[0].noise.shape: is 'square'",
+            "regularisers.mask.probability: is 2",
+            "regularisers.noise.scael: unknown key 'scael'",
+            "regularisers.noise.shape: is 'square'",
+            "regularisers.noize: unknown regulariser 'noize'",
+            "search: unknown key 'search'",
             "training.betas[1]: is 1.5",
             "training.clip: unknown key 'clip'",
-            "training.epochs: is 0",
+            "training.epochs: is -1",
+            "training.steps_factor.mach: unknown key 'mach'",
+            "training.steps_factor.match: 'match' is missing",
+            "variant_of[1]: a method cannot be a variant of itself",
         ],
     ),
     (
         MASK,
-        "regularisers:\n- mask: {}\n  split: {}\ntraining: {epochs: null}\nsearch: {epoch: 2}\ncontrol_for: noise\n",
+        """\
+phases:
+  search: {start: later, training: {epoch: 2}, data: 7}
+  tune: {regularisers: {mask: {taken: 1}}, repeat: {times: 0}, training: {epochs: null}}
+  later: 3
+training: {batch_size: 0}
+control_for: noise
+""",
         [
             "control_for: control_for needs 'differs_by'",
-            "regularisers: each entry of 'regularisers' is one name with its options",
-            "search.epoch: unknown key 'epoch'",
-            "training.epochs: is null; give a value or leave the key out",
+            "phases.later: is 3",
+            "phases.search.data: is 7",
+            "phases.search.start: 'search' starts from 'later', which is no earlier phase",
+            "phases.search.training.epoch: unknown key 'epoch'",
+            "phases.tune.regularisers.mask.taken: is 1",
+            "phases.tune.repeat.times: is 0",
+            "phases.tune.training.epochs: is null; give a value or leave the key out",
+            "phases: phases must end with the phase 'finetune', the last is 'later'",
+            "training.batch_size: is 0",
+            "training: training stands beside phases",
         ],
     ),
 ]
@@ -170,7 +191,7 @@ def test_a_wrong_grid_hides_neither_the_model_nor_the_tasks(build: Any, registry
     params = """\
 model: {name: org/encoder}
 grid: {tasks: [opinions], sizes: 100, sede: [0]}
-protocols: {finetune: [vanilla], search_finetune: []}
+methods: [vanilla]
 training: {}
 subsample: {}
 report: {confidence: 2}
@@ -221,7 +242,7 @@ def test_parts_hold_what_is_right_and_nothing_in_place_of_what_is_wrong() -> Non
 
 
 def test_null_is_offered_only_where_it_is_allowed(failures: Any, files: dict[str, str]) -> None:
-    for key, null in {"epochs": False, "steps_factor": False, "max_steps": True, "clip_norm": True}.items():
+    for key, null in {"batch_size": False, "steps_factor": False, "max_steps": True, "clip_norm": True}.items():
         text = files[NOISE].replace("training: {}", f"training: {{{key}: 0}}")
         (problem,) = failures({NOISE: text})
         assert problem.message.endswith(" or null") == null, problem

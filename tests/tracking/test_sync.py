@@ -9,8 +9,11 @@ import subprocess
 import sys
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import pytest
+from mlflow import MlflowClient
+from mlflow.entities import ViewType
 
 from regft_core.errors import StoreError
 from regft_core.tracking.store import database_uri
@@ -21,14 +24,13 @@ SEEDS = [0, 1]
 
 
 def client(root: Path) -> Any:
-    from mlflow import MlflowClient
-
     return MlflowClient(tracking_uri=database_uri(root / "mlflow.db"), registry_uri=database_uri(root / "mlflow.db"))
 
 
-def search(root: Path, text: str = "") -> list[Any]:
+def search(root: Path, text: str = "", view: int = ViewType.ACTIVE_ONLY) -> list[Any]:
     mlflow = client(root)
-    return list(mlflow.search_runs([mlflow.get_experiment_by_name("regft").experiment_id], text, max_results=1000))
+    experiment = mlflow.get_experiment_by_name("regft").experiment_id
+    return list(mlflow.search_runs([experiment], text, view, max_results=1000))
 
 
 def current(root: Path, kind: str = "run") -> dict[str, Any]:
@@ -40,7 +42,7 @@ def current(root: Path, kind: str = "run") -> dict[str, Any]:
 
 def snapshot(root: Path) -> dict[str, Any]:
     """Everything that a reader sees, without the identifiers that MLflow draws."""
-    mlflow, runs = client(root), search(root)
+    mlflow, runs = client(root), search(root, "", ViewType.ALL)
     names = {run.info.run_id: run.info.run_name for run in runs}
     found = {}
     for run in runs:
@@ -63,6 +65,7 @@ def snapshot(root: Path) -> dict[str, Any]:
             run.info.status,
             run.info.start_time,
             run.info.end_time,
+            run.info.lifecycle_stage,
         )
     return found
 
@@ -176,12 +179,68 @@ def test_a_changed_cell_supersedes_its_old_runs_and_a_revert_brings_them_back(gr
     grid.cell(HYPE, SEEDS, learning_rate=5e-5)
     assert sync(grid.root, [VANILLA, HYPE], SEEDS) == SyncResult(created=3, updated=0, unchanged=3, superseded=3)
     assert current(grid.root)["seed 0 of hype_n rte-300"].data.params["learning_rate"] == "5e-05"
-    old = search(grid.root, "tags.`regft.status` = 'superseded'")
-    assert {run.data.params["learning_rate"] for run in old} == {"0.0001"}
+    # The README's filter finds current runs only; the others are kept out of the way.
+    found = search(grid.root, "params.task = 'rte' and params.method = 'hype_n'")
+    assert [run.data.params["learning_rate"] for run in found] == ["5e-05"] * 3
+    assert search(grid.root, "tags.`regft.status` = 'superseded'") == []
+    old = search(grid.root, "tags.`regft.status` = 'superseded'", ViewType.DELETED_ONLY)
+    assert [run.data.params["learning_rate"] for run in old] == ["0.0001"] * 3
+    assert all(any(Path(run.info.artifact_uri.removeprefix("file://")).iterdir()) for run in old)
+    assert sync(grid.root, [VANILLA, HYPE], SEEDS) == SyncResult(created=0, updated=0, unchanged=6, superseded=0)
     grid.cell(HYPE, SEEDS)
     assert sync(grid.root, [VANILLA, HYPE], SEEDS) == SyncResult(created=0, updated=3, unchanged=3, superseded=3)
     after = snapshot(grid.root)
-    assert {key: after[key][:2] for key in before} == {key: value[:2] for key, value in before.items()}
+    assert {key: after[key] for key in before} == before
+    assert {value[-1] for key, value in after.items() if key[1] == "superseded"} == {"deleted"}
+
+
+def test_runs_that_an_earlier_version_left_in_sight_are_retired(grid: Tree) -> None:
+    sync(grid.root, [VANILLA, HYPE], SEEDS)
+    sync(grid.root, [VANILLA], SEEDS)
+    old = search(grid.root, "params.method = 'hype_n'", ViewType.DELETED_ONLY)
+    for run in old:
+        client(grid.root).restore_run(run.info.run_id)  # also what a sync does that is then killed
+    assert sync(grid.root, [VANILLA], SEEDS).superseded == 0
+    assert search(grid.root, "params.method = 'hype_n'") == []
+    assert sync(grid.root, [VANILLA, HYPE], SEEDS) == SyncResult(created=0, updated=3, unchanged=3, superseded=0)
+
+
+def test_a_run_that_the_user_deleted_is_made_anew(grid: Tree) -> None:
+    sync(grid.root, [HYPE], SEEDS)
+    deleted = current(grid.root)["seed 0 of hype_n rte-300"].info.run_id
+    client(grid.root).delete_run(deleted)
+    assert sync(grid.root, [HYPE], SEEDS) == SyncResult(created=1, updated=0, unchanged=2, superseded=0)
+    assert current(grid.root)["seed 0 of hype_n rte-300"].info.run_id != deleted
+    assert client(grid.root).get_run(deleted).info.lifecycle_stage == "deleted"
+
+
+def test_what_and_how_good_is_a_parameter_a_tag_and_a_metric(grid: Tree) -> None:
+    sync(grid.root, [VANILLA, HYPE], SEEDS)
+    wanted = {"method": "hype_n", "task": "rte", "size": "300"}
+    cell = current(grid.root, "cell")["hype_n rte-300"].data
+    seed = current(grid.root)["seed 1 of hype_n rte-300"].data
+    for data, expected in ((cell, wanted), (seed, wanted | {"seed": "1"})):
+        assert expected.items() <= data.params.items()
+        assert expected.items() <= data.tags.items()
+        assert data.metrics["primary"] == data.metrics["dev.accuracy"]
+        assert data.tags["primary"] == "accuracy"
+    assert (cell.metrics["primary"], seed.metrics["primary"]) == (pytest.approx(0.655), pytest.approx(0.66))
+
+
+def test_a_number_that_the_mirror_did_not_know_is_added(grid: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
+    from regft_core.tracking import reading
+
+    def earlier(*known: Any) -> dict[str, float]:
+        return {name: value for name, value in now(*known).items() if name != "primary"}
+
+    now = reading.run_scores
+    with monkeypatch.context() as patch:
+        patch.setattr(reading, "run_scores", earlier)
+        sync(grid.root, [HYPE], SEEDS)
+    assert "primary" not in current(grid.root)["seed 1 of hype_n rte-300"].data.metrics
+    assert sync(grid.root, [HYPE], SEEDS) == SyncResult(created=0, updated=3, unchanged=0, superseded=0)
+    assert current(grid.root)["seed 1 of hype_n rte-300"].data.metrics["primary"] == pytest.approx(0.66)
+    assert sync(grid.root, [HYPE], SEEDS).unchanged == 3
 
 
 def test_what_leaves_the_grid_is_superseded(grid: Tree) -> None:
@@ -397,14 +456,53 @@ def test_long_values_are_only_in_the_config(tree: Tree) -> None:
     assert "- 399" in Path(run.info.artifact_uri.removeprefix("file://"), "config.yaml").read_text()
 
 
-def test_a_moved_project_and_a_broken_database_are_explained(grid: Tree) -> None:
+@pytest.mark.parametrize("how", ["copied", "moved"])
+def test_a_copied_project_gets_a_database_of_its_own(grid: Tree, caplog: pytest.LogCaptureFixture, how: str) -> None:
+    grid.report("first")
+    sync(grid.root, [VANILLA], SEEDS)
+    mine = client(grid.root).create_run(search(grid.root)[0].info.experiment_id, run_name="mine").info.run_id
+    here = [run.to_dictionary() for run in search(grid.root)]
+    files = {path: path.read_bytes() for path in (grid.root / "mlartifacts").rglob("*") if path.is_file()}
+    there = grid.root.with_name("project two")  # with a space, which addresses write as %20
+    if how == "copied":
+        shutil.copytree(grid.root, there)
+    else:
+        grid.root.rename(there)
+    assert sync(there, [VANILLA], SEEDS) == SyncResult(created=4, updated=0, unchanged=0, superseded=0)
+    assert f"belongs to a project in {grid.root} " in caplog.text
+    assert "it is now mlflow.db.moved-1, its files are in mlartifacts.moved-1" in caplog.text
+    for run in search(there):
+        place = Path(unquote(run.info.artifact_uri.removeprefix("file://")))
+        assert place.is_relative_to(there / "mlartifacts")
+        assert any(place.iterdir())
+    assert sync(there, [VANILLA], SEEDS).unchanged == 4
+    old = MlflowClient(database_uri(there / "mlflow.db.moved-1"))
+    assert old.get_run(mine).info.run_name == "mine"  # nothing of the user's is lost
+    kept = {there / "mlartifacts.moved-1" / path.relative_to(grid.root / "mlartifacts") for path in files}
+    assert {path: path.read_bytes() for path in kept} == {
+        there / "mlartifacts.moved-1" / path.relative_to(grid.root / "mlartifacts"): content
+        for path, content in files.items()
+    }
+    if how == "copied":
+        assert sync(grid.root, [VANILLA], SEEDS).unchanged == 4
+        assert [run.to_dictionary() for run in search(grid.root)] == here
+    again = there.rename(grid.root.with_name("third"))
+    assert sync(again, [VANILLA], SEEDS).created == 4
+    assert {path.name for path in again.iterdir()} >= {"mlflow.db.moved-1", "mlflow.db.moved-2", "mlartifacts.moved-2"}
+
+
+def test_setting_aside_that_was_killed_is_completed(grid: Tree) -> None:
     sync(grid.root, [VANILLA], SEEDS)
     moved = grid.root.rename(grid.root.with_name("moved"))
-    with pytest.raises(StoreError, match=r"was the project moved\?.*\n.*delete mlflow.db\* and sync again"):
-        sync(moved, [VANILLA], SEEDS)
-    (moved / "mlflow.db").write_bytes(b"not a database" * 100)
+    (moved / "mlartifacts").rename(moved / "mlartifacts.moved-1")  # and then it was killed
+    assert sync(moved, [VANILLA], SEEDS).created == 3
+    assert (moved / "mlflow.db.moved-1").is_file()
+
+
+def test_a_broken_database_is_explained(grid: Tree) -> None:
+    (grid.root / "mlflow.db").write_bytes(b"not a database" * 100)
     with pytest.raises(StoreError, match=r"cannot open it.*\n.*delete mlflow.db\* and sync again"):
-        sync(moved, [VANILLA], SEEDS)
+        sync(grid.root, [VANILLA], SEEDS)
 
 
 def test_a_damaged_work_file_is_named(grid: Tree) -> None:

@@ -77,9 +77,10 @@ def test_sync_and_errors_of_the_command(
 def test_the_shared_view_shows_scores_of_every_set(tree: Tree) -> None:
     tree.cell(HYPE, [0])
     state = view_state(read_grid(tree.root, [HYPE], [0]))
-    assert state["selectedColumns"][:2] == ["metrics.`dev.accuracy`", "metrics.`hans.accuracy`"]
+    assert state["selectedColumns"][:3] == ["metrics.`primary`", "metrics.`dev.accuracy`", "metrics.`hans.accuracy`"]
+    assert {"params.`method`", "params.`task`", "params.`size`", "params.`seed`"} < set(state["selectedColumns"])
     assert [chart["metricKey"] for chart in state["compareRunCharts"]] == ["dev.accuracy", "hans.accuracy"]
-    assert state["searchFilter"] == "tags.`regft.status` = 'current'"
+    assert state["searchFilter"] == ""  # what is not current is not found anyway
     json.dumps(state, allow_nan=False)
     assert runs_page("http://127.0.0.1:5000", "1").startswith(
         "http://127.0.0.1:5000/#/experiments/1/runs?workflowType="

@@ -1,4 +1,4 @@
-"""Finds the regularisers: every file of this folder that defines a ``Regulariser``.
+"""Finds the regularisers: every file of ``regft_core/methods`` that defines a ``Regulariser``.
 
 There is no list to keep up to date. Adding a method is adding a file; a name that two files
 claim is an error.
@@ -16,18 +16,15 @@ from pathlib import Path
 from types import ModuleType
 
 from regft_core.errors import ConfigError, Problem
-from regft_core.methods.base import Regulariser
+from regft_core.hooks.base import Regulariser
 
-#: Files of this folder that hold machinery rather than a method.
-MACHINERY = ("base", "registry", "stack", "compose")
+METHODS = Path(__file__).parents[1] / "methods"
 
 
 def _modules(folders: Sequence[Path]) -> list[ModuleType]:
-    own = Path(__file__).parent
     found = []
-    for info in sorted(pkgutil.iter_modules([str(own)]), key=lambda info: info.name):
-        if info.name not in MACHINERY:
-            found.append(importlib.import_module(f"regft_core.methods.{info.name}"))
+    for info in sorted(pkgutil.iter_modules([str(METHODS)]), key=lambda info: info.name):
+        found.append(importlib.import_module(f"regft_core.methods.{info.name}"))
     for folder in folders:
         for path in sorted(folder.glob("*.py")):
             spec = importlib.util.spec_from_file_location(f"regft_extra_methods_{path.stem}", path)
@@ -59,7 +56,7 @@ def _discover(folders: tuple[Path, ...]) -> dict[str, type[Regulariser]]:
 
 
 def discover(folders: Sequence[Path] = ()) -> dict[str, type[Regulariser]]:
-    """Return ``{name: class}`` for this folder and, optionally, further folders of method files.
+    """Return ``{name: class}`` for ``regft_core/methods`` and, optionally, further folders of method files.
 
     Importing the method files does not import torch.
 

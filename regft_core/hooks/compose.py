@@ -1,0 +1,206 @@
+"""Rules of composition, checked before anything runs; no torch here.
+
+A phase lists regularisers. Some resources have one owner (the step program, the optimiser, the
+weight view); edits of the model have a declared order; dropout is negotiated; a precision may
+erase a method; a method may have no meaning on a task. Every refusal says which regularisers
+clash and why.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from regft_core.config.method import Method, Phase
+from regft_core.config.schema import DropoutConfig, TaskConfig, TrainingConfig
+from regft_core.hooks.base import Regulariser
+
+#: A regulariser class with its validated options.
+Entry = tuple[type[Regulariser], Any]
+
+#: Spacing of representable numbers just below 1: a smaller change is rounded away.
+PRECISION_EPSILON = {"fp32": 2.0**-24, "bf16": 2.0**-9, "fp16": 2.0**-12}
+
+
+def entries(registry: Mapping[str, type[Regulariser]], regularisers: Sequence[tuple[str, Any]]) -> list[Entry]:
+    """Pair each (name, options) of a phase with its class."""
+    return [(registry[name], options) for name, options in regularisers]
+
+
+def active(stack: Sequence[Entry]) -> list[Entry]:
+    """The regularisers whose strength is not 0."""
+    return [(cls, options) for cls, options in stack if cls.active(options)]
+
+
+def _single_owner(owners: list[str], what: str, why: str) -> list[str]:
+    if len(owners) <= 1:
+        return []
+    names = " and ".join(f"'{name}'" for name in owners)
+    return [f"{names} both own {what}: {why}; keep one of them"]
+
+
+def ownership_problems(stack: Sequence[Entry]) -> list[str]:
+    """Clashes over what can have one owner only, and over the order of edits."""
+    problems = []
+    acting = active(stack)
+    owners = [cls.name for cls, options in acting if cls.program(options)]
+    why = "each defines which passes and losses a step consists of, and no paper defines their union"
+    problems += _single_owner(owners, "the step program", why)
+    adding = [cls.name for cls, options in acting if cls.adds_terms(options)]
+    if owners and adding:
+        added = " and ".join(f"'{name}'" for name in adding)
+        problems.append(
+            f"{added} adds to the loss of the plain pass, but '{owners[0]}' owns the step program and has no plain "
+            "pass; keep one of them"
+        )
+    owners = [cls.name for cls, options in acting if cls.owns_weights(options)]
+    problems += _single_owner(owners, "the weight view", "each computes the forward weights from the trained ones")
+    owners = [cls.name for cls, options in acting if cls.optimizer(options)]
+    problems += _single_owner(owners, "the optimiser", "each is defined on an update rule of its own")
+    for kind, what in (("weights", "the starting weights"), ("structure", "modules or views of weights")):
+        at: dict[int, list[str]] = {}
+        for cls, options in acting:
+            if kind in cls.edits(options):
+                at.setdefault(cls.edit_order, []).append(cls.name)
+        for names in at.values():
+            if len(names) > 1:
+                both = " and ".join(f"'{name}'" for name in names)
+                problems.append(f"{both} both change {what}, and neither declares which comes first; keep one of them")
+    return problems
+
+
+def _dropout_side(side: str, stack: Sequence[Entry], declared: Any) -> tuple[Any, list[str]]:
+    """Negotiate one kind of dropout; ``declared`` is the method YAML's own value or None."""
+    problems: list[str] = []
+    value, owner = declared, "training.dropout"
+    for cls, options in stack:
+        wish = getattr(cls.dropout(options), side)
+        if not isinstance(wish, int | float) or isinstance(wish, bool):
+            continue
+        if value is None:
+            value, owner = float(wish), cls.name
+        elif value != wish:
+            given = "keeps the checkpoint's value" if value == "keep" else f"sets it to {value}"
+            problems.append(f"{side} dropout: '{cls.name}' needs {wish} but {owner} {given}; make the two agree")
+    for cls, options in stack:
+        if getattr(cls.dropout(options), side) == "on" and value == 0.0:
+            problems.append(f"{side} dropout: '{cls.name}' needs it on but {owner} sets it to 0; make the two agree")
+    return value, problems
+
+
+def negotiate_dropout(
+    stack: Sequence[Entry], settled: DropoutConfig, declared: DropoutConfig | None
+) -> tuple[DropoutConfig, list[str]]:
+    """Settle hidden and attention dropout of a phase.
+
+    What the phase itself says (``declared``) and the wish of every regulariser must agree; only then
+    does the shared protocol's value (``settled``) fill what nobody asked for.
+    """
+    explicit = declared.model_fields_set if declared is not None else set()
+    found, problems = {}, []
+    for side in ("hidden", "attention"):
+        own = getattr(declared, side) if declared is not None and side in explicit else None
+        value, wrong = _dropout_side(side, stack, own)
+        found[side] = getattr(settled, side) if value is None else value
+        problems += wrong
+    return DropoutConfig(**found), problems
+
+
+def resolve_training(stack: Sequence[Entry], phase: Phase, shared: TrainingConfig) -> tuple[TrainingConfig, list[str]]:
+    """The protocol that a phase really runs under, and what speaks against it."""
+    acting = active(stack)
+    training = phase.training
+    dropout, problems = negotiate_dropout(acting, shared.dropout, phase.explicit.get("dropout"))
+    training = training.model_copy(update={"dropout": dropout})
+    for cls, options in acting:
+        wanted = cls.optimizer(options)
+        if wanted is None:
+            continue
+        given = phase.explicit.get("optimizer")
+        if given not in (None, wanted):
+            problems.append(
+                f"'{cls.name}' is defined on {wanted} but training.optimizer says {given}; remove training.optimizer"
+            )
+        training = training.model_copy(update={"optimizer": wanted})
+    return training, problems
+
+
+def precision_problems(stack: Sequence[Entry], training: TrainingConfig) -> tuple[list[str], list[str]]:
+    """(refusals, degradations) caused by the training precision."""
+    refused, degraded = [], []
+    for cls, options in active(stack):
+        reason = cls.refused_precisions(options).get(training.precision)
+        if reason is not None:
+            refused.append(f"'{cls.name}' cannot run in {training.precision}: {reason}; use precision: fp32")
+        effect = cls.smallest_effect(options)
+        if effect is None or effect >= PRECISION_EPSILON[training.precision]:
+            continue
+        message = (
+            f"'{cls.name}' relies on changes of {effect:g}, which {training.precision} rounds away "
+            f"(spacing {PRECISION_EPSILON[training.precision]:.1e} near 1)"
+        )
+        if training.allow_precision_loss:
+            degraded.append(message)
+        else:
+            hint = "use precision: fp32, or set allow_precision_loss: true to run it anyway, marked as degraded"
+            refused.append(f"{message}; {hint}")
+    return refused, degraded
+
+
+def check_phase(stack: Sequence[Entry], phase: Phase, shared: TrainingConfig, task: TaskConfig) -> list[str]:
+    """Everything that speaks against running this phase on ``task``."""
+    problems = ownership_problems(stack)
+    training, found = resolve_training(stack, phase, shared)
+    resolved = replace(phase, training=training)
+    for cls, options in stack:
+        problems += [f"'{cls.name}': {reason}" for reason in cls.check_options(options, resolved)]
+    problems += found
+    problems += precision_problems(stack, training)[0]
+    for cls, options in active(stack):
+        problems += [f"'{cls.name}' on this task: {reason}" for reason in cls.check_task(options, task)]
+        if cls.validation_share(options) and phase.data.split == 1.0:
+            problems.append(f"'{cls.name}' learns on rows set aside; give the phase 'data: {{split: 0.8}}'")
+    return problems
+
+
+def check_method(
+    registry: Mapping[str, type[Regulariser]], method: Method, shared: TrainingConfig, task: TaskConfig
+) -> list[str]:
+    """Everything that speaks against running a method on ``task``; phases are named where there are several."""
+    problems = []
+    for phase in method.phases:
+        prefix = f"phase '{phase.name}': " if len(method.phases) > 1 else ""
+        stack = entries(registry, phase.regularisers)
+        problems += [prefix + problem for problem in check_phase(stack, phase, shared, task)]
+    return problems
+
+
+def degradations(
+    registry: Mapping[str, type[Regulariser]], method: Method, shared: TrainingConfig, task: TaskConfig
+) -> list[str]:
+    """Marks that the results of a method must carry."""
+    marks = []
+    for phase in method.phases:
+        stack = entries(registry, phase.regularisers)
+        training, _ = resolve_training(stack, phase, shared)
+        marks += precision_problems(stack, training)[1]
+        for cls, options in active(stack):
+            marks += cls.degraded(options, task)
+        if not phase.data.labels and phase.data.size == "full":
+            marks.append(f"phase '{phase.name}' reads the text of all training rows, without their labels")
+        if phase.data.task is not None:
+            marks.append(f"phase '{phase.name}' trains on labelled rows of another task, {phase.data.task}")
+    return list(dict.fromkeys(marks))
+
+
+def variants(method: Method, registry: Mapping[str, type[Regulariser]]) -> str | None:
+    """``paper`` or ``released`` where that is a choice; ``mixed`` if regularisers differ."""
+    found = set()
+    for phase in method.phases:
+        for cls, options in active(entries(registry, phase.regularisers)):
+            if (value := cls.variant(options)) is not None:
+                found.add(value)
+    if not found:
+        return None
+    return found.pop() if len(found) == 1 else "mixed"

@@ -1,0 +1,147 @@
+"""Masked language modelling on the phase's text: post-training, a head, or a filler.
+
+A phase of its own before fine-tuning: ``trains: all`` continues pretraining on the task's text
+(post-training; Gururangan et al., 2020), or trains the model that Mask-tuning's two-phase
+ablation fills sentences with; ``trains: head`` trains a masked-LM head alone over the frozen
+encoder, for checkpoints that come without one, and does nothing where there is one.
+
+- number of masks: max(1, round(rate * maskable tokens)) per input; ``bernoulli`` draws each.
+  Masks are drawn anew in every step. Every chosen token becomes [MASK] (no 80/10/10 split
+  unless ``replacement: bert``).
+- maskable is what the tokenizer did not add; the loss is the mean over all masked positions.
+- the classifier's head has no part in the loss and stays as it was drawn.
+- a checkpoint without a masked-LM head starts ``trains: all`` from a drawn one; the result is marked.
+- BART predicts masked tokens with its decoder; it is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Literal
+
+from pydantic import Field
+
+from regft_core.config.method import Phase
+from regft_core.config.schema import StrictModel
+from regft_core.errors import ModelError
+from regft_core.hooks.base import Cost, Handed, ParameterGroup, Regulariser
+from regft_core.lazy import torch
+from regft_core.rng import derive
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from regft_core.training.step import Step
+    from regft_core.training.trainee import Trainee
+
+
+class MaskedLmConfig(StrictModel):
+    """Options of masked language modelling."""
+
+    mask_rate: float = Field(0.15, gt=0, lt=1, description="share of the maskable tokens that are masked")
+    selection: Literal["count", "bernoulli"] = Field("count", description="a fixed number per input, or each by chance")
+    replacement: Literal["mask", "bert"] = Field(
+        "mask", description="mask: every chosen token becomes [MASK]; bert: 80% do, 10% become a random token, 10% stay"
+    )
+    trains: Literal["all", "head"] = Field(
+        "all", description="head: the masked-LM head alone, if the checkpoint has none"
+    )
+
+
+class MaskedLm(Regulariser):
+    """Trains the encoder (or a masked-LM head over it) to predict masked tokens."""
+
+    name = "masked_lm"
+    Config = MaskedLmConfig
+    off = None  # without its loss the phase has none
+    refused_architectures = ("bart",)
+    padding_invariant = False  # which tokens are masked is drawn for the padded shape
+
+    @classmethod
+    def program(cls, options: MaskedLmConfig) -> tuple[str, ...] | None:
+        return ("masked",)
+
+    @classmethod
+    def check_options(cls, options: MaskedLmConfig, phase: Phase) -> list[str]:
+        if phase.name == "finetune":
+            return ["its loss knows no labels, so nothing would learn the task; use it in an earlier phase"]
+        return []
+
+    @classmethod
+    def cost(cls, options: MaskedLmConfig) -> Cost:
+        # A head alone needs no backward pass through the frozen encoder.
+        return Cost(1, 1) if options.trains == "all" else Cost(1, 0)
+
+    @classmethod
+    def freezes_encoder(cls, options: MaskedLmConfig) -> bool:
+        return options.trains == "head"
+
+    def skip(self, trainee: Trainee) -> str | None:
+        if self.options.trains == "head" and self._head(trainee)[1]:
+            return "the checkpoint has a masked-LM head of its own"
+        return None
+
+    def _head(self, trainee: Trainee) -> tuple[Any, bool]:
+        from regft_core.models.load import load_masked_lm_head
+
+        assert trainee.source is not None
+        return load_masked_lm_head(trainee.source, trainee.model, head_seed=derive(trainee.seed, "masked_lm.head"))
+
+    def prepare(self, trainee: Trainee, handed: Mapping[str, Handed]) -> None:
+        self.trainee = trainee
+        if trainee.tokenizer.mask_token_id is None:
+            raise ModelError("masked_lm: this tokenizer has no mask token; use a checkpoint of a masked LM")
+        head, self.pretrained = self._head(trainee)
+        if self.options.trains == "head":
+            trainee.model.requires_grad_(False)
+        # The classifier's head has no gradient; left in the optimiser, decay alone would move it.
+        for name in trainee.sites.head:
+            trainee.raw(name).requires_grad_(False)
+        self.head = trainee.attach("masked_lm", head)
+
+    def parameter_groups(self) -> list[ParameterGroup]:
+        """Biases and norms of the head are not decayed, as elsewhere."""
+        from regft_core.models.masked_lm import undecayed
+
+        vectors = undecayed(self.trainee, "masked_lm")
+        return [ParameterGroup(vectors, weight_decay=0.0)] if vectors else []
+
+    def marks(self) -> list[str]:
+        if self.pretrained:
+            return []
+        return ["masked_lm: its masked-LM head was trained on the task's training text, the checkpoint has none"]
+
+    def backward(self, step: Step) -> Tensor:
+        """The mean cross-entropy of the masked tokens; 0 where a batch has nothing to mask."""
+        from regft_core.models.masked_lm import maskable, masked_positions, with_tokens
+
+        generator = step.generator("masked_lm.positions")
+        allowed = maskable(step.batch, self.setting.keyword_segment)
+        positions = masked_positions(allowed, self.options.mask_rate, self.options.selection, generator)
+        tokens = self._replacements(step, positions)
+        masked = with_tokens(step.batch, positions, tokens)
+        _, hidden = step.forward("masked", batch=masked, hidden=True)
+        logits = self.head(hidden[positions].float()).float()
+        # An empty sum keeps the graph alive when a batch has nothing to mask.
+        loss = torch.nn.functional.cross_entropy(logits, step.batch.input_ids[positions], reduction="sum")
+        loss = loss / max(1, positions[0].numel())
+        step.backward(loss, passes=1.0 if self.options.trains == "all" else 0.0)
+        if step.index % 10 == 0 and step.micro == 0:
+            self.diagnostics.log("masked_lm.loss", step.index, float(loss.detach()))
+        return loss.detach()
+
+    def _replacements(self, step: Step, positions: tuple[Tensor, Tensor]) -> Tensor | int:
+        mask: int = self.trainee.tokenizer.mask_token_id
+        if self.options.replacement == "mask":
+            return mask
+        ids = step.batch.input_ids[positions]
+        generator = step.generator("masked_lm.replacement")
+        draws = torch.rand(ids.shape, generator=generator, device=ids.device)
+        others = torch.randint(len(self.trainee.tokenizer), ids.shape, generator=generator, device=ids.device)
+        return torch.where(draws < 0.8, torch.full_like(ids, mask), torch.where(draws < 0.9, others, ids))
+
+    def hand(self, trainee: Trainee) -> dict[str, Tensor]:
+        """The masked-LM head without the embedding that it shares with the encoder."""
+        from regft_core.models.masked_lm import own_parameters
+
+        return {f"head/{name}": value for name, value in own_parameters(self.head, trainee.model).items()}

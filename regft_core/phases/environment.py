@@ -1,0 +1,31 @@
+"""Where a run was computed, as far as its bits may depend on it.
+
+The rule, in one place: the environment is *recorded* with every result and is no part of its key, so
+that a store filled on one machine serves another. Results of different environments are equal only up
+to rounding, so the report refuses to compare them unless ``report.mixed_environments: mark`` says
+that it may (and marks them); a killed run continues only in the environment it was started in.
+"""
+
+from __future__ import annotations
+
+import platform
+from typing import Any
+
+from regft_core.config.schema import ExecutionConfig
+
+
+def environment(device: str, execution: ExecutionConfig) -> dict[str, Any]:
+    """Device kind and name, CPU threads, and whether kernels are deterministic, of this process."""
+    import torch
+
+    kind = device.split(":")[0]
+    if kind == "cuda":
+        return {
+            "device": kind,
+            "name": torch.cuda.get_device_name(device),
+            "threads": execution.threads,
+            "deterministic": execution.deterministic,
+        }
+    # Kernels differ by instruction set (AVX2, AVX-512, NEON) and by the number of threads.
+    name = f"{platform.machine()} {torch.backends.cpu.get_cpu_capability()}" if kind == "cpu" else kind
+    return {"device": kind, "name": name, "threads": execution.threads, "deterministic": True}

@@ -1,0 +1,220 @@
+"""Facts: everything that determines a stage and that DVC does not see, as small resolved files.
+
+DVC follows neither imports nor defaults, knows nothing of an encoder's bytes or of package
+versions, and takes a whole YAML file or named keys of it. The stage ``facts`` runs in every
+``dvc repro`` and writes what is the case; the other stages depend on these files. A stage computes
+its own fact again before it starts and before it commits: an edit in between is refused.
+
+Facts are byte-stable: sorted keys, no time, no absolute path. Nothing here imports torch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+from regft_core.config.load import METHODS, Project
+from regft_core.config.method import Method, Phase
+from regft_core.config.schema import FilesSource, Params, TaskConfig
+from regft_core.errors import FactsChanged
+from regft_core.hooks import compose
+from regft_core.hooks.registry import discover
+from regft_core.io import canonical_json, read_json, remove, sha256_file, write_json
+from regft_core.runs.fingerprint import stage_code, training_code
+
+if TYPE_CHECKING:
+    from regft_core.models.source import ModelSource
+
+FOLDER = Path("work") / "facts"
+
+
+def phase_fact(params: Params, phase: Phase, entries: Sequence[compose.Entry], source: ModelSource) -> dict[str, Any]:
+    """What determines a phase besides its rows, its seed and the phases before it.
+
+    ``phase`` has its settled protocol. Regularisers of strength 0 do nothing, so they and their code
+    are left out.
+    """
+    acting = compose.active(entries)
+    code = training_code(own_modules(acting, phase, source))
+    return {
+        "phase": phase.name,
+        "data": phase.data.model_dump(mode="json", exclude={"task", "size"}),
+        "regularisers": {cls.name: options.model_dump(mode="json") for cls, options in acting},
+        "training": phase.training.model_dump(mode="json"),
+        "model": {
+            "content": source.content_sha256,
+            "tokenizer": source.tokenizer_sha256,
+            "max_length": params.model.max_length,
+        },
+        "code": code["sha256"],
+        "packages": code["packages"],
+        "merge_code": stage_code("merge")["sha256"] if phase.repeat is not None else None,
+    }
+
+
+def own_modules(entries: Sequence[compose.Entry], phase: Phase, source: ModelSource) -> list[str]:
+    """Modules that this phase uses and another may not: its active regularisers, encoder family, optimiser."""
+    return sorted({cls.__module__ for cls, _ in compose.active(entries)})
+
+
+def method_phases(project: Project, method: Method, phases: Sequence[Phase], source: ModelSource) -> list[Any]:
+    """The given phases of a method, resolved, in their order."""
+    registry = discover()
+    found = []
+    for phase in phases:
+        entries = compose.entries(registry, phase.regularisers)
+        training, _ = compose.resolve_training(entries, phase, project.params.training)
+        fact = phase_fact(project.params, replace(phase, training=training), entries, source)
+        fact |= {"start": phase.start, "seed": phase.seed, "rows": phase.data.model_dump(mode="json")}
+        fact["repeat"] = phase.repeat.model_dump(mode="json") if phase.repeat is not None else None
+        if phase.data.task is not None:
+            fact["other_task"] = task_fact(project, phase.data.task)
+        found.append(fact)
+    return found
+
+
+def search_fact(project: Project, method: Method, source: ModelSource) -> dict[str, Any]:
+    """What the stage ``search`` of a method depends on; next to nothing where it has nothing to do."""
+    if not method.earlier:
+        return {"phases": []}
+    return {"phases": method_phases(project, method, method.earlier, source), "seeds": list(project.params.grid.seeds)}
+
+
+def finetune_fact(project: Project, method: Method, source: ModelSource) -> dict[str, Any]:
+    """What the stage ``finetune`` of a method depends on."""
+    return {
+        "phases": method_phases(project, method, [method.finetune], source),
+        "seeds": list(project.params.grid.seeds),
+        # Costs are told relative to the shared protocol.
+        "shared_training": project.params.training.model_dump(mode="json"),
+        "method": method.config.model_dump(mode="json", exclude={"description", "differs_by"}, exclude_defaults=True),
+    }
+
+
+def task_fact(project: Project, task: str) -> dict[str, Any]:
+    """A task's definition, the sets that judge it, the content of its files, and the code that reads them."""
+    config = project.tasks[task]
+    judges = {name: _definition(project.tasks[name]) for name in config.ood if name in project.tasks}
+    files = {split for split in (config.splits.train, config.splits.dev) if isinstance(config.source, FilesSource)}
+    for name, ood in config.ood.items():
+        other = project.tasks.get(name)
+        source = ood.source or (other.source if other is not None else None)
+        split = ood.split or (other.splits.dev if other is not None else None)
+        if isinstance(source, FilesSource):
+            files.add(split)
+    return {
+        "task": _definition(config),
+        "judges": judges,
+        "files": {file: _file_hash(project.root, file) for file in sorted(f for f in files if f is not None)},
+        "code": stage_code("dataset")["sha256"],
+    }
+
+
+def _definition(task: TaskConfig) -> dict[str, Any]:
+    return task.model_dump(mode="json", exclude={"description"})
+
+
+def _file_hash(root: Path, split: str) -> str | None:
+    relative = Path(split)
+    path = root / (relative if relative.parts[:1] == ("data",) else Path("data") / relative)
+    return sha256_file(path) if path.is_file() else None
+
+
+def subsample_fact() -> dict[str, Any]:
+    return {"code": stage_code("subsample")["sha256"]}
+
+
+def of_method(
+    fact: Callable[[Project, Method, ModelSource], dict[str, Any]], name: str
+) -> Callable[[Project], dict[str, Any]]:
+    """The search or finetune fact of the method ``name``, as a function of the project."""
+
+    def found(project: Project) -> dict[str, Any]:
+        from regft_core.models.source import resolve_model
+
+        return fact(project, project.methods[name], resolve_model(project.params.model, project.root))
+
+    return found
+
+
+def evaluate_fact(project: Project) -> dict[str, Any]:
+    return {"code": stage_code("evaluate")["sha256"]}
+
+
+def report_fact(project: Project) -> dict[str, Any]:
+    return {"code": stage_code("report")["sha256"]}
+
+
+def all_facts(project: Project) -> dict[str, Any]:
+    """Every fact of a project by file name."""
+    from regft_core.models.source import resolve_model
+
+    source = resolve_model(project.params.model, project.root)
+    facts: dict[str, Any] = {
+        "subsample": subsample_fact(),
+        "evaluate": evaluate_fact(project),
+        "report": report_fact(project),
+        "methods": {name: _as_written(project.root, name) for name in project.methods},
+    }
+    for name, method in project.methods.items():
+        facts[f"search-{name}"] = search_fact(project, method, source)
+        facts[f"finetune-{name}"] = finetune_fact(project, method, source)
+    for task in project.params.grid.tasks:
+        facts[f"task-{task}"] = task_fact(project, task)
+    return facts
+
+
+def _as_written(root: Path, method: str) -> Any:
+    """A method's YAML as it is, so that ``dvc params diff`` shows its values."""
+    return yaml.safe_load((root / METHODS / f"{method}.yaml").read_text(encoding="utf-8"))
+
+
+def write_facts(project: Project) -> list[str]:
+    """Write ``work/facts``; returns the names of the files that changed.
+
+    Files with the same content are not touched, files of methods and tasks that are gone are removed.
+    """
+    folder = project.root / FOLDER
+    facts = all_facts(project)
+    changed = []
+    for name, value in facts.items():
+        path = folder / f"{name}.json"
+        # Compared as text: 1 and 1.0 are equal values and different bytes.
+        if not path.is_file() or canonical_json(read_json(path)) != canonical_json(value):
+            write_json(path, value)
+            changed.append(name)
+    for path in sorted(folder.glob("*.json")):
+        if path.stem not in facts:
+            remove(path)
+            changed.append(path.stem)
+    return changed
+
+
+def check_fact(root: Path, name: str, value: Mapping[str, Any], when: str) -> None:
+    """Refuse to go on when the case is no longer what the stage ``facts`` has written.
+
+    Raises ``FactsChanged``: nothing is committed; the next ``dvc repro`` sees the new facts.
+    """
+    path = root / FOLDER / f"{name}.json"
+    if not path.is_file():
+        raise FactsChanged(f"{FOLDER / name}.json is missing; run `dvc repro`, whose stage facts writes it")
+    written = read_json(path)
+    if canonical_json(written) != canonical_json(value):
+        what = ", ".join(_differences(written, value)) or "its content"
+        raise FactsChanged(
+            f"{what} changed {when}: {FOLDER / name}.json says otherwise. Nothing was written; "
+            "run `dvc repro` again (stage facts takes note of the change)"
+        )
+
+
+def _differences(one: Any, other: Any, path: str = "") -> list[str]:
+    if isinstance(one, Mapping) and isinstance(other, Mapping):
+        keys = sorted({*one, *other})
+        return [d for k in keys for d in _differences(one.get(k), other.get(k), f"{path}.{k}" if path else str(k))]
+    if isinstance(one, list) and isinstance(other, list) and len(one) == len(other):
+        return [d for i, (a, b) in enumerate(zip(one, other)) for d in _differences(a, b, f"{path}[{i}]")]
+    return [] if canonical_json(one) == canonical_json(other) else [path or "all"]

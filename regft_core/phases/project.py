@@ -1,0 +1,66 @@
+"""Open a project: its configuration, checked against the regularisers that there are. No torch."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import platform
+from pathlib import Path
+
+from regft_core import __version__
+from regft_core.config.load import Builtin, Method, Project, load_project
+from regft_core.config.schema import Params, TaskConfig
+from regft_core.data.builtin import SPLITS, BuiltinOptions
+from regft_core.hooks import compose
+from regft_core.hooks.registry import discover
+from regft_core.models.source import encoder_problems
+
+REPORTED_PACKAGES = (
+    "torch",
+    "transformers",
+    "tokenizers",
+    "numpy",
+    "datasets",
+    "dvc",
+    "mlflow",
+    "pydantic",
+    "safetensors",
+    "scipy",
+)
+
+
+def compose_check(method: Method, task: TaskConfig, task_name: str, params: Params) -> list[str]:
+    """Composition problems of one method on one task, for the validator."""
+    return compose.check_method(discover(), method, params.training, task)
+
+
+def open_project(root: Path, params_file: str = "params.yaml", params_text: str | None = None) -> Project:
+    """Load and validate the whole project, without torch.
+
+    Args:
+        root: project root.
+        params_file: another file in the place of ``params.yaml``, for instance a preset.
+        params_text: content to check in place of that file's.
+
+    Raises:
+        ConfigError: all problems of all files, together.
+    """
+    return load_project(
+        root,
+        discover(),
+        compose_check,
+        builtin=Builtin(BuiltinOptions, SPLITS),
+        encoder_check=encoder_problems,
+        params_file=params_file,
+        params_text=params_text,
+    )
+
+
+def versions() -> dict[str, str]:
+    """What ran, for the result record."""
+    found = {"python": platform.python_version(), "regft": __version__}
+    for package in REPORTED_PACKAGES:
+        try:
+            found[package] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return found

@@ -1,0 +1,74 @@
+"""What is written down of a finished phase: cost, curve, diagnostics. Plain values, no torch."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from regft_core.config.method import Phase, Registry
+from regft_core.config.schema import TrainingConfig
+from regft_core.runs.stored import StoredRun
+
+if TYPE_CHECKING:
+    from regft_core.phases.training_run import Trained
+
+_SUMMED = ("train_seconds", "fit_seconds", "real_tokens", "padded_tokens")
+
+
+def phase_record(label: str, trained: Trained) -> dict[str, Any]:
+    """Steps, cost, curve ([phase, step, epoch, loss, learning rate, gradient norm]) and diagnostics."""
+    done = trained.progression
+    batches = max(1, done.batches)
+    return {
+        "steps": done.step,
+        "seconds": done.seconds + trained.fit_seconds,
+        "skipped": trained.skipped,
+        "marks": trained.stack.marks() if trained.skipped is None else [],
+        "cost": {
+            # Passes are per batch of the step, in units of the batch.
+            "forward_passes_per_step": done.forward_passes / batches,
+            "backward_passes_per_step": done.backward_passes / batches,
+            "train_seconds": done.seconds,
+            "fit_seconds": trained.fit_seconds,
+            "seconds_per_step": done.seconds / max(1, done.step),
+            "real_tokens": done.real_tokens,
+            "padded_tokens": done.padded_tokens,
+            "peak_memory_bytes": trained.peak_memory_bytes,
+        },
+        "final_loss": done.curve[-1][2] if done.curve else None,
+        "curve": [[label, *values] for values in done.curve],
+        "diagnostics": [[label, s, n, v] for n, s, v in trained.stack.diagnostics().values],
+    }
+
+
+def merged_record(members: Sequence[StoredRun]) -> dict[str, Any]:
+    """Costs, curves and diagnostics of several phases, or of all members of one, as one record."""
+    done = [member.result for member in members if member.result["status"] == "ok"]
+    steps = sum(result["steps"] for result in done)
+    cost: dict[str, Any] = {name: sum(result["cost"][name] for result in done) for name in _SUMMED}
+    for name in ("forward_passes_per_step", "backward_passes_per_step"):
+        cost[name] = sum(r["cost"][name] * r["steps"] for r in done) / max(1, steps)
+    cost["seconds_per_step"] = cost["train_seconds"] / max(1, steps)
+    peaks = [r["cost"]["peak_memory_bytes"] for r in done if r["cost"]["peak_memory_bytes"] is not None]
+    cost["peak_memory_bytes"] = max(peaks) if peaks else None
+    skipped = [result["skipped"] for result in done if result["skipped"]]
+    return {
+        "steps": steps,
+        "seconds": sum(result["seconds"] for result in done),
+        "skipped": "; ".join(skipped) if skipped and len(skipped) == len(done) else None,
+        "marks": list(dict.fromkeys(mark for result in done for mark in result["marks"])),
+        "cost": cost,
+        "final_loss": next((r["final_loss"] for r in reversed(done) if r["final_loss"] is not None), None),
+        "curve": [row for result in done for row in result["curve"]],
+        "diagnostics": [row for result in done for row in result["diagnostics"]],
+    }
+
+
+def declared_ratio(steps: Sequence[tuple[Phase, int]], registry: Registry, shared: TrainingConfig, rows: int) -> float:
+    """Declared passes of a whole method relative to plain fine-tuning under the shared protocol.
+
+    A forward counts 1 and a backward 2; ``steps`` are those that each phase took.
+    """
+    vanilla = shared.max_steps or shared.epochs * math.ceil(math.ceil(rows / shared.batch_size) / shared.accumulation)
+    return sum(count * phase.ratio(registry) for phase, count in steps) / vanilla

@@ -1,0 +1,81 @@
+"""What each DVC stage does, between two looks at its facts.
+
+A stage computes its own fact before it starts and again before it writes: if it is no longer what
+the stage ``facts`` wrote down, nothing is written (``facts.check_fact``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from regft_core.config.load import Project
+from regft_core.data.prepare import prepare_dataset
+from regft_core.data.subsample import write_subsamples
+from regft_core.phases import facts
+from regft_core.phases.cells import describe, run_cell
+from regft_core.phases.evaluate import evaluate
+from regft_core.phases.finetune import finetune
+from regft_core.phases.outputs import write_evaluation, write_training
+from regft_core.phases.project import open_project
+from regft_core.phases.search import search
+
+#: Computes the fact of one stage from the project as it is now.
+FactOf = Callable[[Project], Mapping[str, Any]]
+
+
+@contextmanager
+def guarded(root: Path, name: str, fact: FactOf) -> Iterator[Callable[[], None]]:
+    """Check the fact ``name`` now; the value given to the block checks it again, right before writing."""
+
+    def check(when: str) -> None:
+        facts.check_fact(root, name, fact(open_project(root)), when)
+
+    check("since the stage facts ran")
+    yield lambda: check("while this stage ran")
+
+
+def run_dataset(root: Path, task: str) -> None:
+    """Write ``work/datasets/<task>``."""
+    with guarded(root, f"task-{task}", lambda project: facts.task_fact(project, task)) as unchanged:
+        prepare_dataset(
+            root, task, open_project(root).tasks, root / "work" / "datasets" / task, before_commit=unchanged
+        )
+
+
+def run_subsample(root: Path, task: str) -> None:
+    """Write ``work/subsamples/<task>`` with every size."""
+    with guarded(root, "subsample", lambda project: facts.subsample_fact()) as unchanged:
+        params = open_project(root).params
+        write_subsamples(
+            root, task, params.grid.sizes, params.grid.seeds, params.subsample.stratified, before_commit=unchanged
+        )
+
+
+def run_search(root: Path, method: str, task: str) -> None:
+    """Write ``work/search/<method>/<task>``: the phases before fine-tuning."""
+    with guarded(root, f"search-{method}", facts.of_method(facts.search_fact, method)) as unchanged:
+        context, records = run_cell(root, search, method, task)
+        unchanged()
+        write_training(context, "search", records)
+    print("\n".join(describe(record, "search") for record in records))
+
+
+def run_finetune(root: Path, method: str, task: str) -> None:
+    """Write ``work/finetune/<method>/<task>``."""
+    with guarded(root, f"finetune-{method}", facts.of_method(facts.finetune_fact, method)) as unchanged:
+        context, records = run_cell(root, finetune, method, task, before="search")
+        unchanged()
+        write_training(context, "finetune", records)
+    print("\n".join(describe(record, "finetune") for record in records))
+
+
+def run_evaluate(root: Path, method: str, task: str) -> None:
+    """Write ``work/evaluate/<method>/<task>`` and ``work/metrics/<method>/<task>.json``."""
+    with guarded(root, "evaluate", facts.evaluate_fact) as unchanged:
+        context, records = run_cell(root, evaluate, method, task, before="finetune")
+        unchanged()
+        write_evaluation(context, records)
+    print("\n".join(describe(record, "evaluate") for record in records))

@@ -1,0 +1,71 @@
+"""Versions of the installed packages whose code takes part in a result."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import re
+import sys
+from collections.abc import Iterable, Mapping
+from functools import cache, lru_cache
+
+#: Distributions that cannot change a number, each with the reason why.
+NO_NUMBERS: Mapping[str, str] = {
+    "pydantic": "validates options; what passes is in the key, resolved",
+    "pyyaml": "reads options; what it reads is in the key, resolved",
+    "rich": "draws on the terminal",
+    "tqdm": "draws on the terminal",
+    "typing-extensions": "annotations",
+    "huggingface-hub": "fetches files, which are hashed by content",
+    "safetensors": "stores tensors bit by bit in a fixed format; what it reads is hashed by content",
+}
+#: What a distribution computes with although our code never imports it.
+COMPANIONS: Mapping[str, tuple[str, ...]] = {"transformers": ("tokenizers",)}
+
+
+def _normal(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+@lru_cache(maxsize=1)
+def _every_provider() -> Mapping[str, list[str]]:
+    return importlib.metadata.packages_distributions()
+
+
+@cache
+def providers(top: str) -> tuple[str, ...]:
+    """Return the distributions that install the top-level package ``top``; empty if none does."""
+    try:  # most have its name, and asking for all of them takes 0.2 s
+        distribution = importlib.metadata.distribution(top)
+        if any(os.path.exists(str(distribution.locate_file(name))) for name in (top, f"{top}.py")):
+            return (_normal(top),)
+    except (importlib.metadata.PackageNotFoundError, ValueError):
+        pass
+    return tuple(sorted({_normal(name) for name in _every_provider().get(top, ())}))
+
+
+def is_standard(top: str) -> bool:
+    """Whether a top-level package belongs to Python itself."""
+    return top in sys.stdlib_module_names
+
+
+def _version(distribution: str) -> str | None:
+    try:
+        return importlib.metadata.version(distribution)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def versions(tops: Iterable[str]) -> dict[str, str | None]:
+    """Return {distribution: version} of what installs the top-level packages ``tops``.
+
+    Python's own packages and ``NO_NUMBERS`` are left out, ``COMPANIONS`` added. A package that
+    is not installed stands under its own name with None: it may be optional, and installing it
+    changes what runs.
+    """
+    names: set[str] = set()
+    for top in tops:
+        if not is_standard(top):
+            names.update(providers(top) or (_normal(top),))
+    names.update(companion for name in list(names) for companion in COMPANIONS.get(name, ()))
+    return {name: _version(name) for name in sorted(names - set(NO_NUMBERS))}

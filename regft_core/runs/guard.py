@@ -1,0 +1,189 @@
+"""That the code which is fingerprinted is the code which runs.
+
+The fingerprint is taken from the files; Python runs what it loaded, perhaps earlier, perhaps
+from byte code, and loads the rest when a function first imports it. ``LoadedCode`` closes
+these gaps: made before a run, in the process that computes it, and asked again before the
+result is stored.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import marshal
+import os
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from types import CodeType
+from typing import Any
+
+import regft_core
+from regft_core.errors import CodeChanged, ConfigError
+from regft_core.runs.code_graph import FileState, Reach, file_state
+from regft_core.runs.fingerprint import PACKAGES, Scope, describe, graph_of
+from regft_core.runs.syntax import Meaning
+
+#: The clock that stamps files may be this much behind the one that programs read.
+_CLOCK_NS = 10_000_000
+#: Flags in the head of a .pyc (PEP 552): it names a hash of its source instead of size and time.
+_HASH_BASED, _CHECK_SOURCE = 0b01, 0b10
+_AGAIN = "\n    -> nothing was stored; run `dvc repro` again"
+
+#: Of modules that this process has loaded: the file's path and what the file meant.
+_loaded: dict[str, tuple[str, Meaning]] = {}
+#: Pairs of source and byte code that were compared.
+_compared: set[tuple[FileState, FileState]] = set()
+
+
+class LoadedCode:
+    """The code of one run, loaded now and as a whole, with its fingerprint.
+
+    Args:
+        scope: whose code; ``training_scope(own)`` or ``stage_scope(name, own)``.
+        root: directory that holds the packages; that of this installation by default.
+        packages: the project's own top-level packages.
+
+    Attributes:
+        code: the fingerprint (``fingerprint.code_of``), for the run's key.
+
+    Raises:
+        CodeChanged: what is (or was) loaded is not what the files say.
+        ConfigError: an entry does not exist, or a file is not valid Python.
+    """
+
+    def __init__(self, scope: Scope, root: Path | None = None, packages: Sequence[str] = PACKAGES) -> None:
+        self._scope, self._root, self._packages = scope, root, packages
+        # A file that is written in between is not the one that was loaded, even if it means the same.
+        self.code, reach = self._take()
+        now = time.time_ns()
+        early = {module for module in reach.files if module in sys.modules}
+        for module in sorted(reach.files):
+            _load(module)
+        after, again = self._take()
+        written = sorted(m for m in reach.files.keys() | again.files.keys() if reach.files.get(m) != again.files.get(m))
+        if written or after != self.code:
+            raise CodeChanged(self._message("was edited while it was being loaded", after, written))
+        for module, state in reach.files.items():
+            if module in sys.modules:  # else it needs a package that is not installed, see _load
+                _verify_origin(module, state)
+                if module in early:
+                    _verify_age(module, state, reach, now)
+                _compare_byte_code(module, state)
+                _loaded[module] = (state.path, reach.meanings[module])
+
+    @property
+    def sha256(self) -> str:
+        """The fingerprint as one hash."""
+        return str(self.code["sha256"])
+
+    def check(self) -> None:
+        """Raise ``CodeChanged`` unless the files still mean what was loaded; call it before storing a result."""
+        try:
+            code, _ = self._take()
+        except ConfigError as error:
+            raise CodeChanged(f"the code of this run changed while it was running:\n{error}{_AGAIN}") from error
+        if code != self.code:
+            raise CodeChanged(self._message("changed while it was running", code))
+
+    def _take(self) -> tuple[dict[str, Any], Reach]:
+        graph = graph_of(self._root, self._packages)
+        reach = graph.reach(self._scope.entries, self._scope.exempt)
+        return describe(graph, reach, self._scope.resources), reach
+
+    def _message(self, what: str, code: dict[str, Any], written: Sequence[str] = ()) -> str:
+        changed = set(written)
+        for part in ("modules", "packages"):
+            old, new = self.code[part], code[part]
+            changed |= {name for name in old.keys() | new.keys() if old.get(name, "") != new.get(name, "")}
+        return f"the code of this run {what}: {', '.join(sorted(changed))}{_AGAIN}"
+
+
+def _verify_origin(module: str, state: FileState) -> None:
+    """Raise ``CodeChanged`` if ``module`` was loaded from another file than ``state``."""
+    source = getattr(sys.modules[module], "__file__", None)
+    if source is None or os.path.realpath(source) != os.path.realpath(state.path):
+        raise CodeChanged(
+            f"module {module} was loaded from {source}, but the code of this run is {state.path}: two copies of "
+            "the project are mixed, or its folder was moved"
+            "\n    -> nothing was stored; start in one folder, without the other on PYTHONPATH, and run again"
+        )
+
+
+def _verify_age(module: str, state: FileState, reach: Reach, now: int) -> None:
+    """Raise ``CodeChanged`` if the file may mean something else now than when ``module`` was loaded."""
+    if module not in _loaded:
+        # A time in the future comes from another machine's clock and says nothing.
+        edited = regft_core.LOADED_AT_NS - _CLOCK_NS <= max(state.ctime_ns, state.mtime_ns) <= now
+    else:
+        path, known = _loaded[module]
+        meaning = reach.meanings[module]
+        # Of what the module declares or hands on, only that which somebody in reach asks for.
+        names = [key.partition(":")[2] for key in reach.modules if key.startswith(f"{module}:")]
+        edited = path != state.path or known.sha256 != meaning.sha256
+        edited = edited or any(known.declared.get(name) != meaning.declared.get(name) for name in names)
+        edited = edited or any(known.hidden.get(name) != meaning.hidden.get(name) for name in names)
+    if edited:
+        raise CodeChanged(f"{state.path} was edited after this process had loaded it{_AGAIN}")
+
+
+def _load(module: str) -> None:
+    try:
+        importlib.import_module(module)
+    except ImportError as error:
+        # It needs an optional package. Whoever calls it meets the same error; that the package
+        # is not there is part of the fingerprint.
+        if error.name is None or error.name.split(".")[0] in (*PACKAGES, module.split(".")[0]):
+            raise
+
+
+def _compare_byte_code(module: str, state: FileState) -> None:
+    """Raise ``CodeChanged`` if Python took byte code of another source for that of this file.
+
+    It goes by size and time in whole seconds, so an edit of the same length within a second
+    runs the code before the edit, in every process until the .pyc is gone.
+    """
+    try:
+        cached = file_state(importlib.util.cache_from_source(state.path))
+    except NotImplementedError:  # this Python keeps no byte code
+        return
+    if cached is None or (state, cached) in _compared:
+        return
+    content = Path(cached.path).read_bytes()
+    if not _would_be_used(content, state):
+        return
+    source = Path(state.path).read_bytes()
+    if _byte_code(content) != _compiled(source, state.path):
+        with suppress(OSError):  # a read-only folder: the message names the file
+            Path(cached.path).unlink()
+        raise CodeChanged(
+            f"{state.path}: Python loaded outdated byte code of module {module}, left by an edit within one second; "
+            f"{cached.path} {'cannot be removed, do so' if file_state(cached.path) else 'is removed now'}{_AGAIN}"
+        )
+    _compared.add((state, cached))
+
+
+def _would_be_used(content: bytes, source: FileState) -> bool:
+    """Whether Python takes a .pyc with this content for ``source``, as it does on import."""
+    if content[:4] != importlib.util.MAGIC_NUMBER or len(content) < 16:
+        return False
+    flags, seconds, size = (int.from_bytes(content[i : i + 4], "little") for i in (4, 8, 12))
+    if flags & _HASH_BASED:
+        known = content[8:16] == importlib.util.source_hash(Path(source.path).read_bytes())
+        return known or not flags & _CHECK_SOURCE
+    return seconds == source.mtime_ns // 10**9 & 0xFFFFFFFF and size == source.size & 0xFFFFFFFF
+
+
+def _byte_code(content: bytes) -> CodeType | None:
+    try:
+        code = marshal.loads(content[16:])
+    except (EOFError, ValueError, TypeError):
+        return None
+    return code if isinstance(code, CodeType) else None
+
+
+def _compiled(source: bytes, path: str) -> CodeType:
+    compiled: CodeType = compile(source, path, "exec", dont_inherit=True, optimize=sys.flags.optimize)
+    return compiled

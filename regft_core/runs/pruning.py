@@ -1,0 +1,130 @@
+"""Keeps the tensors of a run store within its budget; the rule is in ``store.py``."""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+from collections.abc import Collection
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from regft_core.errors import StoreError
+from regft_core.io import explained, may_not_write, write_json
+from regft_core.runs.killpoints import killpoint
+from regft_core.runs.pins import PIN_DAYS
+from regft_core.runs.stored import PRUNED, TENSORS_SUFFIX
+
+if TYPE_CHECKING:
+    from regft_core.runs.store import RunStore
+
+log = logging.getLogger(__name__)
+
+Outcome = Literal["pruned", "pinned", "in use", "read-only"]
+
+
+@dataclass(frozen=True)
+class Pruned:
+    """What pruning did, in bytes of tensors; ``keys`` lost their weights or checkpoints.
+
+    ``pinned_bytes`` is the part of what remains that pins kept from being deleted.
+    """
+
+    freed_bytes: int
+    remaining_bytes: int
+    keys: tuple[str, ...]
+    pinned_bytes: int = 0
+
+
+def prune(store: RunStore, budget: int | None, keep: Collection[str]) -> Pruned:
+    """See ``RunStore.prune``."""
+    candidates: list[tuple[bool, float, str, int, Path]] = []
+    for key, path in store.damaged():
+        used, size = _newest_and_size(path)
+        candidates.append((False, used, key, size, path))
+    for key in list(store.keys()):
+        stored = store.get(key)
+        if stored is not None and stored.has_weights:
+            candidates.append((True, stored.last_used(), key, stored.tensor_bytes, stored.path))
+        elif stored is not None and any(stored.path.glob("*" + TENSORS_SUFFIX)):
+            _prune_one(store, key, stored.path)  # a pruning that was killed after its mark
+    for key, path in store.partials():
+        used, size = _newest_and_size(path)
+        candidates.append((True, used, key, size, path))
+    remaining = total = sum(size for _, _, _, size, _ in candidates)
+    pruned, kept = [], dict.fromkeys(("pinned", "in use", "read-only"), 0)
+    for is_whole, _, key, size, path in sorted(candidates):
+        if budget is None or remaining <= budget:
+            break
+        outcome: Outcome = "in use" if is_whole and key in keep else _prune_one(store, key, path)
+        if outcome == "pruned":
+            remaining -= size
+            pruned.append(key)
+        else:
+            kept[outcome] += size
+    if budget is not None and remaining > budget:
+        reasons = [f"{kept['in use']} bytes are in use"]
+        if kept["pinned"]:
+            reasons.append(
+                f"{kept['pinned']} bytes are pinned by runs that need them next (a pin lapses after {PIN_DAYS} days)"
+            )
+        if kept["read-only"]:
+            reasons.append(f"{kept['read-only']} bytes may not be deleted by this user")
+        log.warning(
+            "the run store %s holds %d bytes, its budget is %d: %s", store.path, remaining, budget, ", ".join(reasons)
+        )
+    return Pruned(total - remaining, remaining, tuple(pruned), kept["pinned"])
+
+
+def _prune_one(store: RunStore, key: str, path: Path) -> Outcome:
+    lock = store.lock(key)
+    try:
+        if not lock.try_acquire():
+            return "in use"
+        with explained(path):
+            if not path.is_dir():
+                return "pruned"  # the run was finished, or given up, since the store was listed
+            if ".damaged-" in path.name:
+                shutil.rmtree(path)
+                log.warning("%s, a damaged run that was set aside, was deleted to stay within the budget", path)
+            elif store.pins(key):
+                return "pinned"
+            elif path.name.endswith(".partial"):
+                shutil.rmtree(path)
+            else:
+                return _prune_weights(store, key, path)
+        return "pruned"
+    except StoreError as error:
+        if not may_not_write(error):
+            raise
+        return "read-only"
+    finally:
+        lock.release()
+
+
+def _prune_weights(store: RunStore, key: str, path: Path) -> Outcome:
+    # The mark first: weights that vanish without it would look like damage.
+    write_json(path / PRUNED, {"reason": "budget"})
+    killpoint("prune.marked")
+    # Pinning takes no lock: it writes the pin and then looks for the mark. Marking and then
+    # looking for pins, one of the two always sees the other.
+    if store.pins(key):
+        (path / PRUNED).unlink()
+        return "pinned"
+    for file in path.glob("*" + TENSORS_SUFFIX):
+        file.unlink()
+    return "pruned"
+
+
+def _newest_and_size(directory: Path) -> tuple[float, int]:
+    newest, size = 0.0, 0
+    for parent, _, names in os.walk(directory):
+        for path in (parent, *(os.path.join(parent, name) for name in names)):
+            try:
+                status = os.stat(path)
+            except OSError:
+                continue  # removed by its owner meanwhile
+            newest = max(newest, status.st_mtime)
+            size += status.st_size if path != parent else 0
+    return newest, size

@@ -1,0 +1,38 @@
+"""The rows of a phase for regularisers that learn from them without optimiser steps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from regft_core.data.batches import Batch
+from regft_core.hooks.declare import Setting
+from regft_core.training.step import Step
+from regft_core.training.stream import BatchStream
+from regft_core.training.trainee import Trainee
+
+
+@dataclass
+class FitData:
+    """What :meth:`Regulariser.fit` reads: the rows that the phase trains on.
+
+    Attributes:
+        trainee: the prepared model.
+        stream: the training rows, shuffled as the loop would see them.
+        validation: the rows set aside (``data.split``), or None.
+    """
+
+    trainee: Trainee
+    setting: Setting
+    stream: BatchStream
+    validation: BatchStream | None = None
+
+    def sequential(self, batch_size: int) -> Iterator[Batch]:
+        """Every training row once, in the order of the subsample, ``batch_size`` at a time."""
+        rows = self.stream.rows
+        for start in range(0, len(rows), batch_size):
+            yield self.stream.collate(rows[start : start + batch_size])
+
+    def step(self, batch: Batch, index: int) -> Step:
+        """Passes and losses over ``batch``; ``index`` names the random draws (dropout)."""
+        return Step(self.trainee, self.setting, batch, index=index)

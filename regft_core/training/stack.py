@@ -1,0 +1,169 @@
+"""The regularisers of one phase, called in the order of a step."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from regft_core.config.method import Phase
+from regft_core.config.schema import TrainingConfig
+from regft_core.hooks.base import Regulariser
+from regft_core.hooks.declare import Diagnostics, Handed, MainPass, ParameterGroup, Setting
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+    from regft_core.training.fitting import FitData
+    from regft_core.training.step import Step
+    from regft_core.training.trainee import Trainee
+
+
+class Stack:
+    """Instances of the active regularisers of one phase of one run.
+
+    An empty stack is plain fine-tuning. Edits of the model and forward sites follow
+    ``edit_order``; every other hook follows the names, so that the order of the YAML has no
+    meaning.
+    """
+
+    def __init__(self, entries: Sequence[tuple[type[Regulariser], Any]], setting: Setting) -> None:
+        self.setting = setting
+        acting = sorted(
+            ((cls, options) for cls, options in entries if cls.active(options)), key=lambda entry: entry[0].name
+        )
+        self.regularisers = [cls(options, setting) for cls, options in acting]
+        self.in_edit_order = sorted(self.regularisers, key=lambda r: r.edit_order)
+        self.program = next((r for r in self.regularisers if type(r).program(r.options)), None)
+        self.adding = [r for r in self.regularisers if type(r).adds_terms(r.options)]
+        self.hidden = any(type(r).needs_hidden(r.options) for r in self.adding)
+
+    # ------------------------------------------------------------------------ before the loop
+
+    def skip(self, trainee: Trainee) -> str | None:
+        """Why this phase has nothing to do; only where every regulariser says so."""
+        reasons = [regulariser.skip(trainee) for regulariser in self.regularisers]
+        return "; ".join(filter(None, reasons)) if reasons and all(reasons) else None
+
+    def prepare(self, trainee: Trainee, handed: Mapping[str, Handed]) -> None:
+        """All edits of the model: starting weights first, then structure, each in ``edit_order``."""
+        for regulariser in self.in_edit_order:
+            regulariser.edit_weights(trainee)
+        for regulariser in self.in_edit_order:
+            needed = type(regulariser).needs(regulariser.options)
+            regulariser.prepare(trainee, {name: handed[name] for name in needed})
+
+    def fit(self, trainee: Trainee, data: FitData) -> None:
+        for regulariser in self.in_edit_order:
+            regulariser.fit(trainee, data)
+
+    def marks(self) -> list[str]:
+        """What the result must carry, as only the prepared model shows it."""
+        return [mark for r in self.regularisers for mark in r.marks()]
+
+    def total_steps(self, phase: Phase, rows: int) -> int | None:
+        """Optimiser steps where a regulariser defines them in a way of its own; else None."""
+        found = (type(r).total_steps(r.options, phase, rows) for r in self.regularisers)
+        return next((steps for steps in found if steps is not None), None)
+
+    def parameter_groups(self) -> list[ParameterGroup]:
+        return [group for r in self.regularisers for group in r.parameter_groups()]
+
+    def learning_rate_factors(self) -> dict[str, float]:
+        """Product of all factors of each parameter that has one."""
+        factors: dict[str, float] = {}
+        for regulariser in self.regularisers:
+            for name, factor in regulariser.learning_rate_factors().items():
+                factors[name] = factors.get(name, 1.0) * factor
+        return factors
+
+    def build_optimizer(self, groups: list[dict[str, Any]], training: TrainingConfig) -> torch.optim.Optimizer | None:
+        """The optimiser of the regulariser that owns the update and brings its own; else None."""
+        for regulariser in self.regularisers:
+            if type(regulariser).optimizer(regulariser.options) is not None:
+                return regulariser.build_optimizer(groups, training)
+        return None
+
+    # ------------------------------------------------------------------------------- the step
+
+    def backward(self, step: Step) -> Tensor:
+        """One batch: the owner's step program, or the plain pass, its added terms, one backward."""
+        if self.program is not None:
+            return self.program.backward(step)
+        logits, hidden = step.forward(hidden=True) if self.hidden else (step.forward(), None)
+        loss = step.task_loss(logits)
+        if not self.adding:
+            step.backward(loss)
+            return loss.detach()
+        main = MainPass(logits, hidden, loss)
+        total = loss
+        for regulariser in self.adding:
+            term = regulariser.terms(step, main)
+            total = total if term is None else total + term
+        step.backward(total, passes=step.graph_passes)
+        return total.detach()
+
+    def before_clip(self, step: Step) -> None:
+        for regulariser in self.regularisers:
+            regulariser.before_clip(step)
+
+    def after_clip(self, step: Step) -> None:
+        for regulariser in self.regularisers:
+            regulariser.after_clip(step)
+
+    def after_update(self, step: Step) -> None:
+        for regulariser in self.regularisers:
+            regulariser.after_update(step)
+
+    def state(self) -> dict[str, Tensor]:
+        return _named((r, r.state()) for r in self.regularisers)
+
+    def load_state(self, state: dict[str, Tensor]) -> None:
+        for r in self.regularisers:
+            r.load_state(_own(r, state))
+
+    # ------------------------------------------------------------------------- after the loop
+
+    def hand(self, trainee: Trainee) -> dict[str, Tensor]:
+        """State for later phases, under ``<regulariser>.<name>``."""
+        return _copied(_named((r, r.hand(trainee)) for r in self.regularisers))
+
+    def keep(self, trainee: Trainee) -> dict[str, Tensor]:
+        """Tensors for evaluation and figures, under ``<regulariser>.<name>``."""
+        return _copied(_named((r, r.keep(trainee)) for r in self.regularisers))
+
+    def export(self, trainee: Trainee) -> None:
+        """Leave a plain model: undo the edits in reverse.
+
+        Before the last phase, a view whose trained tensors are handed over stays.
+        """
+        for regulariser in reversed(self.in_edit_order):
+            if self.setting.final or regulariser.hands_over == "folded":
+                regulariser.export(trainee)
+
+    def rebuild(self, trainee: Trainee, kept: Mapping[str, Tensor]) -> None:
+        """Give a plain model what inference needs beside its weights."""
+        for regulariser in self.in_edit_order:
+            if type(regulariser).keeps_for_inference(regulariser.options):
+                regulariser.rebuild(trainee, _own(regulariser, kept))
+
+    def diagnostics(self) -> Diagnostics:
+        return Diagnostics([value for r in self.regularisers for value in r.diagnostics.values])
+
+    def load_diagnostics(self, values: Sequence[Sequence[Any]]) -> None:
+        for r in self.regularisers:
+            prefix = f"{r.name}."
+            r.diagnostics.values = [(str(n), int(s), float(v)) for n, s, v in values if str(n).startswith(prefix)]
+
+
+def _named(parts: Any) -> dict[str, Tensor]:
+    return {f"{regulariser.name}.{key}": value for regulariser, named in parts for key, value in named.items()}
+
+
+def _own(regulariser: Regulariser, named: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    prefix = f"{regulariser.name}."
+    return {key.removeprefix(prefix): value for key, value in named.items() if key.startswith(prefix)}
+
+
+def _copied(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {name: tensor.detach().cpu().clone() for name, tensor in tensors.items()}

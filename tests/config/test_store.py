@@ -118,3 +118,13 @@ def test_a_copy_may_not_put_the_store_into_the_project_either(
         load_project(copy, registry)
     (copy / PARAMS).write_text(files[PARAMS])
     load_project(copy, registry)
+
+
+def test_runs_are_kept_where_the_helper_says(
+    build: Any, registry: dict[str, Any], files: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from regft_core.phases.context import project_store
+
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    root = build({PARAMS: files[PARAMS] + "store: {path: ~/runs}\n"})
+    assert project_store(load_project(root, registry)).path == tmp_path / "home" / "runs"

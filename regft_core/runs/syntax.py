@@ -139,7 +139,7 @@ class _Writer:
             self._flush(imports)
             self._statement(statement)
         self._flush(imports)
-        if len(self.part.out) == start + 1:
+        if name and len(self.part.out) == start + 1:
             del self.part.out[start:]
         else:
             self.part.out.append("],")

@@ -192,7 +192,9 @@ def test_byte_code_that_names_a_hash(works: Callable[..., str], project: Path, m
     works("load().check()")
     path.write_text("FACTOR = 13 + 1\n")
     if mode == "CHECKED_HASH":  # Python looks at the hash and compiles the source
-        assert "14" in works("load().check()\nimport toy.base\nprint(toy.base.FACTOR)")
+        program = "load().check()\nimport toy.base\nprint(toy.base.FACTOR)"
+        assert "14" in works(program, PYTHONDONTWRITEBYTECODE="1")  # the .pyc stays as it is
+        assert "14" in works(program)
     else:
         works('assert "outdated byte code" in refused(load)')
 

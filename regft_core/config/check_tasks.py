@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from regft_core import metrics as all_metrics
 from regft_core.config.check_builtin import Builtin, check_declared
 from regft_core.config.check_ood import check_ood
 from regft_core.config.check_sources import FORMATS, Columns, Source, Sources, Use, same_rows
@@ -72,8 +73,8 @@ def check_task(
 def _check_metrics(task: TaskConfig, document: Document) -> list[Problem]:
     if not task.known("kind"):
         return []
-    right = known.names(task.kind)
-    other = tuple(name for name in known.names() if name not in right)
+    right = all_metrics.names(task.kind)
+    other = tuple(name for name in all_metrics.names() if name not in right)
     problems = []
     given: Any = document.data.get("metrics")
     metrics = given if isinstance(given, list) else []
@@ -89,7 +90,7 @@ def _check_metrics(task: TaskConfig, document: Document) -> list[Problem]:
             problems.append(document.problem(path, f"unknown metric '{metric}'", hint))
         elif metric in metrics[:i]:
             problems.append(document.problem(path, f"'{metric}' is listed twice", "keep one of them"))
-    counting = [metric for metric in right if metric in metrics and known.find(metric).needs_positive_label]
+    counting = [metric for metric in right if metric in metrics and all_metrics.find(metric).needs_positive_label]
     if counting and task.kind == "classification" and task.known("positive_label") and task.positive_label is None:
         message = f"'positive_label' is missing: {' and '.join(counting)} counts one class against the rest"
         labels = (task.labels if task.known("labels") else None) or ()

@@ -1,5 +1,6 @@
 # make repro   install (once) and run the main job of params.yaml, offline
 # make test    install (once) and run the tests
+# make mpnet   fetch the encoder of the alias mpnet (404 MB) into .models, or $REGFT_MODELS
 # make ui      MLflow on http://127.0.0.1:5000 over what has been run
 #
 # Without a GPU, TORCH_INDEX=https://download.pytorch.org/whl/cpu takes torch's CPU build
@@ -11,7 +12,7 @@ BIN := $(CURDIR)/$(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 RUN := PATH="$(BIN):$$PATH"
 
-.PHONY: repro test lint ui install plan clean
+.PHONY: repro test lint ui install plan mpnet clean
 
 repro: $(VENV)/.installed
 	@$(RUN) python -m regft_core.config
@@ -30,6 +31,9 @@ plan: $(VENV)/.installed
 
 ui: $(VENV)/.installed
 	@$(RUN) python -m regft_core.tracking ui
+
+mpnet: $(VENV)/.installed
+	@$(RUN) python -m regft_core.models.fetch mpnet
 
 install: $(VENV)/.installed
 

@@ -1,4 +1,4 @@
-"""Print a project's ``reports/metrics.json`` as Markdown tables.
+"""Print a project's ``reports/results.json`` as Markdown tables.
 
     python benchmarks/table.py PROJECT_DIR [--metric accuracy]
 
@@ -62,7 +62,7 @@ def main() -> None:
     parser.add_argument("project", type=Path)
     parser.add_argument("--metric", help="show this metric only, where a set has it")
     options = parser.parse_args()
-    report = json.loads((options.project / "reports" / "metrics.json").read_text(encoding="utf-8"))
+    report = json.loads((options.project / "reports" / "results.json").read_text(encoding="utf-8"))
     print("\n\n".join(table(name, block, options.metric) for name, block in report.items()))
 
 

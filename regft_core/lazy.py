@@ -1,9 +1,9 @@
-"""Torch, imported at first use.
+"""Torch and numpy, imported at first use.
 
-Method files hold the configuration of their method beside its code, and the validator reads
-every configuration in under a second; importing torch alone takes longer. ``from
-regft_core.lazy import torch`` gives the real module to type checkers and, at run time, a
-stand-in that imports torch when an attribute is first read.
+Method files hold the configuration of their method beside its code, metric files say what kind of
+task they fit beside their formula, and the validator reads every configuration in under a second;
+importing torch alone takes longer. ``from regft_core.lazy import torch`` gives the real module to
+type checkers and, at run time, a stand-in that imports torch when an attribute is first read.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    import numpy as np
     import torch as torch
 else:
 
@@ -23,3 +24,6 @@ else:
             return getattr(module, name)
 
     torch = _LazyModule("torch")
+    np = _LazyModule("numpy")
+
+__all__ = ["np", "torch"]

@@ -10,7 +10,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-ARCHITECTURES = ["bert", "roberta", "electra", "xlnet", "deberta", "deberta-v2", "bart", "distilbert", "albert"]
+ARCHITECTURES = [
+    *("bert", "roberta", "electra", "xlnet", "deberta", "deberta-v2", "bart", "distilbert", "albert", "mpnet"),
+    *("modernbert", "eurobert"),
+]
 
 #: Families with a masked LM over their input positions.
 MASKED_LM_ARCHITECTURES = [name for name in ARCHITECTURES if name != "bart"]
@@ -21,17 +24,16 @@ _WORDS = (
     "big small fast slow happy sad love hate see go say think make take day night man woman child dog cat house"
 )
 
-_SIZES: dict[str, Any] = {
+_BLOCKS: dict[str, Any] = {
     "hidden_size": 32,
     "num_hidden_layers": 2,
     "num_attention_heads": 2,
     "intermediate_size": 64,
     "max_position_embeddings": 160,
-    "hidden_dropout_prob": 0.1,
-    "attention_probs_dropout_prob": 0.1,
     # Larger than usual, so that a change at one site is visible in the logits of so small a model.
     "initializer_range": 0.1,
 }
+_SIZES: dict[str, Any] = {**_BLOCKS, "hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1}
 
 
 def tiny_model_dir(tmp_path: Path, architecture: str, *, masked_lm: bool = False) -> Path:
@@ -127,6 +129,29 @@ def tiny_config(architecture: str, tokenizer: Any) -> Any:
             "initializer_range": 0.1,
         },
         "albert": {**_SIZES, "embedding_size": 16, "classifier_dropout_prob": 0.1},
+        "mpnet": _SIZES,
+        "modernbert": {
+            **_BLOCKS,
+            # Every second layer looks at 4 tokens to each side only.
+            "global_attn_every_n_layers": 2,
+            "local_attention": 8,
+            "attention_dropout": 0.1,
+            "embedding_dropout": 0.1,
+            "mlp_dropout": 0.1,
+            "classifier_dropout": 0.1,
+            "bos_token_id": tokenizer.cls_token_id,
+            "eos_token_id": tokenizer.sep_token_id,
+            "cls_token_id": tokenizer.cls_token_id,
+            "sep_token_id": tokenizer.sep_token_id,
+        },
+        "eurobert": {
+            **_BLOCKS,
+            "num_key_value_heads": 1,
+            "attention_dropout": 0.1,
+            "bos_token_id": tokenizer.cls_token_id,
+            "eos_token_id": tokenizer.sep_token_id,
+            "mask_token_id": tokenizer.mask_token_id,
+        },
     }
     return AutoConfig.for_model(architecture, **{**own[architecture], **ids})
 
@@ -140,7 +165,7 @@ def tiny_tokenizer(architecture: str) -> Any:
     from tokenizers.processors import TemplateProcessing
     from transformers import PreTrainedTokenizerFast
 
-    if architecture in ("roberta", "bart"):
+    if architecture in ("roberta", "bart", "mpnet"):
         cls, pad, sep, unk, mask = "<s>", "<pad>", "</s>", "<unk>", "<mask>"
         single, pair = f"{cls} $A {sep}", f"{cls} $A {sep} {sep} $B {sep}"
     elif architecture == "xlnet":
@@ -161,7 +186,7 @@ def tiny_tokenizer(architecture: str) -> Any:
         single=single, pair=pair, special_tokens=[(cls, vocabulary[cls]), (sep, vocabulary[sep])]
     )
     names = ["input_ids", "attention_mask"]
-    if architecture not in ("roberta", "bart", "distilbert"):
+    if architecture not in ("roberta", "bart", "distilbert", "mpnet", "modernbert", "eurobert"):
         names.insert(1, "token_type_ids")
     return PreTrainedTokenizerFast(
         tokenizer_object=core,

@@ -50,8 +50,8 @@ def controls(root: Path, params_file: str, write: bool) -> str:
     for line in found.unreadable:
         print(f"warning: {line}", file=sys.stderr)
     without = [
-        f"no control is declared for '{name}': nothing listed or shipped tells what its ingredient does; write a method "
-        f"with 'control_for: {name}'"
+        f"no control is declared for '{name}': no arm tells what its ingredient does; "
+        f"write a method with 'control_for: {name}'"
         for name in found.without
     ]
     if not found.missing:

@@ -14,12 +14,12 @@ from regft_core.config.schema import EncoderConfig, Params
 from regft_core.config.store import check_store
 from regft_core.config.yamlio import Document, KeyPath
 from regft_core.errors import Problem
+from regft_core.models.aliases import ALIASES
 
 #: (encoder, project root) -> (key below ``model``, message) of what speaks against its files on this disk.
 EncoderCheck = Callable[[EncoderConfig, Path], list[tuple[str, str]]]
 
-#: Encoders that a Python package carries; ``models/source.py`` finds them.
-MODEL_ALIASES = ("minilm",)
+MODEL_ALIASES = tuple(ALIASES)
 #: With n pairs the smallest two-sided p of the signed-rank test is 2 / 2**n: 6 reach 0.05.
 MIN_SEEDS = 6
 _COMMIT = re.compile(r"[0-9a-f]{40}")

@@ -9,7 +9,14 @@ from typing import Any, ClassVar, Protocol
 
 from pydantic import BaseModel
 
-from regft_core.config.schema import NAME_PATTERN, DataConfig, MethodConfig, RepeatConfig, TrainingConfig
+from regft_core.config.schema import (
+    NAME_PATTERN,
+    DataConfig,
+    EncoderConfig,
+    MethodConfig,
+    RepeatConfig,
+    TrainingConfig,
+)
 
 #: The phase that every method ends with, and the only one of most.
 FINETUNE = "finetune"
@@ -134,6 +141,12 @@ class Method:
     def training(self) -> TrainingConfig:
         """The protocol of the fine-tuning phase."""
         return self.finetune.training
+
+    def encoder(self, shared: EncoderConfig) -> EncoderConfig:
+        """The shared ``model`` section with what this method overrides (an opponent's own pooling)."""
+        own = self.config.model
+        changes = {name: getattr(own, name) for name in own.model_fields_set} if own is not None else {}
+        return EncoderConfig.model_validate({**shared.model_dump(), **changes})
 
     def phase(self, name: str) -> Phase:
         return next(phase for phase in self.phases if phase.name == name)

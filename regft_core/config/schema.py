@@ -9,7 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+
+from regft_core.catalogue import OPTIMISERS
+from regft_core.config.names import suggestion
 
 #: Names become DVC stage names, command-line words and directories, so they are kept this plain and short.
 NAME_LENGTH = 64
@@ -58,9 +61,28 @@ class ConsistentModel(StrictModel):
 class EncoderConfig(StrictModel):
     """Which pretrained encoder is fine-tuned."""
 
-    name: str = Field(min_length=1, description="alias (minilm), local directory, or hub id")
+    name: str = Field(min_length=1, description="alias (minilm, mpnet), local directory, or hub id")
     revision: str | None = Field(None, description="commit of a hub id; required for hub ids")
     max_length: int = Field(128, ge=8, le=4096, description="tokens; longer inputs are truncated")
+    pooling: Literal["head", "cls", "mean"] = Field(
+        "head", description="the family's own head, or one linear on the summary token or on the mean of all tokens"
+    )
+    pairs: Literal["jointly", "separately"] = Field(
+        "jointly", description="both texts of a pair in one input, or each in its own; separately needs cls or mean"
+    )
+
+    def rows_per_example(self, paired: bool) -> int:
+        """Rows of tokens that one example is: 2 for pairs whose texts are encoded separately."""
+        return 2 if paired and self.pairs == "separately" else 1
+
+    @model_validator(mode="after")
+    def _consistent(self) -> EncoderConfig:
+        if self.pairs == "separately" and self.pooling == "head":
+            raise ValueError(
+                "pairs: separately compares two pooled vectors, which the family's own head (pooling: head) cannot; "
+                "set pooling: mean or pooling: cls"
+            )
+        return self
 
 
 class GridConfig(StrictModel):
@@ -77,6 +99,15 @@ class SubsampleConfig(StrictModel):
     stratified: bool = Field(False, description="keep the label proportions of the full set")
 
 
+def _known_optimiser(name: str) -> str:
+    known = OPTIMISERS.names()
+    if name not in known:
+        raise ValueError(f"unknown optimiser '{name}'; {suggestion(name, known)}")
+    return name
+
+
+#: The name of a file of ``regft_core/training/optimisers``.
+Optimiser = Annotated[str, AfterValidator(_known_optimiser)]
 Dropout = Literal["keep"] | Annotated[float, Field(ge=0, lt=1)]
 
 
@@ -107,7 +138,6 @@ BatchSize = Annotated[int, Field(ge=1, le=65_536)]
 Accumulation = Annotated[int, Field(ge=1, le=65_536)]
 #: One step of Adam moves a weight by about this much: a rate above 1 is a slip of the exponent.
 LearningRate = Annotated[float, Field(gt=0, le=1)]
-Optimizer = Literal["adamw", "adamax"]
 Beta = Annotated[float, Field(ge=0, lt=1)]
 Betas = Annotated[tuple[Beta, Beta], Field(strict=False)]
 Epsilon = Annotated[float, Field(gt=0)]
@@ -126,7 +156,7 @@ class TrainingConfig(StrictModel):
     batch_size: BatchSize = Field(16, description="examples per optimiser step / accumulation")
     accumulation: Accumulation = Field(1, description="batches whose gradients are averaged per step")
     learning_rate: LearningRate = 1e-4
-    optimizer: Optimizer = "adamw"
+    optimizer: Optimiser = Field("adamw", description="a file of regft_core/training/optimisers")
     betas: Betas = (0.9, 0.999)
     epsilon: Epsilon = 1e-8
     weight_decay: WeightDecay = Field(0.01, description="decoupled; not on biases and LayerNorm")
@@ -163,7 +193,7 @@ class TrainingOverrides(StrictModel):
     batch_size: Override[BatchSize] = None
     accumulation: Override[Accumulation] = None
     learning_rate: Override[LearningRate] = None
-    optimizer: Override[Optimizer] = None
+    optimizer: Override[Optimiser] = None
     betas: Override[Betas] = None
     epsilon: Override[Epsilon] = None
     weight_decay: Override[WeightDecay] = None
@@ -243,6 +273,9 @@ class ReportConfig(StrictModel):
     reference: Name = Field("vanilla", description="method that differences and cost ratios refer to")
     confidence: float = Field(0.95, gt=0.5, lt=1)
     bootstrap_samples: int = Field(4_000, ge=100, le=1_000_000)
+    mixed_environments: Literal["refuse", "mark"] = Field(
+        "refuse", description="runs of one comparison from different machines: no report, or one that says so"
+    )
 
 
 class Params(StrictModel):
@@ -414,6 +447,13 @@ class PhaseConfig(StrictModel):
     training: TrainingOverrides = TrainingOverrides()
 
 
+class ModelOverrides(StrictModel):
+    """What a method changes in ``model``: its opponents need not share a pooling that suits nobody."""
+
+    pooling: Override[Literal["head", "cls", "mean"]] = None
+    pairs: Override[Literal["jointly", "separately"]] = None
+
+
 class MethodConfig(ConsistentModel):
     """One method: either one phase (``regularisers``, ``training``) or an ordered mapping of ``phases``.
 
@@ -426,6 +466,7 @@ class MethodConfig(ConsistentModel):
     control_for: OneOrMoreNames = Field((), description="the methods that this arm controls for")
     differs_by: str = Field("", description="the one ingredient in which the control differs")
     variant_of: OneOrMoreNames = Field((), description="methods whose controls are also those of this one")
+    model: ModelOverrides | None = Field(None, description="how this method reads the encoder, shown in the report")
     regularisers: Regularisers = {}
     training: TrainingOverrides = TrainingOverrides()
     phases: dict[Name, PhaseConfig] | None = Field(

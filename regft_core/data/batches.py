@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 import torch
 
-from regft_core.data.encode import Encoded
+from regft_core.data.encode import Encoded, Rows
 from regft_core.data.shuffle import shuffled
 from regft_core.errors import ModelError
 from regft_core.rng import derive
@@ -38,7 +38,11 @@ def padding_of(tokenizer: Any) -> Padding:
 
 @dataclass(frozen=True)
 class Batch:
-    """Tensors of one batch: (examples, tokens), but ``labels`` and ``indices``: (examples,).
+    """Tensors of one batch: (rows, tokens), but ``labels`` and ``indices``: (examples,).
+
+    A row is an example, unless the texts of a pair are encoded separately: then ``rows_per_example``
+    is 2, and rows 2i and 2i + 1 are the first and the second text of example i. The rows of an example
+    are always next to each other, so batches can be joined and cut between examples.
 
     ``labels`` are int64 classes or float32 targets; ``indices`` are positions in the encoded
     set. On padding, ``attention_mask`` is 0, ``special_mask`` 1 and ``segment`` -1.
@@ -53,6 +57,7 @@ class Batch:
     indices: torch.Tensor
     #: Counted when the batch is built, so that reading it never waits for a GPU.
     real_tokens: int
+    rows_per_example: int = 1
 
     @property
     def padded_tokens(self) -> int:
@@ -60,7 +65,7 @@ class Batch:
         return self.input_ids.numel()
 
     def __len__(self) -> int:
-        return self.input_ids.shape[0]
+        return self.labels.shape[0]
 
     def to(self, device: torch.device | str) -> Batch:
         """The same batch on another device."""
@@ -119,10 +124,17 @@ def collate(
     padding_side: str = "right",
     kind: str = "classification",
 ) -> Batch:
-    """Pad the examples ``indices`` to the longest of them."""
+    """Pad the rows of the examples ``indices`` to the longest of them."""
     if not indices:
         raise ValueError("a batch needs at least one example")
-    chosen = [encoded.input_ids[index] for index in indices]
+    second = encoded.second
+
+    def rows(first: Rows, other: Rows | None) -> Rows:
+        if other is None:
+            return [first[index] for index in indices]
+        return [row for index in indices for row in (first[index], other[index])]
+
+    chosen = rows(encoded.input_ids, second and second["input_ids"])
     lengths = [len(row) for row in chosen]
     width = max(lengths)
     left = padding_side == "left"
@@ -136,13 +148,16 @@ def collate(
     return Batch(
         input_ids=padded(chosen, pad_id),
         attention_mask=padded([[1] * length for length in lengths], 0),
-        token_type_ids=None if types is None else padded([types[index] for index in indices], pad_token_type_id),
-        special_mask=padded([encoded.special_mask[index] for index in indices], 1),
-        segment=padded([encoded.segment[index] for index in indices], -1),
+        token_type_ids=(
+            None if types is None else padded(rows(types, second and second["token_type_ids"]), pad_token_type_id)
+        ),
+        special_mask=padded(rows(encoded.special_mask, second and second["special_mask"]), 1),
+        segment=padded(rows(encoded.segment, second and second["segment"]), -1),
         labels=torch.tensor(
             [encoded.labels[index] for index in indices],
             dtype=torch.float32 if kind == "regression" else torch.int64,
         ),
         indices=torch.tensor(list(indices), dtype=torch.int64),
         real_tokens=sum(lengths),
+        rows_per_example=encoded.rows_per_example,
     )

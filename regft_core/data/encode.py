@@ -6,14 +6,14 @@ import hashlib
 import json
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypedDict
 
 import numpy as np
 
 from regft_core.data.examples import Example
-from regft_core.errors import ModelError
+from regft_core.errors import DataError, ModelError
 from regft_core.io import write_bytes
 
 #: Part of the cache key; raise it when the content of the cache changes.
@@ -22,7 +22,7 @@ Rows = list[list[int]]
 
 
 class Tokens(TypedDict):
-    """What is cached: everything of ``Encoded`` but labels and identifiers."""
+    """What is cached: the token rows of ``Encoded``, without labels and identifiers."""
 
     input_ids: Rows
     token_type_ids: Rows | None
@@ -36,7 +36,8 @@ class Encoded:
 
     ``special_mask`` is 1 on tokens that the tokenizer added; ``segment`` is 0 on tokens of
     ``text``, 1 on those of ``text_pair`` and -1 on added ones. ``token_type_ids`` is None for
-    models that take none.
+    models that take none. ``second`` holds the rows of ``text_pair`` when the texts of a pair are
+    encoded separately; the other rows are then those of ``text`` alone.
     """
 
     input_ids: Rows
@@ -45,11 +46,20 @@ class Encoded:
     ids: list[str]
     special_mask: Rows
     segment: Rows
+    second: Tokens | None = None
+
+    @property
+    def rows_per_example(self) -> int:
+        """Rows of tokens in a batch for each example: 2 when the texts of a pair are encoded separately."""
+        return 1 if self.second is None else 2
 
     @property
     def lengths(self) -> list[int]:
-        """Tokens of each example."""
-        return [len(row) for row in self.input_ids]
+        """Tokens of each example, of its longer row when it has two."""
+        own = [len(row) for row in self.input_ids]
+        if self.second is None:
+            return own
+        return [max(one, len(row)) for one, row in zip(own, self.second["input_ids"], strict=True)]
 
     def __len__(self) -> int:
         return len(self.input_ids)
@@ -62,19 +72,41 @@ def encode(
     cache_dir: Path | None = None,
     *,
     tokenizer_hash: str = "",
+    rows_per_example: int = 1,
 ) -> Encoded:
-    """Tokenise ``examples`` to at most ``max_length`` tokens each.
+    """Tokenise ``examples`` to at most ``max_length`` tokens per row.
 
-    Pairs lose tokens from whichever text is longer ("longest_first"). With ``cache_dir``, the
-    result is kept in a file named by the texts, ``tokenizer_hash`` (content of the tokenizer's
-    files) and the settings; labels and identifiers are no part of it. A damaged file is
-    reported as a warning, computed again and replaced.
+    Pairs lose tokens from whichever text is longer ("longest_first"). With ``rows_per_example``
+    2, each text of a pair is a row of its own instead, as if it were a single text. With
+    ``cache_dir``, the result is kept in a file named by the texts, ``tokenizer_hash`` (content of
+    the tokenizer's files) and the settings; labels and identifiers are no part of it. A damaged
+    file is reported as a warning, computed again and replaced.
 
-    Raises ModelError for a tokenizer that cannot say which text a token came from.
+    Raises ModelError for a tokenizer that cannot say which text a token came from, DataError for
+    an example without a second text when there must be one.
     """
     labels, ids = [example.label for example in examples], [example.idx for example in examples]
+    if rows_per_example == 1:
+        tokens = _tokens(examples, tokenizer, max_length, cache_dir, tokenizer_hash)
+        return Encoded(labels=labels, ids=ids, **tokens)
+    alone = [replace(one, text_pair=None) for one in examples]
+    tokens = _tokens(alone, tokenizer, max_length, cache_dir, tokenizer_hash)
+    second = _tokens([_second_text(one) for one in examples], tokenizer, max_length, cache_dir, tokenizer_hash)
+    second["segment"] = [[1 if part == 0 else part for part in row] for row in second["segment"]]
+    return Encoded(labels=labels, ids=ids, **tokens, second=second)
+
+
+def _second_text(example: Example) -> Example:
+    if example.text_pair is None:
+        raise DataError(f"example {example.idx} has no second text, so there are no two texts to encode separately")
+    return replace(example, text=example.text_pair, text_pair=None)
+
+
+def _tokens(
+    examples: Sequence[Example], tokenizer: Any, max_length: int, cache_dir: Path | None, tokenizer_hash: str
+) -> Tokens:
     if cache_dir is None:
-        return Encoded(labels=labels, ids=ids, **_tokenise(examples, tokenizer, max_length))
+        return _tokenise(examples, tokenizer, max_length)
     if not tokenizer_hash:
         raise ModelError("a token cache needs tokenizer_hash, the content hash of the tokenizer's files")
     key = cache_key(examples, max_length, tokenizer_hash, takes_types=_takes_types(tokenizer))
@@ -83,7 +115,7 @@ def encode(
     if tokens is None:
         tokens = _tokenise(examples, tokenizer, max_length)
         _write_cache(path, key, tokens)
-    return Encoded(labels=labels, ids=ids, **tokens)
+    return tokens
 
 
 def cache_key(examples: Sequence[Example], max_length: int, tokenizer_hash: str, *, takes_types: bool) -> str:

@@ -24,7 +24,8 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from regft_core.evaluation.metrics import check_pair, is_constant
+from regft_core.evaluation.metrics import check_pair
+from regft_core.metrics._sums import is_constant
 
 #: Below this |Pearson| a regression's predictions count as constant.
 CORRELATION_THRESHOLD = 0.05

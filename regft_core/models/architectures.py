@@ -1,27 +1,39 @@
-"""The encoder families that regft supports, as tables of names; nothing here imports torch.
+"""What regft must know of an encoder family, as a table of names; nothing here imports torch.
 
-Everything that differs between families and that a method or the loader must know is one
-row here: where the layers are, which module's output enters the feed-forward block, which
-configuration fields hold which dropout, which parameters are new. Module paths are relative
-to the base model (``model.base_model``) except for heads, which belong to the classifier.
+Everything that differs between families and that a method or the loader must know is one row: where the
+layers are, where the feed-forward block begins, which configuration fields hold which dropout, which
+parameters are new. Each row is a file of its own in ``families``; a new file there is found by itself.
+Module paths are relative to the base model (``model.base_model``) except for heads, which belong to the
+classifier.
 """
 
 from __future__ import annotations
 
 import difflib
+import importlib
+import pkgutil
 from dataclasses import dataclass, field
-from typing import Any
+from functools import lru_cache
+from typing import Any, Literal
 
 from regft_core.errors import ModelError
 
+FAMILIES = "regft_core.models.families"
+
 
 @dataclass(frozen=True)
-class Stack:
-    """One stack of layers: the list that holds them and the place after attention in each."""
+class LayerStack:
+    """One stack of layers: the list that holds them and the place after attention in each.
+
+    ``after_attention`` names the module whose first output enters the feed-forward block and its residual
+    connection. With ``pre_norm`` no module has such an output: the name is then that of the norm whose
+    input is the residual stream after attention.
+    """
 
     name: str
     layers: str
     after_attention: str
+    pre_norm: bool = False
 
 
 @dataclass(frozen=True)
@@ -30,19 +42,23 @@ class Architecture:
 
     ``hidden_dropout`` and ``attention_dropout`` are configuration fields. ``head`` are module
     paths of the classifier that no pretraining checkpoint holds. ``pooler`` is pretrained when
-    the checkpoint holds it and new when it does not (checkpoints saved from a masked LM).
+    the checkpoint holds it and new when it does not (checkpoints saved from a masked LM); so are
+    the modules ``pretrained_head`` of the classifier (ModernBERT's, which masked LMs have too).
     ``projections`` are pretrained linears between the embeddings and the first layer.
     ``masked_lm_head`` are the modules of the family's masked LM that follow its encoder, in
     order; empty when the family has no masked LM that regft can use.
     """
 
     name: str
-    stacks: tuple[Stack, ...]
+    stacks: tuple[LayerStack, ...]
     head: tuple[str, ...]
     hidden_dropout: tuple[str, ...]
     attention_dropout: tuple[str, ...]
+    #: Fields with the dropout before the last linear of a pooled classifier: the first that is set counts.
+    head_dropout: tuple[str, ...] = ()
     masked_lm_head: tuple[str, ...] = ()
     pooler: str | None = None
+    pretrained_head: tuple[str, ...] = ()
     projections: tuple[str, ...] = ()
     #: Raw parameters inside a layer that act as matrices [in, out] although they are not Linear weights.
     raw_matrices: tuple[str, ...] = ()
@@ -50,118 +66,53 @@ class Architecture:
     layer_embeddings: tuple[str, ...] = ()
     batch_dim: int = 0
     token_types: bool = True
+    #: ``after_padding``: positions are numbered from the padding id + 1; ``relative``: any length can be read.
+    positions: Literal["absolute", "after_padding", "relative"] = "absolute"
+    #: The real token whose last hidden state stands for the text.
+    summary: Literal["first", "last"] = "first"
     model_types: tuple[str, ...] = field(default=())
 
+    @property
+    def module(self) -> str:
+        """Dotted name of the file that holds this row."""
+        return f"{FAMILIES}.{self.name.replace('-', '_')}"
 
-_BERT_LAYERS = (Stack("encoder", "encoder.layer", "attention.output"),)
-_BERT_ATTENTION = ("attention_probs_dropout_prob",)
 
-_TABLE = (
-    Architecture(
-        "bert",
-        stacks=_BERT_LAYERS,
-        head=("classifier",),
-        pooler="pooler",
-        hidden_dropout=("hidden_dropout_prob", "classifier_dropout"),
-        attention_dropout=_BERT_ATTENTION,
-        masked_lm_head=("cls",),
-    ),
-    Architecture(
-        "roberta",
-        stacks=_BERT_LAYERS,
-        head=("classifier",),
-        hidden_dropout=("hidden_dropout_prob", "classifier_dropout"),
-        attention_dropout=_BERT_ATTENTION,
-        masked_lm_head=("lm_head",),
-        model_types=("roberta", "xlm-roberta", "camembert"),
-    ),
-    Architecture(
-        "electra",
-        stacks=_BERT_LAYERS,
-        head=("classifier",),
-        hidden_dropout=("hidden_dropout_prob", "classifier_dropout"),
-        attention_dropout=_BERT_ATTENTION,
-        masked_lm_head=("generator_predictions", "generator_lm_head"),
-        projections=("embeddings_project",),
-    ),
-    Architecture(
-        "xlnet",
-        stacks=(Stack("encoder", "layer", "rel_attn"),),
-        head=("sequence_summary", "logits_proj"),
-        # One field drops hidden representations and attention probabilities alike; the summary keeps its own.
-        hidden_dropout=("dropout",),
-        attention_dropout=(),
-        masked_lm_head=("lm_loss",),
-        raw_matrices=("rel_attn.q", "rel_attn.k", "rel_attn.v", "rel_attn.o", "rel_attn.r"),
-        layer_embeddings=("rel_attn.seg_embed",),
-        batch_dim=1,
-    ),
-    Architecture(
-        "deberta",
-        stacks=_BERT_LAYERS,
-        head=("pooler", "classifier"),
-        hidden_dropout=("hidden_dropout_prob", "pooler_dropout", "cls_dropout"),
-        attention_dropout=_BERT_ATTENTION,
-        masked_lm_head=("cls",),
-        projections=("embeddings.embed_proj",),
-    ),
-    Architecture(
-        "deberta-v2",
-        stacks=_BERT_LAYERS,
-        head=("pooler", "classifier"),
-        hidden_dropout=("hidden_dropout_prob", "pooler_dropout", "cls_dropout"),
-        attention_dropout=_BERT_ATTENTION,
-        masked_lm_head=("cls",),
-        projections=("embeddings.embed_proj",),
-    ),
-    Architecture(
-        "bart",
-        stacks=(
-            Stack("encoder", "encoder.layers", "self_attn_layer_norm"),
-            Stack("decoder", "decoder.layers", "encoder_attn_layer_norm"),
-        ),
-        head=("classification_head",),
-        hidden_dropout=("dropout", "activation_dropout", "classifier_dropout"),
-        attention_dropout=("attention_dropout",),
-        token_types=False,
-    ),
-    Architecture(
-        "distilbert",
-        stacks=(Stack("encoder", "transformer.layer", "sa_layer_norm"),),
-        head=("pre_classifier", "classifier"),
-        hidden_dropout=("dropout", "seq_classif_dropout"),
-        attention_dropout=("attention_dropout",),
-        masked_lm_head=("vocab_transform", "activation", "vocab_layer_norm", "vocab_projector"),
-        token_types=False,
-    ),
-    Architecture(
-        "albert",
-        # The layers are shared: each is called several times per forward pass (see sites.py).
-        stacks=(Stack("encoder", "encoder.albert_layer_groups", "attention"),),
-        head=("classifier",),
-        pooler="pooler",
-        hidden_dropout=("hidden_dropout_prob", "classifier_dropout_prob"),
-        attention_dropout=_BERT_ATTENTION,
-        masked_lm_head=("predictions",),
-        projections=("encoder.embedding_hidden_mapping_in",),
-    ),
-)
+@lru_cache(maxsize=1)
+def architectures() -> dict[str, Architecture]:
+    """Return {model_type: row} of every family, in the order of the files' names.
 
-_BY_MODEL_TYPE = {model_type: row for row in _TABLE for model_type in (row.model_types or (row.name,))}
+    Raises ModelError for a file without ``FAMILY``, a row in the wrong file, or a model_type in two files.
+    """
+    package = importlib.import_module(FAMILIES)
+    found: dict[str, Architecture] = {}
+    for info in sorted(pkgutil.iter_modules(package.__path__), key=lambda info: info.name):
+        row = getattr(importlib.import_module(f"{FAMILIES}.{info.name}"), "FAMILY", None)
+        if not isinstance(row, Architecture):
+            raise ModelError(f"{FAMILIES}.{info.name} has no constant FAMILY = Architecture(...)")
+        if row.module != f"{FAMILIES}.{info.name}":
+            raise ModelError(f"{FAMILIES}.{info.name} holds the family '{row.name}', which belongs into {row.module}")
+        for model_type in row.model_types or (row.name,):
+            if model_type in found:
+                raise ModelError(f"{row.module} and {found[model_type].module} both claim model_type '{model_type}'")
+            found[model_type] = row
+    return found
 
-#: Values of ``model_type`` in a checkpoint's config.json that regft can fine-tune.
-SUPPORTED = tuple(sorted(_BY_MODEL_TYPE))
+
+def supported() -> tuple[str, ...]:
+    """Return the values of ``model_type`` in a checkpoint's config.json that regft can fine-tune."""
+    return tuple(sorted(architectures()))
 
 
 def architecture_of(model_type: str | None, where: str = "the model") -> Architecture:
     """Return the row for a configuration's ``model_type``; ModelError with the supported ones otherwise."""
-    row = _BY_MODEL_TYPE.get(model_type or "")
+    row = architectures().get(model_type or "")
     if row is None:
-        near = difflib.get_close_matches(model_type or "", SUPPORTED, n=1)
+        near = difflib.get_close_matches(model_type or "", supported(), n=1)
         hint = f" Did you mean '{near[0]}'?" if near else ""
         raise ModelError(
-            f"{where}: model_type '{model_type}' is not supported. Supported: {', '.join(SUPPORTED)}.{hint} "
-            "To add a family, add its row to regft_core/models/architectures.py."
+            f"{where}: model_type '{model_type}' is not supported. Supported: {', '.join(supported())}.{hint} "
+            "To add a family, add a file with its row to regft_core/models/families."
         )
     return row
 
@@ -183,9 +134,15 @@ def apply_dropout(config: Any, hidden: float | str, attention: float | str) -> N
 
     A number replaces every field of its kind, so ``hidden: 0`` switches off embedding, output,
     pooler and classifier dropout together. Call it before the model is built: modules copy the
-    values. Raises ModelError where the family cannot separate the two kinds.
+    values. Raises ModelError where the family cannot separate the two kinds, or has no hidden
+    dropout and a probability above 0 is asked for.
     """
     fields = dropout_fields(config)
+    if hidden not in ("keep", 0) and not fields["hidden"]:
+        raise ModelError(
+            f"dropout.hidden: {hidden} was given, but {config.model_type} has no dropout of hidden representations: "
+            "write 'keep' or 0."
+        )
     if attention != "keep" and not fields["attention"] and attention != hidden:
         raise ModelError(
             f"dropout.attention: {attention} was given, but {config.model_type} has one dropout probability for hidden "

@@ -1,4 +1,6 @@
-"""Write a fine-tuned model as an ordinary transformers directory that needs nothing of regft.
+"""Write a fine-tuned model as an ordinary directory that needs nothing of regft.
+
+With the family's own head it is a transformers directory, with pooling one of sentence-transformers (layout.py).
 
 What a method added for training is folded into the plain weights first; the written directory is
 loaded again and must reproduce the logits to the last bit before it gets its name.
@@ -16,8 +18,13 @@ from torch.nn.utils import parametrize
 
 from regft_core.errors import ExportMismatch, ModelError
 from regft_core.io import atomic_directory
+from regft_core.models.card import model_card
+from regft_core.models.layout import logits_from, write_modules
 from regft_core.models.load import quiet
-from regft_core.models.sites import classify
+from regft_core.models.pooling import PooledClassifier, without_pooler
+from regft_core.models.sites import classify, takes_token_types
+
+__all__ = ["export_model", "fold", "model_card"]
 
 _PROBE = ("The quick test, with a comma.", "And a second text?")
 
@@ -37,9 +44,7 @@ def fold(model: Any) -> Any:
                 state[f"{name}.{tensor}"] = getattr(module, tensor).detach()
     finally:
         model.train(training)
-    config = copy.deepcopy(model.config)
-    with quiet(), torch.random.fork_rng(devices=[]):
-        plain = _sequence_classifier().from_config(config, attn_implementation=model.config._attn_implementation)
+    plain = _empty_copy(model)
     wrong = plain.load_state_dict({name: value.to("cpu") for name, value in state.items()}, strict=False)
     if wrong.missing_keys or wrong.unexpected_keys:
         raise ModelError(
@@ -51,7 +56,13 @@ def fold(model: Any) -> Any:
 
 
 def export_model(
-    model: Any, tokenizer: Any, directory: Path, *, card: str, check_batch: Mapping[str, torch.Tensor]
+    model: Any,
+    tokenizer: Any,
+    directory: Path,
+    *,
+    card: str,
+    check_batch: Mapping[str, torch.Tensor],
+    max_length: int | None = None,
 ) -> Path:
     """Write weights (safetensors), configuration, tokenizer and model card; return ``directory``.
 
@@ -61,7 +72,9 @@ def export_model(
     Args:
         model: fine-tuned classifier, possibly parametrized and with hooks; it is not changed.
         card: text of README.md, see ``model_card``.
-        check_batch: model inputs (tensors [B, n]) on which the written model must agree.
+        check_batch: model inputs (tensors [rows, n]) on which the written model must agree.
+        max_length: tokens that the model was trained with. The written tokenizer truncates to it wherever truncation
+            is asked for (pipelines: ``truncation=True``); None leaves the tokenizer's own length.
 
     Raises:
         ExportMismatch: the reloaded model or tokenizer differs; nothing is left behind.
@@ -74,79 +87,46 @@ def export_model(
         raise ModelError(f"export: {directory} exists and is not a model directory; choose another or remove it")
     expected = _logits(model, check_batch)
     plain = fold(model)
+    if max_length is not None:
+        tokenizer = _truncating(tokenizer, max_length)
     with atomic_directory(directory) as temporary, quiet():
-        plain.save_pretrained(temporary)
+        if isinstance(plain, PooledClassifier):
+            write_modules(plain, temporary, max_length)
+        else:
+            plain.save_pretrained(temporary)
         tokenizer.save_pretrained(temporary)
         (temporary / "README.md").write_text(card, encoding="utf-8")
-        _check(temporary, directory, expected, model, tokenizer, check_batch)
+        _check(temporary, directory, expected, model, tokenizer, check_batch, max_length)
     return directory
-
-
-def model_card(facts: Mapping[str, Any]) -> str:
-    """Render a model card (Markdown with the hub's metadata header) from plain facts.
-
-    Args:
-        facts: all optional: ``name``, ``method``, ``description``, ``paper``, ``base_model`` and ``revision``,
-            ``task``, ``kind``, ``labels``, ``train_rows``, ``seed``, ``run_key``, ``notes`` (list of str),
-            ``versions`` {package: version}, ``training`` {name: value}, and ``scores``: a list of
-            {"set", "metric", "value", "low", "high", "runs"}, where low and high bound the confidence interval
-            over runs (absent: none is shown), with ``confidence`` (0.95) for all of them.
-    """
-    name = str(facts.get("name") or "Fine-tuned classifier")
-    header = ["---", "library_name: transformers", "pipeline_tag: text-classification"]
-    if facts.get("base_model"):
-        header.append(f"base_model: {_quoted(facts['base_model'])}")
-    header += ["tags: [regft]", "---", ""]
-    lines = [*header, f"# {name}", ""]
-    method = f"Fine-tuned with regft, method `{facts['method']}`." if facts.get("method") else "Fine-tuned with regft."
-    lines += [" ".join([method, str(facts.get("description") or "")]).strip(), ""]
-    rows = [
-        ("Base model", _join(facts.get("base_model"), facts.get("revision"), " at ")),
-        ("Paper", facts.get("paper")),
-        ("Task", _join(facts.get("task"), facts.get("kind"), ", ")),
-        ("Labels", ", ".join(f"{i} = {label}" for i, label in enumerate(facts.get("labels") or ()))),
-        ("Training rows", facts.get("train_rows")),
-        ("Seed", facts.get("seed")),
-        ("Run", facts.get("run_key")),
-    ]
-    lines += [f"- **{title}**: {value}" for title, value in rows if value not in (None, "")]
-    if facts.get("scores"):
-        lines += ["", "## Scores", "", *_score_table(facts["scores"], facts.get("confidence"))]
-    for title, key in (("Training", "training"), ("Versions", "versions")):
-        if facts.get(key):
-            lines += ["", f"## {title}", "", *(f"- {k}: {v}" for k, v in sorted(facts[key].items()))]
-    if facts.get("notes"):
-        lines += ["", "## Notes", "", *(f"- {note}" for note in facts["notes"])]
-    lines += ["", "## Use", "", "```python", "from transformers import pipeline", ""]
-    lines += ['classifier = pipeline("text-classification", model="path/to/this/directory")']
-    lines += ['classifier("a text")  # for pairs: {"text": ..., "text_pair": ...}', "```", ""]
-    return "\n".join(lines)
-
-
-def _score_table(scores: list[Mapping[str, Any]], confidence: float | None) -> list[str]:
-    interval = f"{confidence:.0%} interval" if confidence else "interval"
-    table = [f"| Set | Metric | Score | {interval} | Runs |", "|---|---|---|---|---|"]
-    for score in scores:
-        bounds = ""
-        if score.get("low") is not None and score.get("high") is not None:
-            bounds = f"{score['low']:.4f} to {score['high']:.4f}"
-        value = "failed" if score.get("value") is None else f"{score['value']:.4f}"
-        table.append(f"| {score['set']} | {score['metric']} | {value} | {bounds} | {score.get('runs', '')} |")
-    return table
-
-
-def _join(first: Any, second: Any, between: str) -> str:
-    return between.join(str(part) for part in (first, second) if part not in (None, ""))
-
-
-def _quoted(text: Any) -> str:
-    return '"' + str(text).replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
 def _sequence_classifier() -> Any:
     from transformers import AutoModelForSequenceClassification
 
     return AutoModelForSequenceClassification
+
+
+def _empty_copy(model: Any) -> Any:
+    """A classifier of the same architecture, with random weights."""
+    from transformers import AutoModel
+
+    config = copy.deepcopy(model.config)
+    attention = model.config._attn_implementation
+    with quiet(), torch.random.fork_rng(devices=[]):
+        if not isinstance(model, PooledClassifier):
+            return _sequence_classifier().from_config(config, attn_implementation=attention)
+        options = without_pooler(type(model.base_model))
+        encoder = AutoModel.from_config(config, attn_implementation=attention, **options)
+        return PooledClassifier(encoder, pooling=model.pooling, rows_per_example=model.rows_per_example)
+
+
+def _truncating(tokenizer: Any, max_length: int) -> Any:
+    """A copy of the tokenizer whose longest input is ``max_length`` tokens."""
+    tokenizer = copy.deepcopy(tokenizer)
+    tokenizer.model_max_length = max_length
+    # For programs that read tokenizer.json alone; transformers truncates where it is told to.
+    tokenizer.backend_tokenizer.enable_truncation(max_length=max_length)
+    return tokenizer
 
 
 def _logits(model: Any, batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
@@ -166,14 +146,19 @@ def _check(
     model: Any,
     tokenizer: Any,
     batch: Mapping[str, torch.Tensor],
+    max_length: int | None,
 ) -> None:
     from transformers import AutoTokenizer
 
     attention = model.config._attn_implementation
-    reloaded = _sequence_classifier().from_pretrained(
-        temporary, local_files_only=True, use_safetensors=True, attn_implementation=attention
-    )
-    found = _logits(reloaded.to(model.device), batch)
+    if isinstance(model, PooledClassifier):
+        inputs = {name: value for name, value in batch.items() if name != "token_type_ids" or takes_token_types(model)}
+        found = logits_from(temporary, inputs, attention, model.device)
+    else:
+        reloaded = _sequence_classifier().from_pretrained(
+            temporary, local_files_only=True, use_safetensors=True, attn_implementation=attention
+        )
+        found = _logits(reloaded.to(model.device), batch)
     if not torch.equal(found, expected):
         gap = (found - expected).abs().max().item() if found.shape == expected.shape else float("nan")
         raise ExportMismatch(
@@ -182,5 +167,10 @@ def _check(
             "(a hook with always=True, a wrapped module), or the model is not in fp32."
         )
     again = AutoTokenizer.from_pretrained(temporary, local_files_only=True)
-    if again(*_PROBE)["input_ids"] != tokenizer(*_PROBE)["input_ids"]:
+    same = again(*_PROBE)["input_ids"] == tokenizer(*_PROBE)["input_ids"]
+    if max_length is not None:
+        long = " ".join(_PROBE * max_length)
+        cut = again(long, truncation=True)["input_ids"]
+        same = same and cut == tokenizer(long, truncation=True, max_length=max_length)["input_ids"]
+    if not same:
         raise ExportMismatch(f"export to {directory}: the reloaded tokenizer encodes differently; nothing was written")

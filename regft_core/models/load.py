@@ -18,6 +18,7 @@ from torch import nn
 from regft_core.config.schema import DropoutConfig
 from regft_core.errors import ModelError
 from regft_core.models.architectures import Architecture, apply_dropout, architecture_of
+from regft_core.models.pooling import POOLINGS, PooledClassifier, without_pooler
 from regft_core.models.source import ModelSource
 
 #: Name of the attribute of a loaded classifier that lists its newly drawn parameters.
@@ -51,8 +52,12 @@ def load_classifier(
     dropout: DropoutConfig,
     head_seed: int,
     attn_implementation: str = "sdpa",
+    pooling: str = "head",
+    rows_per_example: int = 1,
 ) -> Any:
     """Load the encoder with a newly drawn classification or regression head, in fp32, on the CPU, in eval mode.
+
+    With ``pooling: head`` it is the family's own class for sequence classification, else a ``PooledClassifier``.
 
     Args:
         kind: "classification" (one logit per label) or "regression" (one logit).
@@ -60,18 +65,29 @@ def load_classifier(
         dropout: probabilities written into the configuration before the model is built.
         head_seed: decides the new parameters, and nothing else does.
         attn_implementation: used where the family offers it; XLNet and DeBERTa only have ``eager``.
+        pooling: "head" (the family's own), "cls" or "mean".
+        rows_per_example: 2 when the texts of a pair are encoded separately; see ``EncoderConfig.rows_per_example``.
 
     Raises:
         ModelError: unsupported family, or a checkpoint that does not hold the whole encoder.
     """
-    from transformers import AutoModelForSequenceClassification
+    from transformers import AutoModel, AutoModelForSequenceClassification
 
+    if pooling not in POOLINGS or rows_per_example not in (1, 2) or (rows_per_example == 2 and pooling == "head"):
+        raise ModelError(f"pooling '{pooling}' with {rows_per_example} rows per example is not possible")
     config = _config(source)
     architecture = architecture_of(config.model_type, where=f"model '{source.name}'")
     _set_labels(config, kind, labels)
     apply_dropout(config, dropout.hidden, dropout.attention)
-    model, info = _from_pretrained(AutoModelForSequenceClassification, source, config, attn_implementation)
-    new = _new_modules(model, architecture, source, info)
+    if pooling == "head":
+        model, info = _from_pretrained(AutoModelForSequenceClassification, source, config, attn_implementation)
+        new = _new_modules(model, architecture, info)
+    else:
+        encoder, info = _from_pretrained(AutoModel, source, config, attn_implementation, pooler=False)
+        with torch.random.fork_rng(devices=[]):
+            model = PooledClassifier(encoder, pooling=pooling, rows_per_example=rows_per_example).eval()
+        new = ("classifier",)
+    _refuse_other_faults(new, architecture, source, info)
     draw_parameters((model.get_submodule(name) for name in new), config, head_seed)
     names = tuple(name for name, _ in model.named_parameters() if any(name.startswith(f"{module}.") for module in new))
     setattr(model, NEW_PARAMETERS, names)
@@ -83,7 +99,8 @@ def load_masked_lm_head(source: ModelSource, model: Any, *, head_seed: int = 0) 
 
     The head maps hidden vectors [m, H] to vocabulary logits [m, V] with the family's own
     modules. Its output matrix *is* the model's input embedding (the same Parameter): a loss on
-    the logits also moves the embeddings, and optimisers must not list that parameter twice.
+    the logits also moves the embeddings, and optimisers must not list that parameter twice. Only a
+    pretrained matrix that the configuration declares untied (EuroBERT) stays the head's own.
     A checkpoint without the whole head (ELECTRA discriminators, sentence encoders) gives a head
     drawn from ``head_seed``, and False.
 
@@ -103,15 +120,16 @@ def load_masked_lm_head(source: ModelSource, model: Any, *, head_seed: int = 0) 
     auto = AutoModelForCausalLM if architecture.name == "xlnet" else AutoModelForMaskedLM
     language_model, info = _from_pretrained(auto, source, config, "eager")
     embedding = model.get_input_embeddings().weight
-    if hasattr(language_model, "lm_predictions"):  # DeBERTa's newer layout multiplies by the embedding it is handed
-        head: nn.Module = _EmbeddingHead(language_model.lm_predictions, model.get_input_embeddings())
-        prefixes: tuple[str, ...] = ("lm_predictions",)
-    else:
-        modules = [getattr(language_model, name) for name in architecture.masked_lm_head]
-        head = modules[0] if len(modules) == 1 else nn.Sequential(*modules)
-        language_model.get_output_embeddings().weight = embedding
-        prefixes = architecture.masked_lm_head
+    newer = hasattr(language_model, "lm_predictions")  # DeBERTa's layout that multiplies by the embedding it is handed
+    prefixes = ("lm_predictions",) if newer else architecture.masked_lm_head
     missing = [key for key in info["missing_keys"] if key.split(".")[0] in prefixes]
+    if newer:
+        head: nn.Module = _EmbeddingHead(language_model.lm_predictions, model.get_input_embeddings())
+    else:
+        modules = [getattr(language_model, name) for name in prefixes]
+        head = modules[0] if len(modules) == 1 else nn.Sequential(*modules)
+        if missing or getattr(config, "tie_word_embeddings", True):
+            language_model.get_output_embeddings().weight = embedding
     if missing:
         draw_parameters([head], config, head_seed, keep=[embedding])
     return head.to(device=embedding.device), not missing
@@ -187,8 +205,11 @@ def _set_labels(config: Any, kind: str, labels: Sequence[str] | None) -> None:
     config.label2id = {name: index for index, name in enumerate(names)}
 
 
-def _from_pretrained(auto: Any, source: ModelSource, config: Any, attention: str) -> tuple[Any, dict[str, Any]]:
+def _from_pretrained(
+    auto: Any, source: ModelSource, config: Any, attention: str, *, pooler: bool = True
+) -> tuple[Any, dict[str, Any]]:
     model_class = auto._model_mapping[type(config)]
+    options = {} if pooler else without_pooler(model_class)
     if attention == "sdpa" and not getattr(model_class, "_supports_sdpa", False):
         attention = "eager"
     try:
@@ -203,22 +224,33 @@ def _from_pretrained(auto: Any, source: ModelSource, config: Any, attention: str
                 local_files_only=True,
                 ignore_mismatched_sizes=True,  # a fine-tuned head of another width; anything else is refused below
                 output_loading_info=True,
+                **options,
             )
     except (OSError, ValueError, RuntimeError, KeyError, SafetensorError) as error:
         raise ModelError(f"model '{source.name}': the weights in {source.path} cannot be loaded: {error}") from error
     return model.eval(), info
 
 
-def _new_modules(model: Any, architecture: Architecture, source: ModelSource, info: dict[str, Any]) -> tuple[str, ...]:
-    """Return the module paths to draw; ModelError if the checkpoint misses more than those."""
-    prefix = model.base_model_prefix
-    pooler = f"{prefix}.{architecture.pooler}" if architecture.pooler else None
-    mismatched = [key[0] if isinstance(key, tuple) else key for key in info["mismatched_keys"]]
-    absent = [*info["missing_keys"], *mismatched]
-    new = list(architecture.head)
-    if pooler and any(key.startswith(f"{pooler}.") for key in absent):
-        new.append(pooler)
-    wrong = sorted(key for key in absent if not any(key.startswith(f"{module}.") for module in new))
+def _absent(info: dict[str, Any]) -> list[str]:
+    """Names of the parameters that the checkpoint does not have, or has in another shape."""
+    return [*info["missing_keys"], *(key[0] if isinstance(key, tuple) else key for key in info["mismatched_keys"])]
+
+
+def _new_modules(model: Any, architecture: Architecture, info: dict[str, Any]) -> tuple[str, ...]:
+    """Return the module paths to draw: the head, and what of the pretrained head the checkpoint lacks."""
+    optional = list(architecture.pretrained_head)
+    if architecture.pooler:
+        optional.append(f"{model.base_model_prefix}.{architecture.pooler}")
+    absent = _absent(info)
+    lacking = [module for module in optional if any(key.startswith(f"{module}.") for key in absent)]
+    return (*architecture.head, *lacking)
+
+
+def _refuse_other_faults(
+    new: Sequence[str], architecture: Architecture, source: ModelSource, info: dict[str, Any]
+) -> None:
+    """ModelError if the checkpoint misses more than the modules ``new``, or has more layers than it says."""
+    wrong = sorted(key for key in _absent(info) if not any(key.startswith(f"{module}.") for module in new))
     # Layers beyond those that the configuration counts would otherwise be dropped without a word.
     extra = sorted(key for key in info["unexpected_keys"] if any(s.layers + "." in key for s in architecture.stacks))
     if architecture.name == "xlnet":
@@ -230,4 +262,3 @@ def _new_modules(model: Any, architecture: Architecture, source: ModelSource, in
                 f"model '{source.name}': the checkpoint in {source.path} {fault} encoder weights: {shown}. "
                 "config.json and the weights do not belong together, or the checkpoint is of another family."
             )
-    return tuple(new)

@@ -1,6 +1,6 @@
 """Where methods act on an encoder: layer inputs, the place after attention, weight matrices, the head.
 
-``find_sites`` reads the family's row in ``architectures.py``; ``SiteHooks`` lets a method see and
+``find_sites`` reads the family's row in ``families``; ``SiteHooks`` lets a method see and
 replace hidden tensors without patching model code. Ask for the sites right after loading, before
 any parametrization renames parameters.
 """
@@ -16,7 +16,7 @@ from torch import nn
 from torch.utils.hooks import RemovableHandle
 
 from regft_core.errors import ModelError
-from regft_core.models.architectures import Architecture, Stack, architecture_of, dropout_fields
+from regft_core.models.architectures import Architecture, LayerStack, architecture_of, dropout_fields
 from regft_core.models.load import NEW_PARAMETERS
 
 __all__ = ["LayerSite", "SiteHooks", "Sites", "classify", "dropout_fields", "find_sites"]
@@ -29,7 +29,8 @@ class LayerSite:
     ``index`` counts from 0 over all stacks (BART: encoder, then decoder). ALBERT calls one module
     several times; each call is a site of its own. Tensors at a site are [B, n, H], or [n, B, H]
     when ``batch_dim`` is 1 (XLNet). The first output of ``after_attention`` is the tensor that
-    enters the feed-forward block and its residual connection.
+    enters the feed-forward block and its residual connection. With ``pre_norm`` that tensor is the
+    residual stream: what ``after_attention``, the norm before the feed-forward block, receives.
     """
 
     index: int
@@ -38,6 +39,7 @@ class LayerSite:
     module: nn.Module = field(repr=False)
     batch_dim: int
     after_attention: nn.Module = field(repr=False)
+    pre_norm: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,9 +52,10 @@ class Sites:
         embedding_layers: indices of the layers whose input is an embedding output.
         word_embedding: the input embedding module.
         mixable: weight matrices that were pretrained: every linear inside the layers, linears between embeddings
-            and layers (ELECTRA, ALBERT, DeBERTa), the pooler when the checkpoint has it, XLNet's raw q, k, v, o, r
-            [d, heads, d_head]. DeBERTa v1's packed in_proj is one matrix. Not embeddings, convolutions or the head.
-        perturbable: weights and biases inside layers, without LayerNorms and without XLNet's segment embedding.
+            and layers (ELECTRA, ALBERT, DeBERTa), the pooler or ModernBERT's head when the checkpoint has them, XLNet's
+            raw q, k, v, o, r [d, heads, d_head]. DeBERTa v1's packed in_proj is one matrix. Not embeddings,
+            convolutions or the new head.
+        perturbable: weights and biases inside layers, without norms and without XLNet's segment embedding.
         head: newly drawn parameters.
         token_types: whether the forward pass takes ``token_type_ids``.
     """
@@ -68,7 +71,7 @@ class Sites:
     layer_norms: frozenset[str] = field(repr=False)
 
     def no_decay(self, name: str) -> bool:
-        """Whether a parameter is exempt from weight decay: biases and LayerNorm weights."""
+        """Whether a parameter is exempt from weight decay: biases and the weights of norms."""
         return name in self.layer_norms or name.rsplit(".", 1)[-1].endswith("bias")
 
 
@@ -81,7 +84,8 @@ def find_sites(model: Any) -> Sites:
         embedding_layers.append(len(layers))
         for name, module in _calls(model, architecture, stack):
             after = module.get_submodule(stack.after_attention)
-            layers.append(LayerSite(len(layers), stack.name, name, module, architecture.batch_dim, after))
+            site = LayerSite(len(layers), stack.name, name, module, architecture.batch_dim, after, stack.pre_norm)
+            layers.append(site)
     names = [name for name, _ in model.named_parameters()]
     prefixes = tuple(dict.fromkeys(site.name + "." for site in layers))
     norms = frozenset(_norm_parameters(model))
@@ -96,7 +100,7 @@ def find_sites(model: Any) -> Sites:
         mixable=_mixable(model, architecture, prefixes, head),
         perturbable=tuple(n for n in inside if n not in norms and not n.endswith(embeddings or ("\0",))),
         head=tuple(head),
-        token_types=architecture.token_types and getattr(model.config, "type_vocab_size", 2) != 1,
+        token_types=takes_token_types(model),
         layer_norms=norms,
     )
 
@@ -132,7 +136,10 @@ class SiteHooks:
         for module, own in by_layer.items():
             after = own[0].after_attention
             self._handles.append(module.register_forward_pre_hook(self._on_input(own), with_kwargs=True))
-            self._handles.append(after.register_forward_hook(self._on_after(own, module)))
+            if own[0].pre_norm:
+                self._handles.append(after.register_forward_pre_hook(self._on_residual(own, module)))
+            else:
+                self._handles.append(after.register_forward_hook(self._on_after(own, module)))
         # A pass that broke off half way must not shift the call counts of shared layers.
         base = getattr(model, "base_model", model)
         self._handles.append(base.register_forward_pre_hook(lambda *_: self._calls.clear()))
@@ -196,6 +203,25 @@ class SiteHooks:
 
         return hook
 
+    def _on_residual(self, own: list[LayerSite], layer: nn.Module) -> Callable[..., Any]:
+        def hook(module: nn.Module, args: tuple[Any, ...]) -> Any:
+            if not self._after:
+                return None
+            site = own[(self._calls.get(id(layer), 1) - 1) % len(own)]
+            stream = args[0]
+            # The layer adds this very tensor to the feed-forward output later, so the change is made in place.
+            # The functions get a copy: what they keep for the backward pass must not change under them.
+            stream.copy_(self._apply(self._after, stream.clone(), site))
+            return None
+
+        return hook
+
+
+def takes_token_types(model: Any) -> bool:
+    """Whether the forward pass is given ``token_type_ids``: not in families without segments."""
+    architecture = architecture_of(getattr(model.config, "model_type", None), where=type(model).__name__)
+    return architecture.token_types and getattr(model.config, "type_vocab_size", 2) != 1
+
 
 def classify(
     model: Any, batch_inputs: Mapping[str, torch.Tensor], need_hidden: bool = False
@@ -205,9 +231,8 @@ def classify(
     Token types are left out for families without segments. The hidden states are what the head
     receives (BART: the decoder's), so a loss on them reaches the whole encoder.
     """
-    architecture = architecture_of(getattr(model.config, "model_type", None), where=type(model).__name__)
     inputs = dict(batch_inputs)
-    if not architecture.token_types or getattr(model.config, "type_vocab_size", 2) == 1:
+    if not takes_token_types(model):
         inputs.pop("token_type_ids", None)
     kept: list[torch.Tensor] = []
     handle = None
@@ -221,7 +246,7 @@ def classify(
     return logits.view(logits.shape[0], -1), kept[0] if kept else None
 
 
-def _calls(model: Any, architecture: Architecture, stack: Stack) -> list[tuple[str, nn.Module]]:
+def _calls(model: Any, architecture: Architecture, stack: LayerStack) -> list[tuple[str, nn.Module]]:
     """Return (name, module) of every layer call of a forward pass through ``stack``."""
     prefix = f"{model.base_model_prefix}.{stack.layers}"
     holder = model.get_submodule(prefix)
@@ -240,6 +265,7 @@ def _mixable(model: Any, architecture: Architecture, prefixes: tuple[str, ...], 
     outside = [f"{base}.{name}" for name in architecture.projections]
     if architecture.pooler:
         outside.append(f"{base}.{architecture.pooler}")
+    outside += architecture.pretrained_head
     raw = tuple("." + name for name in architecture.raw_matrices)
     linear = {
         f"{name}.weight"
@@ -256,8 +282,8 @@ def _mixable(model: Any, architecture: Architecture, prefixes: tuple[str, ...], 
 
 
 def _norm_parameters(model: nn.Module) -> Iterable[str]:
-    # By class name as well: DeBERTa has a LayerNorm of its own that does not derive from torch's.
+    # By class name as well: families have norms of their own that do not derive from torch's.
     for name, module in model.named_modules():
-        if isinstance(module, nn.LayerNorm) or type(module).__name__.endswith("LayerNorm"):
+        if isinstance(module, nn.LayerNorm | nn.RMSNorm) or type(module).__name__.endswith(("LayerNorm", "RMSNorm")):
             for own, _ in module.named_parameters(recurse=False):
                 yield f"{name}.{own}"

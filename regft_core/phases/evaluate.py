@@ -8,9 +8,9 @@ from typing import Any
 from regft_core.errors import RunFailed
 from regft_core.io import sha256_file
 from regft_core.phases.context import Context, Job
+from regft_core.phases.facts import evaluation_code
 from regft_core.phases.finetune import evaluated
 from regft_core.phases.run_phase import fetch
-from regft_core.runs.fingerprint import stage_code
 from regft_core.runs.stored import StoredRun
 
 
@@ -22,7 +22,7 @@ def evaluation_identity(context: Context, run_key: str) -> dict[str, Any]:
         "run": run_key,
         "task": {key: context.task[key] for key in ("metrics", "positive_label", "sets")},
         "sets": {name: sha256_file(context.dataset / file) for name, file in set_files(context.task).items()},
-        "code": stage_code("evaluate")["sha256"],
+        "code": evaluation_code(context.task["metrics"], context.source),
     }
 
 
@@ -66,8 +66,8 @@ def _cost(trained: dict[str, Any]) -> dict[str, Any]:
     return cost
 
 
-def trained_model(context: Context, run: StoredRun) -> Any:
-    """The plain model of a finished run, with what it needs for inference put back in; on its device."""
+def trained_model(context: Context) -> Any:
+    """The plain model of the finished run, with what it needs for inference put back in; on its device."""
     import torch
 
     from regft_core.config.schema import DropoutConfig
@@ -75,17 +75,27 @@ def trained_model(context: Context, run: StoredRun) -> Any:
     from regft_core.training.stack import Stack
     from regft_core.training.trainee import Trainee
 
+    phase = context.phase("finetune")
     model = load_classifier(
-        context.source, kind=context.task["kind"], labels=context.task["labels"], dropout=DropoutConfig(), head_seed=0
+        context.source,
+        kind=context.task["kind"],
+        labels=context.task["labels"],
+        dropout=DropoutConfig(),
+        head_seed=0,
+        pooling=context.encoder.pooling,
+        rows_per_example=context.rows_per_example(context.data(phase).examples),
     )
-    model.load_state_dict(run.load_tensors())
+    tensors = context.store.read_intact(
+        lambda: fetch(context, "finetune", weights=True),
+        lambda run: {name: run.load_tensors(name) for name in ("weights", "kept") if name in run.tensor_names},
+    )
+    model.load_state_dict(tensors["weights"])
     model.to(context.device)
-    if "kept" in run.tensor_names:
-        phase = context.phase("finetune")
+    if "kept" in tensors:
         trainee = Trainee(
             model, context.tokenizer, context.source, context.seed(phase), phase.name, torch.device(context.device)
         )
-        Stack(context.entries(phase), context.setting(phase)).rebuild(trainee, run.load_tensors("kept"))
+        Stack(context.entries(phase), context.setting(phase)).rebuild(trainee, tensors["kept"])
     return model
 
 
@@ -95,7 +105,7 @@ def _evaluate(context: Context, working: Any) -> StoredRun:
     from regft_core.evaluation.evaluate import SetInfo, evaluate_run
     from regft_core.evaluation.predict import EVALUATION_BATCH, predict
 
-    model = trained_model(context, fetch(context, "finetune", weights=True))
+    model = trained_model(context)
     padding = padding_of(context.tokenizer)
     logits, sets = {}, {}
     for name, file in set_files(context.task).items():

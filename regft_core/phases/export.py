@@ -15,7 +15,6 @@ from regft_core.phases.context import Context, Job
 from regft_core.phases.evaluate import trained_model
 from regft_core.phases.outputs import read_runs, stage_folder
 from regft_core.phases.project import versions
-from regft_core.phases.run_phase import fetch
 
 #: Examples whose logits the written model must reproduce.
 CHECKED_EXAMPLES = 8
@@ -39,8 +38,7 @@ def export(job: Job, out: Path | None = None) -> Path:
         why = record["error"] if record is not None else "it was not trained yet; run `dvc repro` first"
         raise RunFailed(f"seed {job.seed} of {job.method} on {job.task}-{job.size} has no model: {why}")
     context = Context(replace(job, keys=known_keys(record)), project=context.project)
-    run = fetch(context, "finetune", weights=True)
-    model = trained_model(context, run)
+    model = trained_model(context)
     encoded = context.encode(context.data(context.phase("finetune")).examples[:CHECKED_EXAMPLES])
     padding = padding_of(context.tokenizer)
     rows = list(range(len(encoded.input_ids)))
@@ -48,18 +46,25 @@ def export(job: Job, out: Path | None = None) -> Path:
     # The tracker finds exports by the run key on their cards, one folder deep.
     name = f"{job.method}-{job.task}-{job.size}-seed-{job.seed}"
     target = out if out is not None else context.root / "exports" / name
-    card = model_card(_facts(context, record))
-    export_model(model, context.tokenizer, target, card=card, check_batch=batch.model_inputs())
+    card = model_card(_facts(context, record) | {"summary": getattr(model, "summary", None)})
+    export_model(
+        model,
+        context.tokenizer,
+        target,
+        card=card,
+        check_batch=batch.model_inputs(),
+        max_length=context.encoder.max_length,
+    )
     return target
 
 
 def _facts(context: Context, record: dict[str, Any]) -> dict[str, Any]:
     job = context.job
     scores = []
-    metrics = context.root / "reports" / "metrics.json"
+    reported = context.root / "reports" / "results.json"
     result = stage_folder(context.root, "evaluate", job.method, job.task) / job.size / "result.json"
     if result.is_file():
-        intervals = read_json(metrics) if metrics.is_file() else {}
+        intervals = read_json(reported) if reported.is_file() else {}
         run = next((run for run in read_json(result)["runs"] if run["seed"] == job.seed), None)
         for name, found in (run or {"sets": {}})["sets"].items():
             for metric, value in found["metrics"].items():
@@ -73,6 +78,9 @@ def _facts(context: Context, record: dict[str, Any]) -> dict[str, Any]:
         "paper": context.method.config.paper,
         "base_model": context.source.name,
         "revision": context.source.revision,
+        "pooling": context.encoder.pooling,
+        "rows_per_example": context.rows_per_example(context.data(context.phase("finetune")).examples),
+        "max_length": context.encoder.max_length,
         "task": job.task,
         "kind": context.task["kind"],
         "labels": context.task["labels"],

@@ -10,16 +10,18 @@ Facts are byte-stable: sorted keys, no time, no absolute path. Nothing here impo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from regft_core.config.load import METHODS, Project
+from regft_core.catalogue import METRICS, OPTIMISERS
+from regft_core.config.load import METHODS as METHOD_FILES
+from regft_core.config.load import Project
 from regft_core.config.method import Method, Phase
-from regft_core.config.schema import FilesSource, Params, TaskConfig
+from regft_core.config.schema import EncoderConfig, FilesSource, TaskConfig
 from regft_core.errors import FactsChanged
 from regft_core.hooks import compose
 from regft_core.hooks.registry import discover
@@ -32,11 +34,13 @@ if TYPE_CHECKING:
 FOLDER = Path("work") / "facts"
 
 
-def phase_fact(params: Params, phase: Phase, entries: Sequence[compose.Entry], source: ModelSource) -> dict[str, Any]:
+def phase_fact(
+    encoder: EncoderConfig, phase: Phase, entries: Sequence[compose.Entry], source: ModelSource
+) -> dict[str, Any]:
     """What determines a phase besides its rows, its seed and the phases before it.
 
-    ``phase`` has its settled protocol. Regularisers of strength 0 do nothing, so they and their code
-    are left out.
+    ``phase`` has its settled protocol, ``encoder`` what the method overrides. Regularisers of
+    strength 0 do nothing, so they and their code are left out.
     """
     acting = compose.active(entries)
     code = training_code(own_modules(acting, phase, source))
@@ -48,7 +52,9 @@ def phase_fact(params: Params, phase: Phase, entries: Sequence[compose.Entry], s
         "model": {
             "content": source.content_sha256,
             "tokenizer": source.tokenizer_sha256,
-            "max_length": params.model.max_length,
+            "max_length": encoder.max_length,
+            "pooling": encoder.pooling,
+            "pairs": encoder.pairs,
         },
         "code": code["sha256"],
         "packages": code["packages"],
@@ -57,8 +63,28 @@ def phase_fact(params: Params, phase: Phase, entries: Sequence[compose.Entry], s
 
 
 def own_modules(entries: Sequence[compose.Entry], phase: Phase, source: ModelSource) -> list[str]:
-    """Modules that this phase uses and another may not: its active regularisers, encoder family, optimiser."""
-    return sorted({cls.__module__ for cls, _ in compose.active(entries)})
+    """Modules that this phase uses and another may not: its active regularisers, encoder family, optimiser.
+
+    No import names the last two: the encoder and the protocol do.
+    """
+    own = {cls.__module__ for cls, _ in compose.active(entries)}
+    if phase.training.optimizer in OPTIMISERS.names():  # else a regulariser brings its own
+        own.add(f"{OPTIMISERS.package}.{phase.training.optimizer}")
+    return sorted(own | {family_module(source)})
+
+
+def family_module(source: ModelSource) -> str:
+    """The file of the encoder's family."""
+    from regft_core.models.architectures import architecture_of
+
+    model_type = read_json(source.path / "config.json").get("model_type")
+    return architecture_of(model_type, where=f"model '{source.name}'").module
+
+
+def evaluation_code(metrics: Iterable[str], source: ModelSource) -> str:
+    """Hash of the code that evaluates with these metrics on this family of encoders."""
+    own = sorted({f"{METRICS.package}.{name}" for name in metrics} | {family_module(source)})
+    return str(stage_code("evaluate", own)["sha256"])
 
 
 def method_phases(project: Project, method: Method, phases: Sequence[Phase], source: ModelSource) -> list[Any]:
@@ -68,7 +94,7 @@ def method_phases(project: Project, method: Method, phases: Sequence[Phase], sou
     for phase in phases:
         entries = compose.entries(registry, phase.regularisers)
         training, _ = compose.resolve_training(entries, phase, project.params.training)
-        fact = phase_fact(project.params, replace(phase, training=training), entries, source)
+        fact = phase_fact(method.encoder(project.params.model), replace(phase, training=training), entries, source)
         fact |= {"start": phase.start, "seed": phase.seed, "rows": phase.data.model_dump(mode="json")}
         fact["repeat"] = phase.repeat.model_dump(mode="json") if phase.repeat is not None else None
         if phase.data.task is not None:
@@ -91,7 +117,6 @@ def finetune_fact(project: Project, method: Method, source: ModelSource) -> dict
         "seeds": list(project.params.grid.seeds),
         # Costs are told relative to the shared protocol.
         "shared_training": project.params.training.model_dump(mode="json"),
-        "method": method.config.model_dump(mode="json", exclude={"description", "differs_by"}, exclude_defaults=True),
     }
 
 
@@ -142,11 +167,20 @@ def of_method(
 
 
 def evaluate_fact(project: Project) -> dict[str, Any]:
-    return {"code": stage_code("evaluate")["sha256"]}
+    """The code that evaluates, with the metrics of all tasks of the grid."""
+    from regft_core.models.source import resolve_model
+
+    metrics = {metric for task in project.params.grid.tasks for metric in project.tasks[task].metrics}
+    return {"code": evaluation_code(metrics, resolve_model(project.params.model, project.root))}
 
 
 def report_fact(project: Project) -> dict[str, Any]:
-    return {"code": stage_code("report")["sha256"]}
+    """The report's code, and what the methods' files say about themselves."""
+    words = {"description", "paper", "control_for", "differs_by", "variant_of"}
+    return {
+        "code": stage_code("report")["sha256"],
+        "methods": {name: m.config.model_dump(mode="json", include=words) for name, m in project.methods.items()},
+    }
 
 
 def all_facts(project: Project) -> dict[str, Any]:
@@ -170,7 +204,7 @@ def all_facts(project: Project) -> dict[str, Any]:
 
 def _as_written(root: Path, method: str) -> Any:
     """A method's YAML as it is, so that ``dvc params diff`` shows its values."""
-    return yaml.safe_load((root / METHODS / f"{method}.yaml").read_text(encoding="utf-8"))
+    return yaml.safe_load((root / METHOD_FILES / f"{method}.yaml").read_text(encoding="utf-8"))
 
 
 def write_facts(project: Project) -> list[str]:

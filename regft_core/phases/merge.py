@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from regft_core import metrics
 from regft_core.data.batches import padding_of
 from regft_core.evaluation.evaluate import SetInfo, evaluate_run
-from regft_core.evaluation.names import LOWER_IS_BETTER
 from regft_core.evaluation.predict import EVALUATION_BATCH, predict
 from regft_core.phases.training_run import PhaseInputs, build
 
@@ -78,4 +78,4 @@ def _validation_score(model: torch.nn.Module, inputs: PhaseInputs, task: Mapping
     judged = SetInfo(labels=[inputs.encoded.labels[row] for row in rows], ids=[inputs.encoded.ids[row] for row in rows])
     found = evaluate_run({"validation": logits[rows]}, {"validation": judged}, dict(task))
     value = float(found.sets["validation"]["metrics"][task["primary"]])
-    return -value if task["primary"] in LOWER_IS_BETTER else value
+    return value if metrics.higher_is_better(task["primary"]) else -value

@@ -49,6 +49,8 @@ def fetch(context: Context, name: str, *, weights: bool) -> StoredRun:
     """
     key = context.key(name)
     stored = context.store.get(key)
+    if stored is None and context.store.damaged_of(key):
+        return produce(context, context.phase(name))  # it was there, and proved damaged
     if stored is None:
         raise StoreError(
             f"phase '{name}' of {context.job.name} is not in the run store {context.store.path} (key {key[:12]}); "
@@ -131,6 +133,7 @@ def phase_inputs(context: Context, phase: Phase, member: int | None) -> PhaseInp
         labels=data.labels,
         keyword_segment=data.task.get("keyword_segment"),
         device=context.device,
+        pooling=context.encoder.pooling,
         deterministic=context.params.execution.deterministic,
         start=start,
         start_head=start_head,
@@ -142,27 +145,32 @@ def phase_inputs(context: Context, phase: Phase, member: int | None) -> PhaseInp
 def _start(context: Context, phase: Phase) -> tuple[Mapping[str, Tensor] | None, bool]:
     if phase.start == "checkpoint":
         return None, True
-    earlier = _succeeded(context, phase.start, weights=True)
     before = context.phase(phase.start)
     same_rows = before.data.task == phase.data.task
-    return earlier.load_tensors("weights"), before.keeps_head and same_rows and phase.seed == before.seed
+    _, weights = _read(context, phase.start, ("weights",))
+    return weights["weights"], before.keeps_head and same_rows and phase.seed == before.seed
 
 
 def _handed(context: Context, phase: Phase) -> dict[str, Handed]:
     found = {}
     for name, what in context.needs(phase).items():
-        earlier = _succeeded(context, name, weights=True)
-        state = earlier.load_tensors("state") if "state" in earlier.tensor_names else {}
-        weights = earlier.load_tensors("weights") if what == "weights" else {}
-        found[name] = Handed(earlier.key, state, weights)
+        earlier, tensors = _read(context, name, ("state", "weights") if what == "weights" else ("state",))
+        found[name] = Handed(earlier.key, tensors.get("state", {}), tensors.get("weights", {}))
     return found
 
 
-def _succeeded(context: Context, name: str, *, weights: bool) -> StoredRun:
-    stored = fetch(context, name, weights=weights)
-    if stored.result["status"] != "ok":
-        raise RunFailed(f"phase '{name}' failed: {stored.result['error']}")
-    return stored
+def _read(context: Context, name: str, wanted: tuple[str, ...]) -> tuple[StoredRun, dict[str, dict[str, Tensor]]]:
+    """An earlier phase and those of its tensors that are wanted and there; damaged ones are trained again.
+
+    Raises RunFailed when that phase failed.
+    """
+
+    def load(stored: StoredRun) -> tuple[StoredRun, dict[str, dict[str, Tensor]]]:
+        if stored.result["status"] != "ok":
+            raise RunFailed(f"phase '{name}' failed: {stored.result['error']}")
+        return stored, {kind: stored.load_tensors(kind) for kind in wanted if kind in stored.tensor_names}
+
+    return context.store.read_intact(lambda: fetch(context, name, weights=True), load)
 
 
 # --------------------------------------------------------------------------------- all members
@@ -192,7 +200,7 @@ def _merge_and_store(context: Context, phase: Phase) -> StoredRun:
         record = base | merged_record(members)
         if failed is not None:
             return working.commit(record | {"status": "failed", "error": failed})
-        tensors = [{name: member.load_tensors(name) for name in member.tensor_names} for member in members]
+        tensors = [_member_tensors(context, phase, index) for index in range(len(members))]
         chosen = list(range(len(members)))
         if phase.repeat.merge == "greedy":
             chosen, scores = merge_greedily(phase_inputs(context, phase, 0), tensors, context.data(phase).task)
@@ -202,3 +210,10 @@ def _merge_and_store(context: Context, phase: Phase) -> StoredRun:
             merge_mean([tensors[index] for index in chosen]),
             require_same_tensors=make_deterministic(context.device, context.params.execution.deterministic),
         )
+
+
+def _member_tensors(context: Context, phase: Phase, index: int) -> dict[str, dict[str, Tensor]]:
+    return context.store.read_intact(
+        lambda: _train_and_store(context, phase, index),
+        lambda stored: {name: stored.load_tensors(name) for name in stored.tensor_names},
+    )

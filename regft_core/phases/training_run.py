@@ -63,6 +63,7 @@ class PhaseInputs:
     labels: Sequence[str] | None
     keyword_segment: str | None
     device: str
+    pooling: str = "head"
     deterministic: bool = True
     start: Mapping[str, Tensor] | None = None
     start_head: bool = True
@@ -116,6 +117,8 @@ def build(inputs: PhaseInputs) -> tuple[Trainee, Stack]:
         labels=inputs.labels if inputs.kind == "classification" else None,
         dropout=inputs.training.dropout,
         head_seed=head_seed,
+        pooling=inputs.pooling,
+        rows_per_example=inputs.encoded.rows_per_example,
     ).to(inputs.device)
     device = torch.device(inputs.device)
     trainee = Trainee(model, inputs.tokenizer, inputs.source, inputs.seed, inputs.streams["noise"], device)

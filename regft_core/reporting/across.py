@@ -9,8 +9,10 @@ from dataclasses import replace
 
 import numpy as np
 
+from regft_core import metrics
 from regft_core.config.schema import ReportConfig
-from regft_core.evaluation.names import higher_is_better
+from regft_core.metrics import higher_is_better
+from regft_core.reporting.formatting import factor
 from regft_core.reporting.model import AcrossTasks, Block, Row
 from regft_core.statistics.bootstrap import Estimate, average_over_tasks
 from regft_core.statistics.failed import failure_rate
@@ -85,18 +87,19 @@ def _method(
 ) -> AcrossTasks:
     rows = [row for block in blocks if (row := block.row(name)) is not None]
     scores, base = _scores(blocks, name), _scores(blocks, config.reference)
-    one_direction = all(higher_is_better(block.primary) for block in blocks)
+    # Larger or smaller is better in all blocks, and all values are shown on one scale.
+    alike = len({(higher_is_better(block.primary), factor(block.primary)) for block in blocks}) == 1
     bad = sum(len(row.failed) + row.collapsed_on_dev for row in rows)
     words: dict[str, Counter[str]] = {"reference": Counter(), "control": Counter()}
     for row in rows:
         for comparison in row.comparisons:
-            if comparison.set == "dev":
+            if comparison.set == "dev" and comparison.estimate.n:
                 words[comparison.role][comparison.verdict.word] += 1
     return AcrossTasks(
         method=name,
         mean_rank=float(np.mean([rank[name] for rank in ranks])) if all(name in rank for rank in ranks) else None,
-        iqm=interquartile_mean(scores, samples=2_000, confidence=config.confidence)
-        if scores is not None and one_direction
+        iqm=_interquartile(scores, higher_is_better(blocks[0].primary), config)
+        if scores is not None and alike
         else None,
         difference=_average_difference(rows, blocks),
         improvement=probability_of_improvement(scores, base, confidence=config.confidence)
@@ -107,10 +110,19 @@ def _method(
     )
 
 
+def _interquartile(scores: Mapping[str, Sequence[float]], upwards: bool, config: ReportConfig) -> Interval:
+    """In the metric's own direction; ``scores`` are larger when better."""
+    found = interquartile_mean(scores, samples=2_000, confidence=config.confidence)
+    return found if upwards else Interval(-found.value, -found.high, -found.low)
+
+
 def _average_difference(rows: Sequence[Row], blocks: Sequence[Block]) -> Interval | None:
     """Mean of the differences to the reference; None unless all blocks have one primary metric."""
     found = [c.estimate for row in rows for c in row.against("reference")]
     if len({block.primary for block in blocks}) > 1 or len(found) < len(blocks) or any(e.n == 0 for e in found):
         return None
     mean, low, high = average_over_tasks(found)
-    return Interval(mean, *((low, high) if all(e.n > 1 for e in found) else (math.nan, math.nan)))
+    if any(e.n < 2 for e in found):
+        return Interval(mean, math.nan, math.nan)
+    reach = metrics.find(blocks[0].primary).largest_difference
+    return Interval(mean, max(low, -reach), min(high, reach))

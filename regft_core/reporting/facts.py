@@ -28,9 +28,16 @@ class Diagnostic:
 
 
 def warnings(
-    blocks: Sequence[BlockData], methods: Mapping[str, MethodMeta], reference: str, seeds: Sequence[int]
+    blocks: Sequence[BlockData],
+    methods: Mapping[str, MethodMeta],
+    reference: str,
+    seeds: Sequence[int],
+    mixed: Mapping[str, Sequence[str]],
 ) -> tuple[str, ...]:
-    """Everything that weakens a conclusion, the general before the particular; nothing twice."""
+    """Everything that weakens a conclusion, the general before the particular; nothing twice.
+
+    ``mixed`` holds what ``environments.check`` found: block -> who ran where.
+    """
     found: list[str] = []
     if len(seeds) < SMALLEST_USEFUL_N:
         found.append(
@@ -46,6 +53,11 @@ def warnings(
         target = methods[name].config.control_for
         if target is not None and target not in present:
             found.append(f"{name} is a control for {target}, which is not in the grid.")
+    found += [
+        f"{name}: the runs come from {len(lines)} environments, so differences are of machines as well as of methods "
+        f"({'; '.join(lines)})."
+        for name, lines in mixed.items()
+    ]
     found += _mixtures(blocks)
     for block in blocks:
         found += _data_warnings(block) + _run_warnings(block)
@@ -56,7 +68,8 @@ def _mixtures(blocks: Sequence[BlockData]) -> list[str]:
     """Things that all cells should share."""
     manifests = [cell.finetune for block in blocks for cell in block.cells.values()]
     found = []
-    models = sorted({f"{m['model']['name']} ({m['model']['content_sha256'][:12]})" for m in manifests})
+    found_models = [m["model"] for m in manifests if m.get("model")]
+    models = sorted({f"{model['name']} ({model['content_sha256'][:12]})" for model in found_models})
     if len(models) > 1:
         found.append(f"Cells were trained from different models: {listed(models)}.")
     packages = sorted({name for m in manifests for name in m["versions"]})
@@ -165,7 +178,7 @@ def distinct(cells: Sequence[CellData], key: str) -> list[Mapping[str, Any]]:
     """The different values of one part of the fine-tuning manifests, in order of appearance."""
     found: list[Mapping[str, Any]] = []
     for cell in cells:
-        value = cell.finetune[key]
-        if value not in found:
+        value = cell.finetune.get(key)
+        if value and value not in found:
             found.append(value)
     return found

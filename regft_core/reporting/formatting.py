@@ -1,9 +1,11 @@
-"""Numbers as the report prints them. Scores are shown times 100 ("points"), mean squared errors as they are."""
+"""Numbers as the report prints them. Scores are shown times 100 ("points") unless a metric's file says otherwise."""
 
 from __future__ import annotations
 
 import math
 from typing import Any
+
+from regft_core import metrics
 
 NOT_AVAILABLE = "n/a"
 MINUS = "\N{MINUS SIGN}"
@@ -11,7 +13,7 @@ MINUS = "\N{MINUS SIGN}"
 
 def factor(metric: str) -> float:
     """What a metric's values are multiplied by when shown."""
-    return 1.0 if metric == "mse" else 100.0
+    return metrics.find(metric).factor
 
 
 def _missing(value: float | None) -> bool:
@@ -33,7 +35,7 @@ def score(value: float | None, metric: str, signed: bool = False) -> str:
     """A score or a difference of scores, in the metric's shown unit."""
     if value is None or _missing(value):
         return NOT_AVAILABLE
-    return number(value * factor(metric), 4 if metric == "mse" else 1, signed)
+    return number(value * factor(metric), metrics.find(metric).digits, signed)
 
 
 def interval(bounds: tuple[float, float] | None, metric: str, signed: bool = False) -> str:
@@ -45,7 +47,7 @@ def interval(bounds: tuple[float, float] | None, metric: str, signed: bool = Fal
 
 def unit(metric: str) -> str:
     """Word after a difference."""
-    return "squared error" if metric == "mse" else "points"
+    return metrics.find(metric).unit
 
 
 def ratio(value: float | None) -> str:
@@ -95,3 +97,8 @@ def plural(count: int, word: str) -> str:
 def listed(words: list[str]) -> str:
     """``a``, ``a and b``, ``a, b and c``."""
     return words[0] if len(words) == 1 else ", ".join(words[:-1]) + " and " + words[-1] if words else ""
+
+
+def some(words: list[str], most: int = 6) -> str:
+    """``listed``, cut after ``most`` words and counted."""
+    return listed(words) if len(words) <= most else f"{', '.join(words[:most])} and {len(words) - most} more"

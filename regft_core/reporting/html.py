@@ -9,7 +9,8 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from regft_core.reporting import facts, figures, formatting
+from regft_core import metrics
+from regft_core.reporting import facts, figures, formatting, words
 from regft_core.reporting.load import BlockData
 from regft_core.reporting.model import Block, Comparison, Report, Row
 from regft_core.reporting.tables import MethodMeta
@@ -28,8 +29,10 @@ def _environment() -> Environment:
         environment.filters[name] = getattr(formatting, name)
     environment.filters["listed"] = lambda words: formatting.listed(list(words))
     environment.filters["sort_value"] = _sort_value
+    environment.filters["detectable"] = words.detectable
     environment.globals["seed_values"] = lambda estimate: zip(estimate.seeds, estimate.values, strict=True)
     environment.globals["factor"] = formatting.factor
+    environment.globals["counts_examples"] = lambda metric: metrics.find(metric).counts_examples
     return environment
 
 

@@ -10,7 +10,7 @@ import csv
 import json
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +42,8 @@ class Run:
     cost: Mapping[str, Any]
     #: set -> [n] predictions in the set's label space
     predictions: Mapping[str, Array]
+    #: phase -> where it ran, as recorded; empty for records that say nothing
+    environments: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -68,6 +70,16 @@ class CellData:
     curves: tuple[CurvePoint, ...] | None
     #: (seed, phase, step, name, value) as the method logged them
     diagnostics: tuple[tuple[int, str, int, str, float], ...]
+
+    @property
+    def trains_encoder(self) -> bool:
+        """False for arms that leave the encoder as it is, such as a linear probe on its features."""
+        return bool(self.finetune.get("trains_encoder", True))
+
+    @property
+    def encoder(self) -> str | None:
+        """Hash of the content of the encoder that the runs started from; None for arms without one."""
+        return (self.finetune.get("model") or {}).get("content_sha256")
 
 
 @dataclass(frozen=True)
@@ -102,14 +114,14 @@ def read_grid(
     Raises:
         DataError: a file is missing, unreadable or contradicts another; the message names the stage.
     """
-    groups: dict[tuple[str, str], list[str]] = defaultdict(list)
+    groups: dict[tuple[str, str], list[Cell]] = defaultdict(list)
     for cell in cells:
-        groups[cell.task, str(cell.size)].append(cell.method)
+        groups[cell.task, str(cell.size)].append(cell)
     order = {task: i for i, task in enumerate(dict.fromkeys(task for task, _ in groups))}
     named = set(searching)
     return [
-        _block(root / "work", task, size, methods, seeds, named)
-        for (task, size), methods in sorted(groups.items(), key=lambda item: order[item[0][0]])
+        _block(root / "work", task, size, found, seeds, named)
+        for (task, size), found in sorted(groups.items(), key=lambda item: order[item[0][0]])
     ]
 
 
@@ -120,7 +132,7 @@ def _json(path: Path, stage: str) -> Any:
         raise DataError(f"{error}\n    -> run `dvc repro` (stage {stage}), then the report again") from error
 
 
-def _block(work: Path, task: str, size: str, methods: list[str], seeds: Sequence[int], named: set[str]) -> BlockData:
+def _block(work: Path, task: str, size: str, found: list[Cell], seeds: Sequence[int], named: set[str]) -> BlockData:
     described = _json(work / "datasets" / task / "task.json", f"dataset@{task}")
     drawn = work / "subsamples" / f"{task}-{size}" / "manifest.json"
     subsample = _json(drawn, f"subsample@{task}-{size}")
@@ -133,8 +145,7 @@ def _block(work: Path, task: str, size: str, methods: list[str], seeds: Sequence
     subsample |= {"seeds": {str(seed): subsample["seeds"][str(seed)] for seed in seeds}}
     gold: dict[str, tuple[list[str], Array]] = {}
     cells = {
-        method: _cell(work, method, task, size, seeds, method in named, described, gold)
-        for method in dict.fromkeys(methods)
+        cell.method: _cell(work, cell, seeds, cell.method in named, described, gold) for cell in dict.fromkeys(found)
     }
     return BlockData(
         task,
@@ -159,15 +170,13 @@ def _positive(described: Mapping[str, Any], name: str) -> int | None:
 
 def _cell(
     work: Path,
-    method: str,
-    task: str,
-    size: str,
+    cell: Cell,
     seeds: Sequence[int],
     searches: bool,
     described: Mapping[str, Any],
     gold: dict[str, tuple[list[str], Array]],
 ) -> CellData:
-    place, name = f"{method}/{task}-{size}", f"{method}-{task}-{size}"
+    place, name = cell.directory, cell.name
     evaluated = work / "evaluate" / place
     result = _json(evaluated / "result.json", f"evaluate@{name}")
     finetune = _json(work / "finetune" / place / "manifest.json", f"finetune@{name}")
@@ -187,7 +196,11 @@ def _cell(
             f"\n    -> run `dvc repro` (stage evaluate@{name}), then the report again"
         )
     finetune |= {"runs": [trained[seed] for seed in seeds]}
-    runs = tuple(_run(evaluated, records[seed], described, gold, name) for seed in seeds)
+    parts = {"finetune": finetune, "search": search} if search else {"finetune": finetune}
+    runs = tuple(
+        replace(_run(evaluated, records[seed], described, gold, name), environments=_environments(parts, seed))
+        for seed in seeds
+    )
     phases = [work / "finetune" / place] + ([work / "search" / place] if searches else [])
     kept = set(seeds)
     curve_files = [folder / "curves.csv" for folder in phases if (folder / "curves.csv").is_file()]
@@ -199,7 +212,17 @@ def _cell(
         for row in _rows(folder / "method_metrics.csv")
         if int(row["seed"]) in kept
     )
-    return CellData(method, runs, finetune, search, curves if curve_files else None, diagnostics)
+    return CellData(cell.method, runs, finetune, search, curves if curve_files else None, diagnostics)
+
+
+def _environments(manifests: Mapping[str, Mapping[str, Any]], seed: int) -> dict[str, Mapping[str, Any]]:
+    """phase -> where the run of ``seed`` was made, for the phases that it went through."""
+    return {
+        phase: run.get("environment") or {}
+        for phase, manifest in manifests.items()
+        for run in manifest["runs"]
+        if run["seed"] == seed
+    }
 
 
 def _rows(path: Path) -> list[dict[str, str]]:

@@ -6,13 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from regft_core.statistics.best import Simultaneous
 from regft_core.statistics.bootstrap import Estimate
 from regft_core.statistics.failed import FailureRate
 from regft_core.statistics.iqm import Interval
 from regft_core.statistics.signed_rank import SignedRank
 from regft_core.statistics.verdict import Verdict
 
-Role = Literal["reference", "control"]
+Role = Literal["reference", "control", "opponent"]
 
 
 @dataclass(frozen=True)
@@ -49,6 +50,9 @@ class Comparison:
     adjusted_p: float | None
     #: Smallest true difference that these seeds find four times in five; None below two seeds.
     detectable: float | None
+    #: Examples of the set, and whether both arms predict the same on all of them for every shared seed.
+    n_examples: int
+    identical: bool
     #: The difference in examples of the set, for accuracy.
     examples: float | None
     #: Declared compute of the method relative to the other's.
@@ -121,6 +125,55 @@ class Row:
 
 
 @dataclass(frozen=True)
+class Opponents:
+    """Arms that train the encoder against the best arm that does not."""
+
+    #: The best by mean, and how many there are.
+    best: str
+    n: int
+    #: One per arm that trains the encoder and finished a seed together with ``best``, on the development set.
+    comparisons: tuple[Comparison, ...]
+
+
+@dataclass(frozen=True)
+class Contender:
+    """An arm in a recommendation."""
+
+    method: str
+    estimate: Estimate
+    #: Relative to the reference: measured when it can be said for all arms of the recommendation, else declared.
+    cost: float | None
+    #: The picked arm minus this one, simultaneously with all others; None for the picked arm.
+    behind: Simultaneous | None
+
+
+@dataclass(frozen=True)
+class Recommendation:
+    """What the development set says about which arm to take, in one block."""
+
+    metric: str
+    confidence: float
+    #: Arms that entered: those that finished every seed, two at least.
+    compared: tuple[str, ...]
+    #: (method, why it did not enter)
+    left_out: tuple[tuple[str, str], ...]
+    #: The arm with the best mean; None when there was nothing to compare.
+    best: Contender | None
+    #: Arms that cannot be told from ``best``, the cheapest first.
+    alike: tuple[Contender, ...]
+    #: What anything else has to beat: the best arm that trains no encoder, or else the reference.
+    baseline: str | None
+    baseline_frozen: bool
+    #: Arms that beat it, simultaneously.
+    beating: tuple[str, ...]
+    #: Whether costs are measured (else declared).
+    cost_measured: bool
+    sentences: tuple[str, ...] = ()
+    #: What to run for the arms that the sentences recommend.
+    commands: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class Block:
     """All methods on one task at one size; the reference first, controls after their method."""
 
@@ -132,6 +185,11 @@ class Block:
     #: set -> number of examples, the development set first
     sets: Mapping[str, int]
     rows: tuple[Row, ...]
+    #: Who ran where, when the runs come from several environments; empty when they share one.
+    mixed_environments: tuple[str, ...] = ()
+    #: None when every arm trains the encoder.
+    opponents: Opponents | None = None
+    recommendation: Recommendation | None = None
 
     @property
     def name(self) -> str:
@@ -180,7 +238,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Report:
-    """Everything that ``report.html``, ``metrics.json`` and the plots show."""
+    """Everything that ``report.html``, ``results.json``, ``metrics.json`` and the plots show."""
 
     reference: str | None
     confidence: float
@@ -189,6 +247,9 @@ class Report:
     across: tuple[AcrossTasks, ...]
     findings: tuple[Finding, ...]
     warnings: tuple[str, ...]
-    #: Content of ``metrics.json``.
+    #: Arms that train the encoder and are not shown to beat the best that does not, in sentences.
+    unbeaten: tuple[str, ...]
+    #: Content of ``results.json`` and of ``metrics.json``.
+    results: Mapping[str, Any] = field(default_factory=dict)
     metrics: Mapping[str, Any] = field(default_factory=dict)
     html: str = field(default="", repr=False)

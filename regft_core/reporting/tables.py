@@ -8,12 +8,13 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Any, Protocol
 
+from regft_core import metrics as known_metrics
 from regft_core.config.schema import MethodConfig, ReportConfig
 from regft_core.errors import DataError
-from regft_core.evaluation.names import CLASSIFICATION_METRICS, higher_is_better
 from regft_core.reporting.costs import cost_of, declared, overrides
 from regft_core.reporting.load import BlockData, CellData
-from regft_core.reporting.model import Block, Comparison, Role, Row, Score
+from regft_core.reporting.model import Block, Comparison, Opponents, Role, Row, Score
+from regft_core.reporting.recommend import recommend
 from regft_core.statistics.arms import Arms
 from regft_core.statistics.bootstrap import Estimate
 from regft_core.statistics.detectable import detectable_difference
@@ -122,7 +123,29 @@ def build_block(
                 ),
             )
         )
-    return Block(data.task, data.size, described["kind"], described["primary"], metrics, sets, tuple(rows))
+    block = Block(data.task, data.size, described["kind"], described["primary"], metrics, sets, tuple(rows))
+    judged = arms.get(("dev", block.primary))
+    if judged is None:  # no run of the block finished
+        return block
+    opponents = _opponents(data, block, judged)
+    best = opponents.best if opponents else None
+    advice = recommend(data, rows, judged, best, config.reference, config.confidence, seeds)
+    return replace(block, opponents=opponents, recommendation=advice)
+
+
+def _opponents(data: BlockData, block: Block, arms: Arms) -> Opponents | None:
+    """The arms that train the encoder against the best that does not; None without such an arm."""
+    frozen = [row for row in block.rows if not data.cells[row.method].trains_encoder and row.n_ok]
+    if not frozen:
+        return None
+    sign = -1.0 if known_metrics.find(block.primary).lower_is_better else 1.0
+    best = max(frozen, key=lambda row: sign * row.scores["dev"][block.primary].estimate.mean).method
+    comparisons = [
+        _comparison(data, "dev", arms, row.method, best, "opponent", "")
+        for row in block.rows
+        if data.cells[row.method].trains_encoder and row.n_ok
+    ]
+    return Opponents(best, len(frozen), tuple(c for c in comparisons if c.estimate.n))
 
 
 def _arms(data: BlockData, set_name: str, metric: str, config: ReportConfig, seeds: Sequence[int]) -> Arms:
@@ -140,21 +163,14 @@ def _arms(data: BlockData, set_name: str, metric: str, config: ReportConfig, see
     )
 
 
-#: Smallest possible value of the metrics whose largest is 1; others (mse) are not bounded above.
-_LOWEST = {"matthews": -1.0, "pearson": -1.0, "spearman": -1.0, "pearson_spearman": -1.0}
-
-
-def _bounded(estimate: Estimate, metric: str) -> Estimate:
-    """The interval within what the metric can take: few seeds would stretch it beyond 100%."""
-    if metric not in (*CLASSIFICATION_METRICS, *_LOWEST):
-        return estimate
-    lowest = _LOWEST.get(metric, 0.0)
+def _bounded(estimate: Estimate, lowest: float, highest: float) -> Estimate:
+    """The interval within what the quantity can take: few seeds would stretch it beyond 100%."""
     # min and max keep the NaN of an interval that cannot be computed when it comes first.
-    return replace(estimate, low=max(estimate.low, lowest), high=min(estimate.high, 1.0))
+    return replace(estimate, low=max(estimate.low, lowest), high=min(estimate.high, highest))
 
 
 def _score(data: BlockData, cell: CellData, set_name: str, metric: str, arms: Arms) -> Score:
-    estimate = _bounded(arms.one(cell.method), metric)
+    estimate = _bounded(arms.one(cell.method), *known_metrics.find(metric).range)
     ok = {run.seed: run for run in cell.runs if run.ok}
     for seed, value in zip(estimate.seeds, estimate.values, strict=True):
         recorded = float(ok[seed].sets[set_name]["metrics"][metric])
@@ -183,7 +199,9 @@ def _comparison(
     data: BlockData, set_name: str, arms: Arms, method: str, other: str, role: Role, differs_by: str
 ) -> Comparison:
     metric = data.described["primary"]
-    estimate = arms.difference(method, other)
+    described = known_metrics.find(metric)
+    reach = described.largest_difference
+    estimate = _bounded(arms.difference(method, other), -reach, reach)
     mine, theirs = declared(data.cells[method]), declared(data.cells[other])
     return Comparison(
         method=method,
@@ -193,10 +211,12 @@ def _comparison(
         set=set_name,
         metric=metric,
         estimate=estimate,
-        verdict=verdict(estimate.low, estimate.high, estimate.n, higher_is_better=higher_is_better(metric)),
+        verdict=verdict(estimate.low, estimate.high, estimate.n, higher_is_better=not described.lower_is_better),
         signed_rank=signed_rank(estimate.values) if estimate.n else None,
         adjusted_p=None,
         detectable=_detectable(estimate),
-        examples=estimate.mean * len(data.gold[set_name]) if metric == "accuracy" and estimate.n else None,
+        n_examples=len(data.gold[set_name]),
+        identical=arms.identical(method, other),
+        examples=estimate.mean * len(data.gold[set_name]) if described.counts_examples and estimate.n else None,
         compute_ratio=mine / theirs if mine and theirs else None,
     )

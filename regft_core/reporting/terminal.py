@@ -10,15 +10,29 @@ from regft_core.reporting.formatting import interval, ratio, score
 from regft_core.reporting.model import Block, Report, Row, Score
 from regft_core.reporting.words import overall
 
-STYLES = {"better": "green", "worse": "red", "no evidence": "dim"}
+STYLES = {"better": "green", "worse": "red", "no evidence": "dim", "nothing to judge": "red"}
 
 
 def summary_table(report: Report) -> RenderableType:
-    """One table per block: score with interval on every set, verdicts, failures, cost."""
-    parts: list[RenderableType] = [_table(block, report.confidence) for block in report.blocks]
+    """One table per block: score with interval on every set, verdicts, failures, cost; then what to take."""
+    parts: list[RenderableType] = []
+    for block in report.blocks:
+        parts.append(_table(block, report.confidence))
+        if block.mixed_environments:
+            parts.append(Text("MIXED ENVIRONMENTS: runs of this table were made in different places", style="bold red"))
+            parts += [Text(f"  {line}", style="red") for line in block.mixed_environments]
     if report.warnings:
         count = len(report.warnings)
         parts.append(Text(f"{count} warning{'s' if count > 1 else ''}; see reports/report.html", style="yellow"))
+    parts += [Text(text, style="bold yellow") for text in report.unbeaten]
+    for block in report.blocks:
+        if block.recommendation is not None:
+            parts.append(Text(f"Recommendation: {' '.join(block.recommendation.sentences)}"))
+            # No wrapping: a command is copied as it is.
+            parts += [
+                Text(f"  {command}", style="bold", no_wrap=True, overflow="ignore")
+                for command in block.recommendation.commands
+            ]
     return Group(*parts)
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from regft_core.reporting.formatting import interval, listed, plural, score, unit
+from regft_core import metrics
+from regft_core.reporting.formatting import NOT_AVAILABLE, interval, listed, plural, score, unit
 from regft_core.reporting.model import Block, Comparison, Finding, Row
 
 
@@ -19,11 +20,35 @@ def findings(blocks: Sequence[Block], reference: str) -> tuple[Finding, ...]:
 
 
 def overall(comparisons: Sequence[Comparison]) -> str | None:
-    """``better`` only when better than each, ``worse`` when worse than any."""
+    """``better`` only when better than each, ``worse`` when worse than any; None without a comparison.
+
+    ``nothing to judge`` when no comparison has a seed that both arms finished.
+    """
     words = {comparison.verdict.word for comparison in comparisons}
-    if not words:
-        return None
-    return "worse" if "worse" in words else "better" if words == {"better"} else "no evidence"
+    if len(words) == 1:
+        return words.pop()
+    return None if not words else "worse" if "worse" in words else "no evidence"
+
+
+#: Below this a spread over seeds is rounding.
+NO_SPREAD = 1e-12
+
+
+def detectable(c: Comparison) -> str:
+    """The true difference that these seeds find four times in five, or why there is no such number.
+
+    Without spread the formula gives 0, as if any difference could be found; what it means is that
+    the seeds say nothing about how much runs vary.
+    """
+    if c.identical:
+        return f"identical predictions on all {c.n_examples} rows"
+    if c.estimate.n < 2 or c.detectable is None:
+        return NOT_AVAILABLE
+    if c.estimate.seed_deviation < NO_SPREAD:
+        return "no spread between the seeds"
+    shown = score(c.detectable, c.metric)
+    digits = metrics.find(c.metric).digits
+    return f"under {10**-digits:.{digits}f}" if float(shown) == 0 else shown
 
 
 def _finding(block: Block, row: Row) -> Finding:
@@ -72,11 +97,13 @@ def _sentence(row: Row, c: Comparison, role: str) -> str:
         return f"{row.method} and {role}{c.other} share one seed ({_numbers(c)}): no conclusion."
     if c.verdict.word == "no evidence":
         text = f"there is no evidence that {row.method} differs from {role}{c.other} ({_numbers(c)})"
-        if c.detectable is not None:
-            text += (
-                f"; these seeds would find a true difference of {score(c.detectable, c.metric)} {unit(c.metric)} "
-                "four times in five"
-            )
+        found = detectable(c)
+        if c.identical:
+            return f"{row.method} and {role}{c.other} made {found} of {c.set}: no difference to speak of."
+        if found.startswith("no spread"):
+            text += f"; {found}, so nothing can be said about what they would have found"
+        elif found != NOT_AVAILABLE:
+            text += f"; these seeds would find a true difference of {found} {unit(c.metric)} four times in five"
         return text + "."
     text = f"{row.method} is {c.verdict.word} than {role}{c.other} ({_numbers(c)})"
     return text + ("; fewer than six seeds: an indication only." if c.verdict.too_few_seeds else ".")
@@ -88,6 +115,8 @@ def _beside_control(word: str | None, c: Comparison) -> str:
             f"It is better than the reference {c.other} ({_numbers(c)}), but that gain cannot be credited to what "
             "sets it apart from its controls."
         )
+    if c.verdict.word == "nothing to judge":
+        return f"Against the reference {c.other} there is nothing to judge: no seed of both ran to the end."
     if c.verdict.word == "no evidence":
         return f"Against the reference {c.other}: no evidence of a difference ({_numbers(c)})."
     return f"It is {c.verdict.word} than the reference {c.other} ({_numbers(c)})."

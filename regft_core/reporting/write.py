@@ -1,10 +1,9 @@
-"""Build the report of a grid and write its four files."""
+"""Build the report of a grid and write its five files."""
 
 from __future__ import annotations
 
 import csv
 import io
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -13,15 +12,15 @@ from typing import Any
 from regft_core.config.grid import Cell
 from regft_core.config.schema import ReportConfig, TrainingConfig
 from regft_core.io import write_json, write_text
-from regft_core.reporting import facts
+from regft_core.reporting import environments, facts, numbers
 from regft_core.reporting.across import across_tasks, with_holm
 from regft_core.reporting.curves import thinned
 from regft_core.reporting.html import render
 from regft_core.reporting.load import BlockData, read_grid
-from regft_core.reporting.model import Block, Comparison, Report, Row
+from regft_core.reporting.model import Block, Report
+from regft_core.reporting.opponents import unbeaten
 from regft_core.reporting.tables import MethodMeta, build_block
-from regft_core.reporting.words import findings, overall
-from regft_core.statistics.bootstrap import Estimate
+from regft_core.reporting.words import findings
 
 CURVE_COLUMNS = ("method", "task", "size", "seed", "phase", "step", "loss", "learning_rate", "gradient_norm")
 LEADERBOARD_COLUMNS = ("task", "size", "method", "set", "metric", "seed", "value")
@@ -37,7 +36,10 @@ def write_report(
     *,
     training: TrainingConfig | None = None,
 ) -> Report:
-    """Write ``report.html``, ``metrics.json``, ``plots/curves.csv`` and ``plots/leaderboard.csv`` to ``out``.
+    """Write the report's files to ``out``.
+
+    ``report.html``, ``results.json`` (all its numbers), ``metrics.json`` (the few that ``dvc metrics
+    show`` prints), ``plots/curves.csv`` and ``plots/leaderboard.csv``.
 
     Args:
         root: project root; ``out`` is relative to it unless absolute.
@@ -48,6 +50,7 @@ def write_report(
 
     Raises:
         DataError: a result is missing or contradictory; nothing is written then.
+        ConfigError: as ``build_report``; nothing is written either.
         StoreError: a file cannot be written.
     """
     searching = [name for name, method in methods_meta.items() if method.protocol == "search_finetune"]
@@ -58,6 +61,7 @@ def write_report(
     folder = root / out
     write_text(folder / "plots" / "curves.csv", _csv(CURVE_COLUMNS, _curve_rows(data)))
     write_text(folder / "plots" / "leaderboard.csv", _csv(LEADERBOARD_COLUMNS, _leaderboard_rows(report.blocks)))
+    write_json(folder / "results.json", report.results)
     write_json(folder / "metrics.json", report.metrics)
     write_text(folder / "report.html", report.html)
     return report
@@ -70,8 +74,17 @@ def build_report(
     methods: Mapping[str, MethodMeta],
     shared_training: Mapping[str, Any] | None = None,
 ) -> Report:
-    """Compute everything but the HTML."""
-    blocks = with_holm([build_block(block, methods, config, seeds, shared_training) for block in data])
+    """Compute everything but the HTML.
+
+    Raises:
+        ConfigError: arms of one comparison do not share their encoder, or their environment (``environments.check``).
+        DataError: predictions do not give the recorded metrics.
+    """
+    marks = environments.check(data, config.mixed_environments)
+    blocks = tuple(
+        replace(block, mixed_environments=marks.get(block.name, ()))
+        for block in with_holm([build_block(block, methods, config, seeds, shared_training) for block in data])
+    )
     present = {row.method for block in blocks for row in block.rows}
     return Report(
         reference=config.reference if config.reference in present else None,
@@ -80,51 +93,11 @@ def build_report(
         blocks=blocks,
         across=across_tasks(blocks, config) if len(blocks) > 1 else (),
         findings=findings(blocks, config.reference),
-        warnings=facts.warnings(data, methods, config.reference, seeds),
-        metrics={block.name: {row.method: _row_metrics(row) for row in block.rows} for block in blocks},
+        warnings=facts.warnings(data, methods, config.reference, seeds, marks),
+        unbeaten=unbeaten(blocks),
+        results=numbers.results(blocks),
+        metrics=numbers.primary(blocks),
     )
-
-
-def _plain(value: float | None) -> float | None:
-    return None if value is None or not math.isfinite(value) else value
-
-
-def _bounds(estimate: Estimate) -> dict[str, Any]:
-    """Numbers of one estimate; the interval is null below two seeds."""
-    several = estimate.n > 1
-    return {
-        "mean": _plain(estimate.mean),
-        "low": _plain(estimate.low) if several else None,
-        "high": _plain(estimate.high) if several else None,
-        "n": estimate.n,
-    }
-
-
-def _row_metrics(row: Row) -> dict[str, Any]:
-    found: dict[str, Any] = {
-        name: {metric: _bounds(score.estimate) for metric, score in scores.items()}
-        for name, scores in row.scores.items()
-    }
-    found["failed"] = len(row.failed)
-    found["collapsed"] = row.collapsed_on_dev
-    found["cost_ratio"] = {
-        "declared": _plain(row.cost.declared),
-        "measured": _plain(row.cost.measured),
-        "per_step": _plain(row.cost.per_step),
-    }
-    for role in ("reference", "control"):
-        chosen = [c for c in row.comparisons if c.role == role]
-        if chosen:
-            found[f"versus_{role}"] = _comparisons(chosen)
-            found[f"verdict_{role}"] = overall([c for c in chosen if c.set == "dev"])
-    return found
-
-
-def _comparisons(chosen: Sequence[Comparison]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for c in chosen:
-        found.setdefault(c.other, {})[c.set] = _bounds(c.estimate) | {"metric": c.metric, "verdict": c.verdict.word}
-    return found
 
 
 def _csv(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:

@@ -31,12 +31,17 @@ _held: dict[str, int] = {}
 
 
 @contextmanager
-def locked_file(path: Path, flags: int) -> Iterator[int]:
-    """Open a file with ``flags`` of ``os.open`` and hold its lock, waiting for it; yields the descriptor."""
-    descriptor = os.open(path, flags, 0o666)
+def locked_file(path: Path) -> Iterator[None]:
+    """Hold the lock of a file, which is made if needed; waits for it. Raises ``OSError``."""
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+    except PermissionError:
+        if not path.exists():
+            raise
+        descriptor = os.open(path, os.O_RDONLY)  # another user's; enough for a lock
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield descriptor
+        yield
     finally:
         os.close(descriptor)
 

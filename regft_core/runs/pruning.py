@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Literal
 from regft_core.errors import StoreError
 from regft_core.io import explained, may_not_write, write_json
 from regft_core.runs.killpoints import killpoint
-from regft_core.runs.pins import PIN_DAYS
+from regft_core.runs.pins import PIN_DAYS, pin_lock
 from regft_core.runs.stored import PRUNED, TENSORS_SUFFIX
 
 if TYPE_CHECKING:
@@ -88,12 +88,21 @@ def _prune_one(store: RunStore, key: str, path: Path) -> Outcome:
             if ".damaged-" in path.name:
                 shutil.rmtree(path)
                 log.warning("%s, a damaged run that was set aside, was deleted to stay within the budget", path)
-            elif store.pins(key):
-                return "pinned"
-            elif path.name.endswith(".partial"):
+                return "pruned"
+            with pin_lock(store.path):
+                pins = store.pins_of(key)
+                pins.drop_expired()
+                if pins.live():
+                    return "pinned"
+                if not path.name.endswith(".partial"):
+                    # The mark first: weights that vanish without it would look like damage.
+                    write_json(path / PRUNED, {"reason": "budget"})
+            if path.name.endswith(".partial"):
                 shutil.rmtree(path)
-            else:
-                return _prune_weights(store, key, path)
+                return "pruned"
+            killpoint("prune.marked")
+            for file in path.glob("*" + TENSORS_SUFFIX):
+                file.unlink()
         return "pruned"
     except StoreError as error:
         if not may_not_write(error):
@@ -101,20 +110,6 @@ def _prune_one(store: RunStore, key: str, path: Path) -> Outcome:
         return "read-only"
     finally:
         lock.release()
-
-
-def _prune_weights(store: RunStore, key: str, path: Path) -> Outcome:
-    # The mark first: weights that vanish without it would look like damage.
-    write_json(path / PRUNED, {"reason": "budget"})
-    killpoint("prune.marked")
-    # Pinning takes no lock: it writes the pin and then looks for the mark. Marking and then
-    # looking for pins, one of the two always sees the other.
-    if store.pins(key):
-        (path / PRUNED).unlink()
-        return "pinned"
-    for file in path.glob("*" + TENSORS_SUFFIX):
-        file.unlink()
-    return "pruned"
 
 
 def _newest_and_size(directory: Path) -> tuple[float, int]:

@@ -3,9 +3,10 @@
 Layout: ``<store>/runs/<first two digits>/<key>/`` is a complete run (``identity.json``,
 ``result.json``, ``<name>.safetensors``, other files, ``manifest.json`` with their hashes).
 Beside it, ``<key>.partial/`` is one that is being trained (checkpoints), ``<key>.lock`` says by
-whom, ``<key>.pins/`` who else needs its weights, ``<key>.damaged-<n>/`` is a run that was found
-damaged. The key is the hash of everything that determines the run, so the store may be shared by
-projects and machines. Nothing here imports torch before tensors are read or written.
+whom, ``<key>.pins/`` who else needs its weights (``<store>/pins.lock`` guards all pins), and
+``<key>.damaged-<n>/`` is a run that was found damaged. The key is the hash of everything that
+determines the run, so the store may be shared by projects and machines. Nothing here imports
+torch before tensors are read or written.
 
 Pruning deletes tensors only, the least recently used first, until they fit the budget. It spares
 runs that are open, the keys its caller names, and pinned runs. *Who will read a run's weights
@@ -22,7 +23,6 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -30,10 +30,10 @@ from regft_core.errors import DamagedRun, StoreError
 from regft_core.io import may_not_write, sweep_stale
 from regft_core.runs.damaged import ASIDE, move_aside
 from regft_core.runs.locks import KeyLock
-from regft_core.runs.manifest import problems, read_manifest
-from regft_core.runs.pins import PIN_DAYS, Pins
+from regft_core.runs.pins import PIN_DAYS, Pins, pin_lock
 from regft_core.runs.pruning import Pruned, prune
-from regft_core.runs.stored import TENSORS_SUFFIX, StoredRun, run_key
+from regft_core.runs.stored import StoredRun, run_key
+from regft_core.runs.verification import Damage, run_problems, verify
 from regft_core.runs.working import HOW_TO_WRITE, WorkingRun
 
 __all__ = ["PIN_DAYS", "Damage", "DamagedRun", "Pruned", "RunStore", "StoredRun", "WorkingRun", "run_key"]
@@ -45,15 +45,6 @@ T = TypeVar("T")
 _KEY = re.compile(r"[0-9a-f]{64}")
 #: Stores of which this process has said that pins cannot be written there.
 _unpinnable: set[Path] = set()
-
-
-@dataclass(frozen=True)
-class Damage:
-    """Something in the store that is not what was written; ``path`` is what to delete."""
-
-    key: str
-    path: Path
-    problem: str
 
 
 class RunStore:
@@ -86,13 +77,17 @@ class RunStore:
         and writes nothing. Raises ``StoreError`` when the system refuses to read the run.
         """
         path = self.directory(key)
-        if not path.is_dir():
-            return None
-        try:
-            return StoredRun(key, path)
-        except DamagedRun as error:
-            log.warning("%s (it counts as absent)", error)
-            return None
+        damage: DamagedRun | None = None
+        # Twice, for without the lock the run may be pruned, replaced or set aside while it is read.
+        for _ in range(2):
+            if not path.is_dir():
+                return None
+            try:
+                return StoredRun(key, path)
+            except DamagedRun as error:
+                damage = error
+        log.warning("%s (it counts as absent)", damage)
+        return None
 
     def open(
         self,
@@ -172,7 +167,7 @@ class RunStore:
         lock, path = self.lock(key), self.directory(key)
         try:
             lock.acquire(timeout)
-            return move_aside(path, reason) if path.is_dir() and self._problems(key) else None
+            return move_aside(path, reason) if path.is_dir() and run_problems(key, path) else None
         except StoreError as error:
             if not may_not_write(error):
                 raise
@@ -214,20 +209,29 @@ class RunStore:
             if (match := ASIDE.fullmatch(path.name)) and path.is_dir():
                 yield match["key"], path
 
+    def damaged_of(self, key: str) -> list[Path]:
+        """Return the damaged runs of ``key`` that were set aside."""
+        return [path for other, path in self.damaged() if other == key]
+
     # ------------------------------------------------------------------------- pins and budget
 
-    def _pins(self, key: str) -> Pins:
+    def pins_of(self, key: str) -> Pins:
+        """Return the pins of ``key``, to be used under ``pin_lock``; see ``pin``, ``unpin`` and ``pins``."""
         return Pins(self.directory(key).with_name(f"{key}.pins"))
 
     def pin(self, key: str, owner: str) -> bool:
         """Keep the weights of ``key`` for ``owner``, from now for ``PIN_DAYS``; the rule is above.
 
-        Returns whether the weights are there; then no pruning that sees the pin deletes them. In a
-        store one may only read no pin can be set, which is said in a warning once. Raises
-        ``ValueError`` for a bad key or owner, ``StoreError`` when the disk refuses otherwise.
+        Returns whether the weights are there (intact by size); then they stay. Never waits for a
+        training. In a store one may only read no pin can be set, which is said in a warning once.
+        Raises ``ValueError`` for a bad key or owner, ``StoreError`` when the disk refuses otherwise.
         """
+        pins = self.pins_of(key)
+        pins.check(owner)
         try:
-            self._pins(key).add(owner)
+            with pin_lock(self.path):
+                pins.add(owner)
+                return self._has_weights(key)
         except StoreError as error:
             if not may_not_write(error):
                 raise
@@ -238,22 +242,27 @@ class RunStore:
                     "delete weights that are needed here",
                     self.path,
                 )
-        # After the pin is written: pruning marks the run first and then looks for pins once more.
+        return self._has_weights(key)
+
+    def _has_weights(self, key: str) -> bool:
         stored = self.get(key)
         return stored is not None and stored.has_weights
 
     def unpin(self, key: str, owner: str) -> None:
         """Take the owner's pin back; one that is not there is fine. Raises like ``pin``."""
+        pins = self.pins_of(key)
+        pins.check(owner)
         try:
-            self._pins(key).remove(owner)
+            with pin_lock(self.path):
+                pins.remove(owner)
         except StoreError as error:
             if not may_not_write(error):
                 raise
             log.debug("%s", error)  # it lapses by itself
 
     def pins(self, key: str) -> list[str]:
-        """Return the owners whose pins on ``key`` count; expired pins are removed."""
-        return self._pins(key).live()
+        """Return the owners whose pins on ``key`` count, in order; raises ``StoreError``."""
+        return self.pins_of(key).live()
 
     def prune(self, budget_bytes: int | None = None, keep: Collection[str] = ()) -> Pruned:
         """Delete tensors, least recently used first, until they fit the budget.
@@ -268,33 +277,6 @@ class RunStore:
 
     # ------------------------------------------------------------------------- verification
 
-    def _problems(self, key: str) -> list[str]:
-        """Hash every file of a complete run that should be there; return what is wrong."""
-        path = self.directory(key)
-        try:
-            stored = StoredRun(key, path)
-        except DamagedRun as damage:
-            return [str(damage)]
-        skip = "" if stored.has_weights else TENSORS_SUFFIX
-        files = {n: e for n, e in stored.manifest["files"].items() if not (skip and n.endswith(skip))}
-        return problems(path, files, lambda _: True)
-
     def verify(self) -> list[Damage]:
         """Hash every file of every complete run and checkpoint again; return what is damaged."""
-        found: list[Damage] = []
-        for key in self.keys():
-            path = self.directory(key)
-            try:
-                found += [Damage(key, path, problem) for problem in self._problems(key)]
-            except StoreError as error:
-                found.append(Damage(key, path, str(error)))
-        for key, partial in self.partials():
-            for path in sorted(p for p in partial.glob("checkpoint-*") if not p.name.endswith(".unfinished")):
-                try:
-                    found += [
-                        Damage(key, path, problem)
-                        for problem in problems(path, read_manifest(path)["files"], lambda _: True)
-                    ]
-                except (StoreError, ValueError) as error:
-                    found.append(Damage(key, path, str(error)))
-        return found
+        return verify(self)

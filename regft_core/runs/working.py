@@ -12,31 +12,20 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from regft_core.errors import RegftError, StoreError
-from regft_core.io import (
-    Unreadable,
-    canonical_json,
-    explained,
-    fsync_directory,
-    fsync_tree,
-    read_json,
-    remove,
-    replace_directory,
-    write_bytes,
-    write_json,
-)
+from regft_core.io import explained, fsync_tree, replace_directory, write_bytes, write_json
+from regft_core.runs.checkpoints import Checkpoints
 from regft_core.runs.damaged import move_aside, recorded_hashes
 from regft_core.runs.killpoints import killpoint
 from regft_core.runs.locks import KeyLock
-from regft_core.runs.manifest import MANIFEST, is_relative_name, problems, read_manifest, write_manifest
+from regft_core.runs.manifest import MANIFEST, is_relative_name, write_manifest
 from regft_core.runs.stored import IDENTITY, PRUNED, RESULT, TENSORS_SUFFIX, USED, StoredRun
-from regft_core.runs.tensors import read_tensors, write_tensors
+from regft_core.runs.tensors import write_tensors
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 log = logging.getLogger(__name__)
 
-_CHECKPOINT = re.compile(r"checkpoint-(\d{6,})")
 _TENSOR_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 _RESERVED = frozenset({IDENTITY, RESULT, USED, PRUNED, MANIFEST})
 #: What to do about a store one may only read.
@@ -44,8 +33,6 @@ HOW_TO_WRITE = (
     "make it writable for this user, or copy the store to a directory of your own and name that in store.path "
     "of params.yaml"
 )
-#: Two, so that a checkpoint damaged by the disk costs one interval and not the run.
-CHECKPOINTS_KEPT = 2
 
 
 class WorkingRun:
@@ -75,21 +62,14 @@ class WorkingRun:
         self.path = target.with_name(target.name + ".partial")
         self.finished = finished
         self.guard = guard
-        self.environment = environment
+        self._checkpoints = Checkpoints(key, self.path, environment)
         self._target = target
         self._lock = lock
         self._open = True
         if lock is not None:
-            self._clean()
-
-    def _clean(self) -> None:
-        # The lock is ours, so whatever is unfinished here belongs to a process that is gone.
-        if self.path.is_dir():
-            with explained(self.path):
-                for entry in list(self.path.iterdir()):
-                    if not _CHECKPOINT.fullmatch(entry.name):
-                        remove(entry)
-                if self.finished is not None and (self.finished.has_weights or not self.finished.tensor_names):
+            self._checkpoints.clean()
+            if finished is not None and (finished.has_weights or not finished.tensor_names) and self.path.is_dir():
+                with explained(self.path):
                     shutil.rmtree(self.path)  # killed between the final rename and this clean-up
 
     def __enter__(self) -> WorkingRun:
@@ -130,12 +110,6 @@ class WorkingRun:
 
     # ------------------------------------------------------------------------- checkpoints
 
-    def _checkpoints(self) -> list[tuple[int, Path]]:
-        if not self.path.is_dir():
-            return []
-        found = [(m, p) for p in self.path.iterdir() if (m := _CHECKPOINT.fullmatch(p.name)) and p.is_dir()]
-        return sorted((int(match[1]), path) for match, path in found)
-
     def save_checkpoint(self, tensors: Mapping[str, Tensor], meta: Mapping[str, Any]) -> None:
         """Store everything needed to continue; the newest two checkpoints are kept.
 
@@ -144,29 +118,7 @@ class WorkingRun:
         ``meta`` is not JSON.
         """
         self.require_writable()
-        existing = self._checkpoints()
-        number = existing[-1][0] + 1 if existing else 1
-        target = self.path / f"checkpoint-{number:06d}"
-        temporary = self.path / f"{target.name}.unfinished"
-        try:
-            with explained(temporary):
-                temporary.mkdir(parents=True)
-            write_tensors(temporary / f"tensors{TENSORS_SUFFIX}", tensors)
-            killpoint("checkpoint.tensors")
-            write_json(temporary / "meta.json", meta)
-            with explained(target):
-                write_manifest(temporary, key=self.key, environment=self._environment())
-                killpoint("checkpoint.manifest")
-                fsync_directory(temporary)
-                temporary.rename(target)
-                fsync_directory(self.path)
-        except BaseException:
-            shutil.rmtree(temporary, ignore_errors=True)
-            raise
-        killpoint("checkpoint.renamed")
-        with explained(self.path):
-            for _, path in [*existing, (number, target)][:-CHECKPOINTS_KEPT]:
-                shutil.rmtree(path)
+        self._checkpoints.save(tensors, meta)
 
     def load_checkpoint(self, device: str = "cpu") -> tuple[dict[str, Tensor], dict[str, Any]] | None:
         """Return ``(tensors, meta)`` of the newest intact checkpoint, or None to start afresh.
@@ -175,55 +127,7 @@ class WorkingRun:
         newest was made in another environment (``RunStore.open``), all are removed with a warning.
         """
         self.require_writable()
-        for _, path in reversed(self._checkpoints()):
-            try:
-                manifest = read_manifest(path)
-                if manifest.get("key") != self.key:
-                    raise ValueError("it belongs to another run")
-                if set(manifest["files"]) != {f"tensors{TENSORS_SUFFIX}", "meta.json"}:
-                    raise ValueError("its manifest lists other files than a checkpoint has")
-                found = problems(path, manifest["files"], lambda _: True)
-                if found:
-                    raise ValueError("; ".join(found))
-                if self._is_foreign(path.name, manifest.get("environment")):
-                    with explained(self.path):
-                        for _, every in self._checkpoints():
-                            shutil.rmtree(every)
-                    return None
-                return read_tensors(path / f"tensors{TENSORS_SUFFIX}", device), read_json(path / "meta.json")
-            except Unreadable:
-                raise
-            except (StoreError, ValueError) as error:
-                log.warning("run %s: %s is damaged (%s); using the one before it", self.key[:12], path.name, error)
-                with explained(path):
-                    shutil.rmtree(path)
-        return None
-
-    def _environment(self) -> Any:
-        return None if self.environment is None else json.loads(canonical_json(self.environment))
-
-    def _is_foreign(self, name: str, made_in: Any) -> bool:
-        """Say whether a checkpoint is of another environment than this one, and warn if so."""
-        here = self._environment()
-        if here is None or canonical_json(made_in) == canonical_json(here):
-            return False
-        if isinstance(made_in, dict):
-            differing = [
-                f"{key}: {made_in.get(key)!r} then, {here.get(key)!r} now"
-                for key in sorted({*made_in, *here})
-                if (key in made_in, made_in.get(key)) != (key in here, here.get(key))
-            ]
-            difference = "; ".join(differing)
-        else:
-            difference = "it does not say in which"
-        log.warning(
-            "run %s: %s was made in another environment (%s), on which the bits of a result may depend: "
-            "the checkpoints are deleted and the run starts afresh",
-            self.key[:12],
-            name,
-            difference,
-        )
-        return True
+        return self._checkpoints.load(device)
 
     # ------------------------------------------------------------------------- commit
 
@@ -322,8 +226,7 @@ class WorkingRun:
         try:
             self.guard()
         except RegftError:
-            for _, path in self._checkpoints():
-                shutil.rmtree(path, ignore_errors=True)
+            self._checkpoints.discard()
             raise
 
     def _compare_with_damaged(self, manifest: Mapping[str, Any]) -> None:

@@ -41,6 +41,7 @@ class Arms:
     ) -> None:
         places = [(name, seed) for name, arm in arms.items() for seed in sorted(arm)]
         rows = [np.asarray(arms[name][seed]) for name, seed in places]
+        self._rows = rows
         self._observed, self._values = _resample(rows, labels, metric, samples, rng_seed, positive_label_index)
         self._columns: dict[str, dict[int, int]] = {name: {} for name in arms}
         for column, (name, seed) in enumerate(places):
@@ -57,16 +58,31 @@ class Arms:
         excluded = sorted(self._expected - set(seeds))
         return self._combine(seeds, excluded, self._observed[columns], self._values[:, columns])
 
-    def difference(self, a: str, b: str) -> Estimate:
-        """The mean of metric(a) - metric(b) over the seeds of both, as ``paired_difference`` gives it."""
+    def difference(self, a: str, b: str, confidence: float | None = None) -> Estimate:
+        """The mean of metric(a) - metric(b) over the seeds of both, as ``paired_difference`` gives it.
+
+        ``confidence`` replaces the shared one for this difference.
+        """
         first, second = self._columns[a], self._columns[b]
         seeds = sorted(set(first) & set(second))
         excluded = sorted((set(first) | set(second) | self._expected) - set(seeds))
         left, right = [first[seed] for seed in seeds], [second[seed] for seed in seeds]
         observed = self._observed[left] - self._observed[right]
-        return self._combine(seeds, excluded, observed, self._values[:, left] - self._values[:, right])
+        return self._combine(seeds, excluded, observed, self._values[:, left] - self._values[:, right], confidence)
+
+    def identical(self, a: str, b: str) -> bool:
+        """Whether both arms predict the same for every example of every seed of both; False without such a seed."""
+        first, second = self._columns[a], self._columns[b]
+        seeds = set(first) & set(second)
+        return bool(seeds) and all(np.array_equal(self._rows[first[s]], self._rows[second[s]]) for s in seeds)
 
     def _combine(
-        self, seeds: list[int], excluded: list[int], observed: npt.NDArray[np.float64], values: npt.NDArray[np.float64]
+        self,
+        seeds: list[int],
+        excluded: list[int],
+        observed: npt.NDArray[np.float64],
+        values: npt.NDArray[np.float64],
+        confidence: float | None = None,
     ) -> Estimate:
-        return _two_level(seeds, excluded, observed, values, self._confidence, self._rng_seed)
+        level = self._confidence if confidence is None else confidence
+        return _two_level(seeds, excluded, observed, values, level, self._rng_seed)

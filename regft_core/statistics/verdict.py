@@ -1,4 +1,4 @@
-"""One of three words for a comparison, read off its interval and nothing else."""
+"""One of three words for a comparison, read off its interval and nothing else; a fourth when there is none."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Literal
 
 from regft_core.statistics.signed_rank import SMALLEST_USEFUL_N
 
-Word = Literal["better", "worse", "no evidence"]
+Word = Literal["better", "worse", "no evidence", "nothing to judge"]
 
 
 @dataclass(frozen=True)
@@ -22,10 +22,14 @@ def verdict(low: float, high: float, n_seeds: int, *, higher_is_better: bool = T
     """Judge an arm by the interval [low, high] of its difference to the reference.
 
     ``better`` or ``worse`` needs an interval that excludes zero and at least two seeds: with one,
-    the interval knows nothing of the spread over seeds. NaN bounds are no evidence. Fewer than six
-    seeds are flagged, since no second opinion by a signed-rank test is possible.
+    the interval knows nothing of the spread over seeds. NaN bounds are no evidence. Without a seed
+    that both arms finished there is ``nothing to judge``, which is not the same as having looked and
+    found no evidence. Fewer than six seeds are flagged, since no second opinion by a signed-rank test
+    is possible.
     """
     too_few = n_seeds < SMALLEST_USEFUL_N
+    if n_seeds == 0:
+        return Verdict("nothing to judge", too_few)
     if n_seeds < 2 or not (low > 0 or high < 0):
         return Verdict("no evidence", too_few)
     return Verdict("better" if (low > 0) == higher_is_better else "worse", too_few)

@@ -27,7 +27,7 @@ def read_grid(root: Path, cells: Iterable[CellLike], seeds: Sequence[int]) -> li
     Raises:
         StoreError: a file is there and cannot be read.
     """
-    report_file = root / "reports" / "metrics.json"
+    report_file = root / "reports" / "results.json"
     report = read_json(report_file) if report_file.is_file() else {}
     exports = read_exports(root)
     found = (_read_cell(root, cell, seeds, report, exports) for cell in cells)
@@ -63,7 +63,7 @@ def read_report(root: Path) -> ReportRecord | None:
 def _read_cell(
     root: Path, cell: CellLike, seeds: Sequence[int], report: Mapping[str, Any], exports: Mapping[str, str]
 ) -> CellRecord | None:
-    place = Path(cell.method) / f"{cell.task}-{cell.size}"
+    place = cell.directory
     folders = {kind: root / "work" / kind / place for kind in ("search", "finetune", "evaluate")}
     manifests = {
         kind: read_json(folders[kind] / "manifest.json")

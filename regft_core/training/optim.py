@@ -1,4 +1,4 @@
-"""Optimisers, their parameter groups, and their state as plain tensors."""
+"""Parameter groups, the optimiser over them, and its state as plain tensors."""
 
 from __future__ import annotations
 
@@ -7,35 +7,9 @@ from typing import Any
 
 import torch
 
+from regft_core.catalogue import OPTIMISERS
 from regft_core.config.schema import TrainingConfig
 from regft_core.hooks.declare import ParameterGroup
-
-
-class DecoupledAdamax(torch.optim.Adamax):
-    """Adamax (Kingma and Ba 2015, algorithm 2) with decoupled weight decay.
-
-    Torch's Adamax adds decay to the gradient, where the sensitivity of PATS would see it;
-    here, as in AdamW, weights shrink by ``lr * weight_decay`` before the update.
-    """
-
-    def __init__(self, params: Any, *, lr: float, betas: tuple[float, float], eps: float) -> None:
-        super().__init__(params, lr=lr, betas=betas, eps=eps, weight_decay=0.0)
-
-    @torch.no_grad()
-    def step(self, closure: Callable[[], float] | None = None) -> Any:  # type: ignore[override]
-        decays = [group["weight_decay"] for group in self.param_groups]
-        for group in self.param_groups:
-            shrink = 1.0 - float(group["lr"]) * group["weight_decay"]
-            if shrink != 1.0:
-                for parameter in group["params"]:
-                    if parameter.grad is not None:
-                        parameter.mul_(shrink)
-            group["weight_decay"] = 0.0
-        try:
-            return super().step(closure)
-        finally:
-            for group, decay in zip(self.param_groups, decays, strict=True):
-                group["weight_decay"] = decay
 
 
 def parameter_groups(
@@ -88,17 +62,14 @@ def _unique(groups: Iterable[ParameterGroup]) -> list[ParameterGroup]:
 
 
 def build_optimizer(groups: list[dict[str, Any]], training: TrainingConfig) -> torch.optim.Optimizer:
-    """AdamW with bias correction, or Adamax, over ``groups``; rates start at 0 until scheduled."""
+    """The optimiser that ``training.optimizer`` names, over ``groups`` at their base rates until scheduled.
+
+    Each optimiser is a file of ``regft_core/training/optimisers``.
+    """
     for group in groups:
         group["lr"] = group["base_lr"]
-    if training.optimizer == "adamax":
-        optimizer: torch.optim.Optimizer = DecoupledAdamax(
-            groups, lr=training.learning_rate, betas=training.betas, eps=training.epsilon
-        )
-        for group, given in zip(optimizer.param_groups, groups, strict=True):
-            group["weight_decay"] = given["weight_decay"]
-        return optimizer
-    return torch.optim.AdamW(groups, lr=training.learning_rate, betas=training.betas, eps=training.epsilon, fused=True)
+    built: torch.optim.Optimizer = OPTIMISERS.load(training.optimizer).build(groups, training)
+    return built
 
 
 def optimizer_tensors(optimizer: torch.optim.Optimizer, prefix: str = "optimizer") -> dict[str, torch.Tensor]:

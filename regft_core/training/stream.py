@@ -41,7 +41,8 @@ class BatchStream:
         self.device = device
         self.rows = list(range(len(encoded.input_ids))) if rows is None else list(rows)
         self.seed_value = derive(seed, "order", stream)
-        self.lengths = [len(encoded.input_ids[row]) for row in self.rows]
+        lengths = encoded.lengths
+        self.lengths = [lengths[row] for row in self.rows]
         self.batches_per_epoch = -(-len(self.rows) // batch_size)
         self._epoch: tuple[int, list[list[int]]] | None = None
 

@@ -200,14 +200,22 @@ def test_another_params_file_and_text(files: dict[str, str], build: Any, registr
         load(root, registry, params_text=edit(files[PARAMS], "100, full", "1"))
 
 
-def test_metric_names_and_aliases_are_those_of_evaluation_and_models() -> None:
+def test_formats_and_aliases_are_those_of_data_and_models() -> None:
     from regft_core.config.check_params import MODEL_ALIASES
-    from regft_core.config.check_tasks import CLASSIFICATION_METRICS, FORMATS, REGRESSION_METRICS
+    from regft_core.config.check_tasks import FORMATS
     from regft_core.data import sources
-    from regft_core.evaluation import names
     from regft_core.models.source import ALIASES
 
-    assert CLASSIFICATION_METRICS == names.CLASSIFICATION_METRICS
-    assert REGRESSION_METRICS == names.REGRESSION_METRICS
     assert set(MODEL_ALIASES) == set(ALIASES)
     assert FORMATS == sources.FORMATS
+
+
+@pytest.mark.parametrize(("file", "old", "key"), [(PARAMS, "epochs: 2", ""), (NOISE, "training: {}", "training: {")])
+def test_an_unknown_optimiser_is_named_with_its_line_and_the_nearest(
+    files: dict[str, str], failures: Any, file: str, old: str, key: str
+) -> None:
+    new = key + "optimizer: adamv" + ("}" if key else "")
+    (problem,) = failures({file: edit(files[file], old, new)})
+    assert (problem.file, problem.key) == (file, "training.optimizer")
+    assert problem.line
+    assert problem.message == "unknown optimiser 'adamv'; did you mean 'adamw'? allowed: adamax, adamw"

@@ -297,7 +297,7 @@ BROKEN: list[tuple[str, str, str, tuple[str, ...]]] = [
         TASK,
         "accuracy, f1_macro",
         "accuracy, pearson",
-        ("opinions.yaml:5: metrics[1]: 'pearson' does not fit kind: classification", "accuracy, f1"),
+        ("opinions.yaml:5: metrics[1]: 'pearson' does not fit kind: classification", "accuracy, accuracy_f1"),
     ),
     (TASK, "accuracy, f1_macro", "accuracy, accuracy", ("opinions.yaml:5: metrics[1]: 'accuracy' is listed twice",)),
     (TASK, LAST, LAST + "\nrange: [0, 1]", ("opinions.yaml:7: range: a classification task has no range",)),

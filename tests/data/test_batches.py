@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import random
 from pathlib import Path
 from typing import Any
@@ -15,11 +16,12 @@ from regft_core.config.schema import ColumnsConfig, FilesSource
 from regft_core.data.batches import Padding, collate, epoch_batches, evaluation_batches, padding_of
 from regft_core.data.builtin import GENERATORS, generate
 from regft_core.data.declare import Declaration
-from regft_core.data.encode import Encoded, encode
+from regft_core.data.encode import Encoded, Tokens, encode
 from regft_core.data.examples import Example
 from regft_core.data.sources import read_split
 from regft_core.data.subsample import draw
 from regft_core.errors import ModelError
+from regft_core.training.step import repeat_batch
 from tests.shared_data import require_shared_data
 
 many_lengths = st.lists(st.integers(1, 128), max_size=150)
@@ -169,6 +171,36 @@ def test_models_without_token_types_and_moves_between_devices() -> None:
     assert batch.real_tokens == 3
     with pytest.raises(ValueError, match="at least one"):
         collate(ENCODED, [], 9)
+
+
+@pytest.mark.parametrize("side", ["right", "left"])
+def test_separate_texts_of_a_pair_are_neighbouring_rows(side: str) -> None:
+    second = Tokens(
+        input_ids=[[1, 3, 3, 3, 3, 2], [1, 4, 2]],
+        token_type_ids=[[0] * 6, [0] * 3],
+        special_mask=[[1, 0, 0, 0, 0, 1], [1, 0, 1]],
+        segment=[[-1, 1, 1, 1, 1, -1], [-1, 1, -1]],
+    )
+    first = dataclasses.replace(ENCODED, segment=[[-1, 0, -1], [-1, 0, 0, 0, -1]])
+    encoded = dataclasses.replace(first, second=second)
+    assert encoded.lengths == [6, 5]
+    batch = collate(encoded, [1, 0], 9, 0, side)
+    assert (len(batch), batch.rows_per_example, batch.real_tokens, batch.padded_tokens) == (2, 2, 17, 24)
+    rows = [[token for token in row if token != 9] for row in batch.input_ids.tolist()]
+    assert rows == [[1, 6, 7, 8, 2], [1, 4, 2], [1, 5, 2], [1, 3, 3, 3, 3, 2]]
+    assert (batch.attention_mask == (batch.input_ids != 9)).all()
+    assert [max(row) for row in batch.segment.tolist()] == [0, 1, 0, 1]
+    assert (batch.special_mask[batch.attention_mask == 0] == 1).all()
+    assert batch.labels.tolist() == [0, 1]
+    assert batch.indices.tolist() == [1, 0]
+    again = repeat_batch(batch, 3)
+    assert (len(again), again.rows_per_example) == (6, 2)
+    assert torch.equal(again.input_ids[4:8], batch.input_ids), "an example stays together in every copy"
+
+
+def test_a_row_is_an_example_unless_told_otherwise() -> None:
+    batch = collate(ENCODED, [0, 1], 9)
+    assert (len(batch), batch.rows_per_example, batch.input_ids.shape[0]) == (2, 1, 2)
 
 
 @pytest.mark.parametrize("architecture", ["bert", "roberta", "xlnet"])

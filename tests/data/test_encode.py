@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from regft_core.data import encode as module
 from regft_core.data.encode import cache_key, encode
 from regft_core.data.examples import Example
-from regft_core.errors import ModelError
+from regft_core.errors import DataError, ModelError
 
 PAIRS = [
     Example("a", "the film was good", "a very bad story", 1),
@@ -55,6 +55,46 @@ def test_every_family(architecture: str, tmp_path: Path) -> None:
             assert special <= set(tokenizer.all_special_ids)
             parts = {s for s in encoded.segment[row] if s >= 0}
             assert parts == ({0, 1} if example.text_pair else {0})
+
+
+@pytest.mark.parametrize("architecture", ["bert", "roberta", "xlnet", "mpnet", "modernbert", "eurobert"])
+def test_texts_of_a_pair_encoded_separately_are_two_single_texts(architecture: str, tmp_path: Path) -> None:
+    tokenizer = tokenizer_of(architecture, tmp_path)
+    found = encode(PAIRS, tokenizer, 24, rows_per_example=2)
+    first = encode(SINGLES, tokenizer, 24)
+    second = encode([Example(e.idx, str(e.text_pair), None, e.label) for e in PAIRS], tokenizer, 24)
+    assert found.second is not None
+    assert (found.rows_per_example, first.rows_per_example) == (2, 1)
+    assert (found.input_ids, found.token_type_ids, found.segment) == (
+        first.input_ids, first.token_type_ids, first.segment,
+    )  # fmt: skip
+    assert found.second["input_ids"] == second.input_ids
+    assert found.second["token_type_ids"] == second.token_type_ids
+    assert found.second["special_mask"] == second.special_mask
+    assert found.second["segment"] == [[1 if part == 0 else part for part in row] for row in second.segment]
+    assert found.lengths == [max(pair) for pair in zip(first.lengths, second.lengths, strict=True)]
+    assert (len(found), found.labels, found.ids) == (3, [1, 0, 1], ["a", "b", "c"])
+
+
+def test_separate_texts_come_from_the_cache_of_single_texts(bert: Any, tmp_path: Path) -> None:
+    encode(SINGLES, bert, 16, tmp_path, tokenizer_hash="h")
+    before = set(tmp_path.rglob("*.safetensors"))
+    fresh = encode(PAIRS, bert, 16, rows_per_example=2)
+    for _ in range(2):
+        assert encode(PAIRS, bert, 16, tmp_path, tokenizer_hash="h", rows_per_example=2) == fresh
+    assert len(set(tmp_path.rglob("*.safetensors")) - before) == 1
+    assert encode([], bert, 16, rows_per_example=2).rows_per_example == 2
+
+
+def test_an_example_without_a_second_text_cannot_be_encoded_separately(bert: Any) -> None:
+    with pytest.raises(DataError, match="example a has no second text"):
+        encode(SINGLES, bert, 16, rows_per_example=2)
+
+
+def test_the_key_of_jointly_encoded_texts_stays() -> None:
+    # Another key would make every stored token file useless.
+    key = "6d9f28dfc6a07e80264bdf0be72f001aefb12374733df3185163cf099fe5c025"
+    assert cache_key(PAIRS, 16, "h", takes_types=True) == key
 
 
 def test_pairs_lose_tokens_from_the_longer_text(bert: Any) -> None:

@@ -12,7 +12,7 @@ import yaml
 from regft_core.config.schema import FilesSource, HubSource, TaskConfig
 from regft_core.data.examples import read_jsonl
 from regft_core.data.prepare import prepare_dataset, resolve_ood
-from regft_core.evaluation.names import CLASSIFICATION_METRICS, REGRESSION_METRICS
+from regft_core.metrics import names
 from tests.shared_data import materialise, real_tasks
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -42,7 +42,7 @@ def test_a_task_file_is_short_explains_itself_and_is_consistent(path: Path) -> N
     assert lines[0].startswith("# ")
     assert len(lines) <= 25
     assert max(map(len, lines)) <= 120
-    allowed = CLASSIFICATION_METRICS if task.kind == "classification" else REGRESSION_METRICS
+    allowed = names("classification") if task.kind == "classification" else names("regression")
     assert set(task.metrics) <= set(allowed)
     assert set((task.label_values or {}).values()) <= set(task.labels or ())
     for name in task.ood:

@@ -55,6 +55,20 @@ def test_dev_and_a_merged_ood_set():
     ]
 
 
+def test_f1_counts_the_positive_label_where_the_other_set_has_it():
+    """The set lists its labels the other way round and under other names: index 0 there is index 1 here."""
+    task = {"kind": "classification", "labels": ["no", "yes"], "metrics": ["f1", "accuracy_f1"], "positive_label": None}
+    other = SetInfo([0, 0, 0, 1, 1, 1], ids(6), {"no": "false", "yes": "true"}, ["true", "false"])
+    result = evaluate_run({"other": confident([1, 1, 0, 1, 0, 0], 2)}, {"other": other}, task).sets["other"]
+    assert result["positive_label_index"] == 0
+    # In the set's labels the predictions are 0 0 1 0 1 1: for "true" (0) two hits, one wrong claim, one miss.
+    assert result["metrics"]["f1"] == pytest.approx(2 / 3)
+    unequal = {"other": SetInfo([0, 0, 0, 0, 1, 1], ids(6), {"no": "false", "yes": "true"}, ["true", "false"])}
+    result = evaluate_run({"other": confident([1, 1, 1, 0, 0, 1], 2)}, unequal, task).sets["other"]
+    assert result["metrics"]["f1"] == pytest.approx(2 * 3 / (4 + 4))  # of "false" it would be 1/2
+    assert result["majority"]["f1"] == pytest.approx(2 * 4 / (4 + 6))
+
+
 def test_metrics_can_be_recomputed_from_the_rows():
     rng = np.random.default_rng(1)
     task = {"kind": "regression", "labels": None, "metrics": ["pearson", "spearman", "mse"], "positive_label": None}

@@ -14,12 +14,9 @@ from sklearn import metrics as sk
 
 from regft_core.errors import DataError, RunFailed
 from regft_core.evaluation.metrics import compute, majority_predictions
-from regft_core.evaluation.names import (
-    CLASSIFICATION_METRICS,
-    REGRESSION_METRICS,
-    allowed_metrics,
-    higher_is_better,
-)
+from regft_core.metrics import higher_is_better, names
+
+CLASSIFICATION_METRICS, REGRESSION_METRICS = names("classification"), names("regression")
 
 classes = st.integers(2, 5).flatmap(
     lambda k: st.lists(st.tuples(st.integers(0, k - 1), st.integers(0, k - 1)), min_size=1, max_size=40)
@@ -139,23 +136,17 @@ def test_majority_is_the_best_constant():
 
 
 def test_directions_and_lists_of_names():
-    assert [name for name in CLASSIFICATION_METRICS + REGRESSION_METRICS if not higher_is_better(name)] == ["mse"]
-    assert allowed_metrics("regression") == REGRESSION_METRICS
-    with pytest.raises(ValueError, match="unknown metric"):
-        higher_is_better("bleu")
+    assert set(CLASSIFICATION_METRICS) == {"accuracy", "accuracy_f1", "f1", "f1_macro", "matthews"}
+    assert set(REGRESSION_METRICS) == {"mse", "pearson", "pearson_spearman", "spearman"}
+    assert [name for name in names() if not higher_is_better(name)] == ["mse"]
+    with pytest.raises(ValueError, match="unknown metric 'pearsn'; did you mean 'pearson'"):
+        higher_is_better("pearsn")
 
 
-def test_validation_accepts_exactly_the_metrics_that_exist():
-    from regft_core.config import check_tasks
-
-    assert set(check_tasks.CLASSIFICATION_METRICS) == set(CLASSIFICATION_METRICS)
-    assert set(check_tasks.REGRESSION_METRICS) == set(REGRESSION_METRICS)
-
-
-def test_names_import_without_heavy_packages():
+def test_validation_knows_all_metrics_without_heavy_packages():
     code = (
-        "import sys, regft_core.evaluation.names; "
-        "print([m for m in ('torch', 'sklearn', 'scipy', 'numpy') if m in sys.modules])"
+        "import sys, regft_core.config.check_tasks; from regft_core.metrics import names; "
+        "print(len(names('classification')), [m for m in ('torch', 'sklearn', 'scipy', 'numpy') if m in sys.modules])"
     )
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert out.stdout.strip() == "[]"
+    assert out.stdout.strip() == "5 []"

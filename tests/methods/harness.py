@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -14,14 +14,15 @@ from regft_core.config.schema import EncoderConfig, TrainingConfig
 from regft_core.data.batches import padding_of
 from regft_core.data.encode import Encoded, encode
 from regft_core.data.examples import Example
-from regft_core.methods import compose
-from regft_core.methods.base import Setting
-from regft_core.methods.registry import discover
-from regft_core.methods.stack import Stack
+from regft_core.hooks import compose
+from regft_core.hooks.declare import Handed, Setting
+from regft_core.hooks.registry import discover
 from regft_core.models.load import load_classifier, load_tokenizer
 from regft_core.models.source import ModelSource, resolve_model
 from regft_core.rng import derive
+from regft_core.training.fitting import FitData
 from regft_core.training.loop import Loop
+from regft_core.training.stack import Stack
 from regft_core.training.step import Step
 from regft_core.training.stream import BatchStream
 from regft_core.training.trainee import Trainee
@@ -60,7 +61,8 @@ def entries(regularisers: Sequence[tuple[str, dict[str, Any]]]) -> list[compose.
 class Bench:
     """One model, one tokenised set and one stack of regularisers, ready to train or to inspect.
 
-    Nothing is shared between two benches, so two runs can be compared.
+    ``handed`` is what earlier phases left, ``start`` weights to start from (plain names). Nothing is
+    shared between two benches, so two runs can be compared.
     """
 
     def __init__(
@@ -70,14 +72,15 @@ class Bench:
         architecture: str = "bert",
         training: TrainingConfig = TRAINING,
         phase: str = "finetune",
-        search: Any = None,
+        final: bool | None = None,
         kind: str = "classification",
         pair: bool = False,
         labels: int = 2,
         seed: int = 0,
         rows: int = 12,
         masked_lm: bool = False,
-        handed: dict[str, torch.Tensor] | None = None,
+        handed: Mapping[str, Handed] | None = None,
+        start: Mapping[str, torch.Tensor] | None = None,
         validation: bool = False,
         keyword_segment: str | None = None,
         attention: str = "sdpa",
@@ -87,7 +90,7 @@ class Bench:
         self.tokenizer = load_tokenizer(self.source)
         stack_entries = entries(regularisers)
         settled, problems = compose.negotiate_dropout(
-            compose.active(stack_entries), dropout or training.dropout, compose_overrides()
+            compose.active(stack_entries), dropout or training.dropout, None
         )
         assert not problems, problems
         optimizer = next((o for c, opt in compose.active(stack_entries) if (o := c.optimizer(opt))), training.optimizer)
@@ -108,13 +111,22 @@ class Bench:
             training=self.training,
             keyword_segment=keyword_segment,
             phase=phase,
+            final=phase == "finetune" if final is None else final,
         )
-        self.stack = Stack(stack_entries, search, self.setting)
+        self.stack = Stack(stack_entries, self.setting)
         self.trainee = Trainee(model, self.tokenizer, self.source, seed, phase, torch.device("cpu"))
         self.encoded: Encoded = encode(examples(rows, pair=pair, kind=kind, labels=labels), self.tokenizer, 32)
-        self.stack.prepare(self.trainee, handed)
+        wanted = {anchor for r in self.stack.regularisers for anchor in type(r).anchors(r.options)}
+        if "checkpoint" in wanted:
+            self.trainee.drop_anchor("checkpoint")
+        if start is not None:
+            self.trainee.load_weights(start, head=True)
+        if "start" in wanted:
+            self.trainee.drop_anchor("start")
+        self.stack.prepare(self.trainee, handed or {})
         self.validation = self._stream(f"{phase}-validation") if validation else None
         self.stream = self._stream(phase)
+        self.stack.fit(self.trainee, FitData(self.trainee, self.setting, self.stream, self.validation))
 
     def _stream(self, name: str) -> BatchStream:
         return BatchStream(
@@ -145,12 +157,6 @@ class Bench:
         self.loop(**options).train()
         self.stack.export(self.trainee)
         return self.trainee.plain_weights()
-
-
-def compose_overrides() -> Any:
-    from regft_core.config.schema import TrainingOverrides
-
-    return TrainingOverrides()
 
 
 def same(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> bool:

@@ -34,7 +34,13 @@ def checkpoints(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def load(checkpoints: Path) -> Callable[..., Loaded]:
+def pooling() -> str:
+    """What ``load`` builds unless told otherwise; a test that is parametrised over it overrides this."""
+    return "head"
+
+
+@pytest.fixture
+def load(checkpoints: Path, pooling: str) -> Callable[..., Loaded]:
     def build(
         architecture: str,
         *,
@@ -43,10 +49,13 @@ def load(checkpoints: Path) -> Callable[..., Loaded]:
         head_seed: int = 1,
         kind: str = "classification",
         labels: tuple[str, ...] | None = ("no", "maybe", "yes"),
+        **options: Any,
     ) -> Loaded:
         path = tiny_model_dir(checkpoints, architecture, masked_lm=masked_lm)
         source = resolve_model(EncoderConfig(name=str(path)), checkpoints)
-        model = load_classifier(source, kind=kind, labels=labels, dropout=dropout, head_seed=head_seed)
+        model = load_classifier(
+            source, kind=kind, labels=labels, dropout=dropout, head_seed=head_seed, **{"pooling": pooling, **options}
+        )
         return Loaded(source, model, load_tokenizer(source))
 
     return build

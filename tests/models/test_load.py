@@ -24,7 +24,19 @@ ATTENTION = {
     "bart": ("self_attn", "encoder_attn"),
     "distilbert": ("attention.dropout",),
     "albert": ("attention.attention_dropout",),
+    "mpnet": ("attention.attn.dropout",),
+    "modernbert": ("attn.out_drop", "attention_dropout"),
+    "eurobert": ("attention_dropout",),
 }
+#: Families without any dropout of hidden representations.
+NO_HIDDEN_DROPOUT = ("eurobert",)
+
+
+def every(test):
+    """With every family, once with its own head and once pooled (see conftest.py)."""
+    return pytest.mark.parametrize("architecture", ARCHITECTURES)(
+        pytest.mark.parametrize("pooling", ["head", "mean"])(test)
+    )
 
 
 @pytest.fixture
@@ -43,21 +55,24 @@ def head_of(model):
 
 
 def dropouts(model):
-    """Name -> probability of every dropout; BART keeps its own as plain attributes of its modules."""
+    """Name -> probability of every dropout; some families keep theirs as plain attributes of their modules."""
     found = {name: module.p for name, module in model.named_modules() if isinstance(module, nn.Dropout)}
     for name, module in model.named_modules():
-        for attribute in ("dropout", "activation_dropout"):
+        for attribute in ("dropout", "activation_dropout", "attention_dropout"):
             if isinstance(getattr(module, attribute, None), int | float):
                 found[f"{name}:{attribute}"] = getattr(module, attribute)
     return found
 
 
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
-def test_hidden_dropout_off_leaves_attention_dropout_on(architecture, load):
+@every
+def test_hidden_dropout_off_leaves_attention_dropout_on(architecture, pooling, load):
     kept = dropouts(load(architecture, dropout=DropoutConfig()).model)
     assert set(kept.values()) == {0.1}, "the tiny checkpoint has 0.1 everywhere"
     found = dropouts(load(architecture, dropout=DropoutConfig(hidden=0.0)).model)
     assert set(found) <= set(kept)
+    if architecture == "xlnet" and pooling == "mean":
+        assert set(found.values()) == {0.0}
+        return
     if architecture == "xlnet":  # one field for both; the summary keeps its own
         assert {name: p for name, p in found.items() if p > 0} == {"sequence_summary.last_dropout": 0.1}
         return
@@ -65,12 +80,12 @@ def test_hidden_dropout_off_leaves_attention_dropout_on(architecture, load):
     attention = {name: p for name, p in found.items() if any(mark in name for mark in marks)}
     hidden = {name: p for name, p in found.items() if name not in attention}
     assert set(attention.values()) == {0.1}
-    assert set(hidden.values()) == {0.0}
-    # one per layer, two in a BART decoder layer; ALBERT has one layer, called twice
-    assert len(attention) == {"bart": 6, "albert": 1}.get(architecture, 2)
+    assert set(hidden.values()) == (set() if architecture in NO_HIDDEN_DROPOUT else {0.0})
+    # one per layer, two in a BART decoder layer; ALBERT has one layer, called twice; ModernBERT's acts in two places
+    assert len(attention) == {"bart": 6, "albert": 1, "modernbert": 4}.get(architecture, 2)
 
 
-@pytest.mark.parametrize("architecture", [name for name in ARCHITECTURES if name != "xlnet"])
+@pytest.mark.parametrize("architecture", [n for n in ARCHITECTURES if n != "xlnet" and n not in NO_HIDDEN_DROPOUT])
 def test_attention_dropout_can_be_set_alone(architecture, load):
     found = dropouts(load(architecture, dropout=DropoutConfig(attention=0.25)).model)
     assert sorted(set(found.values())) == [0.1, 0.25]
@@ -81,10 +96,16 @@ def test_xlnet_refuses_an_attention_dropout_of_its_own(load):
         load("xlnet", dropout=DropoutConfig(hidden=0.0, attention=0.1))
 
 
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
-def test_with_all_dropout_off_training_mode_is_deterministic(architecture, load):
+def test_a_family_without_hidden_dropout_refuses_one(load):
+    with pytest.raises(ModelError, match=r"hidden: 0\.1 .*eurobert has no dropout of hidden representations"):
+        load("eurobert", dropout=DropoutConfig(hidden=0.1))
+    assert set(dropouts(load("eurobert", dropout=DropoutConfig(attention=0.25)).model).values()) == {0.25}
+
+
+@every
+def test_with_all_dropout_off_training_mode_is_deterministic(architecture, pooling, load):
     loaded = load(architecture)
-    if architecture == "xlnet":
+    if architecture == "xlnet" and pooling == "head":
         loaded.model.sequence_summary.last_dropout.p = 0.0
     loaded.model.train()
     first, second = (classify(loaded.model, loaded.batch())[0] for _ in range(2))
@@ -96,32 +117,36 @@ def test_with_all_dropout_off_training_mode_is_deterministic(architecture, load)
 def test_dropout_fields_take_what_is_given(hidden, attention, architecture):
     config = tiny_config(architecture, tiny_tokenizer(architecture))
     fields = dropout_fields(config)
+    hidden = 0.0 if architecture in NO_HIDDEN_DROPOUT else hidden
     apply_dropout(config, hidden, hidden if architecture == "xlnet" else attention)
-    assert fields["hidden"]
+    assert bool(fields["hidden"]) == (architecture not in NO_HIDDEN_DROPOUT)
     assert all(getattr(config, name) == hidden for name in fields["hidden"])
     assert all(getattr(config, name) == attention for name in fields["attention"])
     assert not set(fields["hidden"]) & set(fields["attention"])
 
 
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@every
 def test_the_head_is_a_function_of_its_seed_alone(architecture, load):
     before = torch.get_rng_state()
     first = head_of(load(architecture, head_seed=7).model)
     assert torch.equal(torch.get_rng_state(), before), "loading moved the global generator"
     torch.manual_seed(99)
-    second = head_of(load(architecture, head_seed=7, dropout=DropoutConfig(hidden=0.3)).model)
+    hidden = 0.0 if architecture in NO_HIDDEN_DROPOUT else 0.3
+    second = head_of(load(architecture, head_seed=7, dropout=DropoutConfig(hidden=hidden)).model)
     other = head_of(load(architecture, head_seed=8).model)
     assert first.keys() == second.keys() == other.keys()
     assert all(torch.equal(first[name], second[name]) for name in first)
     for name, value in first.items():
         if name.endswith("bias"):
             assert not value.any()
+        elif value.dim() == 1:  # the norm in ModernBERT's head
+            assert (value == 1).all()
         else:
             assert not torch.equal(value, other[name])
             assert value.std().item() == pytest.approx(0.1, rel=0.35)  # initializer_range of the tiny models
 
 
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@every
 def test_everything_but_the_head_comes_from_the_checkpoint(architecture, load):
     loaded = load(architecture)
     stored = load_file(loaded.source.path / "model.safetensors")
@@ -136,6 +161,41 @@ def test_everything_but_the_head_comes_from_the_checkpoint(architecture, load):
     assert seen > 10
 
 
+def test_a_pretrained_head_is_kept_and_one_that_is_absent_is_drawn(load):
+    loaded = load("modernbert", masked_lm=True)
+    stored = load_file(loaded.source.path / "model.safetensors")
+    assert torch.equal(loaded.model.head.dense.weight, stored["head.dense.weight"])
+    assert find_sites(loaded.model).head == ("classifier.weight", "classifier.bias")
+    other = load("modernbert", masked_lm=True, head_seed=9)
+    assert torch.equal(other.model.head.dense.weight, stored["head.dense.weight"])
+    assert not torch.equal(other.model.classifier.weight, loaded.model.classifier.weight)
+
+    bare = load("modernbert")
+    assert "head.dense.weight" not in load_file(bare.source.path / "model.safetensors")
+    assert "head.dense.weight" in find_sites(bare.model).head
+
+
+def test_a_fine_tuned_classifiers_pretrained_head_is_kept_as_well(load, tmp_path):
+    loaded = load("modernbert")
+    loaded.model.save_pretrained(tmp_path)
+    loaded.tokenizer.save_pretrained(tmp_path)
+    again = reload(tmp_path, head_seed=5)
+    assert torch.equal(again.head.dense.weight, loaded.model.head.dense.weight)
+    assert not torch.equal(again.classifier.weight, loaded.model.classifier.weight[:2])
+
+
+@pytest.mark.parametrize("pooling", ["cls", "mean"])
+def test_the_pooling_of_the_checkpoints_own_classifier_is_respected(pooling, load, tmp_path):
+    path = Path(shutil.copytree(load("modernbert").source.path, tmp_path / "own"))
+    config = json.loads((path / "config.json").read_text())
+    (path / "config.json").write_text(json.dumps({**config, "classifier_pooling": pooling}))
+    model = reload(path)
+    batch = load("modernbert").batch("no film is bad")
+    logits, hidden = classify(model, batch, need_hidden=True)
+    pooled = hidden[:, 0] if pooling == "cls" else hidden.mean(1)
+    assert torch.allclose(logits, model.classifier(model.head(pooled)), atol=1e-6)
+
+
 def test_labels_and_problem_are_written_into_the_configuration(load):
     model = load("bert").model
     assert model.config.id2label == {0: "no", 1: "maybe", 2: "yes"}
@@ -144,7 +204,7 @@ def test_labels_and_problem_are_written_into_the_configuration(load):
     assert model.config.problem_type == "single_label_classification"
 
 
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@every
 def test_regression_has_one_logit(architecture, load):
     loaded = load(architecture, kind="regression", labels=None)
     logits, _ = classify(loaded.model, loaded.batch())

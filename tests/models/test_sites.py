@@ -18,9 +18,18 @@ FIRST_LINEAR = {
     "bart": "fc1",
     "distilbert": "ffn.lin1",
     "albert": "ffn",
+    "modernbert": "mlp.Wi",
+    "eurobert": "mlp.gate_proj",
 }
+#: Families whose layers normalise what enters a block, and the norm before the feed-forward block.
+PRE_NORM = {"modernbert": "mlp_norm", "eurobert": "post_attention_layernorm"}
 
-every = pytest.mark.parametrize("architecture", ARCHITECTURES)
+
+def every(test):
+    """With every family, once with its own head and once pooled (see conftest.py)."""
+    return pytest.mark.parametrize("architecture", ARCHITECTURES)(
+        pytest.mark.parametrize("pooling", ["head", "mean"])(test)
+    )
 
 
 def logits_of(loaded, batch=None, seed=0):
@@ -139,7 +148,38 @@ def test_after_attention_is_what_enters_the_feed_forward_block(architecture, loa
     hooks.on_after_attention(replace, layers=[last.index], always=True)
     logits_of(loaded)
     assert len(replaced) == 1
-    assert torch.equal(entered[-1], replaced[0])
+    hooks.remove()
+    wanted = replaced[0]
+    if architecture in PRE_NORM:
+        wanted = last.module.get_submodule(PRE_NORM[architecture])(wanted)
+    assert torch.equal(entered[-1], wanted)
+
+
+@pytest.mark.parametrize("architecture", sorted(PRE_NORM))
+def test_before_a_norm_the_residual_stream_is_the_site(architecture, load):
+    loaded = load(architecture)
+    sites = find_sites(loaded.model)
+    site, kept = sites.layers[0], {}
+    block = site.module.mlp
+    attention = site.module.attn if architecture == "modernbert" else site.module.self_attn
+    attention.register_forward_hook(lambda _m, _a, out: kept.update(attention=out[0]))
+    block.register_forward_hook(lambda _m, _a, out: kept.update(feed_forward=out))
+    site.module.register_forward_pre_hook(lambda _m, args: kept.update(before=args[0]))
+    site.module.register_forward_hook(lambda _m, _a, out: kept.update(after=out))
+    hooks, scale = SiteHooks(loaded.model, sites), nn.Parameter(torch.full((32,), 1.5))
+
+    def change(tensor, site):
+        kept["seen"] = tensor.detach().clone()
+        kept["given"] = (tensor * scale + tensor.square()).relu()
+        return kept["given"]
+
+    hooks.on_after_attention(change, layers=[0], always=True)
+    logits = logits_of(loaded)
+    assert torch.equal(kept["seen"], kept["before"] + kept["attention"])
+    assert torch.equal(kept["after"], kept["given"] + kept["feed_forward"]), "the residual sees the change, exactly"
+    logits.square().sum().backward()  # nothing that the function kept for this was overwritten
+    assert scale.grad.abs().sum() > 0
+    assert loaded.model.get_input_embeddings().weight.grad.isfinite().all()
 
 
 @every
@@ -232,10 +272,11 @@ def linears(module):
         ("albert", "albert.encoder.embedding_hidden_mapping_in.weight"),
         ("electra", "electra.embeddings_project.weight"),
         ("xlnet", "transformer.layer.0.rel_attn.o"),
+        ("modernbert", "head.dense.weight"),
     ],
 )
 def test_pretrained_matrices_outside_the_layers_are_mixable_too(architecture, name, load):
-    assert name in find_sites(load(architecture).model).mixable
+    assert name in find_sites(load(architecture, masked_lm=architecture == "modernbert").model).mixable
 
 
 @pytest.mark.parametrize("architecture", ["bert", "albert"])
@@ -252,7 +293,7 @@ def test_perturbable_are_weights_and_biases_of_the_layers_without_norms(architec
     norms = {
         f"{name}.{own}"
         for name, module in loaded.model.named_modules()
-        if "layernorm" in type(module).__name__.lower()
+        if "norm" in type(module).__name__.lower()
         for own, _ in module.named_parameters(recurse=False)
     }
     assert norms == sites.layer_norms
@@ -264,7 +305,7 @@ def test_perturbable_are_weights_and_biases_of_the_layers_without_norms(architec
         for own, _ in site.module.named_parameters():
             name = f"{site.name}.{own}"
             assert name in sites.perturbable or name in norms or name.endswith("seg_embed"), name
-    assert any(name.endswith("bias") for name in sites.perturbable)
+    assert any(name.endswith("bias") for name in sites.perturbable) == (architecture not in PRE_NORM)
 
 
 @every
@@ -306,7 +347,7 @@ def test_classify_returns_the_hidden_states_that_the_head_receives(architecture,
     assert nothing is None
 
 
-@pytest.mark.parametrize("architecture", ["roberta", "bart", "distilbert"])
+@pytest.mark.parametrize("architecture", ["roberta", "bart", "distilbert", "mpnet", "modernbert", "eurobert"])
 def test_segments_are_left_out_where_the_family_has_none(architecture, load):
     loaded = load(architecture)
     batch = loaded.batch()

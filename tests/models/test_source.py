@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import importlib.util
 import json
 import os
@@ -125,7 +126,8 @@ def test_a_revision_of_what_has_none_is_an_error(name, own):
 
 
 @pytest.mark.parametrize(
-    ("architecture", "longest"), [("bert", 160), ("roberta", 158), ("bart", 160), ("deberta", 160)]
+    ("architecture", "longest"),
+    [("bert", 160), ("roberta", 158), ("mpnet", 158), ("bart", 160), ("deberta", 160), ("modernbert", 160)],
 )
 def test_inputs_longer_than_the_position_embeddings_are_an_error(architecture, longest, load):
     path = str(load(architecture).source.path)
@@ -136,7 +138,10 @@ def test_inputs_longer_than_the_position_embeddings_are_an_error(architecture, l
 
 @pytest.mark.parametrize(
     ("architecture", "longest"),
-    [("bert", 160), ("roberta", 158), ("bart", 160), ("deberta", 160), ("xlnet", 200), ("deberta-v2", 200)],
+    [
+        *(("bert", 160), ("roberta", 158), ("bart", 160), ("deberta", 160), ("xlnet", 200), ("deberta-v2", 200)),
+        *(("mpnet", 158), ("modernbert", 160), ("eurobert", 160)),
+    ],
 )
 def test_the_longest_allowed_input_runs(architecture, longest, load):
     loaded = load(architecture)
@@ -200,7 +205,8 @@ def test_minilm_is_the_pinned_model_and_its_package_is_not_imported(monkeypatch)
 
 
 def test_an_alias_whose_package_is_absent_says_how_to_install_it(monkeypatch):
-    monkeypatch.setitem(module.ALIASES, "minilm", ("no_such_package_here", "model", "minilm"))
+    absent = dataclasses.replace(module.ALIASES["minilm"], package="no_such_package_here")
+    monkeypatch.setitem(module.ALIASES, "minilm", absent)
     with pytest.raises(ModelError, match=r"pip install 'regft\[minilm\]'"):
         resolve("minilm")
 
@@ -211,6 +217,32 @@ def test_an_alias_with_other_bytes_is_refused(own, tmp_path, monkeypatch):
     (package / "__init__.py").write_text("raise RuntimeError('imported')")
     shutil.copytree(own, package / "model")
     monkeypatch.syspath_prepend(package.parent)
-    monkeypatch.setitem(module.ALIASES, "minilm", ("fake_encoder_package", "model", "minilm"))
+    other = dataclasses.replace(module.ALIASES["minilm"], package="fake_encoder_package")
+    monkeypatch.setitem(module.ALIASES, "minilm", other)
     with pytest.raises(ModelError, match=r"has SHA-256 [0-9a-f]{64}, expected 53aa5117"):
         resolve("minilm")
+
+
+def test_a_fetched_alias_that_is_absent_says_how_to_fetch_it(tmp_path, monkeypatch):
+    monkeypatch.delenv("REGFT_MODELS", raising=False)
+    with pytest.raises(ModelError, match=rf"there is no {tmp_path}/.models/mpnet.*make mpnet.*404 MB"):
+        resolve("mpnet", tmp_path)
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_a_fetched_alias_is_found_in_the_project_or_in_the_shared_folder(shared, own, tmp_path, monkeypatch):
+    models = tmp_path / ("shared" if shared else "project/.models")
+    if shared:
+        monkeypatch.setenv("REGFT_MODELS", str(models))
+    else:
+        monkeypatch.delenv("REGFT_MODELS", raising=False)
+    shutil.copytree(own, models / "mpnet")
+    with pytest.raises(ModelError, match=r"model.safetensors has SHA-256 .*expected 78c0197b.*make mpnet"):
+        resolve("mpnet", tmp_path / "project")
+    hashes = {name: module.file_sha256(own / name) for name in ("model.safetensors", "config.json", "tokenizer.json")}
+    monkeypatch.setitem(module.ALIASES, "mpnet", dataclasses.replace(module.ALIASES["mpnet"], sha256=hashes))
+    found = resolve("mpnet", tmp_path / "project")
+    assert (found.name, found.revision, found.path) == ("mpnet", None, (models / "mpnet").resolve())
+    (models / "mpnet" / "config.json").unlink()
+    with pytest.raises(ModelError, match=r"config.json is missing; get it again: make mpnet"):
+        resolve("mpnet", tmp_path / "project")

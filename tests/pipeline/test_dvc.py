@@ -98,7 +98,7 @@ def test_the_pipeline_from_nothing_through_every_kind_of_edit(project: Path) -> 
         "evaluate@weight_mixup-cue_sentence-16",
         "report",
     }
-    for name in ("report.html", "metrics.json", "plots/curves.csv", "plots/leaderboard.csv"):
+    for name in ("report.html", "metrics.json", "results.json", "plots/curves.csv", "plots/leaderboard.csv"):
         assert (project / "reports" / name).is_file()
     assert (project / "mlflow.db").is_file()
     shown = json.loads(dvc(project, "metrics", "show", "--json"))

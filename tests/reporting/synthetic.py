@@ -41,6 +41,11 @@ class Arm:
     description: str = ""
     curves: bool = True
     logs: tuple[str, ...] = ()
+    #: Where all runs were made, or (seed ->) the exceptions; None: the records do not say.
+    environment: Mapping[str, Any] | None = None
+    elsewhere: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)
+    trains_encoder: bool | None = None
+    encoder: str = "a" * 64
 
 
 @dataclass(frozen=True)
@@ -60,7 +65,13 @@ class Task:
     metrics: tuple[str, ...] = ("accuracy", "f1")
     n: int = 200
     ood: tuple[str, ...] = ("contrast",)
+    #: Examples of each out-of-distribution set; ``n`` when None.
+    ood_n: int | None = None
     labels: tuple[str, ...] = ("negative", "positive")
+
+    def size(self, name: str) -> int:
+        """Number of examples of one set."""
+        return self.n if name == "dev" or self.ood_n is None else self.ood_n
 
 
 def methods_of(arms: Mapping[str, Arm]) -> dict[str, Meta]:
@@ -115,7 +126,7 @@ def _json(path: Path, value: Any) -> None:
 def _task(root: Path, name: str, task: Task) -> dict[str, Any]:
     classes = task.kind == "classification"
     sets = {
-        one: {"labels": list(task.labels) if classes else None, "label_map": None, "n": task.n}
+        one: {"labels": list(task.labels) if classes else None, "label_map": None, "n": task.size(one)}
         for one in ("dev", *task.ood)
     }
     described = {
@@ -127,7 +138,7 @@ def _task(root: Path, name: str, task: Task) -> dict[str, Any]:
         "positive_label": task.labels[-1] if classes else None,
         "range": None if classes else [0.0, 5.0],
         "keyword_segment": None,
-        "counts": {"train": 5000, **dict.fromkeys(sets, task.n)},
+        "counts": {"train": 5000, **{one: task.size(one) for one in sets}},
         "dropped": {},
         "duplicates": {"train_within": 0, **dict.fromkeys(sets, 0)},
         "sets": sets,
@@ -140,8 +151,8 @@ def _task(root: Path, name: str, task: Task) -> dict[str, Any]:
 def _gold(name: str, task: Task) -> dict[str, np.ndarray]:
     rng = np.random.default_rng(derive(1, name))
     if task.kind == "classification":
-        return {one: rng.integers(len(task.labels), size=task.n) for one in ("dev", *task.ood)}
-    return {one: rng.uniform(0, 5, size=task.n) for one in ("dev", *task.ood)}
+        return {one: rng.integers(len(task.labels), size=task.size(one)) for one in ("dev", *task.ood)}
+    return {one: rng.uniform(0, 5, size=task.size(one)) for one in ("dev", *task.ood)}
 
 
 def _subsample(root: Path, name: str, task: Task, size: int | str, seeds: Sequence[int]) -> None:
@@ -200,6 +211,7 @@ def _cell(
         }  # fmt: skip
         trained.append(
             common
+            | ({"environment": where} if (where := arm.elsewhere.get(seed, arm.environment)) is not None else {})
             | {"steps": 57, "seconds": arm.seconds, "cost": cost, "device": "cpu", "precision": "fp32",
                "deterministic": True, "final_loss": 0.2, "weights_sha256": "0" * 64}
         )  # fmt: skip
@@ -207,8 +219,8 @@ def _cell(
             results.append(common | {"collapsed": {}, "sets": {}, "cost": {"search_seconds": 0.0}})
             continue
         logits = {s: _logits(arm, g, task, seed, s, 0.0 if s == "dev" else arm.shift) for s, g in gold.items()}
-        ids = [f"r{i}" for i in range(task.n)]
-        found = evaluate_run(logits, {s: SetInfo(list(g), ids) for s, g in gold.items()}, described)
+        sets = {s: SetInfo(list(g), [f"r{i}" for i in range(len(g))]) for s, g in gold.items()}
+        found = evaluate_run(logits, sets, described)
         results.append(
             common
             | {"collapsed": found.collapsed, "sets": found.sets}
@@ -226,11 +238,13 @@ def _cell(
             "phase": phase,
             "protocol": meta.protocol,
             "method": meta.config.model_dump(mode="json", exclude_none=True),
-            "model": {"name": "minilm", "revision": None, "content_sha256": "a" * 64, "max_length": 128},
+            "model": {"name": "minilm", "revision": None, "content_sha256": arm.encoder, "max_length": 128},
             "training": meta.training.model_dump(mode="json"),
             "versions": {"python": "3.12.0", "regft": "0.1.0", "torch": "2.13.0"},
             "runs": trained,
         }
+        if arm.trains_encoder is not None:
+            manifest["trains_encoder"] = arm.trains_encoder
         folder = root / "work" / phase / place
         _json(folder / "manifest.json", manifest)
         _logs(folder, phase, arm, seeds)

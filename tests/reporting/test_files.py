@@ -30,7 +30,7 @@ def test_leaderboard_has_a_row_per_finished_seed(built: Any) -> None:
         for row in found
         if (row["task"], row["method"], row["set"], row["metric"]) == ("sst2", "weight_mixup", "dev", "accuracy")
     ]
-    metrics = json.loads((built.root / "reports" / "metrics.json").read_text())["sst2-300"]["weight_mixup"]
+    metrics = json.loads((built.root / "reports" / "results.json").read_text())["sst2-300"]["weight_mixup"]
     assert len(own) == metrics["dev"]["accuracy"]["n"] == 5
     assert sum(own) / 5 == pytest.approx(metrics["dev"]["accuracy"]["mean"])
 
@@ -46,13 +46,35 @@ def test_metrics_file_holds_plain_values_only(built: Any) -> None:
     def leaves(value: Any) -> Any:
         return [leaf for item in value.values() for leaf in leaves(item)] if isinstance(value, dict) else [value]
 
-    found = leaves(json.loads((built.root / "reports" / "metrics.json").read_text()))
+    found = leaves(json.loads((built.root / "reports" / "results.json").read_text()))
     assert all(leaf is None or isinstance(leaf, int | float | str) for leaf in found)
+
+
+def test_what_dvc_shows_is_the_primary_metric_and_counts(built: Any) -> None:
+    """``dvc metrics show`` prints a column per number: only what one reads there is in the file."""
+    shown = json.loads((built.root / "reports" / "metrics.json").read_text())
+    full = json.loads((built.root / "reports" / "results.json").read_text())
+    assert shown.keys() == full.keys()
+    entry, everything = shown["sst2-300"]["weight_mixup"], full["sst2-300"]["weight_mixup"]
+    assert entry.keys() == {"dev", "contrast", "failed"}
+    assert entry["dev"].keys() == {"mean", "low", "high", "n"}
+    assert entry["dev"] == everything["dev"]["accuracy"]
+    assert entry["failed"] == 1
+    assert shown["sick-300"]["vanilla"]["dev"] == full["sick-300"]["vanilla"]["dev"]["pearson"]
+    assert {"f1", "accuracy"} == everything["dev"].keys()
+    assert "versus_reference" in everything
 
 
 def test_nothing_temporary_stays(built: Any) -> None:
     names = {path.relative_to(built.root / "reports").as_posix() for path in (built.root / "reports").rglob("*")}
-    assert names == {"metrics.json", "report.html", "plots", "plots/curves.csv", "plots/leaderboard.csv"}
+    assert names == {
+        "metrics.json",
+        "results.json",
+        "report.html",
+        "plots",
+        "plots/curves.csv",
+        "plots/leaderboard.csv",
+    }
 
 
 def test_unwritable_place_is_explained(built: Any, tmp_path: Path) -> None:

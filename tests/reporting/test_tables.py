@@ -68,6 +68,32 @@ def test_differences_pair_the_seeds_that_both_finished(built: Any) -> None:
     assert against.verdict.word == "better"
 
 
+def test_a_difference_is_counted_in_examples_of_its_own_set(make: Any, synthetic: Any) -> None:
+    arms = {"vanilla": synthetic.Arm(0.6), "good": synthetic.Arm(0.9)}
+    built = make(arms, {"sst2": synthetic.Task(n=80, ood_n=200)}, range(3))
+    found = {c.set: c for c in block(built).row("good").comparisons}
+    assert found["dev"].examples == pytest.approx(found["dev"].estimate.mean * 80)
+    assert found["contrast"].examples == pytest.approx(found["contrast"].estimate.mean * 200)
+    assert found["contrast"].n_examples == 200
+    assert f"{found['contrast'].examples:+.1f} examples" in built.report.html
+
+
+def test_seeds_that_are_missing_are_counted_and_listed_everywhere(make: Any, synthetic: Any) -> None:
+    """Seed 2 failed in both arms: neither mean nor difference has it, and both must say so."""
+    broken = {2: "NaN"}
+    arms = {"vanilla": synthetic.Arm(0.6, failed=broken), "good": synthetic.Arm(0.9, failed=broken | {0: "NaN"})}
+    built = make(arms, {"sst2": synthetic.Task(n=60)}, [0, 1, 2, 3])
+    rows = {row.method: row for row in block(built).rows}
+    assert {name: (row.n_ok, row.n_expected) for name, row in rows.items()} == {"vanilla": (3, 4), "good": (2, 4)}
+    for name in ("dev", "contrast"):
+        assert rows["vanilla"].scores[name]["accuracy"].estimate.excluded == (2,)
+        assert rows["good"].scores[name]["accuracy"].estimate.excluded == (0, 2)
+    assert [c.estimate.excluded for c in rows["good"].comparisons] == [(0, 2), (0, 2)]
+    assert "missing: 0, 2" in built.report.html
+    assert "2 of 4" in built.report.html
+    assert "Of 4 seeds, 2 runs failed." in " ".join(built.report.findings[0].sentences)
+
+
 def test_methods_are_followed_by_their_controls(built: Any) -> None:
     found = block(built)
     assert [row.method for row in found.rows] == [
@@ -200,7 +226,27 @@ def test_intervals_stay_within_what_a_metric_can_take() -> None:
     seeds = {0: labels, 1: [1 - label for label in labels], 2: labels}
     wide = one_arm(seeds, labels, "accuracy", samples=200)
     assert wide.low < 0
-    assert (_bounded(wide, "accuracy").low, _bounded(wide, "matthews").low) == (0.0, max(wide.low, -1.0))
-    assert _bounded(wide, "accuracy").high <= 1
-    assert _bounded(wide, "mse").low == wide.low
-    assert math.isnan(_bounded(replace(wide, low=math.nan), "accuracy").low)
+    assert (_bounded(wide, 0.0, 1.0).low, _bounded(wide, -1.0, 1.0).low) == (0.0, max(wide.low, -1.0))
+    assert _bounded(wide, 0.0, 1.0).high <= 1
+    assert _bounded(wide, -math.inf, math.inf).low == wide.low
+    assert math.isnan(_bounded(replace(wide, low=math.nan), 0.0, 1.0).low)
+
+
+def test_a_difference_cannot_pass_the_metrics_range(make: Any, synthetic: Any) -> None:
+    """Three seeds, one of which collapsed, stretch the interval of a difference far beyond 100 points."""
+    arms = {"vanilla": synthetic.Arm(0.02, 0.0), "good": synthetic.Arm(0.99, 0.0, collapsed=(0,))}
+    tasks = {"one": synthetic.Task(n=200), "two": synthetic.Task(n=200)}
+    built = make(arms, tasks, seeds=[0, 1, 2])
+    for found in built.report.blocks:
+        for c in found.row("good").comparisons:
+            assert c.estimate.high == 1.0
+            assert -1.0 <= c.estimate.low < c.estimate.mean
+    average = next(line for line in built.report.across if line.method == "good").difference
+    assert average.high == 1.0
+    raw = paired_difference(
+        predictions(built.root, "good", "one"), predictions(built.root, "vanilla", "one"),
+        [json.loads(line)["label"] for line in (
+            built.root / "work/evaluate/vanilla/one-300/predictions/seed-0/dev.jsonl").read_text().splitlines()],
+        "accuracy", samples=500,
+    )  # fmt: skip
+    assert raw.high > 1.0  # what the report would have shown

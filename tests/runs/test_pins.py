@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from regft_core.runs import killpoints, pruning
-from regft_core.runs.pins import Pins
+from regft_core.runs import killpoints
 from regft_core.runs.store import PIN_DAYS, RunStore, run_key
 from tests.runs.test_kill import in_child
 from tests.runs.test_store import IDENTITY, KEY, commit, tensors
@@ -111,23 +110,11 @@ def test_an_owner_is_a_plain_name(tmp_path: Path, owner: str) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_pin_set_while_prune_is_at_work_is_seen_by_one_of_the_two(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_pin_does_not_wait_for_a_training(tmp_path: Path) -> None:
     store = RunStore(tmp_path)
-    stored = commit(store)
-    answers = []
-
-    def between(name: str) -> None:
-        if name == "prune.marked":
-            answers.append(store.pin(KEY, "evaluate"))
-
-    monkeypatch.setattr(pruning, "killpoint", between)
-    assert store.prune(0).keys == ()
-    assert answers == [False]  # careful: who asks again, under the lock, finds them
-    assert stored.has_weights
-    assert torch.equal(stored.load_tensors()["w"], torch.ones(6))
-    assert store.verify() == []
+    with store.open(KEY, IDENTITY):
+        assert in_child(store.pin, KEY, "evaluate") == 0
+    assert store.pins(KEY) == ["evaluate"]
 
 
 def hold_and_read(path: Path, failures: Path, seed: int) -> None:
@@ -173,23 +160,30 @@ def test_readers_and_pruners_at_once(tmp_path: Path) -> None:
 
 
 def test_renewing_a_pin_that_others_take_for_expired(tmp_path: Path) -> None:
-    pins, stop = Pins(tmp_path / "pins"), threading.Event()
+    store, stop = RunStore(tmp_path), threading.Event()
+    stored = commit(store)
+    failures = []
 
-    def look() -> None:
+    def prune() -> None:
         while not stop.is_set():
-            pins.live()
+            store.prune(0)
 
-    thread = threading.Thread(target=look)
-    thread.start()
+    threads = [threading.Thread(target=prune) for _ in range(2)]
+    for thread in threads:
+        thread.start()
     try:
-        for _ in range(200):
-            pins.add("owner")
-            assert (tmp_path / "pins" / "owner").exists()
-            assert pins.live() == ["owner"]
-            os.utime(tmp_path / "pins" / "owner", (0, 0))
+        for _ in range(100):
+            if not store.pin(KEY, "owner"):
+                commit(store)
+            time.sleep(0.002)
+            if not stored.has_weights:
+                failures.append(time.time())
+            os.utime(pin_file(store, "owner"), (0, 0))
     finally:
         stop.set()
-        thread.join()
+        for thread in threads:
+            thread.join()
+    assert failures == []
 
 
 def test_killed_while_pinning(tmp_path: Path) -> None:

@@ -418,3 +418,25 @@ def test_a_store_that_cannot_be_made_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(StoreError, match=r"cannot write .*file/store.*"):
         RunStore(tmp_path / "file" / "store").open(KEY, IDENTITY)
+
+
+def test_a_run_pruned_while_it_is_looked_at_is_not_taken_for_damaged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    from regft_core.runs import stored as module
+
+    store = RunStore(tmp_path)
+    commit(store)
+    compare, pruned = module.problems, []
+
+    def prune_first(*arguments: Any) -> list[str]:
+        if not pruned:
+            pruned.append(True)
+            store.prune(0)
+        return compare(*arguments)
+
+    monkeypatch.setattr(module, "problems", prune_first)
+    found = store.get(KEY)
+    assert found is not None
+    assert not found.has_weights
+    assert caplog.text == ""

@@ -175,6 +175,32 @@ def test_metric_that_is_not_additive_covers_too():
     assert 1 <= rejected <= 22  # 10 expected
 
 
+@pytest.mark.parametrize("shared", [0.2, 0.6])
+def test_example_part_is_what_examples_contribute_to_all_seeds_alike(shared):
+    """Two seeds of equal accuracy 1/2 whose correctness correlates by ``shared``, worked out by hand.
+
+    The seed part is 0. The mean over seeds has variance (1 + r) / 2 per example, of which noise of
+    single pairs makes (1 - r) / 2; the seed part would hold that already, so r is left: the
+    deviation of the replicates is sqrt(r / 4 / n).
+    """
+    n = 2000
+    same, other = round(n * (1 + shared) / 4), round(n * (1 - shared) / 4)
+    cells = np.repeat([[1, 1], [0, 0], [1, 0], [0, 1]], [same, same, other, other], axis=0)
+    got = one_arm({0: cells[:, 0], 1: cells[:, 1]}, np.ones(len(cells), int), "accuracy", samples=20_000)
+    assert got.values == (0.5, 0.5)
+    assert float(np.std(got.replicates)) == pytest.approx(math.sqrt(shared / 4 / n), rel=0.03)
+
+
+def test_tasks_of_one_size_do_not_share_their_example_noise():
+    """Equal estimates have equal replicates; four independent tasks have half the interval of one."""
+    rng = np.random.default_rng(0)
+    a, b, labels = right_or_wrong(rng, 5, 100, 0.8), right_or_wrong(rng, 5, 100, 0.7), np.ones(100, int)
+    one = paired_difference(a, b, labels, "accuracy", samples=4000)
+    mean, low, high = average_over_tasks([one] * 4)
+    assert mean == pytest.approx(one.mean)
+    assert high - low == pytest.approx((one.high - one.low) / 2, rel=0.06)
+
+
 def test_average_over_tasks_weighs_tasks_equally_and_treats_them_as_independent():
     rng = np.random.default_rng(0)
     labels = np.ones(100, int)

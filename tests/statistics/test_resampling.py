@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from regft_core.evaluation.metrics import compute
-from regft_core.evaluation.names import CLASSIFICATION_METRICS, REGRESSION_METRICS
+from regft_core.metrics import names
 from regft_core.statistics.resampling import example_weights, resampled_metric, seed_weights, weighted_metric
 
 
@@ -19,7 +19,7 @@ def test_classification_metrics_of_resamples(seed, k, n):
     labels, predictions = rng.integers(k, size=n), rng.integers(k, size=(3, n))
     draws = rng.integers(n, size=(4, n))
     weights = np.stack([np.bincount(d, minlength=n) for d in draws]).astype(float)
-    for name in CLASSIFICATION_METRICS:
+    for name in names("classification"):
         got = weighted_metric(name, 1)(labels, predictions, weights)
         for b, draw in enumerate(draws):
             for r in range(3):
@@ -42,7 +42,7 @@ def test_regression_metrics_of_resamples(seed, n, ties):
         labels, predictions = np.round(labels), np.round(predictions)
     draws = np.vstack([rng.integers(n, size=(4, n)), np.zeros((1, n), dtype=int)])  # the last draws one row only
     weights = np.stack([np.bincount(d, minlength=n) for d in draws]).astype(float)
-    for name in REGRESSION_METRICS:
+    for name in names("regression"):
         got = weighted_metric(name)(labels, predictions, weights)
         for b, draw in enumerate(draws):
             for r in range(3):

@@ -150,7 +150,8 @@ def test_verdict_reads_the_interval_only():
     assert verdict(0.0, 5.0, 10).word == "no evidence"
     assert verdict(0.1, 0.3, 10, higher_is_better=False).word == "worse"
     assert verdict(0.1, 0.3, 1) == Verdict("no evidence", True)
-    assert verdict(math.nan, math.nan, 0).word == "no evidence"
+    assert verdict(math.nan, math.nan, 0).word == "nothing to judge"
+    assert verdict(math.nan, math.nan, 2).word == "no evidence"
 
 
 # ------------------------------------------------------------------ distributions and budgets

@@ -165,5 +165,5 @@ class Tree:
 
     def report(self, text: str, metrics: dict[str, Any] | None = None) -> None:
         self.write("reports/report.html", f"<html><body>{text}</body></html>")
-        self.write("reports/metrics.json", metrics or {})
+        self.write("reports/results.json", metrics or {})
         self.write("reports/plots/curves.csv", "method,step\n")

@@ -10,7 +10,7 @@ import torch
 from regft_core.config.schema import TrainingConfig
 from regft_core.errors import OutOfMemory, RunFailed
 from regft_core.rng import derive
-from regft_core.training.optim import DecoupledAdamax
+from regft_core.training.optimisers.adamax import DecoupledAdamax
 from regft_core.training.schedule import factor, warmup_steps
 from regft_core.training.step import repeat_batch, task_loss
 from tests.methods.harness import TRAINING, Bench, largest_difference, same

@@ -1,0 +1,86 @@
+"""Folders in which every file is one thing that a YAML can name: metrics, optimisers.
+
+There is no list to keep up to date. The names are those of the files, so asking for them
+imports nothing: the validator knows the optimisers without torch. A file whose name starts
+with ``_`` is shared machinery and has no name here.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import pkgutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import ModuleType
+
+from regft_core.errors import ConfigError, Problem
+
+
+class Catalogue:
+    """The files of one package of regft, and of further folders while ``also`` is open.
+
+    Args:
+        package: dotted name below ``regft_core``.
+        what: what one file is, for messages.
+    """
+
+    def __init__(self, package: str, what: str) -> None:
+        self.package = package
+        self.what = what
+        self.folders = [Path(__file__).parent.joinpath(*package.split(".")[1:])]
+        self._loaded: dict[Path, ModuleType] = {}
+
+    def names(self) -> tuple[str, ...]:
+        """Return all names, sorted; nothing is imported.
+
+        Raises:
+            ConfigError: two folders have a file of one name.
+        """
+        return tuple(self._files())
+
+    def load(self, name: str) -> ModuleType:
+        """Import the file of ``name``.
+
+        Raises:
+            KeyError: there is no such file; callers that take names from users check them first.
+            ConfigError: two folders have a file of one name.
+        """
+        path = self._files()[name]
+        if path.parent == self.folders[0]:
+            return importlib.import_module(f"{self.package}.{name}")
+        if path not in self._loaded:
+            spec = importlib.util.spec_from_file_location(f"regft_extra_{self.what}_{name}", path)
+            assert spec is not None
+            assert spec.loader is not None
+            module = importlib.util.module_from_spec(spec)
+            spec.loader.exec_module(module)
+            self._loaded[path] = module
+        return self._loaded[path]
+
+    @contextmanager
+    def also(self, folder: Path) -> Iterator[None]:
+        """Take the files of another ``folder`` as well, for the duration of a ``with`` block."""
+        self.folders.append(Path(folder))
+        try:
+            yield
+        finally:
+            self.folders.remove(Path(folder))
+
+    def _files(self) -> dict[str, Path]:
+        found: dict[str, Path] = {}
+        for folder in self.folders:
+            for info in pkgutil.iter_modules([str(folder)]):
+                if info.name.startswith("_") or info.ispkg:
+                    continue
+                path = folder / f"{info.name}.py"
+                if info.name in found:
+                    message = f"the {self.what} '{info.name}' is also defined in {found[info.name]}"
+                    raise ConfigError([Problem(str(path), 0, "", message, "give one of the files another name")])
+                found[info.name] = path
+        return dict(sorted(found.items()))
+
+
+METRICS = Catalogue("regft_core.metrics", "metric")
+OPTIMISERS = Catalogue("regft_core.training.optimisers", "optimiser")

@@ -1,0 +1,137 @@
+"""Metrics, one file each, found by their file's name; importing this package needs no numpy.
+
+A metric is a file of this folder. It declares, in capitals,
+
+``KINDS``
+    the kinds of task that it fits: ``("classification",)`` or ``("regression",)``.
+``LOWER_IS_BETTER``, ``NEEDS_POSITIVE_LABEL``
+    booleans; the second one for metrics that count one class (F1).
+``RANGE``
+    smallest and largest possible value, ``math.inf`` where there is none; intervals are cut there.
+
+and defines ``score(gold, predicted, positive) -> float`` of one run: arrays [n] of class indices
+(int64) or values (float64), ``positive`` the index of the positive label or None. Where a formula
+leaves a choice, what is undefined because a side is constant is 0.0: no evidence of skill.
+
+Optional: ``weighted(gold, predicted, weights, positive)``, the metric of many resamples at once
+(see ``Weighted``; without it every resample is scored by itself, which is slow), ``FACTOR``,
+``DIGITS`` and ``UNIT`` for how values are shown, ``COUNTS_EXAMPLES`` for a mean over examples of
+right or wrong. All metrics are fractions or correlations, never percentages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from regft_core.catalogue import METRICS
+from regft_core.config.names import nearest, suggestion
+from regft_core.errors import ConfigError, Problem
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+#: (gold [n], predicted [n], positive label or None) -> value
+Score = Callable[["npt.NDArray[Any]", "npt.NDArray[Any]", "int | None"], float]
+#: (gold [n], predictions [R, n], weights [B, n] that sum to n per row, positive) -> values [B, R]
+Weighted = Callable[["npt.NDArray[Any]", "npt.NDArray[Any]", "npt.NDArray[Any]", "int | None"], "npt.NDArray[Any]"]
+
+TASK_KINDS = ("classification", "regression")
+_REQUIRED = ("KINDS", "LOWER_IS_BETTER", "NEEDS_POSITIVE_LABEL", "RANGE")
+_OPTIONAL = ("FACTOR", "DIGITS", "UNIT", "COUNTS_EXAMPLES")
+
+
+@dataclass(frozen=True)
+class Metric:
+    """One metric, as its file declares it."""
+
+    name: str
+    kinds: tuple[str, ...]
+    lower_is_better: bool
+    needs_positive_label: bool
+    #: Smallest and largest possible value.
+    range: tuple[float, float]
+    score: Score
+    #: None: resamples are scored one by one.
+    weighted: Weighted | None
+    #: What values are multiplied by when shown, and the digits after the point.
+    factor: float
+    digits: int
+    #: Word after a shown difference.
+    unit: str
+    #: Whether a value is the share of examples that are right, so that a difference is a number of them.
+    counts_examples: bool
+
+    @property
+    def largest_difference(self) -> float:
+        """How far two values can be apart; infinite without bounds."""
+        return self.range[1] - self.range[0]
+
+
+def names(kind: str | None = None) -> tuple[str, ...]:
+    """Return the names of all metrics, or of those that fit a task's ``kind``.
+
+    Raises:
+        ValueError: ``kind`` is none of ``TASK_KINDS``.
+        ConfigError: a metric's file is not one.
+    """
+    if kind is None:
+        return METRICS.names()
+    if kind not in TASK_KINDS:
+        raise ValueError(f"kind {kind!r} is neither 'classification' nor 'regression'")
+    return tuple(name for name in METRICS.names() if kind in find(name).kinds)
+
+
+def find(name: str) -> Metric:
+    """Return the metric ``name``.
+
+    Raises:
+        ValueError: there is no such metric.
+        ConfigError: its file is not one.
+    """
+    known = METRICS.names()
+    if name not in known:
+        raise ValueError(f"unknown metric {name!r}; {suggestion(name, known, 'known')}")
+    return _read(name, METRICS.load(name))
+
+
+def higher_is_better(name: str) -> bool:
+    """Return whether a larger value of metric ``name`` is the better one; raises as ``find``."""
+    return not find(name).lower_is_better
+
+
+@lru_cache(maxsize=256)
+def _read(name: str, module: ModuleType) -> Metric:
+    """Check what the file of one metric declares; raises ConfigError with everything that is wrong."""
+    given = {key: value for key, value in vars(module).items() if key.isupper() and not key.startswith("_")}
+    wrong = [f"{key} is missing" for key in _REQUIRED if key not in given]
+    if not callable(getattr(module, "score", None)):
+        wrong.append("score(gold, predicted, positive) is missing")
+    for key in given.keys() - {*_REQUIRED, *_OPTIONAL}:  # a file may have constants of its own, but no misspelling
+        if near := nearest(key, _REQUIRED + _OPTIONAL):
+            wrong.append(f"{key} is not a declaration; did you mean {near}?")
+    kinds = given.get("KINDS", TASK_KINDS)
+    if not isinstance(kinds, tuple) or not kinds or set(kinds) - set(TASK_KINDS):
+        wrong.append(f"KINDS is {kinds!r}; give a tuple of one or both of {', '.join(TASK_KINDS)}")
+    bounds = given.get("RANGE", (0.0, 1.0))
+    if not isinstance(bounds, tuple) or len(bounds) != 2 or not bounds[0] < bounds[1]:
+        wrong.append(f"RANGE is {bounds!r}; give (smallest, largest), with math.inf where there is none")
+    if wrong:
+        hint = "regft_core/metrics/__init__.py says what a metric's file declares"
+        raise ConfigError([Problem(str(module.__file__), 0, "", message, hint) for message in wrong])
+    return Metric(
+        name=name,
+        kinds=kinds,
+        lower_is_better=bool(given["LOWER_IS_BETTER"]),
+        needs_positive_label=bool(given["NEEDS_POSITIVE_LABEL"]),
+        range=(float(bounds[0]), float(bounds[1])),
+        score=module.score,
+        weighted=getattr(module, "weighted", None),
+        factor=float(given.get("FACTOR", 100.0)),
+        digits=int(given.get("DIGITS", 1)),
+        unit=str(given.get("UNIT", "points")),
+        counts_examples=bool(given.get("COUNTS_EXAMPLES", False)),
+    )

@@ -1,0 +1,24 @@
+"""The share of examples whose prediction is right."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from regft_core.lazy import np
+
+if TYPE_CHECKING:
+    from regft_core.metrics._sums import Array
+
+KINDS = ("classification",)
+LOWER_IS_BETTER = False
+NEEDS_POSITIVE_LABEL = False
+RANGE = (0.0, 1.0)
+COUNTS_EXAMPLES = True
+
+
+def score(gold: Array, predicted: Array, positive: int | None) -> float:
+    return float(np.mean(gold == predicted))
+
+
+def weighted(gold: Array, predicted: Array, weights: Array, positive: int | None) -> Array:
+    return weights @ (predicted == gold).T.astype(np.float64) / len(gold)

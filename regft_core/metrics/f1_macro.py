@@ -1,0 +1,31 @@
+"""F1 averaged over the labels that occur among the gold labels or the predictions."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from regft_core.lazy import np
+from regft_core.metrics._sums import class_counts, ratio
+
+if TYPE_CHECKING:
+    from regft_core.metrics._sums import Array
+
+KINDS = ("classification",)
+LOWER_IS_BETTER = False
+NEEDS_POSITIVE_LABEL = False
+RANGE = (0.0, 1.0)
+
+
+def score(gold: Array, predicted: Array, positive: int | None) -> float:
+    from sklearn.metrics import f1_score
+
+    return float(f1_score(gold, predicted, average="macro", zero_division=0.0))
+
+
+def weighted(gold: Array, predicted: Array, weights: Array, positive: int | None) -> Array:
+    total, occurring = np.zeros((2, len(weights), len(predicted)))
+    for k in np.unique(np.concatenate([gold, predicted.ravel()])):
+        hits, claimed, present = class_counts(gold == k, predicted == k, weights)
+        total += ratio(2 * hits, claimed + present)
+        occurring += claimed + present > 0
+    return ratio(total, occurring)

@@ -1,0 +1,37 @@
+"""Matthews' correlation; with more than two labels Gorodkin's multiclass form, which contains it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from regft_core.lazy import np
+from regft_core.metrics._sums import class_counts, ratio
+
+if TYPE_CHECKING:
+    from regft_core.metrics._sums import Array
+
+KINDS = ("classification",)
+LOWER_IS_BETTER = False
+NEEDS_POSITIVE_LABEL = False
+RANGE = (-1.0, 1.0)
+
+
+def score(gold: Array, predicted: Array, positive: int | None) -> float:
+    if np.ptp(gold) == 0 or np.ptp(predicted) == 0:
+        return 0.0
+    from sklearn.metrics import matthews_corrcoef
+
+    return float(matthews_corrcoef(gold, predicted))
+
+
+def weighted(gold: Array, predicted: Array, weights: Array, positive: int | None) -> Array:
+    n = float(len(gold))
+    right, both, predicted_squares = np.zeros((3, len(weights), len(predicted)))
+    gold_squares = np.zeros((len(weights), 1))
+    for k in np.unique(np.concatenate([gold, predicted.ravel()])):
+        hits, claimed, present = class_counts(gold == k, predicted == k, weights)
+        right += hits
+        both += present * claimed
+        predicted_squares += claimed**2
+        gold_squares += present**2
+    return ratio(right * n - both, np.sqrt((n**2 - predicted_squares) * (n**2 - gold_squares)))

@@ -1,0 +1,27 @@
+"""Mean squared error, in the square of the targets' unit; shown as it is, not times 100."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from regft_core.lazy import np
+
+if TYPE_CHECKING:
+    from regft_core.metrics._sums import Array
+
+KINDS = ("regression",)
+LOWER_IS_BETTER = True
+NEEDS_POSITIVE_LABEL = False
+RANGE = (0.0, math.inf)
+FACTOR = 1.0
+DIGITS = 4
+UNIT = "squared error"
+
+
+def score(gold: Array, predicted: Array, positive: int | None) -> float:
+    return float(np.mean((gold - predicted) ** 2))
+
+
+def weighted(gold: Array, predicted: Array, weights: Array, positive: int | None) -> Array:
+    return weights @ ((predicted - gold) ** 2).T / len(gold)

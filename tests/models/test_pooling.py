@@ -1,0 +1,168 @@
+from __future__ import annotations
+
+import pytest
+import torch
+from pydantic import ValidationError
+from torch.nn import functional
+from transformers import AutoModel
+
+from regft_core.config.schema import DropoutConfig, EncoderConfig
+from regft_core.data.batches import collate, padding_of
+from regft_core.data.encode import encode
+from regft_core.data.examples import Example
+from regft_core.errors import ModelError
+from regft_core.models.load import load_classifier
+from regft_core.models.pooling import PooledClassifier, pair_features, pool
+from regft_core.models.sites import SiteHooks, classify, find_sites
+from regft_core.training.step import repeat_batch
+from tests.tiny import ARCHITECTURES
+
+every = pytest.mark.parametrize("architecture", ARCHITECTURES)
+both = pytest.mark.parametrize("how", ["cls", "mean"])
+
+
+def test_pooling_reads_real_tokens_only_whichever_side_the_padding_is_on():
+    rows = [torch.randn(length, 4) for length in (3, 1, 5)]
+    for left in (False, True):
+        hidden, mask = torch.full((3, 5, 4), 7.0), torch.zeros(3, 5, dtype=torch.int64)
+        for row, tokens in enumerate(rows):
+            place = slice(5 - len(tokens), 5) if left else slice(0, len(tokens))
+            hidden[row, place], mask[row, place] = tokens, 1
+        found = {
+            ("mean", "first"): torch.stack([tokens.mean(0) for tokens in rows]),
+            ("cls", "first"): torch.stack([tokens[0] for tokens in rows]),
+            ("cls", "last"): torch.stack([tokens[-1] for tokens in rows]),
+        }
+        for (pooling, summary), wanted in found.items():
+            assert torch.allclose(pool(hidden, mask, pooling, summary), wanted), (pooling, summary, left)
+
+
+@every
+@both
+def test_the_logits_are_one_linear_on_the_pooled_states_of_the_plain_encoder(architecture, how, load):
+    loaded = load(architecture, pooling=how)
+    assert isinstance(loaded.model, PooledClassifier)
+    batch = loaded.batch()
+    encoder = AutoModel.from_pretrained(loaded.source.path).eval()
+    with torch.no_grad():
+        hidden, mask = encoder(**batch).last_hidden_state, batch["attention_mask"]
+        wanted = []
+        for row in range(3):
+            real = hidden[row][mask[row] == 1]
+            summary = real[-1] if architecture in ("xlnet", "bart") else real[0]
+            wanted.append(real.mean(0) if how == "mean" else summary)
+        head = dict(loaded.model.named_parameters())
+        expected = functional.linear(torch.stack(wanted), head["classifier.weight"], head["classifier.bias"])
+        assert torch.allclose(classify(loaded.model, batch)[0], expected, atol=1e-5)
+
+
+@every
+@both
+def test_nothing_of_the_model_is_left_out_of_the_loss(architecture, how, load):
+    loaded = load(architecture, pooling=how)
+    assert not any("pooler" in name for name, _ in loaded.model.named_parameters())
+    logits, _ = classify(loaded.model.train(), loaded.batch())
+    logits.square().sum().backward()
+    without = {name for name, value in loaded.model.named_parameters() if value.grad is None}
+    # XLNet's second stream and its segments of a single text belong to pretraining and to pairs.
+    assert not {name for name in without if "mask_emb" not in name and "seg_embed" not in name}
+
+
+@every
+def test_the_head_is_one_linear_and_the_encoder_keeps_its_names(architecture, load):
+    pooled, own = load(architecture, pooling="mean").model, load(architecture).model
+    sites = find_sites(pooled)
+    assert sites.head == ("classifier.weight", "classifier.bias")
+    prefix = f"{own.base_model_prefix}."
+    names = {name for name, _ in pooled.named_parameters() if name not in sites.head}
+    assert names <= {name for name, _ in own.named_parameters()}
+    assert [site.name for site in sites.layers] == [site.name for site in find_sites(own).layers]
+    outside = {name for name in find_sites(own).mixable if "pooler" not in name and name.startswith(prefix)}
+    assert set(sites.mixable) == outside
+    assert sites.perturbable == find_sites(own).perturbable
+    assert not any(sites.no_decay(name) for name in sites.mixable)
+
+
+def test_a_checkpoint_of_a_masked_lm_is_pooled_as_well(load):
+    plain, masked = (load("bert", pooling="mean", masked_lm=value) for value in (False, True))
+    assert find_sites(masked.model).head == find_sites(plain.model).head
+    assert classify(masked.model, masked.batch())[0].isfinite().all()
+
+
+@pytest.mark.parametrize("architecture", [name for name in ARCHITECTURES if name != "eurobert"])
+def test_the_dropout_before_the_head_is_the_familys(architecture, load):
+    assert load(architecture, pooling="mean", dropout=DropoutConfig()).model.dropout.p == 0.1
+    chosen = load(architecture, pooling="mean", dropout=DropoutConfig(hidden=0.25, attention=0.25))
+    assert chosen.model.dropout.p == 0.25
+
+
+def test_half_the_rows_are_the_second_texts():
+    first, second = torch.randn(3, 4), torch.randn(3, 4)
+    rows = torch.stack([first, second], 1).reshape(6, 4)
+    features = pair_features(rows)
+    assert torch.equal(features, torch.cat([first, second, (first - second).abs(), first * second], 1))
+
+
+@pytest.mark.parametrize("architecture", ["bert", "xlnet", "mpnet", "modernbert", "bart"])
+def test_texts_of_a_pair_do_not_see_each_other(architecture, load):
+    loaded = load(architecture, pooling="mean", rows_per_example=2)
+    assert loaded.model.classifier.weight.shape == (3, 128)
+    inputs = {}
+
+    def texts(*rows):
+        inputs.update(loaded.batch(*rows))
+        with torch.no_grad():
+            return classify(loaded.model, inputs)[0]
+
+    logits = texts("a good film", "a bad film", "the dog is happy", "no")
+    assert logits.shape == (2, 3)
+    assert torch.allclose(texts("a good film", "a bad film")[0], logits[0], atol=1e-5)
+    assert not torch.allclose(texts("a bad film", "a good film")[0], logits[0], atol=1e-4), "the order counts"
+    seen = []
+    hooks = SiteHooks(loaded.model.train(), find_sites(loaded.model))
+    hooks.on_layer_input(lambda tensor, site: seen.append(tensor.shape[site.batch_dim]) or tensor)
+    texts("a good film", "a bad film", "the dog is happy", "no")
+    assert set(seen) == {4}
+
+
+@pytest.mark.parametrize("architecture", ["bert", "xlnet"])
+def test_batches_of_separate_texts_reach_the_head_as_pairs(architecture, load):
+    loaded = load(architecture, pooling="mean", rows_per_example=2)
+    texts = [("a good film", "a bad film and a sad actor"), ("the dog is happy", "no"), ("yes", "one two three")]
+    rows = [Example(str(i), *pair, 0) for i, pair in enumerate(texts)]
+    encoded, padding = encode(rows, loaded.tokenizer, 32, rows_per_example=2), padding_of(loaded.tokenizer)
+
+    def logits(indices, copies=1):
+        batch = collate(encoded, indices, padding.pad_id, padding.pad_token_type_id, padding.side)
+        with torch.no_grad():
+            return classify(loaded.model, repeat_batch(batch, copies).model_inputs())[0]
+
+    alone = torch.cat([logits([index]) for index in range(3)])
+    assert torch.allclose(logits([2, 0, 1]), alone[[2, 0, 1]], atol=1e-5)
+    assert torch.allclose(logits([0, 1], copies=3), alone[[0, 1, 0, 1, 0, 1]], atol=1e-5)
+
+
+def test_the_pair_head_is_drawn_from_its_seed(load):
+    weights = [
+        load("bert", pooling="cls", rows_per_example=2, head_seed=seed).model.classifier.weight for seed in (3, 3, 4)
+    ]
+    assert torch.equal(weights[0], weights[1])
+    assert not torch.equal(weights[0], weights[2])
+
+
+@pytest.mark.parametrize(
+    "options", [{"rows_per_example": 2}, {"pooling": "max"}, {"pooling": "cls", "rows_per_example": 3}]
+)
+def test_impossible_heads_are_refused(options, load):
+    source = load("bert").source
+    given = {"kind": "classification", "labels": ("a", "b"), "dropout": DropoutConfig(), "head_seed": 0}
+    with pytest.raises(ModelError, match="not possible"):
+        load_classifier(source, **given, **options)
+
+
+def test_the_familys_head_cannot_compare_separate_texts():
+    with pytest.raises(ValidationError, match="set pooling: mean or pooling: cls"):
+        EncoderConfig(name="minilm", pairs="separately")
+    chosen = EncoderConfig(name="minilm", pairs="separately", pooling="mean")
+    assert (chosen.rows_per_example(paired=True), chosen.rows_per_example(paired=False)) == (2, 1)
+    assert EncoderConfig(name="minilm", pooling="mean").rows_per_example(paired=True) == 1

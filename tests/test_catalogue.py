@@ -1,0 +1,61 @@
+"""Names come from files alone, of every folder that is asked for, and nothing is imported to list them."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from regft_core import metrics
+from regft_core.catalogue import METRICS, OPTIMISERS
+from regft_core.errors import ConfigError
+
+GOOD = "KINDS = ('regression',)\nLOWER_IS_BETTER = True\nNEEDS_POSITIVE_LABEL = False\nRANGE = (0.0, 9.0)\n"
+SCORE = "def score(gold, predicted, positive):\n    return 0.5\n"
+
+
+def test_files_are_names_and_shared_machinery_is_none(tmp_path: Path) -> None:
+    for name in ("zeta.py", "_shared.py", "notes.txt"):
+        (tmp_path / name).write_text("raise RuntimeError('imported')")
+    before = OPTIMISERS.names()
+    with OPTIMISERS.also(tmp_path):
+        assert set(OPTIMISERS.names()) == {*before, "zeta"}
+        with pytest.raises(RuntimeError, match="imported"):
+            OPTIMISERS.load("zeta")
+    assert OPTIMISERS.names() == before == ("adamax", "adamw")
+
+
+def test_a_name_of_two_files_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "adamw.py").write_text("")
+    with (
+        OPTIMISERS.also(tmp_path),
+        pytest.raises(ConfigError, match=r"'adamw' is also defined in .*\n.*give one"),
+    ):
+        OPTIMISERS.names()
+
+
+def test_listing_imports_no_torch() -> None:
+    code = (
+        "import sys; from regft_core.catalogue import METRICS, OPTIMISERS; METRICS.names(), OPTIMISERS.names(); "
+        "print([m for m in sys.modules if m in ('torch', 'numpy') or m.startswith('regft_core.training')])"
+    )
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (GOOD, r"score\(gold, predicted, positive\) is missing"),
+        (SCORE, "KINDS is missing"),
+        (GOOD.replace("('regression',)", "'regression'") + SCORE, "KINDS is 'regression'; give a tuple"),
+        (GOOD.replace("(0.0, 9.0)", "(9.0, 0.0)") + SCORE, "RANGE is"),
+        (GOOD + "DIGIT = 3\n" + SCORE, "DIGIT is not a declaration; did you mean DIGITS"),
+    ],
+)
+def test_a_file_that_is_no_metric_says_what_is_missing(tmp_path: Path, text: str, message: str) -> None:
+    (tmp_path / "half_a_metric.py").write_text(text)
+    with METRICS.also(tmp_path), pytest.raises(ConfigError, match=message) as caught:
+        metrics.find("half_a_metric")
+    assert "half_a_metric.py" in str(caught.value)

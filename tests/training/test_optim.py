@@ -1,0 +1,58 @@
+"""Parameter groups, and optimisers as files of their own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from pydantic import ValidationError
+
+from regft_core.catalogue import OPTIMISERS
+from regft_core.config.schema import TrainingConfig, TrainingOverrides
+from regft_core.methods.base import ParameterGroup
+from regft_core.training.optim import build_optimizer, parameter_groups
+from tests.methods.harness import TRAINING, Bench, same
+
+PLAIN = """\
+import torch
+
+
+def build(groups, training):
+    return torch.optim.SGD(groups, lr=training.learning_rate)
+"""
+
+
+def parameters(*names: str) -> dict[str, torch.nn.Parameter]:
+    return {name: torch.nn.Parameter(torch.ones(2)) for name in names}
+
+
+def test_an_optimiser_is_one_file(tmp_path: Path) -> None:
+    (tmp_path / "descent.py").write_text(PLAIN)
+    with pytest.raises(ValidationError, match="unknown optimiser 'descent'"):
+        TrainingConfig(optimizer="descent")
+    with OPTIMISERS.also(tmp_path):
+        training = TrainingOverrides(optimizer="descent").apply(TRAINING)
+        assert TrainingConfig(optimizer="descent").optimizer == "descent"
+        run = Bench(training=training)
+        assert type(run.loop().optimizer) is torch.optim.SGD
+        assert not same(run.train(), Bench().train())
+
+
+@pytest.mark.parametrize("name", OPTIMISERS.names())
+def test_every_optimiser_keeps_the_rate_and_decay_of_each_group(name: str) -> None:
+    special = ParameterGroup(parameters("own"), learning_rate=0.5, weight_decay=0.25)
+    training = TrainingConfig(optimizer=name, learning_rate=0.1, weight_decay=0.01, epsilon=1e-6)
+    groups = parameter_groups(parameters("weight", "bias"), training, lambda n: n == "bias", [special])
+    optimizer = build_optimizer(groups, training)
+    found = {tuple(g["names"]): (g["lr"], g["weight_decay"], g["eps"]) for g in optimizer.param_groups}
+    assert found == {("weight",): (0.1, 0.01, 1e-6), ("bias",): (0.1, 0.0, 1e-6), ("own",): (0.5, 0.25, 1e-6)}
+
+
+def test_what_a_special_group_leaves_open_is_the_shared_protocols() -> None:
+    """A group without settings of its own has the shared rate and decay, also for a bias."""
+    training = TrainingConfig(learning_rate=0.1, weight_decay=0.03)
+    special = [ParameterGroup(parameters("extra.bias")), ParameterGroup(parameters("zero"), weight_decay=0.0)]
+    _, extra, zero = parameter_groups(parameters("weight"), training, lambda n: n.endswith("bias"), special)
+    assert (extra["weight_decay"], extra["base_lr"]) == (0.03, 0.1)
+    assert (zero["weight_decay"], zero["base_lr"]) == (0.0, 0.1)

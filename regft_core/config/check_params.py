@@ -16,9 +16,10 @@ from regft_core.config.yamlio import Document, KeyPath
 from regft_core.errors import Problem
 from regft_core.models.aliases import ALIASES
 
-MODEL_ALIASES = tuple(ALIASES)
 #: (encoder, project root) -> (key below ``model``, message) of what speaks against its files on this disk.
 EncoderCheck = Callable[[EncoderConfig, Path], list[tuple[str, str]]]
+
+MODEL_ALIASES = tuple(ALIASES)
 #: With n pairs the smallest two-sided p of the signed-rank test is 2 / 2**n: 6 reach 0.05.
 MIN_SEEDS = 6
 _COMMIT = re.compile(r"[0-9a-f]{40}")

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from regft_core import metrics as all_metrics
+from regft_core import metrics
 from regft_core.config.check_builtin import Builtin, check_declared
 from regft_core.config.check_ood import check_ood
 from regft_core.config.check_sources import FORMATS, Columns, Source, Sources, Use, same_rows
@@ -73,12 +73,12 @@ def check_task(
 def _check_metrics(task: TaskConfig, document: Document) -> list[Problem]:
     if not task.known("kind"):
         return []
-    right = all_metrics.names(task.kind)
-    other = tuple(name for name in all_metrics.names() if name not in right)
+    right = metrics.names(task.kind)
+    other = tuple(name for name in metrics.names() if name not in right)
     problems = []
     given: Any = document.data.get("metrics")
-    metrics = given if isinstance(given, list) else []
-    for i, metric in enumerate(metrics):
+    listed = given if isinstance(given, list) else []
+    for i, metric in enumerate(listed):
         path = ("metrics", i)
         if not isinstance(metric, str):
             continue  # the schema's problem
@@ -88,14 +88,14 @@ def _check_metrics(task: TaskConfig, document: Document) -> list[Problem]:
         elif metric not in right:
             hint = suggestion(metric, right, f"allowed for {task.kind}")
             problems.append(document.problem(path, f"unknown metric '{metric}'", hint))
-        elif metric in metrics[:i]:
+        elif metric in listed[:i]:
             problems.append(document.problem(path, f"'{metric}' is listed twice", "keep one of them"))
-    counting = [metric for metric in right if metric in metrics and all_metrics.find(metric).needs_positive_label]
-    if counting and task.kind == "classification" and task.known("positive_label") and task.positive_label is None:
+    counting = [metric for metric in right if metric in listed and metrics.find(metric).needs_positive_label]
+    if counting and task.known("positive_label") and task.positive_label is None:
         message = f"'positive_label' is missing: {' and '.join(counting)} counts one class against the rest"
         labels = (task.labels if task.known("labels") else None) or ()
         hint = f"add 'positive_label:' with one of the labels: {listing(labels)}" if labels else "name one of labels"
-        at = ("metrics", metrics.index(counting[0]))
+        at = ("metrics", listed.index(counting[0]))
         problems.append(document.problem(at, message, hint))
     return problems
 

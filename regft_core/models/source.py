@@ -145,7 +145,7 @@ def file_sha256(path: Path) -> str:
 
 
 def _alias_path(name: str, root: Path) -> Path:
-    """The directory of an alias's files: in a package, found without importing it, or fetched."""
+    """The directory of an alias: in a package, found without importing it, or where it was fetched to."""
     alias = ALIASES[name]
     if alias.package is None:
         path = fetched_directory(name, root)
@@ -241,7 +241,7 @@ def _check_config(config: dict[str, Any], path: Path, name: str) -> None:
         if total is not None and parts is not None and total % parts and not {"head_dim"} & config.keys():
             raise ModelError(f"{file}: {width} {total} cannot be divided among {parts} heads ({heads})")
     padding = config.get("pad_token_id", 1)
-    if architecture.name == "roberta" and (isinstance(padding, bool) or not isinstance(padding, int)):
+    if architecture.positions == "after_padding" and (isinstance(padding, bool) or not isinstance(padding, int)):
         raise ModelError(f"{file}: pad_token_id is {json.dumps(padding)}; positions are counted from that number")
 
 

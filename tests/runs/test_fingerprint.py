@@ -28,7 +28,6 @@ from regft_core.runs.fingerprint import (
     package_root,
     stage_code,
     training_code,
-    write_fingerprints,
 )
 
 HYPE = "regft_core.methods.hype"
@@ -364,20 +363,6 @@ def test_an_edit_of_equal_size_with_the_old_time_is_seen(
 
 
 # ------------------------------------------------------------------------- files for the pipeline
-
-
-def test_written_files_stay_untouched_until_they_change(copy: Path, tmp_path: Path) -> None:
-    methods = {"hype_n": [HYPE], "vanilla": []}
-    written = write_fingerprints(tmp_path, methods, code_root=copy)
-    assert set(written) == {"dataset", "subsample", "evaluate", "report", "method-hype_n", "method-vanilla"}
-    path = tmp_path / "work" / "code" / "method-hype_n.json"
-    assert json.loads(path.read_text()) == {"name": "method-hype_n", **training_code([HYPE], copy)}
-    os.utime(path, (1, 1))
-    assert write_fingerprints(tmp_path, methods, code_root=copy) == written
-    assert path.stat().st_mtime == 1
-    with edited(copy / "regft_core/methods/hype.py", "forward_order = 10", "forward_order = 11"):
-        changed = write_fingerprints(tmp_path, methods, code_root=copy)
-    assert {name for name in written if written[name] != changed[name]} == {"method-hype_n"}
 
 
 def test_lookups_are_modules_or_packages_to_come() -> None:

@@ -17,6 +17,7 @@ from regft_core.config.load import Project
 from regft_core.config.method import FINETUNE, Phase
 from regft_core.config.names import suggestion
 from regft_core.config.schema import EncoderConfig
+from regft_core.config.store import store_path
 from regft_core.data.examples import Example
 from regft_core.errors import ConfigError, DataError, Problem
 from regft_core.hooks import compose
@@ -273,6 +274,5 @@ class Context:
 
 def project_store(project: Project) -> RunStore:
     """The run store that ``params.yaml`` names."""
-    path = Path(project.params.store.path)
     budget = project.params.store.budget_gb
-    return RunStore(path if path.is_absolute() else project.root / path, int(budget * 1e9) if budget else None)
+    return RunStore(store_path(project.root, project.params), int(budget * 1e9) if budget else None)

@@ -12,6 +12,7 @@ from regft_core.config.schema import Params, TaskConfig
 from regft_core.data.builtin import SPLITS, BuiltinOptions
 from regft_core.hooks import compose
 from regft_core.hooks.registry import discover
+from regft_core.models.source import encoder_problems
 
 REPORTED_PACKAGES = (
     "torch",
@@ -48,6 +49,7 @@ def open_project(root: Path, params_file: str = "params.yaml", params_text: str 
         discover(),
         compose_check,
         builtin=Builtin(BuiltinOptions, SPLITS),
+        encoder_check=encoder_problems,
         params_file=params_file,
         params_text=params_text,
     )

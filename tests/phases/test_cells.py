@@ -189,7 +189,7 @@ def test_outputs_of_a_cell(project: Path) -> None:
 
 
 def test_a_diverged_seed_is_marked_and_the_others_continue(project: Path) -> None:
-    change(project, training={"learning_rate": 1e30, "clip_norm": None})
+    change(project, training={"learning_rate": 1.0, "weight_decay": 1e30, "clip_norm": None})
     context, records = run_cell(project, finetune, "vanilla", *TASK)
     assert [record["status"] for record in records] == ["failed", "failed"]
     assert "step" in records[0]["error"]

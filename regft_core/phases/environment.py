@@ -35,13 +35,12 @@ def environment(device: str, execution: ExecutionConfig) -> dict[str, Any]:
 
 def other_environments(here: Mapping[str, Any] | None, parts: Iterable[StoredRun]) -> list[str]:
     """Marks for a result that is made of ``parts`` (members, earlier phases) from another environment."""
-    found = [part.result for part in parts if part.result.get("environment") != here]
-    return list(
-        dict.fromkeys(
-            f"{result['phase']} was trained elsewhere ({describe_environment(result.get('environment'))})"
-            for result in found
-        )
-    )
+    marks = [
+        f"{part.result['phase']} was trained elsewhere ({describe_environment(part.result.get('environment'))})"
+        for part in parts
+        if part.result.get("environment") != here
+    ]
+    return list(dict.fromkeys(marks))
 
 
 def describe_environment(recorded: Mapping[str, Any] | None) -> str:

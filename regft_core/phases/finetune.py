@@ -11,7 +11,7 @@ from regft_core.errors import DataError
 from regft_core.hooks import compose
 from regft_core.phases.context import Context, Job
 from regft_core.phases.environment import describe_environment
-from regft_core.phases.holds import hold_model, release_phases
+from regft_core.phases.holds import hold_model, release_model, release_phases
 from regft_core.phases.records import declared_ratio
 from regft_core.phases.run_phase import produce
 
@@ -56,6 +56,8 @@ def finetune(job: Job, searched: dict[str, Any], *, device: str = "cpu") -> dict
     hold_model(context, context.key("finetune"))
     stored = produce(context, phase)
     release_phases(context, stored.key)
+    if stored.result["status"] != "ok":
+        release_model(context, stored.key)  # there is none to evaluate
     record |= {"key": stored.key} | stored.result
     record.setdefault("curve", [])
     record.setdefault("diagnostics", [])

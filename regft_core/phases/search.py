@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from regft_core.phases.context import Context, Job
+from regft_core.phases.environment import other_environments
 from regft_core.phases.holds import hold_phase
 from regft_core.phases.records import merged_record
 from regft_core.phases.run_phase import produce
@@ -39,6 +40,7 @@ def _record(job: Job, keys: dict[str, str], done: list[Any]) -> dict[str, Any]:
     steps = {stored.result["phase"]: stored.result.get("steps", 0) for stored in done}
     environment = done[-1].result["environment"] if done else None
     merged = merged_record(done)
+    merged["marks"] += other_environments(environment, done)
     soups = {stored.result["phase"]: stored.result["soup"] for stored in done if "soup" in stored.result}
     return {
         "size": job.size,

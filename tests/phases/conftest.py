@@ -84,6 +84,21 @@ def write_method(root: Path, name: str, **content: Any) -> None:
         change(root, methods=[*listed, name])
 
 
+def edit(path: Path, old: str, new: str) -> None:
+    """Replace text in a file that must hold it."""
+    text = path.read_text()
+    assert old in text, (path, old)
+    path.write_text(text.replace(old, new))
+
+
+def edit_method(root: Path, name: str, old: str, new: str) -> None:
+    edit(root / "pipelines" / "methods" / f"{name}.yaml", old, new)
+
+
+#: Noise whose sum overflows: the loss is not a number in the first step.
+DIVERGES: dict[str, Any] = {"hype": {"scale": 3.0e38, "hidden_dropout": "keep"}}
+
+
 def job(root: Path, method: str, seed: int = 0, **keys: str) -> Job:
     return Job(str(root), method, TASK, SIZE, seed, keys)
 

@@ -12,6 +12,7 @@ import yaml
 
 from regft_core.data.prepare import prepare_dataset
 from regft_core.data.subsample import write_subsamples
+from regft_core.phases import training_run
 from regft_core.phases.context import Context, Job
 from regft_core.phases.finetune import finetune
 from regft_core.phases.project import open_project
@@ -130,6 +131,20 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def project(template: Path, tmp_path: Path) -> Path:
     """A fresh copy of the template, with nothing trained."""
     return Path(shutil.copytree(template, tmp_path / "project"))
+
+
+@pytest.fixture
+def trained(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
+    """(phase, seed) of every training that really runs, in order."""
+    found: list[tuple[str, int]] = []
+    original = training_run.train
+
+    def counting(inputs: training_run.PhaseInputs, **options: Any) -> Any:
+        found.append((inputs.phase.name, inputs.seed))
+        return original(inputs, **options)
+
+    monkeypatch.setattr(training_run, "train", counting)
+    return found
 
 
 @pytest.fixture

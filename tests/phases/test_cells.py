@@ -88,20 +88,6 @@ def test_workers_on_a_cpu_keep_freed_memory_unless_told_otherwise(
     assert records[0]["kept"] is False
 
 
-@pytest.fixture
-def trained(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
-    """(phase, seed) of every training that really runs, in order."""
-    found: list[tuple[str, int]] = []
-    original = training_run.train
-
-    def counting(inputs: training_run.PhaseInputs, **options: Any) -> Any:
-        found.append((inputs.phase.name, inputs.seed))
-        return original(inputs, **options)
-
-    monkeypatch.setattr(training_run, "train", counting)
-    return found
-
-
 def test_a_new_seed_trains_that_seed_only(project: Path, trained: list[tuple[str, int]]) -> None:
     run_stages(project, "weight_mixup")
     assert trained == [("search", 0)] * 2 + [("search", 1)] * 2 + [("finetune", 0), ("finetune", 1)]

@@ -86,7 +86,9 @@ def accuracy(root: Path, weights: dict[str, torch.Tensor]) -> float:
     """Accuracy on the validation share of the soup, one row at a time, without any of the code under test."""
     context = Context(job(root, "soup"))
     inputs = phase_inputs(context, context.phase("finetune"), 0)
-    model = load_classifier(inputs.source, kind="classification", labels=inputs.labels, dropout=inputs.training.dropout, head_seed=0)
+    model = load_classifier(
+        inputs.source, kind="classification", labels=inputs.labels, dropout=inputs.training.dropout, head_seed=0
+    )
     model.load_state_dict(weights)
     model.eval()
     padding = padding_of(inputs.tokenizer)

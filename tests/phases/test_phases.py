@@ -88,7 +88,7 @@ def own_task(root: Path, name: str, ood: str = "{}") -> None:
         (folder / f"{part}.csv").write_text("text,label\n" + rows)
     (root / f"pipelines/tasks/{name}.yaml").write_text(
         f"source: {{kind: files}}\nsplits: {{train: {name}/train.csv, dev: {name}/dev.csv}}\n"
-        "columns: {text: text, label: label}\nlabels: [\"no\", so, \"yes\"]\nmetrics: [accuracy]\n"
+        'columns: {text: text, label: label}\nlabels: ["no", so, "yes"]\nmetrics: [accuracy]\n'
         f"primary: accuracy\nood: {ood}\n"
     )
 

@@ -41,7 +41,7 @@ def test_optimiser_steps(training: dict[str, Any], rows: int | None, steps: int 
 
 
 def test_a_fresh_project_is_all_to_train(build: Any, registry: dict[str, Any]) -> None:
-    rows = plan_rows(load_project(build({}), registry), registry=registry)
+    rows = plan_rows(load_project(build({}), registry), registry)
     assert (rows[0].cell.name, rows[0].cached, rows[0].to_train) == ("vanilla-opinions-100", 0, 6)
     assert [row.steps for row in rows] == [14, None, 14, None, 14, None]
     # The fake noise declares two forwards and two backwards per step.
@@ -57,7 +57,7 @@ def test_finished_seeds_of_the_last_manifest_count(build: Any, registry: dict[st
     manifest(root, cell, [run(0, ratio=2.0), run(1, ratio=2.0), run(2, "failed"), run(77, ratio=2.0)])
     write(root / "work/datasets/opinions/task.json", {"counts": {"train": 33}})
     assert finished_seeds(root, cell) == {0, 1, 77}
-    rows = {row.cell.name: row for row in plan_rows(load_project(root, registry), registry=registry)}
+    rows = {row.cell.name: row for row in plan_rows(load_project(root, registry), registry)}
     noise = rows["noise-opinions-100"]
     assert (noise.seeds, noise.cached, noise.to_train) == (6, 2, 4)
     # Half a second per doubled step: 28 plain steps of a quarter second, four times.
@@ -68,10 +68,10 @@ def test_finished_seeds_of_the_last_manifest_count(build: Any, registry: dict[st
 
 def test_a_manifest_that_cannot_be_read_is_shown_as_unknown(build: Any, registry: dict[str, Any]) -> None:
     root = build({})
-    path = root / "work/finetune/vanilla/opinions-100/manifest.json"
+    path = root / "work/finetune/vanilla/opinions/100/manifest.json"
     path.parent.mkdir(parents=True)
     path.write_text("{")
-    row = plan_rows(load_project(root, registry))[0]
+    row = plan_rows(load_project(root, registry), registry)[0]
     assert (row.cached, row.to_train) == (None, 6)
     assert table([row]).splitlines()[2].split()[:4] == ["vanilla-opinions-100", "6", "?", "6"]
 
@@ -86,11 +86,11 @@ def test_measurements_of_a_task_with_a_similar_name_do_not_count(build: Any) -> 
 
 def test_the_run_store_may_answer_instead(build: Any, registry: dict[str, Any]) -> None:
     project = load_project(build({}), registry)
-    rows = plan_rows(project, cached=lambda cell: {0, 1, 2, 3, 4, 5}, seconds_per_step=lambda task: 2.0)
+    rows = plan_rows(project, registry, cached=lambda cell: {0, 1, 2, 3, 4, 5}, seconds_per_step=lambda task: 2.0)
     assert {row.to_train for row in rows} == {0}
     assert rows[0].seconds == 0.0
     assert "0 of 36 runs to train" in table(rows)
-    half = plan_rows(project, cached=lambda cell: {0, 1, 2}, seconds_per_step=lambda task: 2.0)
+    half = plan_rows(project, registry, cached=lambda cell: {0, 1, 2}, seconds_per_step=lambda task: 2.0)
     assert half[0].seconds == 14 * 2.0 * 3
 
 

@@ -166,7 +166,11 @@ def unknown_method(root: Path, target: str, document: Document, at: KeyPath, exc
 
 def _check_names(root: Path, name: str, config: MethodConfig, document: Document) -> list[Problem]:
     problems = []
-    for key, what in (("control_for", "its own control"), ("variant_of", "a variant of itself")):
+    for key, what in (
+        ("control_for", "its own control"),
+        ("variant_of", "a variant of itself"),
+        ("combines", "an ingredient of itself"),
+    ):
         for i, target in enumerate(getattr(config, key) if config.known(key) else ()):
             at = (key, i) if (key, i) in document.lines else (key,)
             if target == name:

@@ -466,6 +466,7 @@ class MethodConfig(ConsistentModel):
     control_for: OneOrMoreNames = Field((), description="the methods that this arm controls for")
     differs_by: str = Field("", description="the one ingredient in which the control differs")
     variant_of: OneOrMoreNames = Field((), description="methods whose controls are also those of this one")
+    combines: OneOrMoreNames = Field((), description="methods that this one puts together; each alone is a control")
     model: ModelOverrides | None = Field(None, description="how this method reads the encoder, shown in the report")
     regularisers: Regularisers = {}
     training: TrainingOverrides = TrainingOverrides()

@@ -8,6 +8,7 @@ import pytest
 
 from regft_core.config.grid import Cell
 from regft_core.config.load import load_project
+from regft_core.config.method import Cost
 from regft_core.config.plan import duration, finished_seeds, measured_seconds, optimiser_steps, plan_rows, table
 from regft_core.config.schema import TrainingConfig
 
@@ -44,11 +45,11 @@ def test_a_fresh_project_is_all_to_train(build: Any, registry: dict[str, Any]) -
     rows = plan_rows(load_project(build({}), registry), registry)
     assert (rows[0].cell.name, rows[0].cached, rows[0].to_train) == ("vanilla-opinions-100", 0, 6)
     assert [row.steps for row in rows] == [14, None, 14, None, 14, None]
-    # The fake noise declares two forwards and two backwards per step.
-    assert [row.cost for row in rows] == [14, None, 28, None, 14, None]
+    # The fake noise declares two forwards and two backwards per step; mask has a phase of two epochs before.
+    assert [row.cost for row in rows] == [14, None, 28, None, 28, None]
     assert all(row.seconds is None for row in rows)
     text = table(rows)
-    assert "36 of 36 runs to train, about 336 plain steps and 18 runs of unknown length" in text
+    assert "36 of 36 runs to train, about 420 plain steps and 18 runs of unknown length" in text
 
 
 def test_finished_seeds_of_the_last_manifest_count(build: Any, registry: dict[str, Any]) -> None:
@@ -94,20 +95,21 @@ def test_the_run_store_may_answer_instead(build: Any, registry: dict[str, Any]) 
     assert half[0].seconds == 14 * 2.0 * 3
 
 
-def test_the_search_phase_is_part_of_the_cost(build: Any, registry: dict[str, Any]) -> None:
+def test_every_phase_and_member_is_part_of_the_cost(build: Any, registry: dict[str, Any]) -> None:
     class Mask(registry["mask"]):  # type: ignore[misc]
         @classmethod
-        def search_epochs(cls, options: Any, search: Any) -> float:
-            return search.epochs
-
-        @classmethod
-        def search_cost(cls, options: Any, search: Any) -> tuple[float, float]:
-            return (2.0, 0.5)
+        def cost(cls, options: Any) -> Cost:
+            return Cost(2.0, 0.5)
 
     known = {**registry, "mask": Mask}
-    rows = {row.cell.name: row for row in plan_rows(load_project(build({}), known), registry=known)}
-    # 2 epochs of fine-tuning in 7 batches, and 2 of searching that cost (2 + 2 * 0.5) / 3 each.
-    assert rows["mask-opinions-100"].cost == pytest.approx(14 + 14)
+    method = (
+        "phases:\n  search:\n    data: {split: 0.5}\n    repeat: {times: 3}\n    regularisers: {mask: {taken: false}}\n"
+        "    training: {epochs: 4}\n  finetune: {}\n"
+    )
+    project = load_project(build({"pipelines/methods/mask.yaml": method}), known)
+    rows = {row.cell.name: row for row in plan_rows(project, known)}
+    # 2 epochs of fine-tuning in 7 batches; 3 members of 4 epochs on 50 rows in 4 batches, (2 + 2 * 0.5) / 3 each.
+    assert rows["mask-opinions-100"].cost == pytest.approx(14 + 3 * 4 * 4)
 
 
 @pytest.mark.parametrize(("seconds", "text"), [(5.4, "5s"), (95, "1m 35s"), (7260, "2h 01m")])

@@ -39,7 +39,7 @@ def test_reads_what_the_grid_names(copy: Path) -> None:
 
 
 def test_stale_files_are_never_opened(copy: Path) -> None:
-    for folder in ("evaluate/old/sst2-300", "evaluate/vanilla/sst2-100", "finetune/old/sst2-300", "datasets/old"):
+    for folder in ("evaluate/old/sst2/300", "evaluate/vanilla/sst2/100", "finetune/old/sst2/300", "datasets/old"):
         (copy / "work" / folder).mkdir(parents=True)
         (copy / "work" / folder / "result.json").write_text("{broken")
     (copy / PLACE / "predictions" / "seed-4" / "dev.jsonl").write_text("broken")

@@ -23,7 +23,7 @@ from regft_core.statistics.bootstrap import paired_difference
 
 
 def predictions(root: Path, method: str, task: str = "sst2", name: str = "dev") -> dict[int, np.ndarray]:
-    folder = root / "work" / "evaluate" / method / f"{task}-300" / "predictions"
+    folder = root / "work" / "evaluate" / method / task / "300" / "predictions"
     return {
         int(path.parent.name.removeprefix("seed-")): np.array(
             [json.loads(line)["prediction"] for line in path.read_text().splitlines()]
@@ -207,8 +207,11 @@ def test_squared_errors_are_better_when_smaller(make: Any, synthetic: Any) -> No
 @given(st.data())
 def test_every_method_is_listed_once_whatever_controls_what(data: st.DataObject) -> None:
     names = data.draw(st.lists(st.sampled_from("abcdefg"), unique=True, min_size=1))
-    target = st.none() | st.sampled_from([*names, "absent"])
-    methods = {n: SimpleNamespace(config=SimpleNamespace(control_for=data.draw(target)), protocol="") for n in names}
+    targets = st.lists(st.sampled_from([*names, "absent"]), max_size=2).map(tuple)
+    methods = {
+        n: SimpleNamespace(config=SimpleNamespace(control_for=data.draw(targets), variant_of=data.draw(targets)))
+        for n in names
+    }
     found = ordered(names, methods, "a")
     assert sorted(found) == sorted(names)
     if "a" in names:

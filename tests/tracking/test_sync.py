@@ -125,7 +125,7 @@ def test_numbers_parameters_files_and_data_of_a_run(grid: Tree) -> None:
         "0.0",
     )
     assert (params["method"], params["task"], params["size"], params["seed"]) == ("hype_n", "rte", "300", "1")
-    assert (tags["regularisers"], tags["variant"], tags["protocol"]) == ("hype", "paper", "finetune")
+    assert (tags["regularisers"], tags["variant"], tags["phases"]) == ("hype", "paper", "finetune")
     assert tags["regft.key"] == grid.key(HYPE, 1, 1e-4)
     files = Path(run.info.artifact_uri.removeprefix("file://"))
     assert (files / "predictions" / "hans.jsonl").read_bytes() == (
@@ -170,7 +170,7 @@ def test_curves_are_complete_and_of_each_phase(tree: Tree) -> None:
     assert [p.value for p in mlflow.get_metric_history(run.info.run_id, "loss")] == [1 / s for s in range(1, 701)]
     assert len(mlflow.get_metric_history(run.info.run_id, "search-1.hype.noise")) == 350
     assert run.info.end_time - run.info.start_time == 60_000
-    assert (run.data.params["weight_mixup.rank"], run.data.params["search.repeats"]) == ("1", "2")
+    assert (run.data.params["weight_mixup.rank"], run.data.params["search.weight_mixup.rank"]) == ("1", "1")
 
 
 def test_a_changed_cell_supersedes_its_old_runs_and_a_revert_brings_them_back(grid: Tree) -> None:
@@ -323,7 +323,7 @@ def test_a_number_that_is_gone_becomes_nan_on_the_parent(tree: Tree) -> None:
 
 
 def test_tags_follow_the_files_without_a_new_run(grid: Tree) -> None:
-    control = {"control_for": "hype_n", "differs_by": "no noise", "regularisers": [], "training": {}}
+    control = {"control_for": ["hype_n"], "differs_by": "no noise"}
     grid.cell(VANILLA, SEEDS, method=control)
     sync(grid.root, [VANILLA], SEEDS)
     assert len(search(grid.root, "tags.control_for = 'hype_n'")) == 3
@@ -507,7 +507,7 @@ def test_a_broken_database_is_explained(grid: Tree) -> None:
 
 def test_a_damaged_work_file_is_named(grid: Tree) -> None:
     grid.write("work/finetune/vanilla/rte/300/manifest.json", "{")
-    with pytest.raises(StoreError, match=r"finetune/vanilla/rte-300/manifest.json: cannot be read"):
+    with pytest.raises(StoreError, match=r"finetune/vanilla/rte/300/manifest.json: cannot be read"):
         sync(grid.root, [VANILLA], SEEDS)
 
 

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, TypeVar
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from regft_core.catalogue import OPTIMISERS
-from regft_core.config.names import suggestion
+from regft_core.names import suggestion
 
 #: Names become DVC stage names, command-line words and directories, so they are kept this plain and short.
 NAME_LENGTH = 64

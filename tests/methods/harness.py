@@ -89,9 +89,7 @@ class Bench:
         self.source = source_of(architecture, masked_lm)
         self.tokenizer = load_tokenizer(self.source)
         stack_entries = entries(regularisers)
-        settled, problems = compose.negotiate_dropout(
-            compose.active(stack_entries), dropout or training.dropout, None
-        )
+        settled, problems = compose.negotiate_dropout(compose.active(stack_entries), dropout or training.dropout, None)
         assert not problems, problems
         optimizer = next((o for c, opt in compose.active(stack_entries) if (o := c.optimizer(opt))), training.optimizer)
         self.training = training.model_copy(update={"dropout": settled, "optimizer": optimizer})

@@ -5,7 +5,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +33,7 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 METHODS = sorted(path.stem for path in (REPOSITORY / "pipelines" / "methods").glob("*.yaml"))
 
 
-@lru_cache(maxsize=None)
+@cache
 def method(name: str) -> Method:
     """A method of ``pipelines/methods`` over the protocol of these tests."""
     document = load_yaml(REPOSITORY / "pipelines" / "methods" / f"{name}.yaml", REPOSITORY)
@@ -71,7 +71,7 @@ def shortened(given: Phase, steps: int) -> Phase:
     return replace(given, training=training.model_copy(update=changes), repeat=repeat)
 
 
-@lru_cache(maxsize=None)
+@cache
 def six_layers() -> ModelSource:
     """A tiny BERT with as many layers as the default encoder, for options that name layers."""
     from transformers import AutoModel

@@ -7,7 +7,7 @@ so a new file is tested without an edit.
 from __future__ import annotations
 
 import dataclasses
-from functools import lru_cache
+from functools import cache
 from typing import Any
 
 import pytest
@@ -62,14 +62,14 @@ def skip_where_refused(case: Case, architecture: str, form: str = "single") -> N
         pytest.skip("refused here, with a reason that other tests check")
 
 
-@lru_cache(maxsize=None)
+@cache
 def plain_weights(architecture: str, form: str, training: str) -> dict[str, torch.Tensor]:
     """Weights after plain fine-tuning."""
     protocol = type(TRAINING).model_validate_json(training)
     return Bench(architecture=architecture, training=protocol, masked_lm=True, **FORMS[form]).train()
 
 
-@lru_cache(maxsize=None)
+@cache
 def untouched(architecture: str, form: str) -> tuple[Bench, torch.Tensor]:
     """A plain bench to put weights into, and its logits before anything was done to it."""
     fresh = Bench(architecture=architecture, masked_lm=True, **FORMS[form])

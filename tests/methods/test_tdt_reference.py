@@ -476,9 +476,7 @@ def test_declared_passes_are_the_measured_ones(options: dict[str, Any], cost: Co
     assert done.backward_passes / done.batches == cost.backward
 
 
-@pytest.mark.parametrize(
-    "options", [{}, {"mode": "hard"}, {"perturbation": "gaussian"}, {"confidence": "shuffled"}]
-)
+@pytest.mark.parametrize("options", [{}, {"mode": "hard"}, {"perturbation": "gaussian"}, {"confidence": "shuffled"}])
 def test_a_resumed_run_has_the_bits_of_an_uninterrupted_one(options: dict[str, Any]) -> None:
     whole = Bench([("tdt", options)])
     expected = whole.train()

@@ -30,7 +30,7 @@ REPORTED_PACKAGES = (
 
 def compose_check(method: Method, task: TaskConfig, task_name: str, params: Params) -> list[str]:
     """Composition problems of one method on one task, for the validator."""
-    return compose.check_method(discover(), method, params.training, task)
+    return compose.check_method(discover(), method, params.training, task, params.model)
 
 
 def open_project(root: Path, params_file: str = "params.yaml", params_text: str | None = None) -> Project:

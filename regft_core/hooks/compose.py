@@ -51,8 +51,8 @@ def ownership_problems(stack: Sequence[Entry]) -> list[str]:
     if owners and adding:
         added = " and ".join(f"'{name}'" for name in adding)
         problems.append(
-            f"{added} adds to the loss of the plain pass, but '{owners[0]}' owns the step program and has no plain "
-            "pass; keep one of them"
+            f"{added} {'adds' if len(adding) == 1 else 'add'} to the loss of the plain pass, but '{owners[0]}' owns the "
+            "step program and has no plain pass; keep one of them"
         )
     owners = [cls.name for cls, options in acting if cls.owns_weights(options)]
     problems += _single_owner(owners, "the weight view", "each computes the forward weights from the trained ones")

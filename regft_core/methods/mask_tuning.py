@@ -168,8 +168,8 @@ class MaskTuning(Regulariser):
         state = phase.of("masked_lm")
         if any(f"head/{name}" not in state for name in own):
             raise ModelError(
-                f"mask_tuning: phase '{self.options.filler}' trained no masked LM to fill with; give it the regulariser "
-                "masked_lm: {trains: all} (see pipelines/methods/mask_tuning_two_phase.yaml)"
+                f"mask_tuning: phase '{self.options.filler}' trained no masked LM to fill with; give it the "
+                "regulariser masked_lm: {trains: all} (see pipelines/methods/mask_tuning_two_phase.yaml)"
             )
         prefix = f"{trainee.model.base_model_prefix}."
         with torch.no_grad():

@@ -275,7 +275,9 @@ def test_one_optimiser_owner() -> None:
 
 def test_one_owner_of_the_weight_view() -> None:
     view = type("View", (Regulariser,), {"name": "view", "owns_weights": classmethod(lambda cls, options: True)})
-    problems = compose.ownership_problems([*entries([("weight_mixup", {"attention": "random"})]), (view, view.Config())])
+    problems = compose.ownership_problems(
+        [*entries([("weight_mixup", {"attention": "random"})]), (view, view.Config())]
+    )
     assert any("'weight_mixup' and 'view' both own the weight view" in problem for problem in problems)
 
 
@@ -284,7 +286,9 @@ def test_a_method_that_learns_on_rows_set_aside_needs_some() -> None:
     whole = phase([("weight_mixup", {})], name="search")
     problems = compose.check_phase(stack, whole, TRAINING, task(False))
     assert any("'weight_mixup' learns on rows set aside" in problem and "split: 0.8" in problem for problem in problems)
-    assert compose.check_phase(stack, phase([("weight_mixup", {})], name="search", split=0.8), TRAINING, task(False)) == []
+    assert (
+        compose.check_phase(stack, phase([("weight_mixup", {})], name="search", split=0.8), TRAINING, task(False)) == []
+    )
 
 
 def test_separate_pairs_reach_the_check_from_the_project_and_from_the_methods_own_section() -> None:

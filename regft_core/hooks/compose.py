@@ -49,10 +49,10 @@ def ownership_problems(stack: Sequence[Entry]) -> list[str]:
     problems += _single_owner(owners, "the step program", why)
     adding = [cls.name for cls, options in acting if cls.adds_terms(options)]
     if owners and adding:
-        added = " and ".join(f"'{name}'" for name in adding)
+        added = " and ".join(f"'{name}'" for name in adding) + (" adds" if len(adding) == 1 else " add")
         problems.append(
-            f"{added} adds to the loss of the plain pass, but '{owners[0]}' owns the step program and has no plain "
-            "pass; keep one of them"
+            f"{added} to the loss of the plain pass, but '{owners[0]}' owns the step program and has no plain pass; "
+            "keep one of them"
         )
     owners = [cls.name for cls, options in acting if cls.owns_weights(options)]
     problems += _single_owner(owners, "the weight view", "each computes the forward weights from the trained ones")

@@ -130,6 +130,21 @@ class Regulariser:
         return False
 
     @classmethod
+    def added_passes(cls, options: Any) -> tuple[str, ...]:
+        """Names of the passes that :meth:`terms` runs beside the plain one, which is called ``main``."""
+        return ()
+
+    @classmethod
+    def acts_in(cls, options: Any) -> tuple[str, ...] | None:
+        """The passes of the phase that it is restricted to; None: all of them."""
+        return None
+
+    @classmethod
+    def random_passes(cls, options: Any) -> bool:
+        """Whether two passes over one batch differ by it (noise, random weights), dropout aside."""
+        return False
+
+    @classmethod
     def needs_hidden(cls, options: Any) -> bool:
         """Whether :meth:`terms` reads the last hidden states of the plain pass."""
         return False

@@ -42,7 +42,7 @@ from regft_core.lazy import torch
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from torch import Tensor, nn
+    from torch import Tensor
 
     from regft_core.training.step import Step
     from regft_core.training.trainee import Trainee

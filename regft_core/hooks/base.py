@@ -170,6 +170,16 @@ class Regulariser:
         return False
 
     @classmethod
+    def trains_encoder(cls, options: Any) -> bool:
+        """Whether its ingredient is in trained weights of the encoder, so that a frozen one leaves it nothing to do.
+
+        Refused beside a regulariser that :meth:`freezes_encoder`. By default what edits or views weights, pulls
+        toward untouched ones or owns the update.
+        """
+        edited = "weights" in cls.edits(options)
+        return edited or cls.owns_weights(options) or bool(cls.anchors(options)) or cls.optimizer(options) is not None
+
+    @classmethod
     def smallest_effect(cls, options: Any) -> float | None:
         """Smallest change of unit-scale activations that the method relies on."""
         return None

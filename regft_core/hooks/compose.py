@@ -68,7 +68,19 @@ def ownership_problems(stack: Sequence[Entry]) -> list[str]:
             if len(names) > 1:
                 both = " and ".join(f"'{name}'" for name in names)
                 problems.append(f"{both} both change {what}, and neither declares which comes first; keep one of them")
-    return problems
+    return problems + _frozen_problems(acting)
+
+
+def _frozen_problems(acting: Sequence[Entry]) -> list[str]:
+    """Regularisers of trained encoder weights beside one that freezes the encoder."""
+    freezing = [cls.name for cls, options in acting if cls.freezes_encoder(options)]
+    return [
+        f"'{cls.name}' works on the encoder's trained weights, but '{frozen}' freezes the encoder, so it would do "
+        "nothing or change what stays frozen; keep one of them"
+        for frozen in freezing
+        for cls, options in acting
+        if cls.name != frozen and cls.trains_encoder(options)
+    ]
 
 
 def _dropout_side(side: str, stack: Sequence[Entry], declared: Any) -> tuple[Any, list[str]]:

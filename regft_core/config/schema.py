@@ -248,7 +248,11 @@ class TrainingOverrides(StrictModel):
 
 
 class ExecutionConfig(StrictModel):
-    """Where and how runs execute. Results never depend on anything in this section."""
+    """Where and how runs execute.
+
+    Nothing here is part of a run's key. Device and threads can change the last bits of a result: they are
+    recorded with it, and one comparison mixes no two of them (``report.mixed_environments``).
+    """
 
     device: str = Field("auto", pattern=r"^(auto|cpu|mps|cuda(:\d+)?)$")
     executor: Literal["serial", "processes"] = "serial"

@@ -25,9 +25,9 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("stages",),
 )
 LEVEL = {part: level for level, parts in enumerate(LAYERS) for part in parts}
-#: The command line of the configuration prints the plan, which asks the run store what is there: it is an
-#: entry point that happens to live beside what it shows.
-ENTRY_POINTS = {"regft_core/config/__main__.py"}
+#: Command lines: the plan asks the run store what is there, the catalogue reads all methods' YAMLs. They are
+#: entry points that happen to live beside what they show.
+ENTRY_POINTS = {"regft_core/config/__main__.py", "regft_core/methods/__main__.py"}
 
 
 def is_file(module: str) -> bool:

@@ -9,7 +9,6 @@ from pydantic import BaseModel
 
 from regft_core.config.explain import validate
 from regft_core.config.method import FINETUNE, Method, Phase, Registry
-from regft_core.config.names import listing, suggestion
 from regft_core.config.schema import (
     MatchConfig,
     MethodConfig,
@@ -20,6 +19,7 @@ from regft_core.config.schema import (
 )
 from regft_core.config.yamlio import Document, KeyPath
 from regft_core.errors import Problem
+from regft_core.names import listing, suggestion
 
 METHODS = "pipelines/methods"
 
@@ -166,7 +166,11 @@ def unknown_method(root: Path, target: str, document: Document, at: KeyPath, exc
 
 def _check_names(root: Path, name: str, config: MethodConfig, document: Document) -> list[Problem]:
     problems = []
-    for key, what in (("control_for", "its own control"), ("variant_of", "a variant of itself")):
+    for key, what in (
+        ("control_for", "its own control"),
+        ("variant_of", "a variant of itself"),
+        ("combines", "an ingredient of itself"),
+    ):
         for i, target in enumerate(getattr(config, key) if config.known(key) else ()):
             at = (key, i) if (key, i) in document.lines else (key,)
             if target == name:

@@ -11,8 +11,8 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
-from regft_core.catalogue import OPTIMISERS
-from regft_core.config.names import suggestion
+from regft_core.catalogue import EXECUTORS, OPTIMISERS, Catalogue
+from regft_core.names import suggestion
 
 #: Names become DVC stage names, command-line words and directories, so they are kept this plain and short.
 NAME_LENGTH = 64
@@ -99,15 +99,21 @@ class SubsampleConfig(StrictModel):
     stratified: bool = Field(False, description="keep the label proportions of the full set")
 
 
-def _known_optimiser(name: str) -> str:
-    known = OPTIMISERS.names()
-    if name not in known:
-        raise ValueError(f"unknown optimiser '{name}'; {suggestion(name, known)}")
-    return name
+def _known(catalogue: Catalogue) -> AfterValidator:
+    """Refuses names that no file of the catalogue has."""
+
+    def check(name: str) -> str:
+        known = catalogue.names()
+        if name not in known:
+            raise ValueError(f"unknown {catalogue.what} '{name}'; {suggestion(name, known)}")
+        return name
+
+    return AfterValidator(check)
 
 
-#: The name of a file of ``regft_core/training/optimisers``.
-Optimiser = Annotated[str, AfterValidator(_known_optimiser)]
+#: The name of a file of ``regft_core/training/optimisers``, of ``regft_core/runs/executors``.
+Optimiser = Annotated[str, _known(OPTIMISERS)]
+Executor = Annotated[str, _known(EXECUTORS)]
 Dropout = Literal["keep"] | Annotated[float, Field(ge=0, lt=1)]
 
 
@@ -248,10 +254,14 @@ class TrainingOverrides(StrictModel):
 
 
 class ExecutionConfig(StrictModel):
-    """Where and how runs execute. Results never depend on anything in this section."""
+    """Where and how runs execute.
+
+    Nothing here is part of a run's key. Device and threads can change the last bits of a result: they are
+    recorded with it, and one comparison mixes no two of them (``report.mixed_environments``).
+    """
 
     device: str = Field("auto", pattern=r"^(auto|cpu|mps|cuda(:\d+)?)$")
-    executor: Literal["serial", "processes"] = "serial"
+    executor: Executor = Field("serial", description="a file of regft_core/runs/executors")
     workers: int = Field(1, ge=1, le=64, description="worker processes per device")
     threads: int = Field(
         1, ge=1, le=256, description="CPU threads of one run; another number can change the last bits of a result"
@@ -466,6 +476,7 @@ class MethodConfig(ConsistentModel):
     control_for: OneOrMoreNames = Field((), description="the methods that this arm controls for")
     differs_by: str = Field("", description="the one ingredient in which the control differs")
     variant_of: OneOrMoreNames = Field((), description="methods whose controls are also those of this one")
+    combines: OneOrMoreNames = Field((), description="methods that this one puts together; each alone is a control")
     model: ModelOverrides | None = Field(None, description="how this method reads the encoder, shown in the report")
     regularisers: Regularisers = {}
     training: TrainingOverrides = TrainingOverrides()

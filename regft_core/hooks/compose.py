@@ -13,8 +13,9 @@ from dataclasses import replace
 from typing import Any
 
 from regft_core.config.method import Method, Phase
-from regft_core.config.schema import DropoutConfig, TaskConfig, TrainingConfig
+from regft_core.config.schema import DropoutConfig, EncoderConfig, TaskConfig, TrainingConfig
 from regft_core.hooks.base import Regulariser
+from regft_core.names import suggestion
 
 #: A regulariser class with its validated options.
 Entry = tuple[type[Regulariser], Any]
@@ -49,10 +50,10 @@ def ownership_problems(stack: Sequence[Entry]) -> list[str]:
     problems += _single_owner(owners, "the step program", why)
     adding = [cls.name for cls, options in acting if cls.adds_terms(options)]
     if owners and adding:
-        added = " and ".join(f"'{name}'" for name in adding)
+        added = " and ".join(f"'{name}'" for name in adding) + (" adds" if len(adding) == 1 else " add")
         problems.append(
-            f"{added} adds to the loss of the plain pass, but '{owners[0]}' owns the step program and has no plain "
-            "pass; keep one of them"
+            f"{added} to the loss of the plain pass, but '{owners[0]}' owns the step program and has no plain pass; "
+            "keep one of them"
         )
     owners = [cls.name for cls, options in acting if cls.owns_weights(options)]
     problems += _single_owner(owners, "the weight view", "each computes the forward weights from the trained ones")
@@ -67,7 +68,19 @@ def ownership_problems(stack: Sequence[Entry]) -> list[str]:
             if len(names) > 1:
                 both = " and ".join(f"'{name}'" for name in names)
                 problems.append(f"{both} both change {what}, and neither declares which comes first; keep one of them")
-    return problems
+    return problems + _frozen_problems(acting)
+
+
+def _frozen_problems(acting: Sequence[Entry]) -> list[str]:
+    """Regularisers of trained encoder weights beside one that freezes the encoder."""
+    freezing = [cls.name for cls, options in acting if cls.freezes_encoder(options)]
+    return [
+        f"'{cls.name}' works on the encoder's trained weights, but '{frozen}' freezes the encoder, so it would do "
+        "nothing or change what stays frozen; keep one of them"
+        for frozen in freezing
+        for cls, options in acting
+        if cls.name != frozen and cls.trains_encoder(options)
+    ]
 
 
 def _dropout_side(side: str, stack: Sequence[Entry], declared: Any) -> tuple[Any, list[str]]:
@@ -105,6 +118,33 @@ def negotiate_dropout(
         found[side] = getattr(settled, side) if value is None else value
         problems += wrong
     return DropoutConfig(**found), problems
+
+
+def randomness_problems(stack: Sequence[Entry], dropout: DropoutConfig) -> tuple[list[str], list[str]]:
+    """(refusals, degradations) of regularisers that compare two passes, where no dropout tells them apart."""
+    acting = active(stack)
+    wanting = [cls.name for cls, options in acting if cls.dropout(options).either]
+    if not wanting or dropout.hidden != 0.0 or dropout.attention != 0.0:
+        return [], []
+    random = [cls.name for cls, options in acting if cls.random_passes(options)]
+    if random:
+        others = " and ".join(f"'{name}'" for name in random)
+        return [], [f"'{name}' runs without dropout: its passes differ by {others} only" for name in wanting]
+    hint = "set training: {dropout: {attention: 0.1}}, or add a regulariser with noise of its own"
+    return [f"'{name}' compares two passes, but without dropout both are the same; {hint}" for name in wanting], []
+
+
+def pass_problems(stack: Sequence[Entry]) -> list[str]:
+    """Restrictions to passes that the phase does not have."""
+    acting = active(stack)
+    owner = next((names for cls, options in acting if (names := cls.program(options))), None)
+    known = owner or ("main", *(name for cls, options in acting for name in cls.added_passes(options)))
+    return [
+        f"'{cls.name}' is to act in the pass '{name}', which this phase does not have; {suggestion(name, known)}"
+        for cls, options in acting
+        for name in cls.acts_in(options) or ()
+        if name not in known
+    ]
 
 
 def resolve_training(stack: Sequence[Entry], phase: Phase, shared: TrainingConfig) -> tuple[TrainingConfig, list[str]]:
@@ -148,14 +188,39 @@ def precision_problems(stack: Sequence[Entry], training: TrainingConfig) -> tupl
     return refused, degraded
 
 
-def check_phase(stack: Sequence[Entry], phase: Phase, shared: TrainingConfig, task: TaskConfig) -> list[str]:
-    """Everything that speaks against running this phase on ``task``."""
+def encoder_problems(stack: Sequence[Entry], encoder: EncoderConfig, task: TaskConfig) -> list[str]:
+    """Regularisers that cannot act where each text of a pair goes through the encoder on its own."""
+    if encoder.rows_per_example(task.columns.text_pair is not None) == 1:
+        return []
+    return [
+        f"'{cls.name}' does not run with model.pairs: separately: {cls.pairs_separately}; set pairs: jointly for this "
+        "method, under its key 'model'"
+        for cls, _ in active(stack)
+        if cls.pairs_separately is not True
+    ]
+
+
+def check_phase(
+    stack: Sequence[Entry],
+    phase: Phase,
+    shared: TrainingConfig,
+    task: TaskConfig,
+    encoder: EncoderConfig | None = None,
+) -> list[str]:
+    """Everything that speaks against running this phase on ``task``.
+
+    ``encoder`` is the section ``model`` with what the method overrides; None stands for one input per example.
+    """
     problems = ownership_problems(stack)
+    if encoder is not None:
+        problems += encoder_problems(stack, encoder, task)
     training, found = resolve_training(stack, phase, shared)
     resolved = replace(phase, training=training)
     for cls, options in stack:
         problems += [f"'{cls.name}': {reason}" for reason in cls.check_options(options, resolved)]
     problems += found
+    problems += pass_problems(stack)
+    problems += randomness_problems(stack, training.dropout)[0]
     problems += precision_problems(stack, training)[0]
     for cls, options in active(stack):
         problems += [f"'{cls.name}' on this task: {reason}" for reason in cls.check_task(options, task)]
@@ -165,14 +230,22 @@ def check_phase(stack: Sequence[Entry], phase: Phase, shared: TrainingConfig, ta
 
 
 def check_method(
-    registry: Mapping[str, type[Regulariser]], method: Method, shared: TrainingConfig, task: TaskConfig
+    registry: Mapping[str, type[Regulariser]],
+    method: Method,
+    shared: TrainingConfig,
+    task: TaskConfig,
+    model: EncoderConfig | None = None,
 ) -> list[str]:
-    """Everything that speaks against running a method on ``task``; phases are named where there are several."""
+    """Everything that speaks against running a method on ``task``; phases are named where there are several.
+
+    ``model`` is the shared section of that name, before the method's own overrides.
+    """
     problems = []
+    encoder = method.encoder(model) if model is not None else None
     for phase in method.phases:
         prefix = f"phase '{phase.name}': " if len(method.phases) > 1 else ""
         stack = entries(registry, phase.regularisers)
-        problems += [prefix + problem for problem in check_phase(stack, phase, shared, task)]
+        problems += [prefix + problem for problem in check_phase(stack, phase, shared, task, encoder)]
     return problems
 
 
@@ -185,6 +258,7 @@ def degradations(
         stack = entries(registry, phase.regularisers)
         training, _ = resolve_training(stack, phase, shared)
         marks += precision_problems(stack, training)[1]
+        marks += randomness_problems(stack, training.dropout)[1]
         for cls, options in active(stack):
             marks += cls.degraded(options, task)
         if not phase.data.labels and phase.data.size == "full":

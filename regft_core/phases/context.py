@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 
 from regft_core.config.load import Project
 from regft_core.config.method import FINETUNE, Phase
-from regft_core.config.names import suggestion
 from regft_core.config.schema import EncoderConfig, RepeatConfig
 from regft_core.config.store import store_path
 from regft_core.data.examples import Example
@@ -24,6 +23,7 @@ from regft_core.hooks import compose
 from regft_core.hooks.declare import Setting
 from regft_core.hooks.registry import discover
 from regft_core.io import canonical_json, read_json, sha256_text
+from regft_core.names import suggestion
 from regft_core.phases.code import TOKENS, merge_scope, phase_scope, scope_sha256
 from regft_core.phases.facts import phase_fact
 from regft_core.phases.other_task import training_rows

@@ -176,7 +176,7 @@ def _metrics(project: Project) -> set[str]:
 
 def report_fact(project: Project) -> dict[str, Any]:
     """The report's code, and what the methods' files say about themselves."""
-    words = {"description", "paper", "control_for", "differs_by", "variant_of"}
+    words = {"description", "paper", "control_for", "differs_by", "variant_of", "combines"}
     return {
         "code": scope_sha256(report_scope(_metrics(project))),
         "methods": {name: m.config.model_dump(mode="json", include=words) for name, m in project.methods.items()},

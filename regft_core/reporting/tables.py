@@ -106,10 +106,12 @@ def build_block(
         cell = data.cells[name]
         targets = [other for other in controlled_methods(name, methods, names) if name != config.reference]
         controls = [other for other in names if name in controlled_methods(other, methods, names)]
+        ingredients = {one: "one ingredient alone" for one in methods[name].config.combines if one in names}
         pairs: list[tuple[str, Role, str]] = []
         if reference is not None and name != config.reference:
             pairs.append((config.reference, "reference", ""))
-        pairs += [(c, "control", methods[c].config.differs_by) for c in controls if c != config.reference]
+        differs = {c: methods[c].config.differs_by for c in controls} | ingredients
+        pairs += [(c, "control", text) for c, text in differs.items() if c != config.reference]
         rows.append(
             Row(
                 method=name,

@@ -75,20 +75,21 @@ def test_missing_controls_are_found_with_theirs_in_turn(build: Any, registry: di
         {
             "pipelines/methods/quiet.yaml": control("noise"),
             "pipelines/methods/quieter.yaml": control("quiet"),
-            "pipelines/methods/still.yaml": control("[mask, absent]"),
-            "pipelines/methods/unrelated.yaml": control("absent"),
+            "pipelines/methods/still.yaml": control("[mask, vanilla]"),
+            "pipelines/methods/unrelated.yaml": control("split"),
+            "pipelines/methods/split.yaml": "description: plain\n",
         }
     )
     found = find_controls(root, load_project(root, registry).methods)
     assert [(c.name, c.control_for) for c in found.missing] == [
+        ("still", "vanilla"),
         ("quiet", "noise"),
-        ("still", "mask"),
         ("quieter", "quiet"),
     ]
     write_controls(root, found.missing)
     after = find_controls(root, load_project(root, registry).methods)
     assert after.missing == []
-    assert after.present == [("noise", "quiet"), ("mask", "still"), ("quiet", "quieter")]
+    assert after.present == [("vanilla", "still"), ("noise", "quiet"), ("mask", "still"), ("quiet", "quieter")]
     assert after.without == []
 
 
@@ -104,6 +105,15 @@ def test_a_variant_has_the_controls_of_its_family(build: Any, registry: dict[str
     found = find_controls(root, load_project(root, registry).methods)
     assert [(c.name, c.control_for) for c in found.missing] == [("quiet", "loud")]
     assert found.without == ["mask"]
+
+
+def test_a_combination_needs_its_ingredients(build: Any, registry: dict[str, Any]) -> None:
+    both = "combines: [noise, mask]\nregularisers:\n  noise: {scale: 1e-3}\n"
+    params = PARAMS.replace("  - noise  # plain\n", "  - both\n")
+    root = build({"pipelines/methods/both.yaml": both, "params.yaml": params})
+    found = find_controls(root, load_project(root, registry).methods)
+    assert [(c.name, c.control_for) for c in found.missing] == [("noise", "both")]
+    assert found.present == [("both", "mask")]
 
 
 def test_a_method_without_any_control_is_said_so(build: Any, registry: dict[str, Any]) -> None:

@@ -66,8 +66,8 @@ def refuse_kept(entries: Sequence[compose.Entry], method: str) -> None:
     for cls, options in compose.active(entries):
         if cls.keeps_for_inference(options):
             raise ModelError(
-                f"export: '{cls.name}' learned tensors that an ordinary model directory cannot hold, so {method} has no "
-                "export; its predictions are in work/evaluate, and a method that folds (lora) can be exported"
+                f"export: '{cls.name}' learned tensors that an ordinary model directory cannot hold, so {method} has "
+                "no export; its predictions are in work/evaluate, and a method that folds (lora) can be exported"
             )
 
 

@@ -180,6 +180,11 @@ class Regulariser:
         return edited or cls.owns_weights(options) or bool(cls.anchors(options)) or cls.optimizer(options) is not None
 
     @classmethod
+    def moves_tokens(cls, options: Any) -> bool:
+        """Whether hidden states have positions before those of the batch's tokens (virtual tokens)."""
+        return False
+
+    @classmethod
     def smallest_effect(cls, options: Any) -> float | None:
         """Smallest change of unit-scale activations that the method relies on."""
         return None

@@ -68,7 +68,7 @@ def ownership_problems(stack: Sequence[Entry]) -> list[str]:
             if len(names) > 1:
                 both = " and ".join(f"'{name}'" for name in names)
                 problems.append(f"{both} both change {what}, and neither declares which comes first; keep one of them")
-    return problems + _frozen_problems(acting)
+    return problems + _frozen_problems(acting) + _moved_problems(acting)
 
 
 def _frozen_problems(acting: Sequence[Entry]) -> list[str]:
@@ -80,6 +80,17 @@ def _frozen_problems(acting: Sequence[Entry]) -> list[str]:
         for frozen in freezing
         for cls, options in acting
         if cls.name != frozen and cls.trains_encoder(options)
+    ]
+
+
+def _moved_problems(acting: Sequence[Entry]) -> list[str]:
+    """Regularisers that read hidden states by position beside one that moves the positions."""
+    moving = [cls.name for cls, options in acting if cls.moves_tokens(options)]
+    return [
+        f"'{cls.name}' reads hidden states by the positions of the batch, which '{mover}' moves; keep one of them"
+        for mover in moving
+        for cls, options in acting
+        if cls.name != mover and (cls.program(options) or cls.needs_hidden(options))
     ]
 
 

@@ -20,10 +20,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field
 
-from regft_core.config.names import suggestion
 from regft_core.config.schema import StrictModel
 from regft_core.errors import ModelError
 from regft_core.hooks.base import Handed, Regulariser
+from regft_core.names import suggestion
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 from pydantic import BaseModel
 
 from regft_core.config.explain import validate
 from regft_core.config.method import FINETUNE, Method, Phase, Registry
-from regft_core.config.names import listing, suggestion
 from regft_core.config.schema import (
     MatchConfig,
     MethodConfig,
@@ -20,6 +19,7 @@ from regft_core.config.schema import (
 )
 from regft_core.config.yamlio import Document, KeyPath
 from regft_core.errors import Problem
+from regft_core.names import listing, suggestion
 
 METHODS = "pipelines/methods"
 
@@ -59,11 +59,12 @@ def build_method(
     """
     problems = _check_names(root, name, config, document)
     phases: list[Phase] = []
+    shared = training or TrainingConfig()
     complete = training is not None
     previous = "checkpoint"
     for phase_name, phase in phase_configs(config).items():
         path = phase_path(config, phase_name)
-        options, wrong = _options(phase, document, (*path, "regularisers"), registry)
+        options, wrong = _options(phase.regularisers, document, (*path, "regularisers"), registry)
         problems += wrong
         problems += _check_needs(options, phase_name, [p.name for p in phases], document, path, registry)
         factor = None
@@ -73,7 +74,12 @@ def build_method(
             complete = complete and factor is not None
         complete = complete and len(options) == len(phase.regularisers)
         start = previous if phase.start == "previous" else phase.start
-        resolved = phase.training.apply(training or TrainingConfig(), factor)
+        if too_long := phase.training.length_problem(shared, factor):
+            if training is not None:
+                at = (*path, "training", "steps_factor")
+                problems.append(document.problem(at, too_long, "change it, or the epochs that it multiplies"))
+            complete = False
+        resolved = shared if too_long else phase.training.apply(shared, factor)
         explicit = {key: getattr(resolved, key) for key in phase.training.model_fields_set if key != "steps_factor"}
         if phase.training.dropout is not None:
             explicit["dropout"] = phase.training.dropout
@@ -87,12 +93,24 @@ def build_method(
     return Method(name, config, tuple(phases)), problems
 
 
+def check_parts(root: Path, name: str, config: MethodConfig, document: Document, registry: Registry) -> list[Problem]:
+    """What can be said of a method whose file is wrong somewhere; ``config`` is incomplete (``parts``)."""
+    problems = _check_names(root, name, config, document)
+    places: list[tuple[KeyPath, MethodConfig | PhaseConfig]] = [((), config)]
+    if config.known("phases") and config.phases is not None:
+        places += [(("phases", phase), entry) for phase, entry in config.phases.items()]
+    for path, place in places:
+        if place.known("regularisers"):
+            problems += _options(place.regularisers, document, (*path, "regularisers"), registry)[1]
+    return problems
+
+
 def _options(
-    phase: PhaseConfig, document: Document, path: KeyPath, registry: Registry
+    names: Iterable[str], document: Document, path: KeyPath, registry: Registry
 ) -> tuple[list[tuple[str, BaseModel]], list[Problem]]:
     options: list[tuple[str, BaseModel]] = []
     problems: list[Problem] = []
-    for regulariser in phase.regularisers:
+    for regulariser in names:
         at = (*path, regulariser)
         if regulariser not in registry:
             hint = suggestion(regulariser, sorted(registry), "there are")
@@ -148,8 +166,12 @@ def unknown_method(root: Path, target: str, document: Document, at: KeyPath, exc
 
 def _check_names(root: Path, name: str, config: MethodConfig, document: Document) -> list[Problem]:
     problems = []
-    for key, what in (("control_for", "its own control"), ("variant_of", "a variant of itself")):
-        for i, target in enumerate(getattr(config, key)):
+    for key, what in (
+        ("control_for", "its own control"),
+        ("variant_of", "a variant of itself"),
+        ("combines", "an ingredient of itself"),
+    ):
+        for i, target in enumerate(getattr(config, key) if config.known(key) else ()):
             at = (key, i) if (key, i) in document.lines else (key,)
             if target == name:
                 problems.append(document.problem(at, f"a method cannot be {what}", "name the method it belongs to"))

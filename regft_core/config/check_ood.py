@@ -4,37 +4,44 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from regft_core.config.names import listing, suggestion
 from regft_core.config.schema import OodConfig, TaskConfig
 from regft_core.config.yamlio import Document, KeyPath
 from regft_core.errors import Problem
+from regft_core.names import listing, suggestion
 
 #: Keys that describe an in-place set; a set with a file of its own says them there.
 _IN_PLACE = ("columns", "labels", "label_values", "drop_labels", "drop_empty")
 
 
 def check_ood(ood: str, task: TaskConfig, tasks: Mapping[str, TaskConfig], document: Document) -> list[Problem]:
-    """Problems of one out-of-distribution set of ``task``."""
+    """Problems of one out-of-distribution set of ``task``, as far as both are known (``parts``)."""
     config = task.ood[ood]
     path: KeyPath = ("ood", ood)
     problems: list[Problem] = []
-    if config.source is not None:
-        if config.split is None:
+    if config.known("source") and config.source is not None:
+        if config.known("split") and config.split is None:
             problems.append(document.problem(path, "'split' is missing", "an in-place set names its split or file"))
-        for value, label in (config.label_values or {}).items():
-            if label not in (config.labels or task.labels or ()):
-                at = (*path, "label_values", value)
-                hint = suggestion(label, config.labels or task.labels or (), "labels")
-                problems.append(document.problem(at, f"'{label}' is not one of labels", hint))
+        if not config.known("labels") or not (config.labels is not None or task.known("labels")):
+            return problems
         labels = config.labels if config.labels is not None else task.labels
-        return problems + _check_kind_and_labels(task, config, task.kind, labels, path, document)
+        values = config.label_values if config.known("label_values") else None
+        for value, label in (values or {}).items():
+            if label not in (labels or ()):
+                at = (*path, "label_values", value)
+                problems.append(
+                    document.problem(at, f"'{label}' is not one of labels", suggestion(label, labels or (), "labels"))
+                )
+        if task.known("kind"):
+            problems += _check_kind_and_labels(task, config, task.kind, labels, path, document)
+        return problems
     for key in _IN_PLACE:
         if key in config.model_fields_set:
             hint = f"say it in pipelines/tasks/{ood}.yaml, or give 'source' here"
             problems.append(document.problem((*path, key), f"'{key}' is for sets with a 'source' in place", hint))
     if ood in tasks:
         other = tasks[ood]
-        problems += _check_kind_and_labels(task, config, other.kind, other.labels, path, document)
+        if other.known("kind", "labels") and task.known("kind"):
+            problems += _check_kind_and_labels(task, config, other.kind, other.labels, path, document)
     return problems
 
 
@@ -53,10 +60,12 @@ def _check_kind_and_labels(
     if task.kind == "regression":
         problems = []
         for key in ("label_map", "labels", "label_values"):
-            if getattr(config, key) is not None:
+            if config.known(key) and getattr(config, key) is not None:
                 message = f"'{key}' is for classification"
                 problems.append(document.problem((*path, key), message, "remove it; targets are compared as they are"))
         return problems
+    if not task.known("labels") or not config.known("label_map"):
+        return []
     own, theirs = task.labels or (), theirs or ()
     if config.label_map is None:
         if set(own) == set(theirs):

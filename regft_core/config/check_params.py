@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable
 from itertools import product
 from pathlib import Path
+from typing import Any
 
-from regft_core.config.names import nearest, suggestion
-from regft_core.config.schema import Params
+from regft_core.config.aliases import ALIASES
+from regft_core.config.paths import expand, what_is
+from regft_core.config.schema import EncoderConfig, Params
+from regft_core.config.store import check_store
 from regft_core.config.yamlio import Document, KeyPath
 from regft_core.errors import Problem
-from regft_core.models.aliases import ALIASES
+from regft_core.names import nearest, suggestion
+
+#: (encoder, project root) -> (key below ``model``, message) of what speaks against its files on this disk.
+EncoderCheck = Callable[[EncoderConfig, Path], list[tuple[str, str]]]
 
 MODEL_ALIASES = tuple(ALIASES)
 #: With n pairs the smallest two-sided p of the signed-rank test is 2 / 2**n: 6 reach 0.05.
@@ -21,17 +27,25 @@ _REVISION = re.compile(r"[A-Za-z0-9][\w./-]*", re.ASCII)
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?", re.ASCII)
 
 
-def check_params(root: Path, params: Params, document: Document) -> tuple[list[Problem], list[str]]:
-    """Problems and warnings of a ``params.yaml`` that fits the schema."""
+def check_params(
+    root: Path, params: Params, document: Document, encoder_check: EncoderCheck | None = None
+) -> tuple[list[Problem], list[str]]:
+    """Problems and warnings of a ``params.yaml``.
+
+    ``params`` may be incomplete (``parts``): what is known of it is checked. ``encoder_check``
+    looks into an alias or a local directory.
+    """
     problems: list[Problem] = []
     warnings: list[str] = []
     for key in ("tasks", "sizes", "seeds"):
-        problems += _duplicates(document, ("grid", key), getattr(params.grid, key))
+        problems += _duplicates(document, ("grid", key))
     problems += _check_methods(params, document)
     problems += _check_cell_names(params, document)
-    problems += _check_model(root, params, document, warnings)
-    seeds = len(set(params.grid.seeds))
-    if seeds < MIN_SEEDS:
+    if params.known("model"):
+        problems += _check_model(root, params.model, document, warnings, encoder_check)
+    if params.known("store") and params.store.known("path"):
+        problems += check_store(root, params.store, document)
+    if params.known("grid") and params.grid.known("seeds") and (seeds := len(set(params.grid.seeds))) < MIN_SEEDS:
         warnings.append(
             f"{document.file}:{document.line(('grid', 'seeds'))}: {seeds} seed{'s' if seeds != 1 else ''}: the "
             f"signed-rank test cannot reach p < 0.05 with fewer than {MIN_SEEDS}; differences are descriptive only"
@@ -49,19 +63,27 @@ def moves(revision: str) -> bool:
     return not _COMMIT.fullmatch(revision)
 
 
-def _duplicates(document: Document, path: KeyPath, values: Sequence[object]) -> list[Problem]:
-    first: dict[object, int] = {}
+def _duplicates(document: Document, path: KeyPath) -> list[Problem]:
+    """Values that a list in ``document`` holds twice, also when others in it are wrong."""
+    data: Any = document.data
+    for part in path:
+        data = data.get(part) if isinstance(data, dict) else None
+    first: dict[tuple[type, object], int] = {}
     problems = []
-    for i, value in enumerate(values):
-        if value in first:
+    for i, value in enumerate(data if isinstance(data, list) else ()):
+        if not isinstance(value, str | int | float):
+            continue  # the schema's problem
+        if (type(value), value) in first:
             problems.append(document.problem((*path, i), f"{value} is listed twice", "keep one of them"))
-        first.setdefault(value, i)
+        first.setdefault((type(value), value), i)
     return problems
 
 
 def _check_methods(params: Params, document: Document) -> list[Problem]:
+    problems = _duplicates(document, ("methods",))
+    if not (params.known("methods", "report") and params.report.known("reference")):
+        return problems
     listed = params.methods
-    problems = _duplicates(document, ("methods",), listed)
     if params.report.reference not in listed:
         # The default is vanilla: without the key, the place to repair is the list of methods.
         path: KeyPath = ("report", "reference") if "report" in document.data else ("methods",)
@@ -74,6 +96,8 @@ def _check_methods(params: Params, document: Document) -> list[Problem]:
 def _check_cell_names(params: Params, document: Document) -> list[Problem]:
     """``a`` on ``b-c`` and ``a-b`` on ``c`` would be one DVC stage."""
     problems: list[Problem] = []
+    if not (params.known("methods", "grid") and params.grid.known("tasks")):
+        return problems
     seen: dict[str, tuple[str, str]] = {}
     for method, task in product(dict.fromkeys(params.methods), dict.fromkeys(params.grid.tasks)):
         other = seen.setdefault(f"{method}-{task}", (method, task))
@@ -86,21 +110,37 @@ def _check_cell_names(params: Params, document: Document) -> list[Problem]:
     return problems
 
 
-def _check_model(root: Path, params: Params, document: Document, warnings: list[str]) -> list[Problem]:
-    name, revision = params.model.name, params.model.revision
+def _check_model(
+    root: Path, model: EncoderConfig, document: Document, warnings: list[str], encoder_check: EncoderCheck | None
+) -> list[Problem]:
+    if not model.known("name"):
+        return []
+    name, revision = model.name, model.revision if model.known("revision") else None
     at, at_revision = ("model", "name"), ("model", "revision")
-    directory = (root / Path(name).expanduser()).is_dir()
-    if name in MODEL_ALIASES or directory:
-        if revision is None:
-            return []
-        what = "a local directory" if directory and name not in MODEL_ALIASES else "an alias with pinned content"
-        return [document.problem(at_revision, f"'{name}' is {what}; it has no revision", "remove the key")]
+    try:
+        kind = what_is(expand(root, name))
+    except ValueError as error:
+        return [document.problem(at, str(error), "give an alias, a directory, or a hub id")]
+    if name in MODEL_ALIASES or kind == "a directory":
+        problems = []
+        if revision is not None:
+            what = "an alias with pinned content" if name in MODEL_ALIASES else "a local directory"
+            problems.append(document.problem(at_revision, f"'{name}' is {what}; it has no revision", "remove the key"))
+        if encoder_check is not None:
+            if not model.known("max_length"):  # any length will do: only the files are looked at
+                model = EncoderConfig(name=name, revision=revision, max_length=8)
+            problems += [document.problem(("model", key), text) for key, text in encoder_check(model, root)]
+        return problems
     near = nearest(name, MODEL_ALIASES)
     similar = f"did you mean '{near}'? " if near else ""
+    give = f"{similar}give an alias ({', '.join(MODEL_ALIASES)}), a directory relative to the project, or a hub id"
+    if kind is not None:
+        return [document.problem(at, f"'{name}' is {kind}, not a model directory", give)]
     if name.startswith((".", "/", "~")) or not _HUB_ID.fullmatch(name):
-        hint = f"{similar}give an alias ({', '.join(MODEL_ALIASES)}), a directory relative to the project, or a hub id"
-        return [document.problem(at, f"there is no directory '{name}', and it cannot be a hub id", hint)]
+        return [document.problem(at, f"there is no directory '{name}', and it cannot be a hub id", give)]
     if not revision:
+        if not model.known("revision"):
+            return []  # the schema's problem
         message = f"'{name}' is neither an alias nor a directory here, and a hub id needs a revision"
         hint = f"{similar}add 'revision:' with the commit (40 hex digits, from the hub's list of commits)"
         return [document.problem(at, message, hint)]

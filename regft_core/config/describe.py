@@ -8,9 +8,9 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from regft_core.config.names import listing
 from regft_core.config.scalars import AmbiguousScalar, resolve
-from regft_core.config.schema import NAME_PATTERN
+from regft_core.config.schema import HUB_ID_PATTERN, NAME_LENGTH, NAME_PATTERN, NOT_NULL
+from regft_core.names import listing
 
 _LIMITS = {"ge": "at least {}", "gt": "above {}", "le": "at most {}", "lt": "below {}"}
 
@@ -75,8 +75,12 @@ def allowed(annotation: Any) -> str:
     """What fits ``annotation``, in words."""
     inner, metadata = unwrap(annotation)
     options = members(inner)
+    if NOT_NULL in metadata:
+        options = [option for option in options if option is not types.NoneType]
     if len(options) > 1:
         return " or ".join(_alternatives(options))
+    if options[0] is not inner:
+        return allowed(options[0])
     return _one(inner, metadata)
 
 
@@ -130,7 +134,9 @@ def _text_limits(metadata: list[Any]) -> str:
     for item in metadata:
         pattern = getattr(item, "pattern", None)
         if pattern == NAME_PATTERN:
-            return " of a-z, 0-9, _ and - that starts with a letter or digit, 100 characters at most"
+            return f" of a-z, 0-9, _ and - that starts with a letter or digit, at most {NAME_LENGTH} characters"
+        if pattern == HUB_ID_PATTERN:
+            return " like 'owner/name', of letters, digits, _, - and single dots"
         if pattern is not None:
             return f" that matches {pattern}"
         if getattr(item, "min_length", None):

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, TypeVar, get_args, get_origin
+from typing import Any, TypeVar, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 
 from regft_core.config.describe import allowed, given, members, quoting_hint, unwrap
-from regft_core.config.names import listing, nearest, suggestion
+from regft_core.config.parts import chosen, literals, parts
+from regft_core.config.schema import NAME_LENGTH, ConsistentModel
 from regft_core.config.yamlio import Document, KeyPath
 from regft_core.errors import Problem
+from regft_core.names import listing, nearest, suggestion
 
 Model = TypeVar("Model", bound=BaseModel)
 
@@ -17,7 +19,8 @@ Model = TypeVar("Model", bound=BaseModel)
 def validate(model: type[Model], document: Document, path: KeyPath = ()) -> tuple[Model | None, list[Problem]]:
     """Validate the part of ``document`` at ``path``; returns the model or None, and all problems.
 
-    Several errors of one value (one per member of a union) become one problem.
+    Several errors of one value (one per member of a union) become one problem. What is wrong
+    between fields is said also when other fields are wrong by themselves.
     """
     data: Any = document.data
     for part in path:
@@ -29,6 +32,8 @@ def validate(model: type[Model], document: Document, path: KeyPath = ()) -> tupl
     problems: dict[tuple[KeyPath, str], Problem] = {}
     for item in raw:
         location = item["loc"]
+        if item["type"] == "value_error" and not location and issubclass(model, ConsistentModel):
+            continue  # said below, with the place of each
         if item["type"] == "missing" and isinstance(location[-1], int):
             location = location[:-1]  # a list that is too short: the list is what is wrong
             item["type"] = "missing_items"
@@ -36,18 +41,27 @@ def validate(model: type[Model], document: Document, path: KeyPath = ()) -> tupl
             other["loc"][: len(location)] == location for other in raw if other != item
         ):
             continue  # only because its wrong items do not count; they have problems of their own
-        place, annotation, owner = _locate(model, data, location)
+        located = _locate(model, data, location)
+        if located is None:
+            continue
+        place, annotation, owner = located
         for problem in _explain(document, path, place, annotation, owner, data, item):
             # A wrong value gets one problem however many alternatives it fails.
             about = problem.message if item["type"] == "value_error" else problem.key
             problems.setdefault(((*path, *place), about), problem)
+    if issubclass(model, ConsistentModel):
+        for keys, message in parts(model, data).inconsistencies():
+            problems[(*path, *keys), message] = document.problem((*path, *keys), message)
     return None, list(problems.values())
 
 
-def _locate(model: Any, data: Any, location: tuple[int | str, ...]) -> tuple[KeyPath, Any, type[BaseModel] | None]:
+def _locate(
+    model: Any, data: Any, location: tuple[int | str, ...]
+) -> tuple[KeyPath, Any, type[BaseModel] | None] | None:
     """Follow pydantic's location: (path in the data, annotation there, model that owns its last key).
 
-    Pydantic mixes names of union members into locations; they are no keys and are left out.
+    Pydantic mixes names of union members into locations; they are no keys and are left out. None
+    for the complaint of a member that the data are clearly not meant to be.
     """
     place: list[str | int] = []
     annotation: Any = model
@@ -57,16 +71,20 @@ def _locate(model: Any, data: Any, location: tuple[int | str, ...]) -> tuple[Key
             continue
         options = [option for option in members(annotation) if option is not type(None)]
         if len(options) > 1:
-            chosen = _chosen(options, data)
-            if chosen is None:
+            member = chosen(options, data)
+            if member is None:
                 continue  # alternatives of a scalar: the rest of the location names one of them
-            annotation = chosen
-            if isinstance(part, str) and part in _tags(chosen):
+            annotation = member
+            if isinstance(part, str) and part in _tags(member):
                 continue
+            if isinstance(data, dict) and part not in data and part not in getattr(member, "model_fields", (part,)):
+                return None
         elif options:
             annotation = options[0] if len(members(annotation)) > 1 else annotation
         inner, _ = unwrap(annotation)
         annotation, owner = _child(inner, part)
+        if isinstance(data, str):
+            continue  # one name in the place of a list of names
         place.append(part)
         try:
             data = data[part]
@@ -75,29 +93,11 @@ def _locate(model: Any, data: Any, location: tuple[int | str, ...]) -> tuple[Key
     return tuple(place), annotation, owner
 
 
-def _chosen(options: list[Any], data: Any) -> Any:
-    """The member of a union that ``data`` is meant to be, told by its ``kind``-like key."""
-    for option in options:
-        inner, _ = unwrap(option)
-        if isinstance(inner, type) and issubclass(inner, BaseModel) and isinstance(data, dict):
-            for name in inner.model_fields:
-                if name in data and isinstance(data[name], str) and data[name] in _literals(inner, name):
-                    return inner
-        elif (get_origin(inner) or inner) is type(data) and isinstance(data, list | dict):
-            return option
-    return None
-
-
-def _literals(model: type[BaseModel], name: str) -> tuple[Any, ...]:
-    inner, _ = unwrap(model.model_fields[name])
-    return get_args(inner) if get_origin(inner) is Literal else ()
-
-
 def _tags(model: Any) -> set[str]:
     inner, _ = unwrap(model)
     if not (isinstance(inner, type) and issubclass(inner, BaseModel)):
         return set()
-    return {inner.__name__} | {value for name in inner.model_fields for value in _literals(inner, name)}
+    return {inner.__name__} | {value for name in inner.model_fields for value in literals(inner, name)}
 
 
 def _child(inner: Any, part: str | int) -> tuple[Any, type[BaseModel] | None]:
@@ -138,7 +138,8 @@ def _explain(
     if kind == "invalid_key" or item["loc"][-1:] == ("[key]",):
         name = place[-1] if place else item["input"]
         wrong = "not a valid name" if isinstance(name, str) else "not text"
-        return [document.problem(path, f"the key {name} is {wrong}", _key_hint(name))]
+        shown = name if not isinstance(name, str) or len(name) <= NAME_LENGTH else name[:NAME_LENGTH] + "..."
+        return [document.problem(path, f"the key {shown} is {wrong}", _key_hint(name))]
     wanted = allowed(annotation)
     value = _value(data, place, item["input"])
     if wanted == "a value":
@@ -178,7 +179,7 @@ def _unknown_key_hint(key: str, owner: type[BaseModel]) -> str:
 def _tag_problem(document: Document, path: KeyPath, annotation: Any, item: Any) -> Problem:
     name = item["ctx"]["discriminator"].strip("'")
     models = [option for option in members(annotation) if option is not type(None)]
-    options = sorted(value for option in models for value in _literals(unwrap(option)[0], name))
+    options = sorted(value for option in models for value in literals(unwrap(option)[0], name))
     if item["type"] == "union_tag_not_found":
         return document.problem((*path, name), f"'{name}' is missing", f"allowed: {listing(options)}")
     tag = item["ctx"]["tag"]
@@ -196,4 +197,4 @@ def _mentioned(document: Document, path: KeyPath, message: str) -> KeyPath:
 def _key_hint(name: Any) -> str:
     if not isinstance(name, str):
         return f"put quotes around it: '{name}'"
-    return "names are of a-z, 0-9, _ and -, and start with a letter or digit"
+    return f"names are of a-z, 0-9, _ and -, start with a letter or digit, and have at most {NAME_LENGTH} characters"

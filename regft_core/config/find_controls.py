@@ -1,7 +1,8 @@
 """Controls: the arms that separate a method's ingredient from what comes along with it.
 
 A method's YAML says which methods it controls for (``control_for``). Controls follow the family:
-a method with ``variant_of`` needs the controls of what it is a variant of.
+a method with ``variant_of`` needs the controls of what it is a variant of, and a combination
+(``combines``) each of its ingredients alone.
 """
 
 from __future__ import annotations
@@ -66,6 +67,9 @@ def find_controls(root: Path, listed: Mapping[str, Method]) -> Controls:
                 controls.unreadable.append(f"{first.file} may be a control but cannot be read: {first.message}")
             continue
         families[path.stem] = _names(data.get("variant_of"))
+        for ingredient in _names(data.get("combines")):
+            alone = Control(ingredient, path.stem, "one ingredient of the combination alone")
+            declared.setdefault(path.stem, []).append(alone)
         for target in _names(data.get("control_for")):
             declared.setdefault(target, []).append(Control(path.stem, target, str(data.get("differs_by") or "")))
     seen = set(listed)

@@ -12,23 +12,26 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel
 
+from regft_core.config.check_builtin import check_sizes
 from regft_core.config.check_methods import (
     METHODS,
     build_method,
     check_composition,
+    check_parts,
     method_factor,
     phase_configs,
     phase_path,
 )
-from regft_core.config.check_params import check_params
+from regft_core.config.check_params import EncoderCheck, check_params
 from regft_core.config.check_tasks import Builtin, check_task, referenced_tasks
 from regft_core.config.explain import validate
 from regft_core.config.find_controls import find_controls
 from regft_core.config.method import Method, Registry, is_name
-from regft_core.config.names import suggestion
+from regft_core.config.parts import parts
 from regft_core.config.schema import EncoderConfig, GridConfig, MethodConfig, Params, TaskConfig
 from regft_core.config.yamlio import Document, KeyPath, load_yaml
 from regft_core.errors import ConfigError, Problem
+from regft_core.names import suggestion
 
 __all__ = ["METHODS", "TASKS", "Builtin", "ComposeCheck", "Method", "Project", "load_project"]
 
@@ -61,6 +64,7 @@ def load_project(
     compose_check: ComposeCheck | None = None,
     *,
     builtin: Builtin | None = None,
+    encoder_check: EncoderCheck | None = None,
     params_file: str = "params.yaml",
     params_text: str | None = None,
 ) -> Project:
@@ -72,26 +76,35 @@ def load_project(
         compose_check: what speaks against a method on a task; called once per pair. When
             sections of ``params.yaml`` other than ``training`` are wrong, it sees defaults there.
         builtin: options and splits of built-in datasets.
+        encoder_check: what speaks against the files of an alias or a local directory.
         params_file: another file in the place of ``params.yaml``, for instance a preset.
         params_text: content to check in place of that file's.
 
     Raises:
         ConfigError: all problems of all files.
     """
-    return _Loader(Path(root), registry, compose_check, builtin).load(params_file, params_text)
+    return _Loader(Path(root), registry, compose_check, builtin, encoder_check).load(params_file, params_text)
 
 
 class _Loader:
     def __init__(
-        self, root: Path, registry: Registry, compose_check: ComposeCheck | None, builtin: Builtin | None
+        self,
+        root: Path,
+        registry: Registry,
+        compose_check: ComposeCheck | None,
+        builtin: Builtin | None,
+        encoder_check: EncoderCheck | None,
     ) -> None:
         self.root = root
         self.registry = registry
         self.compose_check = compose_check
         self.builtin = builtin
+        self.encoder_check = encoder_check
         self.problems: list[Problem] = []
         self.warnings: list[str] = []
         self.documents: dict[str, Document] = {}
+        #: All tasks read so far; wrong ones as far as they are right (``parts``).
+        self.known: dict[str, TaskConfig] = {}
 
     def load(self, params_file: str, params_text: str | None) -> Project:
         document = load_yaml(self.root / params_file, self.root, params_text)
@@ -102,10 +115,10 @@ class _Loader:
         grid_tasks = _names(document, ("grid", "tasks"))
         tasks = self._tasks(document, grid_tasks)
         methods = self._methods(document, partial, tasks)
-        if params is not None:
-            problems, warnings = check_params(self.root, params, document)
-            self.problems += problems
-            self.warnings += warnings
+        known = params or parts(Params, document.data)
+        problems, warnings = check_params(self.root, known, document, self.encoder_check)
+        self.problems += problems
+        self.warnings += warnings
         if partial is not None and self.compose_check is not None:
             judged = {name: tasks[name] for name in dict.fromkeys(grid_tasks.values()) if name in tasks}
             for method in methods.values():
@@ -120,7 +133,7 @@ class _Loader:
     # -------------------------------------------------------------------------------- tasks
 
     def _tasks(self, params: Document, grid: Mapping[KeyPath, str]) -> dict[str, TaskConfig]:
-        """Tasks of the grid, then every task that one of them is judged on."""
+        """Tasks of the grid, then every task that one of them is judged on; all that are right."""
         tasks: dict[str, TaskConfig] = {}
         seen: set[str] = set()
         wanted = [(name, params, path) for path, name in grid.items()]
@@ -134,17 +147,22 @@ class _Loader:
             document = self._named(TASKS, "task", name, place, path, seen)
             if document is not None:
                 self._task(document, name, tasks)
-        for name in dict.fromkeys(grid.values()):
-            if name in tasks:
-                place = self.documents[f"{TASKS}/{name}.yaml"]
-                self.problems += check_task(self.root, name, tasks, place, self.documents, self.builtin, self.warnings)
+        listed = {name: self.known[name] for name in dict.fromkeys(grid.values()) if name in self.known}
+        for name in listed:
+            self._check_task(name)
+        self.problems += check_sizes(params, listed, self.builtin)
         return tasks
 
     def _task(self, document: Document, name: str, tasks: dict[str, TaskConfig]) -> None:
         task, found = validate(TaskConfig, document)
         self.problems += found
+        self.known[name] = task or parts(TaskConfig, document.data)
         if task is not None:
             tasks[name] = task
+
+    def _check_task(self, name: str) -> None:
+        place = self.documents[f"{TASKS}/{name}.yaml"]
+        self.problems += check_task(self.root, name, self.known, place, self.documents, self.builtin, self.warnings)
 
     # ------------------------------------------------------------------------------ methods
 
@@ -165,6 +183,8 @@ class _Loader:
         config, found = validate(MethodConfig, document)
         self.problems += found
         if config is None:
+            known = parts(MethodConfig, document.data)
+            self.problems += check_parts(self.root, name, known, document, self.registry)
             return None
         training = partial.training if partial is not None else None
 
@@ -204,10 +224,7 @@ class _Loader:
                 if place is None:
                     continue
                 self._task(place, wanted, tasks)
-                if wanted in tasks:
-                    self.problems += check_task(
-                        self.root, wanted, tasks, place, self.documents, self.builtin, self.warnings
-                    )
+                self._check_task(wanted)
             if wanted in tasks and tasks[wanted].splits.train is None:
                 message = f"task '{wanted}' has no training split to train a phase on"
                 self.problems.append(document.problem(path, message, "name a task with splits.train"))

@@ -26,6 +26,9 @@ _DATE = re.compile(
     re.ASCII,
 )
 
+#: Python refuses to write out integers of more than 4,300 digits; no value here needs a tenth of that.
+MAX_DIGITS = 400
+
 Scalar = str | int | float | bool | None
 
 
@@ -68,4 +71,6 @@ def _integer(plain: str) -> int:
     sign = -1 if plain[:1] == "-" else 1
     digits = plain.lstrip("+-")
     base = _BASES.get(digits[:2])
+    if len(digits) > MAX_DIGITS:
+        raise ValueError("too long")
     return sign * (int(digits, 10) if base is None else int(digits[2:], base))

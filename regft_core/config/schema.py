@@ -6,27 +6,53 @@ configuration is validated in under a second, before any stage runs.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from collections.abc import Iterator
+from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
-from regft_core.catalogue import OPTIMISERS
-from regft_core.config.names import suggestion
+from regft_core.catalogue import EXECUTORS, OPTIMISERS, Catalogue
+from regft_core.names import suggestion
 
-#: Names become DVC stage names and command-line words, so they are kept this plain.
-#: 100 at most, for names become parts of file names: `method-<name>.json`, `<task>-<size>`.
-NAME_PATTERN = r"^[a-z0-9][a-z0-9_-]{0,99}$"
+#: Names become DVC stage names, command-line words and directories, so they are kept this plain and short.
+NAME_LENGTH = 64
+NAME_PATTERN = rf"^[a-z0-9][a-z0-9_-]{{0,{NAME_LENGTH - 1}}}$"
 Name = Annotated[str, Field(pattern=NAME_PATTERN)]
-Size = Annotated[int, Field(ge=2)] | Literal["full"]
+#: No part can be ``.`` or ``..``; ``datasets`` and ``huggingface_hub`` take no others either.
+HUB_ID_PATTERN = r"^[A-Za-z0-9_][A-Za-z0-9_-]*(\.[A-Za-z0-9_-]+)*(/[A-Za-z0-9_][A-Za-z0-9_-]*(\.[A-Za-z0-9_-]+)*)?$"
+Size = Annotated[int, Field(ge=2, le=1_000_000_000)] | Literal["full"]
 Seed = Annotated[int, Field(ge=0, lt=2**31)]
 #: YAML has lists only; strict pydantic would refuse them for a tuple.
 NameList = Annotated[tuple[Name, ...], Field(strict=False)]
+#: One name may stand without its brackets.
+OneOrMoreNames = Annotated[NameList, BeforeValidator(lambda given: [given] if isinstance(given, str) else given)]
 
 
 class StrictModel(BaseModel):
     """Refuses unknown keys, wrong types, NaN and infinities, and cannot be changed once built."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
+
+    def known(self, *names: str) -> bool:
+        """Whether all these fields are there; false only for wrong fields of an incomplete model (``parts``)."""
+        return all(name in self.__dict__ for name in names)
+
+
+Inconsistency = tuple[tuple[str, ...], str]
+
+
+class ConsistentModel(StrictModel):
+    """A model whose fields must also agree with each other."""
+
+    def inconsistencies(self) -> Iterator[Inconsistency]:
+        """What is wrong between fields: keys that lead to the place, and a sentence. Looks at ``known`` fields only."""
+        yield from ()
+
+    @model_validator(mode="after")
+    def _consistent(self) -> ConsistentModel:
+        if wrong := list(self.inconsistencies()):
+            raise ValueError("; ".join(message for _, message in wrong))
+        return self
 
 
 # ----------------------------------------------------------------------------- params.yaml
@@ -73,15 +99,21 @@ class SubsampleConfig(StrictModel):
     stratified: bool = Field(False, description="keep the label proportions of the full set")
 
 
-def _known_optimiser(name: str) -> str:
-    known = OPTIMISERS.names()
-    if name not in known:
-        raise ValueError(f"unknown optimiser '{name}'; {suggestion(name, known)}")
-    return name
+def _known(catalogue: Catalogue) -> AfterValidator:
+    """Refuses names that no file of the catalogue has."""
+
+    def check(name: str) -> str:
+        known = catalogue.names()
+        if name not in known:
+            raise ValueError(f"unknown {catalogue.what} '{name}'; {suggestion(name, known)}")
+        return name
+
+    return AfterValidator(check)
 
 
-#: The name of a file of ``regft_core/training/optimisers``.
-Optimiser = Annotated[str, AfterValidator(_known_optimiser)]
+#: The name of a file of ``regft_core/training/optimisers``, of ``regft_core/runs/executors``.
+Optimiser = Annotated[str, _known(OPTIMISERS)]
+Executor = Annotated[str, _known(EXECUTORS)]
 Dropout = Literal["keep"] | Annotated[float, Field(ge=0, lt=1)]
 
 
@@ -92,23 +124,53 @@ class DropoutConfig(StrictModel):
     attention: Dropout = "keep"
 
 
+def _refuse_null(value: Any) -> Any:
+    if value is None:
+        raise ValueError("is null; give a value or leave the key out")
+    return value
+
+
+#: Marks a field whose None stands for a key that is not there: writing ``null`` is refused.
+NOT_NULL = BeforeValidator(_refuse_null)
+T = TypeVar("T")
+Override = Annotated[T | None, NOT_NULL]
+
+# The values of ``training``, each with its bounds; a method's overrides use the same ones.
+MAX_EPOCHS, MAX_STEPS = 10_000, 100_000_000
+Epochs = Annotated[int, Field(ge=1, le=MAX_EPOCHS)]
+EpochsOrNone = Annotated[int, Field(ge=0, le=MAX_EPOCHS)]
+Steps = Annotated[int, Field(ge=1, le=MAX_STEPS)]
+BatchSize = Annotated[int, Field(ge=1, le=65_536)]
+Accumulation = Annotated[int, Field(ge=1, le=65_536)]
+#: One step of Adam moves a weight by about this much: a rate above 1 is a slip of the exponent.
+LearningRate = Annotated[float, Field(gt=0, le=1)]
+Beta = Annotated[float, Field(ge=0, lt=1)]
+Betas = Annotated[tuple[Beta, Beta], Field(strict=False)]
+Epsilon = Annotated[float, Field(gt=0)]
+WeightDecay = Annotated[float, Field(ge=0)]
+Schedule = Literal["linear", "cosine", "constant"]
+WarmupRatio = Annotated[float, Field(ge=0, lt=1)]
+ClipNorm = Annotated[float, Field(gt=0)]
+Precision = Literal["fp32", "bf16", "fp16"]
+
+
 class TrainingConfig(StrictModel):
     """The training protocol that every method shares unless its YAML overrides a value."""
 
-    epochs: int = Field(10, ge=1, le=10_000)
-    max_steps: int | None = Field(None, ge=1, description="optimiser steps; overrides epochs")
-    batch_size: int = Field(16, ge=1, le=65_536, description="examples per optimiser step / accumulation")
-    accumulation: int = Field(1, ge=1, description="batches whose gradients are averaged per step")
-    learning_rate: float = Field(1e-4, gt=0)
+    epochs: Epochs = 10
+    max_steps: Steps | None = Field(None, description="optimiser steps; overrides epochs")
+    batch_size: BatchSize = Field(16, description="examples per optimiser step / accumulation")
+    accumulation: Accumulation = Field(1, description="batches whose gradients are averaged per step")
+    learning_rate: LearningRate = 1e-4
     optimizer: Optimiser = Field("adamw", description="a file of regft_core/training/optimisers")
-    betas: Annotated[tuple[float, float], Field(strict=False)] = (0.9, 0.999)
-    epsilon: float = Field(1e-8, gt=0)
-    weight_decay: float = Field(0.01, ge=0, description="decoupled; not on biases and LayerNorm")
-    schedule: Literal["linear", "cosine", "constant"] = "linear"
-    warmup_ratio: float = Field(0.1, ge=0, lt=1)
-    clip_norm: float | None = Field(1.0, gt=0, description="global gradient norm; null switches it off")
+    betas: Betas = (0.9, 0.999)
+    epsilon: Epsilon = 1e-8
+    weight_decay: WeightDecay = Field(0.01, description="decoupled; not on biases and LayerNorm")
+    schedule: Schedule = "linear"
+    warmup_ratio: WarmupRatio = 0.1
+    clip_norm: ClipNorm | None = Field(1.0, description="global gradient norm; null switches it off")
     dropout: DropoutConfig = DropoutConfig()
-    precision: Literal["fp32", "bf16", "fp16"] = "fp32"
+    precision: Precision = "fp32"
     allow_precision_loss: bool = Field(
         False, description="run a method in a precision that erases its effect; the result is marked"
     )
@@ -124,57 +186,82 @@ class MatchConfig(StrictModel):
 
 
 class TrainingOverrides(StrictModel):
-    """The values of ``training`` that one method changes (none by default)."""
+    """The values of ``training`` that one method changes (none by default).
 
-    epochs: int | None = Field(None, ge=0, le=10_000, description="0 trains nothing")
-    max_steps: int | None = Field(None, ge=1)
-    steps_factor: Annotated[float, Field(gt=0)] | MatchConfig | None = Field(
+    A field has the type of the same field of ``TrainingConfig``; null is allowed only where it is there.
+    """
+
+    epochs: Override[EpochsOrNone] = Field(None, description="0 trains nothing")
+    max_steps: Steps | None = None
+    steps_factor: Override[Annotated[float, Field(gt=0, le=1000)] | MatchConfig] = Field(
         None, description="multiplies the number of epochs; {match: method} gives the compute of that method"
     )
-    batch_size: int | None = Field(None, ge=1)
-    accumulation: int | None = Field(None, ge=1)
-    learning_rate: float | None = Field(None, gt=0)
-    optimizer: Optimiser | None = None
-    betas: Annotated[tuple[float, float], Field(strict=False)] | None = None
-    epsilon: float | None = Field(None, gt=0)
-    weight_decay: float | None = Field(None, ge=0)
-    schedule: Literal["linear", "cosine", "constant"] | None = None
-    warmup_ratio: float | None = Field(None, ge=0, lt=1)
-    clip_norm: float | None = Field(None, gt=0)
-    dropout: DropoutConfig | None = None
-    precision: Literal["fp32", "bf16", "fp16"] | None = None
-    allow_precision_loss: bool | None = None
+    batch_size: Override[BatchSize] = None
+    accumulation: Override[Accumulation] = None
+    learning_rate: Override[LearningRate] = None
+    optimizer: Override[Optimiser] = None
+    betas: Override[Betas] = None
+    epsilon: Override[Epsilon] = None
+    weight_decay: Override[WeightDecay] = None
+    schedule: Override[Schedule] = None
+    warmup_ratio: Override[WarmupRatio] = None
+    clip_norm: ClipNorm | None = None
+    dropout: Override[DropoutConfig] = None
+    precision: Override[Precision] = None
+    allow_precision_loss: Override[bool] = None
 
     def apply(self, training: TrainingConfig, factor: float | None = None) -> TrainingConfig:
         """Return ``training`` with this phase's overrides in place.
 
-        ``factor`` is what ``steps_factor`` comes to where it names a method to match.
+        ``factor`` is what ``steps_factor`` comes to where it names a method to match. Raises
+        ValueError where :meth:`length_problem` has something to say.
         """
-        # An explicit null switches clip_norm or max_steps off; for other values it is refused below.
-        changes = {name: getattr(self, name) for name in self.model_fields_set if name != "steps_factor"}
-        training = training.model_copy(update=changes)
-        factor = self.steps_factor if isinstance(self.steps_factor, float) else factor
+        if problem := self.length_problem(training, factor):
+            raise ValueError(problem)
+        training, factor = self._replaced(training), self._factor(factor)
         if factor is None:
             return training
-        scaled = {"epochs": max(1, round(training.epochs * factor))}
+        # With max_steps the epochs count for nothing, so they alone may be cut to what is allowed.
+        least = min(1, training.epochs)  # no epochs stay none
+        scaled = {"epochs": min(max(least, round(training.epochs * factor)), MAX_EPOCHS)}
         if training.max_steps is not None:
-            scaled["max_steps"] = max(1, round(training.max_steps * factor))
+            scaled["max_steps"] = round(training.max_steps * factor)
         return training.model_copy(update=scaled)
 
-    @model_validator(mode="after")
-    def _no_empty_override(self) -> TrainingOverrides:
-        empty = sorted(name for name in self.model_fields_set if getattr(self, name) is None)
-        wrong = [name for name in empty if name not in ("clip_norm", "max_steps")]
-        if wrong:
-            raise ValueError("\n".join(f"{name} is null; give a value or leave the key out" for name in wrong))
-        return self
+    def length_problem(self, training: TrainingConfig, factor: float | None = None) -> str:
+        """Why ``steps_factor`` makes these runs too short or too long; empty when it does not.
+
+        ``factor`` as in :meth:`apply`.
+        """
+        training, factor = self._replaced(training), self._factor(factor)
+        base, most, what = training.epochs, MAX_EPOCHS, "epochs"
+        if training.max_steps is not None:
+            base, most, what = training.max_steps, MAX_STEPS, "max_steps"
+        if factor is None or base == 0:
+            return ""
+        length = round(base * factor)
+        if 1 <= length <= most:
+            return ""
+        return f"steps_factor {factor:g} of {what} {base} makes {what} {length}; allowed: 1 to {most}"
+
+    def _factor(self, matched: float | None) -> float | None:
+        return self.steps_factor if isinstance(self.steps_factor, float) else matched
+
+    def _replaced(self, training: TrainingConfig) -> TrainingConfig:
+        # An explicit null switches clip_norm or max_steps off; for the other values it is refused.
+        changes = {name: getattr(self, name) for name in self.model_fields_set if name != "steps_factor"}
+        return training.model_copy(update=changes)
 
 
 class ExecutionConfig(StrictModel):
-    """Where and how runs execute. Results never depend on anything in this section."""
+    """Where and how runs execute.
+
+    Nothing here is part of a run's key. Device and threads can change the last bits of a result: they are
+    recorded with it, and one comparison mixes no two of them (``report.mixed_environments``).
+    """
 
     device: str = Field("auto", pattern=r"^(auto|cpu|mps|cuda(:\d+)?)$")
-    executor: Literal["serial", "processes"] = "serial"
+    executor: Executor = Field("serial", description="a file of regft_core/runs/executors")
     workers: int = Field(1, ge=1, le=64, description="worker processes per device")
     threads: int = Field(
         1, ge=1, le=256, description="CPU threads of one run; another number can change the last bits of a result"
@@ -224,7 +311,7 @@ class HubSource(StrictModel):
     """A dataset on the Hugging Face hub, at a pinned revision; dataset scripts are refused."""
 
     kind: Literal["hub"]
-    id: str = Field(pattern=r"^[\w.-]+(/[\w.-]+)?$")
+    id: str = Field(pattern=HUB_ID_PATTERN, max_length=200)
     config: str | None = None
     revision: str = Field(min_length=1)
 
@@ -281,7 +368,7 @@ class OodConfig(StrictModel):
     drop_empty: bool = False
 
 
-class TaskConfig(StrictModel):
+class TaskConfig(ConsistentModel):
     """One dataset: where it comes from, its labels, its metrics, what judges it out of distribution."""
 
     description: str = ""
@@ -302,28 +389,26 @@ class TaskConfig(StrictModel):
     )
     metrics: Annotated[tuple[str, ...], Field(strict=False, min_length=1)]
     primary: str = Field(description="the metric that ranks methods, one of ``metrics``")
-    positive_label: str | None = Field(None, description="the class that F1 counts; the last label by default")
+    positive_label: str | None = Field(None, description="the class that F1 counts; F1 needs it")
     keyword_segment: Literal["text", "text_pair"] | None = Field(
         None, description="segment that token-level perturbations leave untouched (keywords in CSL)"
     )
     ood: dict[Name, OodConfig] = {}
 
-    @model_validator(mode="after")
-    def _consistent(self) -> TaskConfig:
-        wrong = []
-        if self.kind == "classification" and (self.labels is None or len(self.labels) < 2):
-            wrong.append("a classification task needs 'labels' with at least two names")
-        if self.labels is not None and len(set(self.labels)) != len(self.labels):
-            wrong.append("'labels' names a label twice")
-        if self.kind == "regression" and self.labels is not None:
-            wrong.append("a regression task has no 'labels'; use 'range'")
-        if self.primary not in self.metrics:
-            wrong.append(f"primary '{self.primary}' is not one of metrics {list(self.metrics)}")
-        if self.positive_label is not None and self.positive_label not in (self.labels or ()):
-            wrong.append(f"positive_label '{self.positive_label}' is not one of labels {list(self.labels or ())}")
-        if wrong:
-            raise ValueError("\n".join(wrong))
-        return self
+    def inconsistencies(self) -> Iterator[Inconsistency]:
+        """Labels that do not fit the kind; names that are not among metrics or labels."""
+        if self.known("kind", "labels"):
+            if self.kind == "classification" and (self.labels is None or len(self.labels) < 2):
+                yield ("labels",), "a classification task needs 'labels' with at least two names"
+            if self.kind == "regression" and self.labels is not None:
+                yield ("labels",), "a regression task has no 'labels'; use 'range'"
+        if self.known("labels") and self.labels is not None and len(set(self.labels)) != len(self.labels):
+            yield ("labels",), "'labels' names a label twice"
+        if self.known("primary", "metrics") and self.primary not in self.metrics:
+            yield ("primary",), f"primary '{self.primary}' is not one of metrics {list(self.metrics)}"
+        if self.known("positive_label", "labels") and self.positive_label not in (None, *(self.labels or ())):
+            message = f"positive_label '{self.positive_label}' is not one of labels {list(self.labels or ())}"
+            yield ("positive_label",), message
 
 
 # -------------------------------------------------------------------- pipelines/methods/*.yaml
@@ -375,18 +460,11 @@ class PhaseConfig(StrictModel):
 class ModelOverrides(StrictModel):
     """What a method changes in ``model``: its opponents need not share a pooling that suits nobody."""
 
-    pooling: Literal["head", "cls", "mean"] | None = None
-    pairs: Literal["jointly", "separately"] | None = None
-
-    @model_validator(mode="after")
-    def _no_empty_override(self) -> ModelOverrides:
-        empty = sorted(name for name in self.model_fields_set if getattr(self, name) is None)
-        if empty:
-            raise ValueError("\n".join(f"{name} is null; give a value or leave the key out" for name in empty))
-        return self
+    pooling: Override[Literal["head", "cls", "mean"]] = None
+    pairs: Override[Literal["jointly", "separately"]] = None
 
 
-class MethodConfig(StrictModel):
+class MethodConfig(ConsistentModel):
     """One method: either one phase (``regularisers``, ``training``) or an ordered mapping of ``phases``.
 
     The options of a regulariser are checked against the ``Config`` of
@@ -395,13 +473,10 @@ class MethodConfig(StrictModel):
 
     description: str = ""
     paper: str = ""
-    control_for: Annotated[tuple[Name, ...], Field(strict=False)] = Field(
-        (), description="the methods that this arm controls for"
-    )
+    control_for: OneOrMoreNames = Field((), description="the methods that this arm controls for")
     differs_by: str = Field("", description="the one ingredient in which the control differs")
-    variant_of: Annotated[tuple[Name, ...], Field(strict=False)] = Field(
-        (), description="methods whose controls are also those of this one"
-    )
+    variant_of: OneOrMoreNames = Field((), description="methods whose controls are also those of this one")
+    combines: OneOrMoreNames = Field((), description="methods that this one puts together; each alone is a control")
     model: ModelOverrides | None = Field(None, description="how this method reads the encoder, shown in the report")
     regularisers: Regularisers = {}
     training: TrainingOverrides = TrainingOverrides()
@@ -409,50 +484,37 @@ class MethodConfig(StrictModel):
         None, description="in the order in which they run; the last is called finetune"
     )
 
-    @model_validator(mode="before")
-    @classmethod
-    def _one_name_is_a_list(cls, data: Any) -> Any:
-        if isinstance(data, dict):
-            data = {k: [v] if k in ("control_for", "variant_of") and isinstance(v, str) else v for k, v in data.items()}
-        return data
-
-    @model_validator(mode="after")
-    def _consistent(self) -> MethodConfig:
-        wrong = []
-        if self.phases is not None:
-            wrong += [
-                f"{key} stands beside phases; move it into the phase that it belongs to"
-                for key in ("regularisers", "training")
-                if key in self.model_fields_set
-            ]
+    def inconsistencies(self) -> Iterator[Inconsistency]:
+        """Keys beside ``phases``, phases that cannot run in their order, a control that does not say what differs."""
+        if self.known("phases") and self.phases is not None:
+            for key in ("regularisers", "training"):
+                if key in self.model_fields_set:
+                    yield (key,), f"{key} stands beside phases; move it into the phase that it belongs to"
             names = list(self.phases)
             if not names or names[-1] != "finetune":
                 last = f"the last is '{names[-1]}'" if names else "there is none"
-                wrong.append(f"phases must end with the phase 'finetune', {last}")
-            wrong += self._starts()
-        if self.control_for and not self.differs_by:
-            wrong.append("control_for needs 'differs_by', which says in which one ingredient they differ")
-        if wrong:
-            raise ValueError("\n".join(wrong))
-        return self
+                yield ("phases",), f"phases must end with the phase 'finetune', {last}"
+            for i, name in enumerate(names):
+                yield from self._phase_inconsistencies(name, self.phases[name], names[:i])
+        if self.known("control_for", "differs_by") and self.control_for and not self.differs_by:
+            yield ("control_for",), "control_for needs 'differs_by', which says in which one ingredient they differ"
 
-    def _starts(self) -> list[str]:
-        wrong = []
-        earlier: list[str] = []
-        for name, phase in (self.phases or {}).items():
-            if name in ("previous", "checkpoint"):
-                wrong.append(f"phases: '{name}' is a word of 'start'; give the phase another name")
-            if phase.start not in ("previous", "checkpoint", *earlier):
-                known = ", ".join(("previous", "checkpoint", *earlier))
-                wrong.append(
-                    f"phases: '{name}' starts from '{phase.start}', which is no earlier phase; allowed: {known}"
-                )
-            if phase.repeat is not None and phase.repeat.merge == "greedy" and phase.data.split == 1.0:
-                wrong.append(f"phases: '{name}' merges greedily but has no validation share; set data.split below 1")
-            if phase.seed is not None and phase.data.task is None and phase.data.size != "full":
-                wrong.append(
-                    f"phases: '{name}' has one seed for all, but the rows of a cell differ by seed; "
-                    "set data.size: full or another data.task, or remove seed"
-                )
-            earlier.append(name)
-        return wrong
+    def _phase_inconsistencies(self, name: str, phase: PhaseConfig, earlier: list[str]) -> Iterator[Inconsistency]:
+        at = ("phases", name)
+        if name in ("previous", "checkpoint"):
+            yield at, f"'{name}' is a word of 'start'; give the phase another name"
+        starts = ("previous", "checkpoint", *earlier)
+        if phase.known("start") and phase.start not in starts:
+            known = ", ".join(starts)
+            message = f"'{name}' starts from '{phase.start}', which is no earlier phase; allowed: {known}"
+            yield (*at, "start"), message
+        if not phase.known("data"):
+            return
+        data, merge = phase.data, phase.repeat.merge if phase.known("repeat") and phase.repeat is not None else None
+        if merge == "greedy" and data.known("split") and data.split == 1.0:
+            message = f"'{name}' merges greedily but has no validation share; set data.split below 1"
+            yield (*at, "repeat", "merge"), message
+        seeded = phase.known("seed") and phase.seed is not None
+        if seeded and data.known("task", "size") and data.task is None and data.size != "full":
+            message = f"'{name}' has one seed for all, but the rows of a cell differ by seed; "
+            yield (*at, "seed"), message + "set data.size: full or another data.task, or remove seed"

@@ -14,9 +14,9 @@ from typing import Any
 import yaml
 from yaml import events
 
-from regft_core.config.names import listing, nearest
 from regft_core.config.scalars import AmbiguousScalar, resolve
 from regft_core.errors import ConfigError, Problem
+from regft_core.names import listing, nearest
 
 MAX_BYTES = 256 * 1024
 MAX_DEPTH = 20
@@ -217,6 +217,10 @@ class _Builder:
 
     def _scalar(self, event: events.ScalarEvent, line: int) -> None:
         value: Any = event.value
+        if "\0" in value:
+            self._refuse(line, "a NUL character (\\0 in double quotes)", "remove it: no name, path or text holds one")
+        if any("\ud800" <= character <= "\udfff" for character in value):
+            self._refuse(line, "half of a surrogate pair (\\uD800 to \\uDFFF)", "write the character itself")
         if event.implicit[0]:
             if self._stack and self._stack[-1].flow:
                 self._check_colon(event, line)

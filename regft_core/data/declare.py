@@ -16,6 +16,10 @@ from regft_core.errors import DataError
 
 #: Problems of one file that are spelled out; the rest are counted.
 SHOWN = 5
+#: Characters of a wrong value that are shown.
+_WIDTH = 60
+#: Python refuses to read integers of more than 4,300 digits; an index has far fewer.
+_MAX_DIGITS = 18
 _INTEGER = re.compile(r"[+-]?\d+")
 
 
@@ -83,7 +87,7 @@ def to_examples(rows: Sequence[Row], declaration: Declaration, where: str) -> Sp
             if example is None:
                 continue
             if example.idx in seen:
-                raise _Bad(f"identifier {example.idx!r} was already used by {seen[example.idx]}")
+                raise _Bad(f"identifier {_given(example.idx)} was already used by {seen[example.idx]}")
             seen[example.idx] = row.position
             examples.append(example)
         except _Bad as bad:
@@ -142,16 +146,16 @@ def _as_text(value: Any) -> str | None:
 
 def _text(value: Any, column: str) -> str:
     if _is_empty(value):
-        shown = "missing" if value is None else f"{value!r}"
+        shown = "missing" if value is None else _given(value)
         raise _Bad(f"column '{column}' has no text ({shown}); fill it in, or set drop_empty: true")
     if isinstance(value, list | tuple) and value and all(isinstance(part, str) for part in value):
         value = " ".join(value)  # keyword lists (CSL)
     if not isinstance(value, str):
-        raise _Bad(f"column '{column}' is {value!r}, not text")
+        raise _Bad(f"column '{column}' is {_given(value)}, not text")
     try:
         value.encode("utf-8")  # a lone surrogate from a JSON escape cannot be written to any file
     except UnicodeEncodeError:
-        raise _Bad(f"column '{column}' holds half of a surrogate pair: {value[:40]!r}") from None
+        raise _Bad(f"column '{column}' holds half of a surrogate pair: {_given(value)}") from None
     return value
 
 
@@ -167,11 +171,11 @@ def _label(value: Any, declaration: Declaration) -> int:
     labels = declaration.labels or ()
     text = _as_text(value)
     if text is None or text == "":
-        raise _Bad(f"column '{declaration.columns.label}' has no label ({value!r})")
+        raise _Bad(f"column '{declaration.columns.label}' has no label ({_given(value)})")
     if declaration.label_values is not None:
         name = declaration.label_values.get(text)
         if name is None:
-            raise _Bad(f"label {value!r} is none of label_values {_shown(list(declaration.label_values))}")
+            raise _Bad(f"label {_given(value)} is none of label_values {_shown(list(declaration.label_values))}")
         return labels.index(name)
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     if text in labels and not (is_number and labels.index(text) != _index(text, len(labels))):
@@ -179,19 +183,30 @@ def _label(value: Any, declaration: Declaration) -> int:
     if isinstance(value, bool) or not _INTEGER.fullmatch(text):
         near = get_close_matches(text, labels, n=1, cutoff=0.6)
         hint = f", did you mean '{near[0]}'?" if near else ""
-        raise _Bad(f"label {value!r} is none of labels {_shown(list(labels))}{hint}; other spellings: label_values")
+        raise _Bad(
+            f"label {_given(value)} is none of labels {_shown(list(labels))}{hint}; other spellings: label_values"
+        )
     index = _index(text, len(labels))
     if is_number and text in labels:
-        raise _Bad(f"label {value!r} is both a name and a position in labels {_shown(list(labels))}; use label_values")
+        raise _Bad(
+            f"label {_given(value)} is both a name and a position in labels {_shown(list(labels))}; use label_values"
+        )
     if index is None:
-        raise _Bad(f"label {value!r} is outside 0 to {len(labels) - 1}, the positions in labels {_shown(list(labels))}")
+        raise _Bad(
+            f"label {_given(value)} is outside 0 to {len(labels) - 1}, the positions in labels {_shown(list(labels))}"
+        )
     return index
 
 
 def _index(text: str, count: int) -> int | None:
-    if not _INTEGER.fullmatch(text) or not 0 <= int(text) < count:
+    """The position in a list of ``count`` that a whole number in digits names; None when it names none."""
+    if not _INTEGER.fullmatch(text):
         return None
-    return int(text)
+    digits = text.lstrip("+-").lstrip("0") or "0"
+    if len(digits) > _MAX_DIGITS:
+        return None
+    value = -int(digits) if text.startswith("-") else int(digits)
+    return value if 0 <= value < count else None
 
 
 def _target(value: Any, declaration: Declaration) -> float:
@@ -199,16 +214,22 @@ def _target(value: Any, declaration: Declaration) -> float:
     if value is None or (isinstance(value, str) and not value.strip()):
         raise _Bad(f"column '{column}' has no target")
     if isinstance(value, bool) or not isinstance(value, int | float | str):
-        raise _Bad(f"target {value!r} is not a number")
+        raise _Bad(f"target {_given(value)} is not a number")
     try:
         number = float(value)
     except (ValueError, OverflowError):
-        raise _Bad(f"target {value!r} is not a number") from None
+        raise _Bad(f"target {_given(value)} is not a number") from None
     if not math.isfinite(number):
-        raise _Bad(f"target {value!r} is not a finite number")
+        raise _Bad(f"target {_given(value)} is not a finite number")
     if declaration.range is not None and not declaration.range[0] <= number <= declaration.range[1]:
-        raise _Bad(f"target {value!r} is outside range {list(declaration.range)}")
+        raise _Bad(f"target {_given(value)} is outside range {list(declaration.range)}")
     return number
+
+
+def _given(value: Any) -> str:
+    """A raw value as messages show it, cut after ``_WIDTH`` characters."""
+    text = repr(value)
+    return text if len(text) <= _WIDTH else f"{text[:_WIDTH]}... ({len(text)} characters)"
 
 
 def _shown(names: list[str]) -> str:

@@ -60,8 +60,8 @@ def read_jsonl(path: Path) -> list[Example]:
 def _parse(line: str, path: Path, number: int) -> Example:
     try:
         row: Any = json.loads(line)
-    except json.JSONDecodeError as error:
-        raise DataError(f"{path}:{number}: not JSON ({error.msg}); run the stage that writes it again") from error
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"{path}:{number}: not JSON ({error}); run the stage that writes it again") from error
     if not isinstance(row, dict) or set(row) != _KEYS:
         raise DataError(f"{path}:{number}: a row has the keys {sorted(_KEYS)}; run the stage that writes it again")
     idx, text, pair, label = row["idx"], row["text"], row["text_pair"], row["label"]

@@ -189,7 +189,7 @@ def _describe(
         "labels": labels,
         "metrics": list(task.metrics),
         "primary": task.primary,
-        "positive_label": task.positive_label or (labels[-1] if labels else None),
+        "positive_label": task.positive_label,
         "range": list(task.range) if task.range is not None else None,
         "keyword_segment": task.keyword_segment,
         "counts": {name: len(split.examples) for name, split in splits.items()},

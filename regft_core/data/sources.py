@@ -6,11 +6,14 @@ import csv
 import gzip
 import io
 import json
+import os
 import zlib
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Literal
 
+from regft_core.config.hub import shadow_problem
+from regft_core.config.paths import what_is
 from regft_core.config.schema import BuiltinSource, FilesSource, HubSource
 from regft_core.data import builtin
 from regft_core.data.declare import Declaration, Row, Split, check_columns, to_examples
@@ -68,8 +71,12 @@ def _locate(root: Path, split: str, where: str) -> Path:
     if suffix not in FORMATS:
         raise DataError(f"{where}: unknown format\n    -> the name ends in one of {', '.join(FORMATS)}, or that + .gz")
     path = folder / relative
-    if not path.is_file():
-        present = sorted(str(p.relative_to(folder)) for p in folder.rglob("*") if _suffix(p) in FORMATS)
+    kind = what_is(path)
+    if kind not in (None, "a file"):
+        raise DataError(f"{where}: data/{relative} is {kind}, not a file\n    -> give the path of a data file")
+    if kind is None:
+        files = (p for p in folder.rglob("*") if _suffix(p) in FORMATS and what_is(p) == "a file")
+        present = sorted(str(p.relative_to(folder)) for p in files)
         near = get_close_matches(str(relative), present, n=1, cutoff=0.5)
         hint = f"did you mean '{near[0]}'?" if near else f"put it at data/{relative}"
         raise DataError(f"{where}: no file data/{relative}\n    -> {hint}")
@@ -145,7 +152,7 @@ def _parse_jsonl(text: str, where: str) -> tuple[list[str], list[Row]]:
             continue
         try:
             value = json.loads(content)
-        except (json.JSONDecodeError, RecursionError) as error:
+        except (ValueError, RecursionError) as error:  # also a number of thousands of digits
             raise DataError(f"{where}: line {line} is not JSON ({error}): {content[:60]!r}") from error
         if not isinstance(value, dict):
             raise DataError(f"{where}: line {line} is not an object {{column: value}}: {content[:60]!r}")
@@ -184,6 +191,8 @@ def _read_hub(source: HubSource, split: str, where: str) -> tuple[list[str], lis
     )
     try:
         table = _load_hub(source, split)
+    except DataError as error:
+        raise DataError(f"{where}: {error}") from error
     except Exception as error:
         if _is_unreachable(error):
             raise DataError(
@@ -203,7 +212,12 @@ def _read_hub(source: HubSource, split: str, where: str) -> tuple[list[str], lis
 
 
 def _load_hub(source: HubSource, split: str) -> Any:
-    """The one call that may use the network; tests replace it."""
+    """The one call that may use the network; tests replace it.
+
+    Raises DataError where ``datasets`` would read something of this directory in place of the hub.
+    """
+    if shadow := shadow_problem(source.id, Path(os.curdir)):
+        raise DataError(f"{shadow[0]}\n    -> {shadow[1]}")
     import datasets
 
     return datasets.load_dataset(source.id, source.config, revision=source.revision, split=split)

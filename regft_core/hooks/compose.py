@@ -13,9 +13,9 @@ from dataclasses import replace
 from typing import Any
 
 from regft_core.config.method import Method, Phase
-from regft_core.config.names import suggestion
-from regft_core.config.schema import DropoutConfig, TaskConfig, TrainingConfig
+from regft_core.config.schema import DropoutConfig, EncoderConfig, TaskConfig, TrainingConfig
 from regft_core.hooks.base import Regulariser
+from regft_core.names import suggestion
 
 #: A regulariser class with its validated options.
 Entry = tuple[type[Regulariser], Any]
@@ -50,10 +50,10 @@ def ownership_problems(stack: Sequence[Entry]) -> list[str]:
     problems += _single_owner(owners, "the step program", why)
     adding = [cls.name for cls, options in acting if cls.adds_terms(options)]
     if owners and adding:
-        added = " and ".join(f"'{name}'" for name in adding)
+        added = " and ".join(f"'{name}'" for name in adding) + (" adds" if len(adding) == 1 else " add")
         problems.append(
-            f"{added} adds to the loss of the plain pass, but '{owners[0]}' owns the step program and has no plain "
-            "pass; keep one of them"
+            f"{added} to the loss of the plain pass, but '{owners[0]}' owns the step program and has no plain pass; "
+            "keep one of them"
         )
     owners = [cls.name for cls, options in acting if cls.owns_weights(options)]
     problems += _single_owner(owners, "the weight view", "each computes the forward weights from the trained ones")
@@ -68,7 +68,30 @@ def ownership_problems(stack: Sequence[Entry]) -> list[str]:
             if len(names) > 1:
                 both = " and ".join(f"'{name}'" for name in names)
                 problems.append(f"{both} both change {what}, and neither declares which comes first; keep one of them")
-    return problems
+    return problems + _frozen_problems(acting) + _moved_problems(acting)
+
+
+def _frozen_problems(acting: Sequence[Entry]) -> list[str]:
+    """Regularisers of trained encoder weights beside one that freezes the encoder."""
+    freezing = [cls.name for cls, options in acting if cls.freezes_encoder(options)]
+    return [
+        f"'{cls.name}' works on the encoder's trained weights, but '{frozen}' freezes the encoder, so it would do "
+        "nothing or change what stays frozen; keep one of them"
+        for frozen in freezing
+        for cls, options in acting
+        if cls.name != frozen and cls.trains_encoder(options)
+    ]
+
+
+def _moved_problems(acting: Sequence[Entry]) -> list[str]:
+    """Regularisers that read hidden states by position beside one that moves the positions."""
+    moving = [cls.name for cls, options in acting if cls.moves_tokens(options)]
+    return [
+        f"'{cls.name}' reads hidden states by the positions of the batch, which '{mover}' moves; keep one of them"
+        for mover in moving
+        for cls, options in acting
+        if cls.name != mover and (cls.program(options) or cls.needs_hidden(options))
+    ]
 
 
 def _dropout_side(side: str, stack: Sequence[Entry], declared: Any) -> tuple[Any, list[str]]:
@@ -176,9 +199,32 @@ def precision_problems(stack: Sequence[Entry], training: TrainingConfig) -> tupl
     return refused, degraded
 
 
-def check_phase(stack: Sequence[Entry], phase: Phase, shared: TrainingConfig, task: TaskConfig) -> list[str]:
-    """Everything that speaks against running this phase on ``task``."""
+def encoder_problems(stack: Sequence[Entry], encoder: EncoderConfig, task: TaskConfig) -> list[str]:
+    """Regularisers that cannot act where each text of a pair goes through the encoder on its own."""
+    if encoder.rows_per_example(task.columns.text_pair is not None) == 1:
+        return []
+    return [
+        f"'{cls.name}' does not run with model.pairs: separately: {cls.pairs_separately}; set pairs: jointly for this "
+        "method, under its key 'model'"
+        for cls, _ in active(stack)
+        if cls.pairs_separately is not True
+    ]
+
+
+def check_phase(
+    stack: Sequence[Entry],
+    phase: Phase,
+    shared: TrainingConfig,
+    task: TaskConfig,
+    encoder: EncoderConfig | None = None,
+) -> list[str]:
+    """Everything that speaks against running this phase on ``task``.
+
+    ``encoder`` is the section ``model`` with what the method overrides; None stands for one input per example.
+    """
     problems = ownership_problems(stack)
+    if encoder is not None:
+        problems += encoder_problems(stack, encoder, task)
     training, found = resolve_training(stack, phase, shared)
     resolved = replace(phase, training=training)
     for cls, options in stack:
@@ -195,14 +241,22 @@ def check_phase(stack: Sequence[Entry], phase: Phase, shared: TrainingConfig, ta
 
 
 def check_method(
-    registry: Mapping[str, type[Regulariser]], method: Method, shared: TrainingConfig, task: TaskConfig
+    registry: Mapping[str, type[Regulariser]],
+    method: Method,
+    shared: TrainingConfig,
+    task: TaskConfig,
+    model: EncoderConfig | None = None,
 ) -> list[str]:
-    """Everything that speaks against running a method on ``task``; phases are named where there are several."""
+    """Everything that speaks against running a method on ``task``; phases are named where there are several.
+
+    ``model`` is the shared section of that name, before the method's own overrides.
+    """
     problems = []
+    encoder = method.encoder(model) if model is not None else None
     for phase in method.phases:
         prefix = f"phase '{phase.name}': " if len(method.phases) > 1 else ""
         stack = entries(registry, phase.regularisers)
-        problems += [prefix + problem for problem in check_phase(stack, phase, shared, task)]
+        problems += [prefix + problem for problem in check_phase(stack, phase, shared, task, encoder)]
     return problems
 
 

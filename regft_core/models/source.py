@@ -10,13 +10,15 @@ import hashlib
 import importlib.util
 import json
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from regft_core.config.aliases import ALIASES, fetched_directory
+from regft_core.config.paths import expand, what_is
 from regft_core.config.schema import EncoderConfig
 from regft_core.errors import ModelError
-from regft_core.models.aliases import ALIASES, fetched_directory
 from regft_core.models.architectures import Architecture, architecture_of
 
 TOKENIZER_FILES = (
@@ -33,6 +35,23 @@ TOKENIZER_FILES = (
 )
 #: At least one of these must be there: the others only hold settings.
 VOCABULARY_FILES = ("tokenizer.json", "vocab.txt", "vocab.json", "spiece.model", "spm.model", "sentencepiece.bpe.model")
+
+#: Fields of a configuration, under the names that the families give them, that are counts of at least 1.
+_COUNTS = (
+    *("vocab_size", "max_position_embeddings", "embedding_size", "hidden_size", "intermediate_size"),
+    *("num_hidden_layers", "num_attention_heads", "num_hidden_groups", "inner_group_num"),
+    *("d_model", "d_inner", "n_layer", "n_head", "dim", "hidden_dim", "n_layers", "n_heads"),
+    *("encoder_layers", "decoder_layers", "encoder_attention_heads", "decoder_attention_heads"),
+    *("encoder_ffn_dim", "decoder_ffn_dim"),
+)
+#: (width, heads): each head takes an equal part of the width.
+_SPLIT_WIDTHS = (
+    ("hidden_size", "num_attention_heads"),
+    ("d_model", "n_head"),
+    ("dim", "n_heads"),
+    ("d_model", "encoder_attention_heads"),
+    ("d_model", "decoder_attention_heads"),
+)
 
 HUB_PATTERNS = ["*.safetensors", "*.json", "*.txt", "*.model"]
 HUB_ID = re.compile(r"^[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?$")
@@ -66,8 +85,13 @@ def resolve_model(encoder: EncoderConfig, root: Path) -> ModelSource:
     Raises:
         ModelError: not found, incomplete, in an unsafe format, of an unsupported family, or not the pinned bytes.
     """
-    directory = (root / Path(encoder.name).expanduser()).resolve()
-    if encoder.name in ALIASES or directory.is_dir():
+    try:
+        directory = expand(root, encoder.name)
+    except ValueError as error:
+        raise ModelError(f"model.name: {error}; give an alias, a directory or a hub id") from error
+    kind = what_is(directory)
+    if encoder.name in ALIASES or kind == "a directory":
+        directory = directory.resolve()
         if encoder.revision:
             raise ModelError(
                 f"model.revision: '{encoder.revision}' was given, but '{encoder.name}' is "
@@ -77,10 +101,37 @@ def resolve_model(encoder: EncoderConfig, root: Path) -> ModelSource:
         return _from_alias(encoder, root) if encoder.name in ALIASES else _from_directory(directory, encoder, None)
     if encoder.name.startswith((".", "/", "~")) or not HUB_ID.match(encoder.name):
         raise ModelError(
-            f"model.name: '{encoder.name}' is not a directory ({directory} does not exist) and cannot be a hub id. "
+            f"model.name: '{encoder.name}' is not a directory ({directory} "
+            f"{f'is {kind}' if kind else 'does not exist'}) and cannot be a hub id. "
             f"Give an alias ({', '.join(ALIASES)}), a directory relative to the project root, or a hub id."
         )
     return _from_hub(encoder)
+
+
+def encoder_problems(encoder: EncoderConfig, root: Path) -> list[tuple[str, str]]:
+    """What speaks against an alias or a local directory, as (key below ``model``, message).
+
+    For the validator: it reads the small files only, no weights; ``resolve_model`` says the same
+    and checks the bytes of an alias as well.
+    """
+    try:
+        path = _alias_path(encoder.name, root) if encoder.name in ALIASES else expand(root, encoder.name).resolve()
+        config = _read_json(path / "config.json", encoder.name)
+    except (ModelError, ValueError) as error:
+        return [("name", str(error).removeprefix("model.name: "))]
+    found = _failures("name", lambda: _check_config(config, path, encoder.name))
+    if not found:  # positions are counted as the family counts them
+        found = _failures("max_length", lambda: _check_length(config, path, encoder))
+    found += _failures("name", lambda: _weight_files(path, encoder.name))
+    return found + _failures("name", lambda: _tokenizer_files(path, encoder.name))
+
+
+def _failures(key: str, check: Callable[[], object]) -> list[tuple[str, str]]:
+    try:
+        check()
+    except ModelError as error:
+        return [(key, str(error).removeprefix(f"model.{key}: "))]
+    return []
 
 
 def file_sha256(path: Path) -> str:
@@ -93,8 +144,9 @@ def file_sha256(path: Path) -> str:
     return _hashes[key]
 
 
-def _from_alias(encoder: EncoderConfig, root: Path) -> ModelSource:
-    name, alias = encoder.name, ALIASES[encoder.name]
+def _alias_path(name: str, root: Path) -> Path:
+    """The directory of an alias: in a package, found without importing it, or where it was fetched to."""
+    alias = ALIASES[name]
     if alias.package is None:
         path = fetched_directory(name, root)
         missing = "" if path.is_dir() else f"there is no {path}"
@@ -107,6 +159,12 @@ def _from_alias(encoder: EncoderConfig, root: Path) -> ModelSource:
         raise ModelError(
             f"model.name: '{name}' is not on this machine: {missing}. Get it ({alias.title}): {alias.advice}"
         )
+    return path
+
+
+def _from_alias(encoder: EncoderConfig, root: Path) -> ModelSource:
+    name, alias = encoder.name, ALIASES[encoder.name]
+    path = _alias_path(name, root)
     for file, expected in alias.sha256.items():
         if not (path / file).is_file():
             raise ModelError(f"model '{name}': {path / file} is missing; get it again: {alias.advice}")
@@ -151,20 +209,59 @@ def _from_hub(encoder: EncoderConfig) -> ModelSource:
 def _from_directory(path: Path, encoder: EncoderConfig, revision: str | None) -> ModelSource:
     name = encoder.name
     config = _read_json(path / "config.json", name)
-    architecture = architecture_of(config.get("model_type"), where=f"model '{name}' ({path / 'config.json'})")
-    positions = _positions(config, architecture)
+    _check_config(config, path, name)
+    _check_length(config, path, encoder)
+    weights = _weight_files(path, name)
+    tokenizer = _tokenizer_files(path, name)
+    return ModelSource(path, name, revision, _digest([path / "config.json", *weights]), _digest(tokenizer))
+
+
+def _architecture(config: dict[str, Any], path: Path, name: str) -> Architecture:
+    family = config.get("model_type")
+    if family is not None and not isinstance(family, str):
+        family = json.dumps(family)
+    return architecture_of(family, where=f"model '{name}' ({path / 'config.json'})")
+
+
+def _check_config(config: dict[str, Any], path: Path, name: str) -> None:
+    """Raise ModelError for a configuration that no encoder of its family can be built and trained from."""
+    architecture = _architecture(config, path, name)
+    file = f"model '{name}' ({path / 'config.json'})"
+    if config.get("quantization_config") is not None:
+        raise ModelError(
+            f"{file}: the weights are quantised (quantization_config), and fine-tuning needs floating-point ones. "
+            "Give the model that it was made from."
+        )
+    for field in _COUNTS:
+        value = config.get(field)
+        if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
+            raise ModelError(f"{file}: {field} is {json.dumps(value)[:60]}; a whole number of at least 1 is needed")
+    for width, heads in _SPLIT_WIDTHS:
+        total, parts = config.get(width), config.get(heads)
+        if total is not None and parts is not None and total % parts and not {"head_dim"} & config.keys():
+            raise ModelError(f"{file}: {width} {total} cannot be divided among {parts} heads ({heads})")
+    padding = config.get("pad_token_id", 1)
+    if architecture.positions == "after_padding" and (isinstance(padding, bool) or not isinstance(padding, int)):
+        raise ModelError(f"{file}: pad_token_id is {json.dumps(padding)}; positions are counted from that number")
+
+
+def _check_length(config: dict[str, Any], path: Path, encoder: EncoderConfig) -> None:
+    positions = _positions(config, _architecture(config, path, encoder.name))
     if positions is not None and encoder.max_length > positions:
         raise ModelError(
-            f"model.max_length: {encoder.max_length} tokens, but '{name}' has position embeddings for {positions} only"
+            f"model.max_length: {encoder.max_length} tokens, but '{encoder.name}' has position embeddings for "
+            f"{positions} only; give at most that"
         )
-    weights = _weight_files(path, name)
-    tokenizer = [path / file for file in TOKENIZER_FILES if (path / file).is_file()]
-    if not any(file.name in VOCABULARY_FILES for file in tokenizer):
+
+
+def _tokenizer_files(path: Path, name: str) -> list[Path]:
+    files = [path / file for file in TOKENIZER_FILES if (path / file).is_file()]
+    if not any(file.name in VOCABULARY_FILES for file in files):
         raise ModelError(
             f"model '{name}': no tokenizer in {path} (looked for {', '.join(VOCABULARY_FILES)}). "
             "Save it beside the weights: tokenizer.save_pretrained(directory)"
         )
-    return ModelSource(path, name, revision, _digest([path / "config.json", *weights]), _digest(tokenizer))
+    return files
 
 
 def _positions(config: dict[str, Any], architecture: Architecture) -> int | None:
@@ -181,7 +278,8 @@ def _weight_files(path: Path, name: str) -> list[Path]:
     if single.is_file():
         return [single]
     if index.is_file():
-        shards = sorted(set(_read_json(index, name).get("weight_map", {}).values()))
+        weight_map = _read_json(index, name).get("weight_map")
+        shards = sorted({str(file) for file in weight_map.values()}) if isinstance(weight_map, dict) else []
         for shard in shards:
             if Path(shard).name != shard or not (path / shard).is_file():
                 raise ModelError(f"model '{name}': {index} names the shard '{shard}', which is not in {path}")
@@ -200,8 +298,11 @@ def _read_json(path: Path, name: str) -> dict[str, Any]:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
-        raise ModelError(f"model '{name}': {path} is missing; a model directory needs config.json") from error
-    except (OSError, ValueError) as error:
+        raise ModelError(
+            f"model '{name}': {path} is missing. A model directory holds config.json, model.safetensors (or shards "
+            f"with their index) and a tokenizer ({', '.join(VOCABULARY_FILES)}), as save_pretrained writes them."
+        ) from error
+    except (OSError, ValueError, RecursionError) as error:
         raise ModelError(f"model '{name}': {path} cannot be read as JSON: {error}") from error
     if not isinstance(content, dict):
         raise ModelError(f"model '{name}': {path} must hold a JSON object")

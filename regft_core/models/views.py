@@ -49,3 +49,18 @@ class MixoutView(nn.Module):
             weight = weight.detach() + kept * (weight - weight.detach())
         factor = mask / kept if kept > 0 else torch.zeros_like(mask)
         return factor * weight if self.anchor is None else self.anchor + factor * (weight - self.anchor)
+
+
+class View(nn.Module):
+    """Maps the trained tensor of plain parameter ``name`` to the one that a forward pass uses.
+
+    Args:
+        function: called with ``name`` and the trained tensor; returns a tensor of its shape and dtype.
+    """
+
+    def __init__(self, function: Callable[[str, Tensor], Tensor], name: str) -> None:
+        super().__init__()
+        self.function, self.name = function, name
+
+    def forward(self, weight: Tensor) -> Tensor:
+        return self.function(self.name, weight)

@@ -8,7 +8,7 @@ from typing import Any
 
 from regft_core.reporting.formatting import listed, plural
 from regft_core.reporting.load import BlockData, CellData
-from regft_core.reporting.tables import MethodMeta
+from regft_core.reporting.tables import MethodMeta, controlled_methods
 from regft_core.statistics.signed_rank import SMALLEST_USEFUL_N
 
 
@@ -50,9 +50,9 @@ def warnings(
             f"The reference {reference} is not a method of the grid: differences and cost ratios to it are missing."
         )
     for name in present:
-        target = methods[name].config.control_for
-        if target is not None and target not in present:
-            found.append(f"{name} is a control for {target}, which is not in the grid.")
+        targets = methods[name].config.control_for
+        if targets and name != reference and not controlled_methods(name, methods, present):
+            found.append(f"{name} is a control for {listed(list(targets))}, not in the grid.")
     found += [
         f"{name}: the runs come from {len(lines)} environments, so differences are of machines as well as of methods "
         f"({'; '.join(lines)})."

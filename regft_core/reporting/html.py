@@ -11,6 +11,7 @@ from markupsafe import Markup
 
 from regft_core import metrics
 from regft_core.reporting import facts, figures, formatting, words
+from regft_core.reporting.families import GROUPED_ABOVE, grouped
 from regft_core.reporting.load import BlockData
 from regft_core.reporting.model import Block, Comparison, Report, Row
 from regft_core.reporting.tables import MethodMeta
@@ -75,11 +76,16 @@ def _reference_training(report: Report, data: Sequence[BlockData]) -> Mapping[st
 
 
 def _block(block: Block, data: BlockData) -> dict[str, Any]:
+    families = grouped(block)
+    rows = [row for _, own in families for row in own]
     return {
         "block": block,
+        "families": families,
+        "rows": rows,
+        "large": len(rows) > GROUPED_ABOVE,
         "sets": [name for name in block.sets if any(name in row.scores for row in block.rows)],
         "others": [metric for metric in block.metrics if metric != block.primary],
-        "pairs": _pairs(block),
+        "pairs": _pairs(rows),
         "without_curve": [name for name, cell in data.cells.items() if not cell.curves],
         "figures": {
             "scores": Markup(figures.scores(block)),
@@ -90,10 +96,10 @@ def _block(block: Block, data: BlockData) -> dict[str, Any]:
     }
 
 
-def _pairs(block: Block) -> list[dict[str, Any]]:
+def _pairs(rows: Sequence[Row]) -> list[dict[str, Any]]:
     """Rows of the table of differences: a method's controls first, then the reference."""
     found = []
-    for row in block.rows:
+    for row in rows:
         groups: dict[tuple[str, str], dict[str, Comparison]] = {}
         for c in row.comparisons:
             groups.setdefault((c.role, c.other), {})[c.set] = c

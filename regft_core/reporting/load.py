@@ -109,7 +109,7 @@ def read_grid(
 ) -> list[BlockData]:
     """Return one block per (task, size), tasks and sizes in the order in which the grid first names them.
 
-    ``searching`` names the methods whose protocol has a search phase.
+    ``searching`` names the methods with phases before fine-tuning.
 
     Raises:
         DataError: a file is missing, unreadable or contradicts another; the message names the stage.
@@ -134,13 +134,13 @@ def _json(path: Path, stage: str) -> Any:
 
 def _block(work: Path, task: str, size: str, found: list[Cell], seeds: Sequence[int], named: set[str]) -> BlockData:
     described = _json(work / "datasets" / task / "task.json", f"dataset@{task}")
-    drawn = work / "subsamples" / f"{task}-{size}" / "manifest.json"
-    subsample = _json(drawn, f"subsample@{task}-{size}")
+    drawn = work / "subsamples" / task / size / "manifest.json"
+    subsample = _json(drawn, f"subsample@{task}")
     undrawn = [seed for seed in seeds if str(seed) not in subsample["seeds"]]
     if undrawn:
         raise DataError(
             f"{drawn}: no training rows were drawn for seeds {undrawn} of the grid"
-            f"\n    -> run `dvc repro` (stage subsample@{task}-{size}), then the report again"
+            f"\n    -> run `dvc repro` (stage subsample@{task}), then the report again"
         )
     subsample |= {"seeds": {str(seed): subsample["seeds"][str(seed)] for seed in seeds}}
     gold: dict[str, tuple[list[str], Array]] = {}
@@ -176,7 +176,7 @@ def _cell(
     described: Mapping[str, Any],
     gold: dict[str, tuple[list[str], Array]],
 ) -> CellData:
-    place, name = cell.directory, cell.name
+    place, name = cell.directory, f"{cell.method}-{cell.task}"
     evaluated = work / "evaluate" / place
     result = _json(evaluated / "result.json", f"evaluate@{name}")
     finetune = _json(work / "finetune" / place / "manifest.json", f"finetune@{name}")

@@ -33,19 +33,29 @@ class MethodMeta(Protocol):
         """Its YAML."""
 
     @property
-    def protocol(self) -> str:
-        """``finetune`` or ``search_finetune``."""
+    def earlier(self) -> Sequence[Any]:
+        """The phases before fine-tuning."""
 
 
-def controlled_method(method: str, methods: Mapping[str, MethodMeta], present: Iterable[str]) -> str | None:
-    """The method that ``method`` controls for, when both are part of the grid."""
-    target = methods[method].config.control_for
-    return target if target in set(present) and target != method else None
+def controlled_methods(method: str, methods: Mapping[str, MethodMeta], present: Iterable[str]) -> list[str]:
+    """The methods that ``method`` controls for, as far as they are part of the grid.
+
+    A variant (``variant_of``) without controls of its own has those of the method that it is a variant of.
+    """
+    known = [name for name in present if name != method]
+    own = set(methods[method].config.control_for)
+    having_own = {target for name in (*known, method) for target in methods[name].config.control_for}
+    return [
+        name
+        for name in known
+        if name in own or (name not in having_own and own.intersection(methods[name].config.variant_of))
+    ]
 
 
 def ordered(names: Sequence[str], methods: Mapping[str, MethodMeta], reference: str) -> list[str]:
     """The reference first, then methods in the order of the grid, each followed by its controls."""
-    parents = {name: controlled_method(name, methods, names) for name in names}
+    targets = {name: controlled_methods(name, methods, names) for name in names}
+    parents = {name: found[0] if found else None for name, found in targets.items()}
     found: list[str] = []
 
     def add(name: str) -> None:
@@ -94,16 +104,18 @@ def build_block(
     rows = []
     for name in names:
         cell = data.cells[name]
-        target = controlled_method(name, methods, names)
-        controls = [other for other in names if controlled_method(other, methods, names) == name]
+        targets = [other for other in controlled_methods(name, methods, names) if name != config.reference]
+        controls = [other for other in names if name in controlled_methods(other, methods, names)]
+        ingredients = {one: "one ingredient alone" for one in methods[name].config.combines if one in names}
         pairs: list[tuple[str, Role, str]] = []
         if reference is not None and name != config.reference:
             pairs.append((config.reference, "reference", ""))
-        pairs += [(control, "control", methods[control].config.differs_by) for control in controls]
+        differs = {c: methods[c].config.differs_by for c in controls} | ingredients
+        pairs += [(c, "control", text) for c, text in differs.items() if c != config.reference]
         rows.append(
             Row(
                 method=name,
-                control_for=target,
+                control_for=", ".join(targets) or None,
                 differs_by=methods[name].config.differs_by,
                 scores={s: {m: _score(data, cell, s, m, arms[s, m]) for m in metrics} for s in sets if s in data.gold},
                 failed=tuple((run.seed, run.error or "no error recorded") for run in cell.runs if not run.ok),

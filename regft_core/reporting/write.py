@@ -53,7 +53,7 @@ def write_report(
         ConfigError: as ``build_report``; nothing is written either.
         StoreError: a file cannot be written.
     """
-    searching = [name for name, method in methods_meta.items() if method.protocol == "search_finetune"]
+    searching = [name for name, method in methods_meta.items() if method.earlier]
     data = read_grid(root, cells, seeds, searching)
     shared = training.model_dump(mode="json") if training is not None else None
     report = build_report(data, seeds, report_config, methods_meta, shared)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from regft_core.runs.syntax import is_type_checking
+from regft_core.runs.syntax_rules import is_type_checking
 
 
 def imported_names(tree: ast.Module, module: str, is_package: bool) -> set[str]:

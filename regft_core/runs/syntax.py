@@ -11,43 +11,26 @@ from __future__ import annotations
 
 import ast
 import hashlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from regft_core.runs.syntax_facts import Facts, last_name
-
-#: Questions that an entry (regulariser, encoder family, optimiser, metric) answers before training.
-DECLARATIONS = frozenset(
-    {
-        *("check_task", "check_options", "check_model", "refused_precisions", "refused_architectures", "degraded"),
-        *("cost", "search_cost", "search_epochs", "smallest_effect", "variant", "declared"),
-    }
+from regft_core.runs.syntax_rules import (
+    DECLARATIONS,
+    DECLARED,
+    DECLARED_ATTRIBUTES,
+    FIELD_TEXTS,
+    IGNORED_NAMES,
+    SILENT_FIELDS,
+    VALUE_EXCEPTIONS,
+    Function,
+    annotation_kind,
+    assigned,
+    bindings,
+    may_read_annotations,
+    running,
 )
-#: Class attributes of an entry that only describe it.
-DECLARED_ATTRIBUTES = frozenset({"paper", "touches", "off", "refused_architectures", "padding_invariant", "controls"})
-_DECLARED = DECLARATIONS | DECLARED_ATTRIBUTES
-#: A release must not make every finished run stale: versions are recorded with the result.
-_IGNORED_NAMES = frozenset({"__version__"})
-#: Arguments of pydantic's ``Field`` that are text for people.
-_FIELD_TEXTS = frozenset({"description", "title"})
-#: Their arguments are values for whoever called, not messages.
-_VALUE_EXCEPTIONS = frozenset({"StopIteration", "StopAsyncIteration", "SystemExit"})
-#: Decorators that do not read annotations; below another one (triton's ``jit``, ``register``) they count.
-_PLAIN_DECORATORS = frozenset(
-    {
-        *("classmethod", "staticmethod", "property", "setter", "getter", "deleter", "cached_property", "wraps"),
-        *("abstractmethod", "override", "final", "overload", "cache", "lru_cache", "total_ordering", "dataclass"),
-        *("contextmanager", "asynccontextmanager", "no_grad", "enable_grad", "inference_mode", "runtime_checkable"),
-        *("model_validator", "field_validator", "unique"),
-    }
-)
-#: Annotations that change what a class-level assignment is.
-_ANNOTATION_KINDS = frozenset({"ClassVar", "InitVar", "KW_ONLY"})
-#: Fields of syntax trees that say nothing, or differ between versions of Python.
-_SILENT_FIELDS = frozenset({"ctx", "kind", "type_comment", "type_params"})
-
-_Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 @dataclass(frozen=True)
@@ -123,9 +106,9 @@ class _Writer:
         start = len(self.part.out)
         self.part.out.append(f"{name}=[")
         imports: dict[str, str] = {}
-        for statement in _running(statements):
+        for statement in running(statements):
             if isinstance(statement, ast.Import | ast.ImportFrom):
-                imports.update(_bindings(statement))
+                imports.update(bindings(statement))
                 continue
             if self._is_silent(statement):
                 continue
@@ -139,7 +122,7 @@ class _Writer:
             self._flush(imports)
             self._statement(statement)
         self._flush(imports)
-        if len(self.part.out) == start + 1:
+        if name and len(self.part.out) == start + 1:
             del self.part.out[start:]
         else:
             self.part.out.append("],")
@@ -155,11 +138,11 @@ class _Writer:
         if isinstance(statement, ast.Expr):  # docstrings, and strings used as comments
             return isinstance(statement.value, ast.Constant)
         if isinstance(statement, ast.Assign):
-            silent = _IGNORED_NAMES if self._is_nested() else _IGNORED_NAMES | self.facts.loggers
+            silent = IGNORED_NAMES if self._is_nested() else IGNORED_NAMES | self.facts.loggers
             return all(isinstance(target, ast.Name) and target.id in silent for target in statement.targets)
         if isinstance(statement, ast.AnnAssign) and statement.value is None:
-            return not self.scope.in_class or _annotation_kind(statement.annotation) == "ClassVar"
-        return isinstance(statement, _Function) and "overload" in map(last_name, statement.decorator_list)
+            return not self.scope.in_class or annotation_kind(statement.annotation) == "ClassVar"
+        return isinstance(statement, Function) and "overload" in map(last_name, statement.decorator_list)
 
     def _is_nested(self) -> bool:
         return self.scope.in_class or self.scope.in_function
@@ -168,18 +151,18 @@ class _Writer:
         """The name under which an entry's class declares something here, or nothing."""
         if not self.scope.is_entry:
             return ""
-        if isinstance(statement, _Function):
+        if isinstance(statement, Function):
             asked_of_class = "classmethod" in map(last_name, statement.decorator_list)
             return statement.name if asked_of_class and statement.name in DECLARATIONS else ""
-        is_field = isinstance(statement, ast.AnnAssign) and _annotation_kind(statement.annotation) != "ClassVar"
-        names = _assigned(statement)
+        is_field = isinstance(statement, ast.AnnAssign) and annotation_kind(statement.annotation) != "ClassVar"
+        names = assigned(statement)
         return names[0] if len(names) == 1 and names[0] in DECLARED_ATTRIBUTES and not is_field else ""
 
     def _statement(self, node: ast.stmt) -> None:
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call) and self.facts.only_talks(node.value):
             for effect in self.facts.effects(node.value):
                 self._named("effect", effect)
-        elif isinstance(node, _Function):
+        elif isinstance(node, Function):
             self._function(node)
         elif isinstance(node, ast.ClassDef):
             self._class(node)
@@ -203,7 +186,7 @@ class _Writer:
             return raised
         name = last_name(raised.func)
         is_class = name.lstrip("_")[:1].isupper()
-        says = is_class and name not in _VALUE_EXCEPTIONS and name not in self.facts.caught
+        says = is_class and name not in VALUE_EXCEPTIONS and name not in self.facts.caught
         return raised.func if says else raised
 
     def _inside(self, scope: _Scope, body: Sequence[ast.stmt]) -> None:
@@ -211,9 +194,9 @@ class _Writer:
         self.block(body, "body")
         self.scope = outer
 
-    def _function(self, node: _Function) -> None:
+    def _function(self, node: Function) -> None:
         outer = self.scope
-        annotations = _may_read_annotations(node.decorator_list)
+        annotations = may_read_annotations(node.decorator_list)
         self.part.out.append(f"{type(node).__name__}(name={node.name},")
         self._named("decorators", node.decorator_list)
         self.scope = _Scope(annotations=annotations)
@@ -229,13 +212,13 @@ class _Writer:
         self._named("decorators", node.decorator_list)
         self._named("bases", node.bases)
         self._named("keywords", node.keywords)
-        names = {name for statement in node.body for name in _assigned(statement)}
-        annotations = _may_read_annotations(node.decorator_list)
+        names = {name for statement in node.body for name in assigned(statement)}
+        annotations = may_read_annotations(node.decorator_list)
         self._inside(_Scope(in_class=True, is_entry="name" in names, annotations=annotations), node.body)
         self.part.out.append("),")
 
     def _annotated(self, node: ast.AnnAssign) -> None:
-        kind = _annotation_kind(node.annotation)
+        kind = annotation_kind(node.annotation)
         if self.scope.in_class and kind != "ClassVar":
             self.part.out.append(f"Field(kind={kind},")
             if self.scope.annotations:
@@ -278,11 +261,11 @@ class _Writer:
             self._note_question(node)
             self.part.out.append(f"{type(node).__name__}(")
             for name in node._fields:
-                if name in _SILENT_FIELDS or (name == "annotation" and not self.scope.annotations):
+                if name in SILENT_FIELDS or (name == "annotation" and not self.scope.annotations):
                     continue
                 value = getattr(node, name, None)
                 if name == "keywords" and last_name(node) == "Field":
-                    value = [keyword for keyword in value or () if keyword.arg not in _FIELD_TEXTS]
+                    value = [keyword for keyword in value or () if keyword.arg not in FIELD_TEXTS]
                 self._named(name, value)
             self.part.out.append(")")
         else:
@@ -294,7 +277,7 @@ class _Writer:
             name = node.attr
         elif isinstance(node, ast.Call) and last_name(node) == "getattr" and len(node.args) > 1:
             name = getattr(node.args[1], "value", "")
-        if name in _DECLARED:
+        if name in DECLARED:
             self.part.asks.add(name)
 
     def finish(self) -> Meaning:
@@ -320,53 +303,6 @@ class _Writer:
 def _digest(parts: Sequence[str | _Imports], counts: Callable[[str], bool]) -> str:
     text = "".join(part if isinstance(part, str) else part.text(counts) for part in parts)
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
-
-
-def is_type_checking(node: ast.AST) -> bool:
-    """Whether a statement is ``if TYPE_CHECKING:``, whose body never runs."""
-    return isinstance(node, ast.If) and last_name(node.test) == "TYPE_CHECKING"
-
-
-def _running(statements: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
-    for statement in statements:
-        if isinstance(statement, ast.If) and is_type_checking(statement):
-            yield from _running(statement.orelse)
-        elif not (isinstance(statement, ast.ImportFrom) and statement.module == "__future__"):
-            yield statement
-
-
-def _bindings(node: ast.Import | ast.ImportFrom) -> Iterator[tuple[str, str]]:
-    """(local name, origin) of everything that an import statement binds."""
-    for alias in node.names:
-        if isinstance(node, ast.ImportFrom):
-            origin = f"{'.' * node.level}{node.module or ''}:{alias.name}"
-            # Every `import *` is kept: what it binds is not known here.
-            yield (alias.asname or alias.name, origin) if alias.name != "*" else (f"* {origin}", origin)
-        elif alias.asname is None and "." in alias.name:
-            # `import a.b` binds a, and so does `import a.c`; both must be loaded.
-            yield f"{alias.name}", alias.name
-        else:
-            yield alias.asname or alias.name, alias.name
-
-
-def _assigned(statement: ast.stmt) -> list[str]:
-    if isinstance(statement, ast.Assign):
-        return [target.id for target in statement.targets if isinstance(target, ast.Name)]
-    if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name) and statement.value is not None:
-        return [statement.target.id]
-    return []
-
-
-def _may_read_annotations(decorators: Sequence[ast.expr]) -> bool:
-    return any(last_name(decorator) not in _PLAIN_DECORATORS for decorator in decorators)
-
-
-def _annotation_kind(annotation: ast.expr) -> str:
-    if isinstance(annotation, ast.Constant) and isinstance(annotation.value, str):
-        name = annotation.value.split("[")[0].split(".")[-1].strip()
-    else:
-        name = last_name(annotation.value if isinstance(annotation, ast.Subscript) else annotation)
-    return name if name in _ANNOTATION_KINDS else ""
 
 
 def meaning(tree: ast.Module) -> Meaning:

@@ -25,34 +25,30 @@ def flatten(value: Any, prefix: str) -> dict[str, Any]:
     return {name: item for key, inner in value.items() for name, item in flatten(inner, f"{prefix}.{key}").items()}
 
 
-def regulariser_names(method: Mapping[str, Any]) -> list[str]:
-    """Names of a method's regularisers, in the order in which they act."""
-    return [name for entry in method.get("regularisers") or () for name in entry]
+def regulariser_names(manifest: Mapping[str, Any]) -> list[str]:
+    """Names of a method's regularisers, phase by phase."""
+    return list(dict.fromkeys(name for phase in manifest["regularisers"].values() for name in phase))
 
 
-def parameters(cell: CellLike, protocol: str, manifest: Mapping[str, Any]) -> dict[str, str]:
+def parameters(cell: CellLike, manifest: Mapping[str, Any]) -> dict[str, str]:
     """Return the parameters of a cell: its place in the grid, regulariser options, training, model.
 
-    Regulariser options are ``<regulariser>.<option>``, search options ``search.<option>``.
+    Regulariser options are ``<regulariser>.<option>`` for the fine-tuning phase and
+    ``<phase>.<regulariser>.<option>`` for the phases before it.
     """
+    model = manifest["model"]
     found: dict[str, Any] = {
         "method": cell.method,
         "task": cell.task,
         "size": cell.size,
-        "protocol": protocol,
-        "model": manifest["model"]["name"],
-        "model.max_length": manifest["model"].get("max_length"),
+        "phases": ", ".join(manifest["phases"]),
+        "model": model["name"],
+        **{f"model.{key}": model.get(key) for key in ("max_length", "pooling", "pairs")},
     }
-    for entry in manifest["method"].get("regularisers") or ():
-        for name, options in entry.items():
-            prefix, again = name, 1
-            while any(known == prefix or known.startswith(f"{prefix}.") for known in found):
-                again += 1  # the same regulariser twice in one method
-                prefix = f"{name}_{again}"
+    for phase, regularisers in manifest["regularisers"].items():
+        for name, options in regularisers.items():
+            prefix = name if phase == "finetune" else f"{phase}.{name}"
             found |= flatten(options, prefix) if options else {prefix: True}
-    search = manifest["method"].get("search")
-    if search:
-        found |= flatten(search, "search")
     for key, value in manifest["training"].items():
         found |= flatten(value, key)
     texts = {name: as_text(value) for name, value in found.items() if value is not None}

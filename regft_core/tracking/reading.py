@@ -75,27 +75,24 @@ def _read_cell(
     manifest = manifests.get("finetune") or manifests["search"]
     result_file = folders["evaluate"] / "result.json"
     result = read_json(result_file) if result_file.is_file() else None
-    method, protocol = (
-        manifest["method"],
-        manifest.get("protocol") or ("search_finetune" if "search" in manifests else "finetune"),
-    )
+    method, phases = manifest["method"], ", ".join(manifest["phases"])
     name = f"{cell.method} {cell.task}-{cell.size}"
     tags = {
         "method": cell.method,
         "task": cell.task,
         "size": str(cell.size),
-        "protocol": protocol,
-        "regularisers": ", ".join(regulariser_names(method)) or "none",
+        "phases": phases,
+        "regularisers": ", ".join(regulariser_names(manifest)) or "none",
         "model": str(manifest["model"]["name"]),
     }
     if method.get("control_for"):
-        tags["control_for"] = method["control_for"]
+        tags["control_for"] = ", ".join(method["control_for"])
         tags["differs_by"] = method.get("differs_by", "")
     if result is not None and result.get("primary"):
         tags["primary"] = result["primary"]
-    params = parameters(cell, protocol, manifest)
+    params = parameters(cell, manifest)
     config = {name: value for name, value in manifest.items() if name not in ("runs", "phase")}
-    subsample_file = root / "work" / "subsamples" / f"{cell.task}-{cell.size}" / "manifest.json"
+    subsample_file = root / "work" / "subsamples" / cell.task / str(cell.size) / "manifest.json"
     subsample = read_json(subsample_file) if subsample_file.is_file() else None
     base = _Base(
         root,
@@ -158,8 +155,10 @@ def _read_run(base: _Base, seed: int) -> RunRecord | None:
         tags["variant"] = main["variant"]
     if main.get("degraded"):
         tags["degraded"] = "; ".join(main["degraded"])
-    if main.get("device"):
-        tags["device"] = main["device"]
+    if main.get("environment"):
+        here = main["environment"]
+        tags["device"] = here["device"]
+        tags["environment"] = f"{here['name']}, {here['threads']} threads"
     collapsed = {name: how for name, how in ((evaluated or {}).get("collapsed") or {}).items() if how}
     if collapsed:
         tags["collapsed"] = ", ".join(f"{name}: {how}" for name, how in collapsed.items())

@@ -9,6 +9,7 @@ from typing import Any, Literal
 import pytest
 from pydantic import Field
 
+from regft_core.config.method import Cost
 from regft_core.config.schema import StrictModel
 from regft_core.errors import ConfigError, Problem
 
@@ -20,38 +21,54 @@ class NoiseConfig(StrictModel):
 
 class MaskConfig(StrictModel):
     probability: float = Field(0.5, ge=0, le=1)
-    search: bool = True
+    taken: bool = True
 
 
-class MaskSearch(StrictModel):
-    epochs: int = Field(3, ge=1)
+class Plain:
+    """What ``regft_core.config.method.Declared`` asks of a regulariser, for one that costs nothing."""
+
+    name = "plain"
+    Config: Any = StrictModel
+
+    @classmethod
+    def active(cls, options: Any) -> bool:
+        return True
+
+    @classmethod
+    def needs(cls, options: Any) -> dict[str, str]:
+        return {}
+
+    @classmethod
+    def adds_terms(cls, options: Any) -> bool:
+        return False
+
+    @classmethod
+    def cost(cls, options: Any) -> Cost:
+        return Cost()
 
 
-class Noise:
+class Noise(Plain):
+    name = "noise"
     Config = NoiseConfig
-    SearchConfig = None
 
     @classmethod
-    def cost(cls, options: Any) -> tuple[float, float]:
-        return (2.0, 2.0)
+    def cost(cls, options: Any) -> Cost:
+        return Cost(2.0, 2.0)
 
 
-class Mask:
-    """Searches only when its options say so."""
+class Mask(Plain):
+    """Takes something from an earlier phase unless its options say otherwise."""
 
+    name = "mask"
     Config = MaskConfig
-    SearchConfig = MaskSearch
 
     @classmethod
-    def search_phase(cls, options: Any) -> bool:
-        return options.search
+    def needs(cls, options: Any) -> dict[str, str]:
+        return {"search": "weights"} if options.taken else {}
 
 
-class Split:
-    """Always searches: it has no ``search_phase`` to decide."""
-
-    Config = StrictModel
-    SearchConfig = MaskSearch
+class Split(Plain):
+    name = "split"
 
 
 PARAMS = """\
@@ -61,10 +78,10 @@ grid:
   tasks: [opinions]
   sizes: [100, full]
   seeds: [0, 1, 2, 3, 4, 5]
-protocols:
-  finetune: [vanilla, noise]  # plain
-  search_finetune:
-    - mask
+methods:
+  - vanilla
+  - noise  # plain
+  - mask
 training:
   epochs: 2
   learning_rate: 2e-5
@@ -76,7 +93,7 @@ source: {kind: files}
 splits: {train: opinions/train.csv, dev: opinions/dev.csv}
 columns: {text: sentence}
 labels: [negative, positive]
-metrics: [accuracy, f1]
+metrics: [accuracy, f1_macro]
 primary: accuracy
 """
 SCORES = """\
@@ -88,9 +105,9 @@ range: [0, 5]
 metrics: [pearson]
 primary: pearson
 """
-VANILLA = "regularisers: []\ntraining: {}\n"
-NOISE = "regularisers:\n- noise: {scale: 1e-5}\ntraining: {}\n"
-MASK = "regularisers:\n- mask: {}\ntraining: {}\nsearch: {epochs: 2}\n"
+VANILLA = "regularisers: {}\ntraining: {}\n"
+NOISE = "regularisers:\n  noise: {scale: 1e-5}\ntraining: {}\n"
+MASK = "phases:\n  search: {training: {epochs: 2}}\n  finetune:\n    regularisers: {mask: {}}\n"
 DVC = """\
 stages:
   dataset:

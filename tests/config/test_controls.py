@@ -7,54 +7,40 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from regft_core.config.check_methods import Control, missing_controls
 from regft_core.config.controls import with_controls, write_controls
+from regft_core.config.find_controls import Control, find_controls
 from regft_core.config.load import load_project
 from regft_core.errors import ConfigError
+from tests.config.conftest import PARAMS
 
-QUIET = Control("quiet", "noise", "no noise", "finetune")
-STILL = Control("still", "mask", "a fixed mask", "search_finetune")
+QUIET = Control("quiet", "noise", "no noise")
+STILL = Control("still", "mask", "a fixed mask")
 
 
-def control(target: str, search: bool = False) -> str:
-    body = "regularisers:\n- mask: {}\nsearch: {}\n" if search else "regularisers: []\n"
-    return f"{body}training: {{}}\ncontrol_for: {target}\ndiffers_by: one thing\n"
+def control(target: str, more: str = "") -> str:
+    return f"regularisers: {{}}\ncontrol_for: {target}\ndiffers_by: one thing\n{more}"
 
 
 @pytest.mark.parametrize(
     ("before", "after"),
     [
         (
-            "protocols:  # which\n  finetune: [vanilla, noise]   # plain\n\n  # searched\n  search_finetune:\n"
-            "    - mask  # ours\n\n# end\ntraining: {}\n",
-            "protocols:  # which\n  finetune: [vanilla, noise, quiet]   # plain\n\n  # searched\n  search_finetune:\n"
-            "    - mask  # ours\n    - still\n\n# end\ntraining: {}\n",
+            "methods: [vanilla, noise]   # plain\n\n# end\ntraining: {}\n",
+            "methods: [vanilla, noise, quiet, still]   # plain\n\n# end\ntraining: {}\n",
         ),
         (
-            "protocols:\n  finetune:\n  - noise\ntraining: {}\n",
-            "protocols:\n  finetune:\n  - noise\n  - quiet\n  search_finetune: [still]\ntraining: {}\n",
+            "methods:  # which\n  - vanilla\n  - mask  # ours\n\n# end\ntraining: {}\n",
+            "methods:  # which\n  - vanilla\n  - mask  # ours\n  - quiet\n  - still\n\n# end\ntraining: {}\n",
         ),
-        ("protocols: {finetune: [noise]}\n", "protocols: {finetune: [noise, quiet], search_finetune: [still]}\n"),
+        ("methods:\n- noise\ntraining: {}\n", "methods:\n- noise\n- quiet\n- still\ntraining: {}\n"),
         (
-            "protocols:\n  finetune: [\n    noise,  # a\n    other,\n  ]\n",
-            "protocols:\n  finetune: [\n    noise,  # a\n    other, quiet,\n  ]\n  search_finetune: [still]\n",
+            "methods: [\n    noise,  # a\n    other,\n  ]\n",
+            "methods: [\n    noise,  # a\n    other, quiet, still,\n  ]\n",
         ),
-        (
-            "protocols: {finetune: [], search_finetune: [mask]}\n",
-            "protocols: {finetune: [quiet], search_finetune: [mask, still]}\n",
-        ),
-        (
-            "protocols:\r\n  finetune:\r\n  - noise\r\nmodel: {}\r\n",
-            "protocols:\r\n  finetune:\r\n  - noise\r\n  - quiet\r\n  search_finetune: [still]\r\nmodel: {}\r\n",
-        ),
-        (
-            "protocols:\n    finetune:\n        - 'noise'",
-            "protocols:\n    finetune:\n        - 'noise'\n        - quiet\n    search_finetune: [still]",
-        ),
-        (
-            "a: é\nprotocols:\n  search_finetune: [mask]\n  finetune: [noise]\n",
-            "a: é\nprotocols:\n  search_finetune: [mask, still]\n  finetune: [noise, quiet]\n",
-        ),
+        ("methods: []\n", "methods: [quiet, still]\n"),
+        ("methods:\r\n- noise\r\nmodel: {}\r\n", "methods:\r\n- noise\r\n- quiet\r\n- still\r\nmodel: {}\r\n"),
+        ("methods:\n    - 'noise'", "methods:\n    - 'noise'\n    - quiet\n    - still"),
+        ("a: é\nmethods: [mask]\n", "a: é\nmethods: [mask, quiet, still]\n"),
     ],
 )
 def test_only_the_names_are_inserted(before: str, after: str) -> None:
@@ -64,34 +50,21 @@ def test_only_the_names_are_inserted(before: str, after: str) -> None:
 names = st.lists(st.sampled_from(["vanilla", "noise", "r-drop", "a_b", "x1"]), min_size=1, max_size=4, unique=True)
 
 
-@given(names, names, st.booleans(), st.booleans(), st.integers(1, 6), st.integers(0, 4), st.data())
+@given(names, st.booleans(), st.integers(0, 6), st.data())
 @settings(max_examples=150, deadline=None)
-def test_every_other_line_stays_as_it_is(
-    one: list[str], other: list[str], flow: bool, flow2: bool, indent: int, deeper: int, data: Any
-) -> None:
-    def listing(items: list[str], flow: bool) -> str:
-        if flow:
-            return " [" + ", ".join(items) + "]  # note"
-        return "".join(
-            f"\n{' ' * (indent + deeper)}- {item}{data.draw(st.sampled_from(['', ' # note']))}" for item in items
-        )
-
-    text = f"# top\nprotocols:\n{' ' * indent}finetune:{listing(one, flow)}\n"
-    text += f"{' ' * indent}search_finetune:{listing(other, flow2)}\n\nlast: 1 # end\n"
+def test_every_other_line_stays_as_it_is(listed: list[str], flow: bool, indent: int, data: Any) -> None:
+    if flow:
+        body = " [" + ", ".join(listed) + "]  # note"
+    else:
+        notes = [data.draw(st.sampled_from(["", " # note"])) for _ in listed]
+        body = "".join(f"\n{' ' * indent}- {item}{note}" for item, note in zip(listed, notes))
+    text = f"# top\nmethods:{body}\n\nlast: 1 # end\n"
     changed = with_controls(text, [QUIET, STILL])
-    assert (
-        changed.replace(", quiet", "")
-        .replace(", still", "")
-        .replace(f"{' ' * (indent + deeper)}- quiet\n", "")
-        .replace(f"{' ' * (indent + deeper)}- still\n", "")
-        == text
-    )
+    lines = "".join(f"{' ' * indent}- {name}\n" for name in ("quiet", "still"))
+    assert changed.replace(", quiet, still", "").replace(lines, "") == text
 
 
-@pytest.mark.parametrize(
-    "text",
-    ["protocols: {}\n", "list: &x [noise]\nprotocols: {finetune: *x}\nother: *x\n", "protocols: {finetune: }\n"],
-)
+@pytest.mark.parametrize("text", ["list: &x [noise]\nmethods: *x\nother: *x\n", "methods: noise\n", "methods:\n"])
 def test_what_cannot_be_changed_safely_is_left_to_the_user(text: str) -> None:
     with pytest.raises(ConfigError, match="add by hand: quiet"):
         with_controls(text, [QUIET])
@@ -102,20 +75,51 @@ def test_missing_controls_are_found_with_theirs_in_turn(build: Any, registry: di
         {
             "pipelines/methods/quiet.yaml": control("noise"),
             "pipelines/methods/quieter.yaml": control("quiet"),
-            "pipelines/methods/still.yaml": control("mask", search=True),
-            "pipelines/methods/unrelated.yaml": control("absent"),
+            "pipelines/methods/still.yaml": control("[mask, vanilla]"),
+            "pipelines/methods/unrelated.yaml": control("split"),
+            "pipelines/methods/split.yaml": "description: plain\n",
         }
     )
-    found = missing_controls(root, load_project(root, registry).methods)
-    assert [(c.name, c.control_for, c.protocol) for c in found.missing] == [
-        ("quiet", "noise", "finetune"),
-        ("still", "mask", "search_finetune"),
-        ("quieter", "quiet", "finetune"),
+    found = find_controls(root, load_project(root, registry).methods)
+    assert [(c.name, c.control_for) for c in found.missing] == [
+        ("still", "vanilla"),
+        ("quiet", "noise"),
+        ("quieter", "quiet"),
     ]
     write_controls(root, found.missing)
-    project = load_project(root, registry)
-    assert missing_controls(root, project.methods).missing == []
-    assert project.methods["still"].protocol == "search_finetune"
+    after = find_controls(root, load_project(root, registry).methods)
+    assert after.missing == []
+    assert after.present == [("vanilla", "still"), ("noise", "quiet"), ("mask", "still"), ("quiet", "quieter")]
+    assert after.without == []
+
+
+def test_a_variant_has_the_controls_of_its_family(build: Any, registry: dict[str, Any]) -> None:
+    """`hype_u_released` used to be told that it had all its controls, of which none was declared."""
+    root = build(
+        {
+            "pipelines/methods/quiet.yaml": control("noise"),
+            "pipelines/methods/loud.yaml": "variant_of: noise\nregularisers:\n  noise: {scale: 1e-3}\n",
+            "params.yaml": PARAMS.replace("  - noise  # plain\n", "  - loud\n"),
+        }
+    )
+    found = find_controls(root, load_project(root, registry).methods)
+    assert [(c.name, c.control_for) for c in found.missing] == [("quiet", "loud")]
+    assert found.without == ["mask"]
+
+
+def test_a_combination_needs_its_ingredients(build: Any, registry: dict[str, Any]) -> None:
+    both = "combines: [noise, mask]\nregularisers:\n  noise: {scale: 1e-3}\n"
+    params = PARAMS.replace("  - noise  # plain\n", "  - both\n")
+    root = build({"pipelines/methods/both.yaml": both, "params.yaml": params})
+    found = find_controls(root, load_project(root, registry).methods)
+    assert [(c.name, c.control_for) for c in found.missing] == [("noise", "both")]
+    assert found.present == [("both", "mask")]
+
+
+def test_a_method_without_any_control_is_said_so(build: Any, registry: dict[str, Any]) -> None:
+    found = find_controls(root := build({}), load_project(root, registry).methods)
+    assert found.without == ["noise", "mask"]
+    assert found.missing == []
 
 
 def test_writing_keeps_mode_and_link_and_leaves_nothing_behind(build: Any, tmp_path: Any) -> None:
@@ -130,6 +134,6 @@ def test_writing_keeps_mode_and_link_and_leaves_nothing_behind(build: Any, tmp_p
     assert (root / "params.yaml").is_symlink()
     assert stat.S_IMODE(real.stat().st_mode) == 0o640
     assert real.read_bytes().startswith(b"\xef\xbb\xbf# the only file")
-    assert b"[vanilla, noise, quiet]  # plain" in real.read_bytes()
+    assert b"  - mask\n  - quiet\n" in real.read_bytes()
     assert sorted(p.name for p in root.iterdir()) == before
     assert sorted(p.name for p in tmp_path.iterdir()) == ["project", "shared.yaml"]

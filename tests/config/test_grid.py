@@ -20,7 +20,7 @@ def test_cells_are_every_combination_in_the_order_of_the_file(build: Any, regist
         "mask-opinions-100",
         "mask-opinions-full",
     ]
-    assert cells(project)[0].directory == "vanilla/opinions-100"
+    assert cells(project)[0].directory == "vanilla/opinions/100"
 
 
 def test_a_cell_of_the_command_line(build: Any, registry: dict[str, Any]) -> None:

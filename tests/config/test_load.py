@@ -24,13 +24,14 @@ def test_a_valid_project(build: Any, registry: dict[str, Any]) -> None:
     assert project.warnings == ()
     assert project.params.training.learning_rate == 2e-5
     mask = project.methods["mask"]
-    assert (mask.protocol, mask.search.epochs, mask.regularisers[0][1].probability) == ("search_finetune", 2, 0.5)
-    assert project.methods["noise"].regularisers[0][1].scale == 1e-5
-    assert project.methods["vanilla"].search is None
+    assert [(phase.name, phase.training.epochs) for phase in mask.phases] == [("search", 2), ("finetune", 2)]
+    assert mask.finetune.regularisers[0][1].probability == 0.5
+    assert project.methods["noise"].finetune.regularisers[0][1].scale == 1e-5
+    assert project.methods["vanilla"].earlier == ()
 
 
 def test_a_method_overrides_the_shared_training(build: Any, registry: dict[str, Any]) -> None:
-    text = "regularisers: []\ntraining: {epochs: 7, clip_norm: null, dropout: {hidden: 0.0}}\n"
+    text = "training: {epochs: 7, clip_norm: null, dropout: {hidden: 0.0}}\n"
     training = load(build({NOISE: text}), registry).methods["noise"].training
     assert (training.epochs, training.learning_rate, training.clip_norm) == (7, 2e-5, None)
     assert (training.dropout.hidden, training.dropout.attention) == (0.0, "keep")
@@ -50,7 +51,7 @@ def test_alternatives_of_one_value_make_one_problem(files: dict[str, str], failu
 def test_the_problems_of_all_files_are_shown_together(files: dict[str, str], failures: Any) -> None:
     changes = {
         PARAMS: edit(edit(edit(files[PARAMS], "[0,", "[0, 0,"), "[opinions]", "[opinions, absent]"), "100,", "1,"),
-        TASK: edit(files[TASK], "accuracy, f1", "accuracy, f2") + "ood: {films: {}, scores: {}}\n",
+        TASK: edit(files[TASK], "accuracy, f1_macro", "accuracy, f2") + "ood: {films: {}, scores: {}}\n",
         FILMS: edit(files[FILMS], "columns", "colums"),
         NOISE: edit(files[NOISE], "scale", "scael"),
         MASK: "regularisers: [\n",
@@ -63,9 +64,8 @@ def test_the_problems_of_all_files_are_shown_together(files: dict[str, str], fai
         (TASK, "ood.scores"),
         (FILMS, "colums"),
         (FILMS, "columns"),
-        (NOISE, "regularisers[0].noise.scael"),
+        (NOISE, "regularisers.noise.scael"),
         (MASK, ""),
-        ("dvc.yaml", "stages.dataset.params"),
     }
 
 
@@ -123,39 +123,9 @@ def test_files_may_be_named_from_the_root(files: dict[str, str], build: Any, reg
     load(build({TASK: edit(files[TASK], "opinions/train.csv", "data/opinions/train.csv")}), registry)
 
 
-@pytest.mark.parametrize(
-    "dvc",
-    [
-        "stages: {report: {cmd: x}}\n",
-        "stages: {dataset: {cmd: x}}\n",
-        "stages: {dataset: {cmd: x, params: [grid]}}\n",
-        "stages: {dataset: {cmd: x, params: [{pipelines/tasks/films.yaml: [labels]}]}}\n",
-        "stages: {dataset: {cmd: x, params: [{'pipelines/tasks/${item.task}.yaml': }]}}\n",
-    ],
-)
-def test_a_judging_task_that_dvc_does_not_watch_whole(files: dict[str, str], failures: Any, dvc: str) -> None:
-    (problem,) = failures({TASK: files[TASK] + "ood: {films: {}}\n", "dvc.yaml": dvc})
-    assert problem.file == "dvc.yaml"
-    assert "'- pipelines/tasks/films.yaml:'" in problem.hint
-
-
-@pytest.mark.parametrize(
-    "dvc",
-    [
-        None,
-        "stages: {dataset: {matrix: {task: [a]}, cmd: x, params: [{pipelines/tasks/films.yaml: }]}}\n",
-        "stages: {dataset: {foreach: [a], do: {cmd: x, params: [{pipelines/tasks/films.yaml: []}]}}}\n",
-    ],
-)
-def test_a_judging_task_that_dvc_watches(
-    files: dict[str, str], build: Any, registry: dict[str, Any], dvc: str | None
-) -> None:
-    load(build({TASK: files[TASK] + "ood: {films: {}}\n", "dvc.yaml": dvc}), registry)
-
-
 def test_cells_of_two_methods_that_would_share_a_name(files: dict[str, str], failures: Any) -> None:
     changes = {
-        PARAMS: edit(edit(files[PARAMS], "[opinions]", "[b-c, c]"), "noise]", "a, a-b]"),
+        PARAMS: edit(edit(files[PARAMS], "[opinions]", "[b-c, c]"), "- noise  # plain\n  - mask", "- a\n  - a-b"),
         "pipelines/tasks/b-c.yaml": files[TASK],
         "pipelines/tasks/c.yaml": files[TASK],
         "pipelines/methods/a.yaml": files[NOISE],

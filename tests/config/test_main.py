@@ -14,13 +14,11 @@ from regft_core.config import __main__ as main
 ROOT = Path(__file__).resolve().parents[2]
 
 REAL = {
-    "pipelines/methods/noise.yaml": "regularisers: []\ntraining: {epochs: 3}\n",
+    "pipelines/methods/noise.yaml": "training: {epochs: 3}\n",
     "params.yaml": """\
 model: {name: minilm}
 grid: {tasks: [opinions], sizes: [100], seeds: [0, 1]}
-protocols:
-  finetune: [vanilla, noise]  # two
-  search_finetune: []
+methods: [vanilla, noise]  # two
 training: {epochs: 2}
 subsample: {}
 report: {}
@@ -41,12 +39,12 @@ def test_a_valid_project(build: Any, capsys: Any) -> None:
 
 
 def test_a_wrong_project_exits_with_2_and_no_traceback(build: Any, capsys: Any) -> None:
-    root = build({**REAL, "pipelines/methods/noise.yaml": "regularisers: []\ntrainin: {}\n"})
+    root = build({**REAL, "pipelines/methods/noise.yaml": "description: x\ntrainin: {}\n"})
     for command in ([], ["validate"], ["plan"], ["controls"], ["controls", "--write"]):
         assert main.main([*command, "--root", str(root)]) == 2
         output = capsys.readouterr()
         assert output.out == ""
-        assert "regft: configuration: 2 problems" in output.err
+        assert "regft: configuration: 1 problem" in output.err
         assert "pipelines/methods/noise.yaml:2: trainin: unknown key 'trainin'" in output.err
         assert "Traceback" not in output.err
 
@@ -72,7 +70,7 @@ def test_the_plan(build: Any, capsys: Any) -> None:
 
 
 def test_controls_are_listed_and_written(build: Any, capsys: Any) -> None:
-    control = "regularisers: []\ntraining: {}\ncontrol_for: noise\ndiffers_by: two epochs\n"
+    control = "training: {}\ncontrol_for: noise\ndiffers_by: two epochs\n"
     root = build({**REAL, "pipelines/methods/short.yaml": control})
     before = (root / "params.yaml").read_text()
     assert main.main(["controls", "--root", str(root)]) == 0
@@ -82,11 +80,11 @@ def test_controls_are_listed_and_written(build: Any, capsys: Any) -> None:
     assert "short (control for noise)" in capsys.readouterr().out
     assert (root / "params.yaml").read_text() == before.replace("noise]", "noise, short]")
     assert main.main(["controls", "--root", str(root)]) == 0
-    assert "every listed method has its controls" in capsys.readouterr().out
+    assert "every control that is declared for a listed method is listed" in capsys.readouterr().out
 
 
 def test_a_control_that_is_wrong_itself_is_not_written(build: Any, capsys: Any) -> None:
-    control = "regularisers: []\ntraining: {epochs: 0}\ncontrol_for: noise\ndiffers_by: nothing\n"
+    control = "description: x\ntraining: {epochs: -1}\ncontrol_for: noise\ndiffers_by: nothing\n"
     root = build({**REAL, "pipelines/methods/short.yaml": control})
     before = (root / "params.yaml").read_bytes()
     assert main.main(["controls", "--write", "--root", str(root)]) == 2
@@ -108,7 +106,7 @@ def test_nothing_imports_torch(build: Any, command: str) -> None:
 
 
 def test_validation_takes_less_than_a_second(build: Any) -> None:
-    methods = {f"pipelines/methods/m{i}.yaml": "regularisers: []\ntraining: {}\n" for i in range(25)}
+    methods = {f"pipelines/methods/m{i}.yaml": "training: {}\n" for i in range(25)}
     params = REAL["params.yaml"].replace("noise]", "noise, " + ", ".join(f"m{i}" for i in range(25)) + "]")
     root = build({**REAL, **methods, "params.yaml": params})
     # CPU time: other work on the machine must not decide. The best of two hides a cold cache.

@@ -23,7 +23,12 @@ BROKEN: list[tuple[str, str, str, tuple[str, ...]]] = [
         PARAMS,
         "100, full",
         "'300', full",
-        ("params.yaml:5: grid.sizes[0]:", "'300' (text)", "at least 2 or 'full'", "remove the quotes"),
+        (
+            "params.yaml:5: grid.sizes[0]:",
+            "'300' (text)",
+            "at least 2 and at most 1000000000 or 'full'",
+            "remove the quotes",
+        ),
     ),
     (PARAMS, "100, full", "1", ("params.yaml:5: grid.sizes[0]:", "1 (a whole number)", "at least 2")),
     (PARAMS, "100, full", "ful", ("params.yaml:5: grid.sizes[0]:", "'ful' (text)", "'full'")),
@@ -33,9 +38,9 @@ BROKEN: list[tuple[str, str, str, tuple[str, ...]]] = [
     (PARAMS, "[100, full]", "100", ("params.yaml:5: grid.sizes:", "100 (a whole number)", "a list")),
     (PARAMS, "seeds: [0,", "seeds: [-1,", ("params.yaml:6: grid.seeds[0]:", "-1", "at least 0")),
     (PARAMS, "[opinions]", "[../etc]", ("params.yaml:4: grid.tasks[0]:", "'../etc'", "a-z, 0-9, _ and -")),
-    (PARAMS, "[opinions]", f"[{'t' * 300}]", ("params.yaml:4: grid.tasks[0]:", "100 characters at most")),
-    (PARAMS, "vanilla, noise", f"vanilla, {'m' * 300}", ("params.yaml:8: protocols.finetune[1]:", "100 characters")),
-    (NOISE, T, f"control_for: {'m' * 101}\n{T}", ("noise.yaml:3: control_for:", "100 characters at most")),
+    (PARAMS, "[opinions]", f"[{'t' * 300}]", ("params.yaml:4: grid.tasks[0]:", "at most 64 characters")),
+    (PARAMS, "- noise", f"- {'m' * 300}", ("params.yaml:9: methods[1]:", "at most 64 characters")),
+    (NOISE, T, f"control_for: {'m' * 65}\n{T}", ("noise.yaml:3: control_for:", "at most 64 characters")),
     (
         PARAMS,
         "epochs: 2",
@@ -80,6 +85,12 @@ BROKEN: list[tuple[str, str, str, tuple[str, ...]]] = [
         ("params.yaml: training: 'training' is missing", "'trainings' may be a misspelling"),
     ),
     (PARAMS, "training:", "seeds: [1]\ntraining:", ("params.yaml:11: seeds: unknown key", "it belongs under 'grid'")),
+    (PARAMS, "epochs: 2", "betas: [0.9, 1.5]", ("params.yaml:12: training.betas[1]:", "at least 0 and below 1")),
+    (PARAMS, "2e-5", "2e5", ("params.yaml:13: training.learning_rate:", "200000.0", "at most 1")),
+    (PARAMS, "[opinions]", f"[{'a' * 300}]", ("params.yaml:4: grid.tasks[0]:", "at most 64 characters")),
+    (PARAMS, "minilm", r'"mini\0lm"', ("params.yaml:2:", "NUL character")),
+    (PARAMS, "minilm", r'"mini\ud800lm"', ("params.yaml:2:", "surrogate pair")),
+    (PARAMS, "seeds: [0,", "seeds: [0x" + "f" * 5000 + ",", ("params.yaml:6:", "looks like a number")),
     # ------------------------------------------------------------ params.yaml: names that agree
     (
         PARAMS,
@@ -89,10 +100,10 @@ BROKEN: list[tuple[str, str, str, tuple[str, ...]]] = [
     ),
     (
         PARAMS,
-        "noise]",
-        "nois]",
+        "- noise",
+        "- nois",
         (
-            "params.yaml:8: protocols.finetune[1]: unknown method 'nois'",
+            "params.yaml:9: methods[1]: unknown method 'nois'",
             "did you mean 'noise'?",
             "mask, noise, vanilla",
         ),
@@ -100,43 +111,27 @@ BROKEN: list[tuple[str, str, str, tuple[str, ...]]] = [
     (PARAMS, "[opinions]", "[opinions, opinions]", ("params.yaml:4: grid.tasks[1]: opinions is listed twice",)),
     (PARAMS, "100, full", "100, full, 100", ("params.yaml:5: grid.sizes[2]: 100 is listed twice",)),
     (PARAMS, "[0, 1,", "[0, 0, 1,", ("params.yaml:6: grid.seeds[1]: 0 is listed twice",)),
-    (PARAMS, "noise]", "noise, noise]", ("params.yaml:8: protocols.finetune[2]: noise is listed twice",)),
-    (
-        PARAMS,
-        "noise]",
-        "noise, mask]",
-        ("params.yaml:10: protocols.search_finetune[0]: 'mask' is also listed under protocols.finetune",),
-    ),
-    (
-        PARAMS,
-        "noise]",
-        "mask]",
-        ("params.yaml:8: protocols.finetune[1]: 'mask' has a search phase", "list it under protocols.search_finetune"),
-    ),
-    (
-        PARAMS,
-        "noise]  # plain\n  search_finetune:\n    - mask",
-        "mask]\n  search_finetune:\n    - noise",
-        (
-            "params.yaml:10: protocols.search_finetune[0]: 'noise' has no search phase",
-            "list it under protocols.finetune",
-        ),
-    ),
+    (PARAMS, "- mask", "- noise", ("params.yaml:10: methods[2]: noise is listed twice",)),
     (
         PARAMS,
         "report: {}",
         "report: {reference: noize}",
         ("params.yaml:15: report.reference:", "'noize' is not a listed method", "did you mean 'noise'?"),
     ),
-    (PARAMS, "[vanilla, noise]", "[noise]", ("params.yaml:15: report.reference:", "'vanilla' is not a listed method")),
+    (PARAMS, "- vanilla\n  ", "", ("params.yaml:14: report.reference:", "'vanilla' is not a listed method")),
     (
         PARAMS,
-        "finetune: [vanilla, noise]  # plain\n  search_finetune:\n    - mask",
-        "finetune: []\n  search_finetune: []",
-        ("params.yaml:7: protocols: no method is listed",),
+        "methods:\n  - vanilla\n  - noise  # plain\n  - mask\n",
+        "methods: []\n",
+        ("params.yaml:7: methods: is a list of 0", "a list of at least 1"),
     ),
-    # DVC reads both lists and these sections: it would stop at a missing one with less to say.
-    (PARAMS, "  finetune: [vanilla, noise]  # plain\n", "", ("protocols.finetune: 'finetune' is missing",)),
+    # DVC reads the list of methods and these sections: it would stop at a missing one with less to say.
+    (
+        PARAMS,
+        "methods:\n  - vanilla\n  - noise  # plain\n  - mask\n",
+        "",
+        ("params.yaml: methods: 'methods' is missing",),
+    ),
     (PARAMS, "subsample: {}\n", "", ("params.yaml", "'subsample' is missing")),
     (
         PARAMS,
@@ -162,6 +157,9 @@ BROKEN: list[tuple[str, str, str, tuple[str, ...]]] = [
         ("params.yaml:2: model.revision:", "no revision", "remove the key"),
     ),
     (PARAMS, MODEL, "{name: data, revision: main}", ("params.yaml:2: model.revision: 'data' is a local directory",)),
+    (PARAMS, "minilm", "params.yaml", ("params.yaml:2: model.name: 'params.yaml' is a file, not a model directory",)),
+    (PARAMS, "minilm", "~nobody_here/x", ("params.yaml:2: model.name: '~nobody_here' is no known home directory",)),
+    (PARAMS, "minilm", "a" * 300, ("params.yaml:2: model.name:", "unreadable (File name too long)")),
     # ------------------------------------------------------------------------------- tasks
     (
         TASK,
@@ -216,6 +214,63 @@ BROKEN: list[tuple[str, str, str, tuple[str, ...]]] = [
         "",
         ("opinions.yaml:2: splits: 'train' is missing", "take the task out of grid.tasks"),
     ),
+    (
+        TASK,
+        FILES,
+        "{kind: hub, id: ../data, revision: main}",
+        ("opinions.yaml:1: source.id:", "like 'owner/name'"),
+    ),
+    (TASK, FILES, "{kind: hub, id: a/.., revision: main}", ("opinions.yaml:1: source.id:", "like 'owner/name'")),
+    (TASK, FILES, "{kind: hub, id: ./opinions, revision: main}", ("opinions.yaml:1: source.id:",)),
+    (
+        TASK,
+        FILES,
+        "{kind: hub, id: data/opinions, revision: main}",
+        ("opinions.yaml:1: source.id: the project has a folder or file 'data/opinions'", "rename or move"),
+    ),
+    (TASK, FILES, "{kind: hub, id: glue, revision: main}", ("opinions.yaml:1: source.id: 'glue' names no owner",)),
+    (
+        TASK,
+        "opinions/dev.csv",
+        "opinions/train.csv",
+        ("opinions.yaml:2: splits.dev: the development set ('opinions/train.csv') is the training split",),
+    ),
+    (
+        TASK,
+        "opinions/dev.csv",
+        "./data//opinions/./train.csv",
+        ("opinions.yaml:2: splits.dev: the development set", "is the training split"),
+    ),
+    (
+        TASK,
+        f"{FILES}\nsplits: {{train: opinions/train.csv, dev: opinions/dev.csv}}",
+        "{kind: hub, id: org/set, revision: main}\nsplits: {train: train, dev: train}",
+        ("opinions.yaml:2: splits.dev: the development set ('train') is the training split",),
+    ),
+    (
+        TASK,
+        "{text: sentence}",
+        "{text: sentense}",
+        (
+            "opinions.yaml:3: columns.text: no column 'sentense' in data/opinions/train.csv, data/opinions/dev.csv",
+            "did you mean 'sentence'? its columns: sentence, label",
+        ),
+    ),
+    (
+        TASK,
+        "{text: sentence}",
+        "{text: sentence, text_pair: other, label: labels, id: n}",
+        ("opinions.yaml:3: columns.label: no column 'labels'", "did you mean 'label'?"),
+    ),
+    ("data/opinions/dev.csv", "sentence,label", "text,label", ("opinions.yaml:3: columns.text: no column 'sentence'",)),
+    ("data/opinions/dev.csv", "sentence,label\nBad,0\n", "", ("opinions.yaml:2: splits.dev:", "is empty")),
+    (
+        TASK,
+        "accuracy, f1_macro",
+        "accuracy, f1",
+        ("opinions.yaml:5: metrics[1]: 'positive_label' is missing: f1", "one of the labels: negative, positive"),
+    ),
+    (TASK, "f1_macro", "accuracy_f1", ("opinions.yaml:5: metrics[1]: 'positive_label' is missing: accuracy_f1",)),
     (TASK, "{text: sentence}", "{label: label}", ("opinions.yaml:3: columns.text: 'text' is missing",)),
     (TASK, "[negative, positive]", "[negative]", ("opinions.yaml:4: labels:", "at least two names")),
     (
@@ -234,17 +289,17 @@ BROKEN: list[tuple[str, str, str, tuple[str, ...]]] = [
     (TASK, LAST, LAST + "\npositive_label: x", ("opinions.yaml:7: positive_label:", "'x' is not one of labels")),
     (
         TASK,
-        "accuracy, f1",
+        "accuracy, f1_macro",
         "accuracy, f2",
         ("opinions.yaml:5: metrics[1]: unknown metric 'f2'", "allowed for classification", "matthews"),
     ),
     (
         TASK,
-        "accuracy, f1",
+        "accuracy, f1_macro",
         "accuracy, pearson",
         ("opinions.yaml:5: metrics[1]: 'pearson' does not fit kind: classification", "accuracy, accuracy_f1"),
     ),
-    (TASK, "accuracy, f1", "accuracy, accuracy", ("opinions.yaml:5: metrics[1]: 'accuracy' is listed twice",)),
+    (TASK, "accuracy, f1_macro", "accuracy, accuracy", ("opinions.yaml:5: metrics[1]: 'accuracy' is listed twice",)),
     (TASK, LAST, LAST + "\nrange: [0, 1]", ("opinions.yaml:7: range: a classification task has no range",)),
     (
         TASK,
@@ -278,12 +333,6 @@ BROKEN: list[tuple[str, str, str, tuple[str, ...]]] = [
         LAST,
         LAST + "\nood: {scores: {}}",
         ("opinions.yaml:7: ood.scores: a classification task cannot be judged on a regression set",),
-    ),
-    (
-        TASK,
-        LAST,
-        LAST + "\nood: {scores: {}}",
-        ("dvc.yaml:5: stages.dataset.params:", "DVC does not watch", "'- pipelines/tasks/scores.yaml:'"),
     ),
     (
         TASK,
@@ -340,13 +389,31 @@ BROKEN: list[tuple[str, str, str, tuple[str, ...]]] = [
         LAST + "\nood: {films: {label_map: {negative: positive, positive: positive}}}",
         ("ood.films.label_map: nothing becomes the set's negative",),
     ),
+    (
+        TASK,
+        LAST,
+        LAST + "\nood: {own: {source: {kind: files}, split: data/opinions/train.csv}}",
+        ("opinions.yaml:7: ood.own.split: this set ('data/opinions/train.csv') is the training split",),
+    ),
+    (
+        TASK,
+        LAST,
+        LAST + "\nood: {films: {split: opinions/train.csv}}",
+        ("opinions.yaml:7: ood.films.split: this set ('opinions/train.csv') is the training split",),
+    ),
+    (
+        TASK,
+        LAST,
+        LAST + "\nood: {own: {source: {kind: files}, split: opinions/dev.csv, columns: {text: sentense}}}",
+        ("opinions.yaml:7: ood.own.columns.text: no column 'sentense'", "did you mean 'sentence'?"),
+    ),
     # ------------------------------------------------------------------------------- methods
     (
         NOISE,
         "noise:",
         "noize:",
         (
-            "noise.yaml:2: regularisers[0].noize: unknown regulariser 'noize'",
+            "noise.yaml:2: regularisers.noize: unknown regulariser 'noize'",
             "did you mean 'noise'?",
             "mask, noise, split",
         ),
@@ -356,28 +423,38 @@ BROKEN: list[tuple[str, str, str, tuple[str, ...]]] = [
         "scale:",
         "scael:",
         (
-            "noise.yaml:2: regularisers[0].noise.scael: unknown key 'scael'",
+            "noise.yaml:2: regularisers.noise.scael: unknown key 'scael'",
             "did you mean 'scale'? allowed here: scale, shape",
         ),
     ),
-    (NOISE, "1e-5", "-1e-5", ("noise.yaml:2: regularisers[0].noise.scale:", "-1e-05 (a number)", "at least 0")),
-    (NOISE, "{scale: 1e-5}", "", ("noise.yaml:2: regularisers[0].noise:", "nothing (null)", "write {}")),
-    (NOISE, "noise: {scale: 1e-5}", "noise", ("noise.yaml:2: regularisers[0]:", "'noise' (text)", "write 'noise: {}'")),
-    (
-        NOISE,
-        "noise: {scale: 1e-5}",
-        "noise: {}\n  mask: {}",
-        ("noise.yaml:1: regularisers:", "one name with its options"),
-    ),
-    (NOISE, "training: {}", "", ("noise.yaml: training: 'training' is missing",)),
-    (NOISE, "training: {}", "training: {epochs: null}", ("noise.yaml:3: training.epochs: epochs is null",)),
+    (NOISE, "1e-5", "-1e-5", ("noise.yaml:2: regularisers.noise.scale:", "-1e-05 (a number)", "at least 0")),
+    (NOISE, "{scale: 1e-5}", "", ("noise.yaml:2: regularisers.noise:", "nothing (null)", "write {}")),
+    (NOISE, "\n  noise: {scale: 1e-5}", " noise", ("noise.yaml:1: regularisers:", "'noise' (text)", "'noise: {}'")),
+    (NOISE, "regularisers:\n  noise", "regularisers:\n- noise", ("noise.yaml:1: regularisers:", "is a list of 1")),
+    (NOISE, "training: {}", "training: {epochs: null}", ("noise.yaml:3: training.epochs: is null",)),
     (
         NOISE,
         "training: {}",
         "training: {learning_rat: 1e-4}",
         ("noise.yaml:3: training.learning_rat:", "did you mean 'learning_rate'?"),
     ),
-    (NOISE, T, T + "\nsearch: {}", ("noise.yaml:4: search: no regulariser of this method has a search phase",)),
+    (NOISE, T, "training: {epochs: -1}", ("noise.yaml:3: training.epochs:", "at least 0 and at most 10000")),
+    (NOISE, T, "training: {betas: [0.9, 1.5]}", ("noise.yaml:3: training.betas[1]:", "at least 0 and below 1")),
+    (NOISE, T, "training: {steps_factor: 1e9}", ("noise.yaml:3: training.steps_factor:", "at most 1000")),
+    (NOISE, T, "training: {batch_size: 70000}", ("noise.yaml:3: training.batch_size:", "at most 65536")),
+    (NOISE, T, "training: {learning_rate: 3e4}", ("noise.yaml:3: training.learning_rate:", "at most 1")),
+    (
+        NOISE,
+        T,
+        "training: {epochs: 9000, steps_factor: 2}",
+        ("noise.yaml:3: training.steps_factor: steps_factor 2 of epochs 9000 makes epochs 18000", "1 to 10000"),
+    ),
+    (
+        NOISE,
+        T,
+        "training: {steps_factor: 0.1}",
+        ("noise.yaml:3: training.steps_factor: steps_factor 0.1 of epochs 2 makes epochs 0", "1 to 10000"),
+    ),
     (
         NOISE,
         T,
@@ -393,22 +470,34 @@ BROKEN: list[tuple[str, str, str, tuple[str, ...]]] = [
     (NOISE, T, T + "\ncontrol_for: vanilla", ("noise.yaml:4: control_for:", "'differs_by'")),
     (
         MASK,
-        "search: {epochs: 2}\n",
-        "",
-        ("mask.yaml: search: 'search' is missing: regulariser mask has a search phase",),
+        "epochs: 2",
+        "epoch: 2",
+        ("mask.yaml:2: phases.search.training.epoch: unknown key", "did you mean 'epochs'?"),
     ),
-    (MASK, "epochs: 2", "epoch: 2", ("mask.yaml:4: search.epoch: unknown key 'epoch'", "did you mean 'epochs'?")),
     (
         MASK,
-        "mask: {}",
-        "mask: {search: false}",
-        ("params.yaml:10: protocols.search_finetune[0]: 'mask' has no search phase",),
+        "search: {",
+        "serch: {",
+        ("mask.yaml:4: phases.finetune.regularisers.mask:", "the phase 'search', which does not run before 'finetune'"),
     ),
-    (MASK, "mask: {}", "split: {}\ntraining: {}\ntraining: {}", ("mask.yaml:4: key 'training' is there twice",)),
+    (
+        MASK,
+        "  finetune:",
+        "  finetun:",
+        ("mask.yaml:1: phases: phases must end with the phase 'finetune', the last is 'finetun'",),
+    ),
+    (MASK, "phases:", "training: {}\nphases:", ("mask.yaml:1: training: training stands beside phases",)),
+    (
+        MASK,
+        "{training: {epochs: 2}}",
+        "{start: finetune}",
+        ("mask.yaml:2: phases.search.start: 'search' starts from 'finetune', which is no earlier phase",),
+    ),
+    (NOISE, T, "training: {}\ntraining: {}", ("noise.yaml:4: key 'training' is there twice",)),
 ]
 
 
-@pytest.mark.parametrize(("file", "old", "new", "parts"), BROKEN, ids=[f"{b[0]}-{b[3][0]}" for b in BROKEN])
+@pytest.mark.parametrize(("file", "old", "new", "parts"), BROKEN, ids=[f"{b[0]}-{b[3][0][:80]}" for b in BROKEN])
 def test_each_mistake_is_named_with_its_line_and_a_remedy(
     files: dict[str, str], failures: Any, file: str, old: str, new: str, parts: tuple[str, ...]
 ) -> None:

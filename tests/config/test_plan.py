@@ -8,6 +8,7 @@ import pytest
 
 from regft_core.config.grid import Cell
 from regft_core.config.load import load_project
+from regft_core.config.method import Cost
 from regft_core.config.plan import duration, finished_seeds, measured_seconds, optimiser_steps, plan_rows, table
 from regft_core.config.schema import TrainingConfig
 
@@ -41,14 +42,14 @@ def test_optimiser_steps(training: dict[str, Any], rows: int | None, steps: int 
 
 
 def test_a_fresh_project_is_all_to_train(build: Any, registry: dict[str, Any]) -> None:
-    rows = plan_rows(load_project(build({}), registry), registry=registry)
+    rows = plan_rows(load_project(build({}), registry), registry)
     assert (rows[0].cell.name, rows[0].cached, rows[0].to_train) == ("vanilla-opinions-100", 0, 6)
     assert [row.steps for row in rows] == [14, None, 14, None, 14, None]
-    # The fake noise declares two forwards and two backwards per step.
-    assert [row.cost for row in rows] == [14, None, 28, None, 14, None]
+    # The fake noise declares two forwards and two backwards per step; mask has a phase of two epochs before.
+    assert [row.cost for row in rows] == [14, None, 28, None, 28, None]
     assert all(row.seconds is None for row in rows)
     text = table(rows)
-    assert "36 of 36 runs to train, about 336 plain steps and 18 runs of unknown length" in text
+    assert "36 of 36 runs to train, about 420 plain steps and 18 runs of unknown length" in text
 
 
 def test_finished_seeds_of_the_last_manifest_count(build: Any, registry: dict[str, Any]) -> None:
@@ -57,7 +58,7 @@ def test_finished_seeds_of_the_last_manifest_count(build: Any, registry: dict[st
     manifest(root, cell, [run(0, ratio=2.0), run(1, ratio=2.0), run(2, "failed"), run(77, ratio=2.0)])
     write(root / "work/datasets/opinions/task.json", {"counts": {"train": 33}})
     assert finished_seeds(root, cell) == {0, 1, 77}
-    rows = {row.cell.name: row for row in plan_rows(load_project(root, registry), registry=registry)}
+    rows = {row.cell.name: row for row in plan_rows(load_project(root, registry), registry)}
     noise = rows["noise-opinions-100"]
     assert (noise.seeds, noise.cached, noise.to_train) == (6, 2, 4)
     # Half a second per doubled step: 28 plain steps of a quarter second, four times.
@@ -68,10 +69,10 @@ def test_finished_seeds_of_the_last_manifest_count(build: Any, registry: dict[st
 
 def test_a_manifest_that_cannot_be_read_is_shown_as_unknown(build: Any, registry: dict[str, Any]) -> None:
     root = build({})
-    path = root / "work/finetune/vanilla/opinions-100/manifest.json"
+    path = root / "work/finetune/vanilla/opinions/100/manifest.json"
     path.parent.mkdir(parents=True)
     path.write_text("{")
-    row = plan_rows(load_project(root, registry))[0]
+    row = plan_rows(load_project(root, registry), registry)[0]
     assert (row.cached, row.to_train) == (None, 6)
     assert table([row]).splitlines()[2].split()[:4] == ["vanilla-opinions-100", "6", "?", "6"]
 
@@ -86,28 +87,29 @@ def test_measurements_of_a_task_with_a_similar_name_do_not_count(build: Any) -> 
 
 def test_the_run_store_may_answer_instead(build: Any, registry: dict[str, Any]) -> None:
     project = load_project(build({}), registry)
-    rows = plan_rows(project, cached=lambda cell: {0, 1, 2, 3, 4, 5}, seconds_per_step=lambda task: 2.0)
+    rows = plan_rows(project, registry, cached=lambda cell: {0, 1, 2, 3, 4, 5}, seconds_per_step=lambda task: 2.0)
     assert {row.to_train for row in rows} == {0}
     assert rows[0].seconds == 0.0
     assert "0 of 36 runs to train" in table(rows)
-    half = plan_rows(project, cached=lambda cell: {0, 1, 2}, seconds_per_step=lambda task: 2.0)
+    half = plan_rows(project, registry, cached=lambda cell: {0, 1, 2}, seconds_per_step=lambda task: 2.0)
     assert half[0].seconds == 14 * 2.0 * 3
 
 
-def test_the_search_phase_is_part_of_the_cost(build: Any, registry: dict[str, Any]) -> None:
+def test_every_phase_and_member_is_part_of_the_cost(build: Any, registry: dict[str, Any]) -> None:
     class Mask(registry["mask"]):  # type: ignore[misc]
         @classmethod
-        def search_epochs(cls, options: Any, search: Any) -> float:
-            return search.epochs
-
-        @classmethod
-        def search_cost(cls, options: Any, search: Any) -> tuple[float, float]:
-            return (2.0, 0.5)
+        def cost(cls, options: Any) -> Cost:
+            return Cost(2.0, 0.5)
 
     known = {**registry, "mask": Mask}
-    rows = {row.cell.name: row for row in plan_rows(load_project(build({}), known), registry=known)}
-    # 2 epochs of fine-tuning in 7 batches, and 2 of searching that cost (2 + 2 * 0.5) / 3 each.
-    assert rows["mask-opinions-100"].cost == pytest.approx(14 + 14)
+    method = (
+        "phases:\n  search:\n    data: {split: 0.5}\n    repeat: {times: 3}\n    regularisers: {mask: {taken: false}}\n"
+        "    training: {epochs: 4}\n  finetune: {}\n"
+    )
+    project = load_project(build({"pipelines/methods/mask.yaml": method}), known)
+    rows = {row.cell.name: row for row in plan_rows(project, known)}
+    # 2 epochs of fine-tuning in 7 batches; 3 members of 4 epochs on 50 rows in 4 batches, (2 + 2 * 0.5) / 3 each.
+    assert rows["mask-opinions-100"].cost == pytest.approx(14 + 3 * 4 * 4)
 
 
 @pytest.mark.parametrize(("seconds", "text"), [(5.4, "5s"), (95, "1m 35s"), (7260, "2h 01m")])

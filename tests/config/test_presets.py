@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from regft_core.phases.context import open_project
+from regft_core.config.find_controls import find_controls
+from regft_core.phases.project import open_project
 
 ROOT = Path(__file__).resolve().parents[2]
 PRESETS = sorted((ROOT / "pipelines" / "presets").glob("*.yaml"))
@@ -26,14 +27,10 @@ def test_the_shipped_params_are_valid() -> None:
 def test_every_shipped_method_can_be_listed() -> None:
     """All methods at once, on a task of each kind that needs no hub; refusals must be reasons, not crashes."""
     params = yaml.safe_load((ROOT / "params.yaml").read_text())
-    params["protocols"] = {"finetune": [], "search_finetune": []}
-    for path in sorted((ROOT / "pipelines" / "methods").glob("*.yaml")):
-        searches = "search" in yaml.safe_load(path.read_text())
-        params["protocols"]["search_finetune" if searches else "finetune"].append(path.stem)
+    params["methods"] = sorted(path.stem for path in (ROOT / "pipelines" / "methods").glob("*.yaml"))
     params["grid"]["tasks"] = ["cue_sentence", "cue_pair"]
     project = open_project(ROOT, params_text=yaml.safe_dump(params, sort_keys=False))
     assert len(project.methods) > 30
     without = [w for w in project.warnings if "without its control" in w]
     assert not without
-    controlled = {m.config.control_for for m in project.methods.values() if m.config.control_for}
-    assert {"hype_n", "hype_u", "pats", "tdt", "mask_tuning", "weight_mixup"} <= controlled
+    assert not find_controls(ROOT, project.methods).without

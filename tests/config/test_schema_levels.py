@@ -10,12 +10,21 @@ from typing import Any, Union, get_args, get_origin
 
 import pytest
 import yaml
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
 
 from regft_core.config import schema
 from regft_core.config.describe import allowed, unwrap
 from regft_core.config.explain import validate
-from regft_core.config.schema import MethodConfig, Params, StrictModel, TaskConfig, TrainingConfig, TrainingOverrides
+from regft_core.config.schema import (
+    NOT_NULL,
+    ConsistentModel,
+    MethodConfig,
+    Params,
+    StrictModel,
+    TaskConfig,
+    TrainingConfig,
+    TrainingOverrides,
+)
 from regft_core.config.yamlio import load_yaml
 
 
@@ -57,7 +66,7 @@ def test_every_model_of_the_schema_is_reached() -> None:
         for value in vars(schema).values()
         if inspect.isclass(value) and issubclass(value, BaseModel) and value.__module__ == schema.__name__
     }
-    assert {model for _, _, model in PLACES} == defined - {StrictModel}
+    assert {model for _, _, model in PLACES} == defined - {StrictModel, ConsistentModel}
 
 
 def wrap(path: tuple[str | int, ...], value: Any) -> Any:
@@ -97,8 +106,53 @@ def test_every_field_can_be_described_in_words() -> None:
             )
 
 
-def test_every_override_is_a_training_value() -> None:
-    assert set(TrainingOverrides.model_fields) - {"steps_factor"} <= set(TrainingConfig.model_fields)
+def test_every_override_is_a_training_value_with_the_same_bounds() -> None:
+    for name, field in TrainingOverrides.model_fields.items():
+        if name == "steps_factor":
+            continue
+        words = allowed(field).replace("at least 0", "at least 1") if name == "epochs" else allowed(field)  # 0: nothing
+        # The words hold the type and every bound; null is offered where the shared value may be null.
+        assert words == allowed(TrainingConfig.model_fields[name]), name
+        assert (NOT_NULL in field.metadata) == ("null" not in allowed(field)), name
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("betas", [0.9, 1.5]),
+        ("betas", [0.9, 1.0]),
+        ("betas", [-0.1, 0.9]),
+        ("epochs", 10_001),
+        ("max_steps", 100_000_001),
+        ("batch_size", 65_537),
+        ("accumulation", 65_537),
+        ("learning_rate", 1.5),
+        ("learning_rate", 0),
+        ("warmup_ratio", 1),
+    ],
+)
+def test_the_protocol_and_its_overrides_refuse_the_same_values(name: str, value: Any) -> None:
+    for model in (TrainingConfig, TrainingOverrides):
+        with pytest.raises(ValidationError):
+            model.model_validate({name: value})
+
+
+@pytest.mark.parametrize(
+    ("shared", "overrides", "words"),
+    [
+        ({"epochs": 1}, {"steps_factor": 0.1}, "steps_factor 0.1 of epochs 1 makes epochs 0; allowed: 1 to 10000"),
+        ({"epochs": 5000}, {"steps_factor": 3}, "makes epochs 15000; allowed: 1 to 10000"),
+        ({"max_steps": 1}, {"steps_factor": 0.2}, "makes max_steps 0; allowed: 1 to 100000000"),
+        ({"max_steps": 1_000_000}, {"steps_factor": 1000}, "makes max_steps 1000000000"),
+    ],
+)
+def test_a_factor_that_leaves_the_bounds_is_an_error_and_not_cut(
+    shared: dict[str, Any], overrides: dict[str, Any], words: str
+) -> None:
+    changes, training = TrainingOverrides(**overrides), TrainingConfig(**shared)
+    assert words in changes.length_problem(training)
+    with pytest.raises(ValueError, match="allowed: 1 to"):
+        changes.apply(training)
 
 
 @pytest.mark.parametrize(
@@ -108,7 +162,8 @@ def test_every_override_is_a_training_value() -> None:
         ({"epochs": 10}, {"epochs": 4, "steps_factor": 1.5}, 6, None),
         ({"epochs": 10, "max_steps": 100}, {"steps_factor": 0.5}, 5, 50),
         ({"epochs": 10, "max_steps": 100}, {"max_steps": None, "steps_factor": 2.0}, 20, None),
-        ({"epochs": 1}, {"steps_factor": 0.1}, 1, None),
+        ({"epochs": 1, "max_steps": 100}, {"steps_factor": 0.1}, 1, 10),
+        ({"epochs": 10}, {"epochs": 0, "steps_factor": 3}, 0, None),
         ({"epochs": 10, "max_steps": 100}, {}, 10, 100),
     ],
 )

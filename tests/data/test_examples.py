@@ -44,6 +44,8 @@ def test_nan_is_never_written(tmp_path: Path) -> None:
     [
         ("{", "not JSON"),
         ("[]", "keys"),
+        pytest.param("9" * 5000, "not JSON", id="digits"),
+        pytest.param("[" * 100_000, "not JSON", id="deep"),
         ('{"idx": "0", "text": "a", "label": 1}', "keys"),
         ('{"idx": 0, "text": "a", "text_pair": null, "label": 1}', "wrong type"),
         ('{"idx": "0", "text": "a", "text_pair": null, "label": true}', "wrong type"),

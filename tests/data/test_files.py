@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -160,6 +161,26 @@ def test_targets_are_floats(read: Read) -> None:
 # ------------------------------------------------------------------------------------ errors
 
 
+@pytest.mark.parametrize("number", ["9" * 5000, "-" + "9" * 5000], ids=["plus", "minus"])
+def test_numbers_of_thousands_of_digits_are_named_by_their_row(read: Read, number: str) -> None:
+    for name, content in {
+        "a.csv": f"text,label\na,good\nb,{number}\n",
+        "a.jsonl": f'{{"text": "b", "label": "{number}"}}',
+    }.items():
+        with pytest.raises(DataError, match=r"row \d \(line \d\): label .* is outside 0 to 1") as caught:
+            read(name, content)
+        assert len(str(caught.value)) < 400
+    with pytest.raises(DataError, match="line 2 is not JSON"):
+        read("b.jsonl", f'{{"text": "a", "label": 0}}\n{{"text": "b", "label": {number}}}')
+    with pytest.raises(DataError, match=r"row 1 \(line 2\): target .* is not a finite number") as caught:
+        read("c.csv", f"text,label\na,{number}\n", kind="regression", labels=None, range=None)
+    assert len(str(caught.value)) < 400
+
+
+def test_zeros_in_front_of_an_index_do_not_count(read: Read) -> None:
+    assert [label_of(read, value) for value in ("0" * 5000, "-0", "0" * 5000 + "1", "+1")] == [0, 0, 1, 1]
+
+
 def test_the_row_the_line_and_the_value_are_named(read: Read) -> None:
     with pytest.raises(DataError) as caught:
         read("a.csv", 'text,label\n"two\nlines",good\nx,great\n')
@@ -260,3 +281,12 @@ def test_where_files_may_be(tmp_path: Path, read: Read, declare: Callable[..., D
         read_split(tmp_path, "mine", source, str(tmp_path / "secret.csv"), declare())
     with pytest.raises(DataError, match="unknown format"):
         read_split(tmp_path, "mine", source, "train.xlsx", declare())
+    (tmp_path / "data" / "dev.csv").mkdir()
+    os.mkfifo(tmp_path / "data" / "pipe.csv")
+    for name, kind in {"dev.csv": "a directory", "pipe.csv": "a named pipe"}.items():
+        with pytest.raises(DataError, match=f"data/{name} is {kind}, not a file"):
+            read_split(tmp_path, "mine", source, name, declare())
+    with pytest.raises(DataError, match=r"no file data/dev1\.csv\n    -> (?!did you mean 'dev)"):
+        read_split(tmp_path, "mine", source, "dev1.csv", declare())  # a directory is no suggestion
+    with pytest.raises(DataError, match="File name too long"):
+        read_split(tmp_path, "mine", source, "a" * 300 + ".csv", declare())

@@ -42,6 +42,21 @@ def test_the_call_pins_the_revision_and_never_trusts_code(monkeypatch: Any) -> N
     assert seen == {"args": ("someone/reviews", "english"), "revision": "0" * 40, "split": "train"}
 
 
+@pytest.mark.parametrize("hub_id", ["someone/reviews", "glue", "csv"])
+def test_a_folder_here_is_never_read_in_place_of_the_hub(
+    tmp_path: Path, monkeypatch: Any, declare: Any, hub_id: str
+) -> None:
+    # The real library, offline: it would read the folder, or (csv) collect files around here.
+    pytest.importorskip("datasets")
+    folder = tmp_path / hub_id
+    folder.mkdir(parents=True)
+    (folder / "train.csv").write_text("text,label\nfrom the folder,1\n")
+    monkeypatch.chdir(tmp_path)
+    source = SOURCE.model_copy(update={"id": hub_id, "config": None})
+    with pytest.raises(DataError, match=f"'{hub_id}'"):
+        read_split(tmp_path, "mine", source, "train", declare())
+
+
 def fail(monkeypatch: Any, error: Exception) -> None:
     def load(source: Any, split: Any) -> None:
         raise error

@@ -67,7 +67,7 @@ def test_the_directory_and_its_description(root: Path) -> None:
     assert described["sets"]["other"]["label_map"] is None
     assert described["sets"]["stars"]["label_map"] == {"bad": "low", "good": "high"}
     assert {name: entry["n"] for name, entry in described["sets"].items()} == {"dev": 2, "other": 1, "stars": 2}
-    assert described["positive_label"] == "good"
+    assert described["positive_label"] is None  # nothing is guessed
     assert described["source"] == {"kind": "files"}
 
 

@@ -12,7 +12,15 @@ from typing import Any
 import numpy as np
 
 from regft_core.config.grid import Cell
-from regft_core.config.schema import MethodConfig, TrainingConfig
+from regft_core.config.method import Phase
+from regft_core.config.schema import (
+    DataConfig,
+    MethodConfig,
+    RepeatConfig,
+    StrictModel,
+    TrainingConfig,
+    TrainingOverrides,
+)
 from regft_core.evaluation.evaluate import SetInfo, evaluate_run
 from regft_core.rng import derive
 
@@ -48,13 +56,21 @@ class Arm:
     encoder: str = "a" * 64
 
 
+class Noise(StrictModel):
+    scale: float = 1e-5
+
+
 @dataclass(frozen=True)
 class Meta:
     """Stands for ``config.method.Method``."""
 
     config: MethodConfig
-    protocol: str
+    phases: tuple[Phase, ...]
     training: TrainingConfig
+
+    @property
+    def earlier(self) -> tuple[Phase, ...]:
+        return self.phases[:-1]
 
 
 @dataclass(frozen=True)
@@ -81,15 +97,17 @@ def methods_of(arms: Mapping[str, Arm]) -> dict[str, Meta]:
         config = MethodConfig.model_validate(
             {
                 "description": arm.description,
-                "control_for": arm.control_for,
+                "control_for": [arm.control_for] if arm.control_for else [],
                 "differs_by": f"no {arm.control_for}" if arm.control_for else "",
-                "regularisers": [] if arm.control_for or name == "vanilla" else [{"noise": {"scale": 1e-5}}],
-                "training": dict(arm.overrides),
-                "search": {"repeats": 2} if arm.search else None,
             }
         )
-        training = config.training.apply(TRAINING)
-        found[name] = Meta(config, "search_finetune" if arm.search else "finetune", training)
+        training = TrainingOverrides.model_validate(dict(arm.overrides)).apply(TRAINING)
+        plain = arm.control_for or name == "vanilla"
+        regularisers = () if plain else (("noise", Noise(scale=2e-5)),)
+        repeat = RepeatConfig(times=2)
+        search = Phase("search", DataConfig(split=0.8), "checkpoint", repeat, None, regularisers, training, {})
+        last = Phase("finetune", DataConfig(), "checkpoint", None, None, regularisers, training, {})
+        found[name] = Meta(config, (search, last) if arm.search else (last,), training)
     return found
 
 
@@ -165,7 +183,7 @@ def _subsample(root: Path, name: str, task: Task, size: int | str, seeds: Sequen
         "duplicates_with": dict.fromkeys(("dev", *task.ood), 0),
     }
     _json(
-        root / "work" / "subsamples" / f"{name}-{size}" / "manifest.json",
+        root / "work" / "subsamples" / name / str(size) / "manifest.json",
         {"task": name, "size": size, "n": n, "stratified": False, "seeds": {str(seed): entry for seed in seeds}},
     )
 
@@ -190,7 +208,7 @@ def _cell(
     root: Path, name: str, arm: Arm, meta: Meta, described: dict[str, Any], gold: dict[str, np.ndarray], task: Task,
     size: int | str, seeds: Sequence[int],
 ) -> None:  # fmt: skip
-    place = f"{name}/{described['task']}-{size}"
+    place = Cell(name, described["task"], size).directory
     results, trained = [], []
     for seed in seeds:
         key = f"{derive(seed, name, described['task'], str(size)):064x}"
@@ -206,7 +224,7 @@ def _cell(
             "peak_memory_bytes": None,
         }
         common = {
-            "seed": seed, "key": key, "status": "failed" if failed else "ok", "error": failed,
+            "seed": seed, "size": str(size), "key": key, "status": "failed" if failed else "ok", "error": failed,
             "variant": arm.variant, "degraded": list(arm.degraded),
         }  # fmt: skip
         trained.append(
@@ -236,7 +254,8 @@ def _cell(
         manifest = {
             "cell": cell,
             "phase": phase,
-            "protocol": meta.protocol,
+            "phases": [phase.name for phase in meta.phases],
+            "regularisers": {p.name: {n: o.model_dump() for n, o in p.regularisers} for p in meta.phases},
             "method": meta.config.model_dump(mode="json", exclude_none=True),
             "model": {"name": "minilm", "revision": None, "content_sha256": arm.encoder, "max_length": 128},
             "training": meta.training.model_dump(mode="json"),

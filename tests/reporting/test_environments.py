@@ -70,7 +70,7 @@ def test_seeds_from_two_places_are_named(synthetic: Any, tmp_path: Path) -> None
 def test_a_search_elsewhere_counts(synthetic: Any, tmp_path: Path) -> None:
     arms = {"vanilla": synthetic.Arm(environment=CPU), "a": synthetic.Arm(environment=CPU, search=True)}
     report(synthetic, tmp_path, arms)
-    path = tmp_path / "work/search/a/sst2-300/manifest.json"
+    path = tmp_path / "work/search/a/sst2/300/manifest.json"
     manifest = json.loads(path.read_text())
     manifest["runs"][0]["environment"] = GPU
     path.write_text(json.dumps(manifest))
@@ -116,7 +116,7 @@ def test_different_encoders_are_always_refused(synthetic: Any, tmp_path: Path, m
 def test_arms_without_an_encoder_have_none_to_differ_in(synthetic: Any, tmp_path: Path) -> None:
     arms = {"vanilla": synthetic.Arm(), "words": synthetic.Arm(trains_encoder=False)}
     report(synthetic, tmp_path, arms)
-    path = tmp_path / "work/finetune/words/sst2-300/manifest.json"
+    path = tmp_path / "work/finetune/words/sst2/300/manifest.json"
     manifest = json.loads(path.read_text())
     manifest["model"] = None
     path.write_text(json.dumps(manifest))

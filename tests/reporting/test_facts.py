@@ -43,14 +43,14 @@ def test_texts_shared_with_training(changed: Any) -> None:
 
 def test_label_absent_from_a_draw(changed: Any) -> None:
     said = changed(
-        "subsamples/sst2-300/manifest.json",
+        "subsamples/sst2/300/manifest.json",
         lambda v: v["seeds"]["4"].update(label_counts={"negative": 300, "positive": 0}),
     )
     assert "sst2-300, seed 4: the training rows have no example of positive" in said
 
 
 def test_mixed_versions(changed: Any) -> None:
-    said = changed("finetune/r_drop/sst2-300/manifest.json", lambda v: v["versions"].update(torch="2.12.0"))
+    said = changed("finetune/r_drop/sst2/300/manifest.json", lambda v: v["versions"].update(torch="2.12.0"))
     assert "different versions of torch: 2.12.0 and 2.13.0" in said
 
 
@@ -59,5 +59,5 @@ def test_warnings_of_the_evaluation(changed: Any) -> None:
         for run in value["runs"][:2]:
             run["sets"]["dev"]["warning"] = "labels look swapped"
 
-    said = changed("evaluate/r_drop/sst2-300/result.json", edit)
+    said = changed("evaluate/r_drop/sst2/300/result.json", edit)
     assert "r_drop on sst2-300, set dev, seeds 0, 1: labels look swapped" in said

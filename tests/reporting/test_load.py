@@ -15,7 +15,7 @@ from regft_core.errors import DataError
 from regft_core.reporting.load import read_grid
 
 CELLS = [Cell("vanilla", "sst2", 300), Cell("weight_mixup", "sst2", 300)]
-PLACE = "work/evaluate/vanilla/sst2-300"
+PLACE = "work/evaluate/vanilla/sst2/300"
 
 
 def read(root: Path, seeds: Any = range(6)) -> Any:
@@ -39,7 +39,7 @@ def test_reads_what_the_grid_names(copy: Path) -> None:
 
 
 def test_stale_files_are_never_opened(copy: Path) -> None:
-    for folder in ("evaluate/old/sst2-300", "evaluate/vanilla/sst2-100", "finetune/old/sst2-300", "datasets/old"):
+    for folder in ("evaluate/old/sst2/300", "evaluate/vanilla/sst2/100", "finetune/old/sst2/300", "datasets/old"):
         (copy / "work" / folder).mkdir(parents=True)
         (copy / "work" / folder / "result.json").write_text("{broken")
     (copy / PLACE / "predictions" / "seed-4" / "dev.jsonl").write_text("broken")
@@ -52,11 +52,11 @@ def test_stale_files_are_never_opened(copy: Path) -> None:
     ("path", "stage"),
     [
         ("work/datasets/sst2/task.json", "dataset@sst2"),
-        ("work/subsamples/sst2-300/manifest.json", "subsample@sst2-300"),
-        ("work/evaluate/vanilla/sst2-300/result.json", "evaluate@vanilla-sst2-300"),
-        ("work/finetune/vanilla/sst2-300/manifest.json", "finetune@vanilla-sst2-300"),
-        ("work/search/weight_mixup/sst2-300/manifest.json", "search@weight_mixup-sst2-300"),
-        ("work/evaluate/vanilla/sst2-300/predictions/seed-2/contrast.jsonl", "evaluate@vanilla-sst2-300"),
+        ("work/subsamples/sst2/300/manifest.json", "subsample@sst2"),
+        ("work/evaluate/vanilla/sst2/300/result.json", "evaluate@vanilla-sst2"),
+        ("work/finetune/vanilla/sst2/300/manifest.json", "finetune@vanilla-sst2"),
+        ("work/search/weight_mixup/sst2/300/manifest.json", "search@weight_mixup-sst2"),
+        ("work/evaluate/vanilla/sst2/300/predictions/seed-2/contrast.jsonl", "evaluate@vanilla-sst2"),
     ],
 )
 @pytest.mark.parametrize("damage", [Path.unlink, lambda path: path.write_text("{not json\n")])
@@ -74,16 +74,16 @@ def test_seed_that_was_not_run(copy: Path) -> None:
     result = json.loads(path.read_text())
     del result["runs"][4]
     path.write_text(json.dumps(result))
-    with pytest.raises(DataError, match=r"seeds \[4\].*\n.*evaluate@vanilla-sst2-300"):
+    with pytest.raises(DataError, match=r"seeds \[4\].*\n.*evaluate@vanilla-sst2"):
         read(copy)
 
 
 def test_seed_that_was_not_drawn(copy: Path) -> None:
-    path = copy / "work/subsamples/sst2-300/manifest.json"
+    path = copy / "work/subsamples/sst2/300/manifest.json"
     manifest = json.loads(path.read_text())
     del manifest["seeds"]["5"]
     path.write_text(json.dumps(manifest))
-    with pytest.raises(DataError, match=r"seeds \[5\].*\n.*subsample@sst2-300"):
+    with pytest.raises(DataError, match=r"seeds \[5\].*\n.*subsample@sst2"):
         read(copy)
     (block,) = read(copy, [0])
     assert list(block.subsample["seeds"]) == ["0"]
@@ -118,12 +118,12 @@ def test_positive_label_goes_through_the_label_map(copy: Path) -> None:
 
 
 def test_absent_curves_are_told_from_empty_ones(copy: Path) -> None:
-    (copy / "work/finetune/vanilla/sst2-300/curves.csv").unlink()
+    (copy / "work/finetune/vanilla/sst2/300/curves.csv").unlink()
     (block,) = read(copy)
     assert block.cells["vanilla"].curves is None
 
 
 def test_curve_that_is_none(copy: Path) -> None:
-    (copy / "work/finetune/vanilla/sst2-300/curves.csv").write_text("seed,phase,step,loss\n0,finetune,x,0.1\n")
+    (copy / "work/finetune/vanilla/sst2/300/curves.csv").write_text("seed,phase,step,loss\n0,finetune,x,0.1\n")
     with pytest.raises(DataError, match=r"curves\.csv: not a curve"):
         read(copy)

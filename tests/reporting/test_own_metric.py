@@ -37,21 +37,23 @@ PROJECT = {
     "params.yaml": """\
 model: {name: minilm}
 grid: {tasks: [opinions], sizes: [100], seeds: [0, 1]}
-protocols: {finetune: [vanilla], search_finetune: []}
+methods: [vanilla]
 training: {}
 subsample: {}
 report: {}
 """,
     "pipelines/tasks/opinions.yaml": """\
 source: {kind: files}
-splits: {train: train.csv, dev: train.csv}
+splits: {train: train.csv, dev: dev.csv}
 columns: {text: sentence}
 labels: [negative, positive]
 metrics: [misses]
 primary: misses
+positive_label: positive
 """,
-    "pipelines/methods/vanilla.yaml": "regularisers: []\ntraining: {}\n",
+    "pipelines/methods/vanilla.yaml": "description: plain\n",
     "data/train.csv": "sentence,label\nGood,1\n",
+    "data/dev.csv": "sentence,label\nFine,1\n",
 }
 
 
@@ -102,7 +104,7 @@ def test_it_is_reported_in_its_own_unit_and_direction(make: Any, synthetic: Any,
     assert against.verdict.word == "better"
     assert against.estimate.mean < -10
     assert against.examples is None
-    result = json.loads((built.root / "work/evaluate/good/sst2-300/result.json").read_text())
+    result = json.loads((built.root / "work/evaluate/good/sst2/300/result.json").read_text())
     first = result["runs"][0]["sets"]["dev"]["metrics"]["misses"]
     assert f"0: {first:.2f}<" in built.report.html
     assert "misses, interval" in " ".join(built.report.findings[0].sentences)

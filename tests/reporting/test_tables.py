@@ -23,7 +23,7 @@ from regft_core.statistics.bootstrap import paired_difference
 
 
 def predictions(root: Path, method: str, task: str = "sst2", name: str = "dev") -> dict[int, np.ndarray]:
-    folder = root / "work" / "evaluate" / method / f"{task}-300" / "predictions"
+    folder = root / "work" / "evaluate" / method / task / "300" / "predictions"
     return {
         int(path.parent.name.removeprefix("seed-")): np.array(
             [json.loads(line)["prediction"] for line in path.read_text().splitlines()]
@@ -33,7 +33,7 @@ def predictions(root: Path, method: str, task: str = "sst2", name: str = "dev") 
 
 
 def gold(root: Path, name: str = "dev") -> np.ndarray:
-    path = root / "work/evaluate/vanilla/sst2-300/predictions/seed-0" / f"{name}.jsonl"
+    path = root / "work/evaluate/vanilla/sst2/300/predictions/seed-0" / f"{name}.jsonl"
     return np.array([json.loads(line)["label"] for line in path.read_text().splitlines()])
 
 
@@ -139,7 +139,7 @@ def test_cost_ratios(built: Any) -> None:
 
 def test_other_kinds_of_device_are_not_compared(built: Any, tmp_path: Path) -> None:
     shutil.copytree(built.root / "work", tmp_path / "work")
-    path = tmp_path / "work/finetune/r_drop/sst2-300/manifest.json"
+    path = tmp_path / "work/finetune/r_drop/sst2/300/manifest.json"
     path.write_text(path.read_text().replace('"cpu"', '"cuda:0"'))
     report = write_report(tmp_path, built.cells, built.seeds, built.config, built.methods)
     cost = report.blocks[0].row("r_drop").cost
@@ -157,11 +157,11 @@ def test_overrides_of_the_shared_protocol(built: Any) -> None:
 
 def test_changed_predictions_are_noticed(built: Any, tmp_path: Path) -> None:
     shutil.copytree(built.root / "work", tmp_path / "work")
-    path = tmp_path / "work/evaluate/vanilla/sst2-300/predictions/seed-0/dev.jsonl"
+    path = tmp_path / "work/evaluate/vanilla/sst2/300/predictions/seed-0/dev.jsonl"
     rows = [json.loads(line) for line in path.read_text().splitlines()]
     rows[7]["prediction"] = 1 - rows[7]["prediction"]
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    with pytest.raises(DataError, match="evaluate@vanilla-sst2-300"):
+    with pytest.raises(DataError, match="evaluate@vanilla-sst2"):
         write_report(tmp_path, built.cells, built.seeds, built.config, built.methods)
     assert not (tmp_path / "reports").exists()
 
@@ -207,8 +207,11 @@ def test_squared_errors_are_better_when_smaller(make: Any, synthetic: Any) -> No
 @given(st.data())
 def test_every_method_is_listed_once_whatever_controls_what(data: st.DataObject) -> None:
     names = data.draw(st.lists(st.sampled_from("abcdefg"), unique=True, min_size=1))
-    target = st.none() | st.sampled_from([*names, "absent"])
-    methods = {n: SimpleNamespace(config=SimpleNamespace(control_for=data.draw(target)), protocol="") for n in names}
+    targets = st.lists(st.sampled_from([*names, "absent"]), max_size=2).map(tuple)
+    methods = {
+        n: SimpleNamespace(config=SimpleNamespace(control_for=data.draw(targets), variant_of=data.draw(targets)))
+        for n in names
+    }
     found = ordered(names, methods, "a")
     assert sorted(found) == sorted(names)
     if "a" in names:
@@ -246,7 +249,7 @@ def test_a_difference_cannot_pass_the_metrics_range(make: Any, synthetic: Any) -
     raw = paired_difference(
         predictions(built.root, "good", "one"), predictions(built.root, "vanilla", "one"),
         [json.loads(line)["label"] for line in (
-            built.root / "work/evaluate/vanilla/one-300/predictions/seed-0/dev.jsonl").read_text().splitlines()],
+            built.root / "work/evaluate/vanilla/one/300/predictions/seed-0/dev.jsonl").read_text().splitlines()],
         "accuracy", samples=500,
     )  # fmt: skip
     assert raw.high > 1.0  # what the report would have shown

@@ -1,11 +1,11 @@
 from __future__ import annotations
 
-import ast
-import json
 import os
-from collections.abc import Callable
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from textwrap import dedent
 from typing import Any
 
 import pytest
@@ -13,134 +13,190 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from regft_core.errors import ConfigError
+from regft_core.runs import code_graph, distributions
+from regft_core.runs.code_graph import prefixes
+from regft_core.runs.distributions import providers, versions
 from regft_core.runs.fingerprint import (
-    ENTRIES,
-    IRRELEVANT,
+    EXEMPT,
     LOOKUPS,
-    METHOD_ENTRIES,
+    STAGES,
+    TRAINING,
     CodeGraph,
-    fingerprint,
+    code_of,
+    graph_of,
     package_root,
-    write_fingerprints,
+    stage_code,
+    training_code,
 )
-from regft_core.runs.syntax import code_sha256, imported_names
 
-LOSS = '''
-"""The loss."""
-from __future__ import annotations
-
-SCALE = 0.5  # of the penalty
+HYPE = "regft_core.methods.hype"
+PATS = "regft_core.methods.pats"
 
 
-def loss(x: float, y: float = 1.0) -> float:
-    """Return the loss."""
-    return SCALE * (x - y) ** 2
-'''
+@pytest.fixture(scope="module")
+def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The project's own code, at a place where tests may edit it."""
+    root = tmp_path_factory.mktemp("copy")
+    shutil.copytree(package_root() / "regft_core", root / "regft_core", ignore=shutil.ignore_patterns("__pycache__"))
+    return root
 
 
-def sha(source: str) -> str:
-    return code_sha256(ast.parse(dedent(source)))
+@contextmanager
+def edited(path: Path, old: str, new: str) -> Iterator[None]:
+    """Replace the first ``old`` in a file; an empty one appends to it, or makes it."""
+    before = path.read_text() if path.exists() else None
+    assert old in (before or ""), old
+    path.parent.mkdir(exist_ok=True)
+    path.write_text((before or "").replace(old, new, 1) if old else f"{before or ''}\n{new}\n")
+    yield
+    path.unlink() if before is None else path.write_text(before)
+
+
+def keys(root: Path) -> dict[str, str]:
+    """The fingerprints of two methods and of every stage."""
+    found = {"hype": training_code([HYPE], root)["sha256"], "pats": training_code([PATS], root)["sha256"]}
+    return found | {name: stage_code(name, root=root)["sha256"] for name in STAGES}
+
+
+RUNS = {"hype", "pats"}
 
 
 @pytest.mark.parametrize(
-    ("old", "new"),
+    ("name", "old", "new", "stale"),
     [
-        ('"""The loss."""', '"""Something else entirely."""'),
-        ('"""The loss."""', ""),
-        ('    """Return the loss."""\n', ""),
-        ('"""Return the loss."""', '"""Return the squared loss, in nats."""'),
-        ("# of the penalty", ""),
-        ("SCALE = 0.5", "\n\n\nSCALE  =  0.50"),
-        ("(x - y) ** 2", "(\n        (x - y) ** 2\n    )"),
-        ("return SCALE", '"a string in the place of a comment"\n    return SCALE'),
-        ("SCALE = 0.5", '__version__ = "9"\nSCALE = 0.5'),
+        # A word in a message, a log line, a docstring, an annotation, a description, a declaration: nobody.
+        ("training/loop.py", "lower training.learning_rate", "try a lower training.learning_rate", set()),
+        ("training/loop.py", '"""The only training loop.', '"""The loop.', set()),
+        ("training/loop.py", "def _flush(self) -> None:", "def _flush(self):", set()),
+        ("methods/pats.py", "scale of the noise variance (lambda)", "factor of the variance", set()),
+        ("methods/hype.py", "return options.scale if options.scale > 0 else None", "return options.scale", set()),
+        ("methods/base.py", "return Cost()", "return Cost(2.0, 2.0)", set()),
+        ("data/encode.py", "is damaged", "is broken", set()),
+        ("models/architectures.py", "is not supported", "is unknown", set()),
+        ("errors.py", "configuration: {count}", "invalid configuration: {count}", set()),
+        # What keeps, schedules, checks or identifies runs: nobody.
+        ("runs/locks.py", '"host"', '"machine"', set()),
+        ("runs/executors/__init__.py", "R = TypeVar", "UNUSED = 1\nR = TypeVar", set()),
+        ("config/schema.py", "0.95, gt=0.5", "0.9, gt=0.5", {"report"}),  # the report's own default
+        ("config/check_tasks.py", "", "UNUSED = 1", set()),
+        ("phases/context.py", "RUN_FORMAT = 1", "RUN_FORMAT = 2", set()),
+        ("methods/compose.py", "2.0**-24", "2.0**-23", set()),
+        ("progress.py", "about {left:.0f} s left", "{left:.0f} s left", set()),
+        # An entry that is not used, or a new one: nobody else.
+        ("methods/pats.py", "LOG_EVERY = 10", "LOG_EVERY = 20", {"pats"}),
+        ("methods/hype.py", "draw * 2 - 1", "draw * 2 - 2", {"hype"}),
+        ("methods/tdt.py", "", "UNUSED = 1", set()),
+        ("methods/new.py", "", "UNUSED = 1", set()),
+        ("models/families/new.py", "", "UNUSED = 1", set()),
+        # What computes: everybody who uses it.
+        ("training/loop.py", "math.inf\n", "1.0\n", RUNS),
+        ("training/schedule.py", "total", "whole", RUNS),
+        ("training/optim.py", "fused=True", "fused=False", RUNS),
+        ("methods/stack.py", "finetune", "fine-tune", RUNS),
+        ("rng.py", "sha256", "sha512", RUNS | {"dataset", "subsample", "evaluate", "report"}),
+        ("training/new.py", "", "UNUSED = 1", set()),
+        ("phases/training_run.py", "import torch\n", "import torch\nimport scipy\nscipy.x()\n", RUNS),
+        ("models/load.py", "or 0.02", "or 0.03", {"hype", "pats", "evaluate"}),
+        ("evaluation/ood.py", "-3.09", "-3.08", {"evaluate", "report"}),
+        ("phases/evaluate.py", "EVALUATION_BATCH = 64", "EVALUATION_BATCH = 32", {"evaluate"}),
+        ("statistics/bootstrap.py", "", "USED = 1", {"report"}),
+        ("reporting/report.html.j2", "<", "< ", {"report"}),
+        ("reporting/svg.py", "", "USED = 1", {"report"}),
+        ("data/prepare.py", "unicodedata.normalize", "unicodedata.normalise", {"dataset", "subsample"}),
+        ("data/builtin_words.py", "", "USED = 1", {"dataset"}),
+        (
+            "data/shuffle.py",
+            "from __future__",
+            "USED = 1\nfrom __future__",
+            RUNS | {"dataset", "subsample", "evaluate"},
+        ),
+        ("__init__.py", '__version__ = "', '__version__ = "9', set()),
+        ("training/__init__.py", "", "USED = 1", RUNS),
     ],
 )
-def test_edits_that_change_nothing(old: str, new: str) -> None:
-    assert old in LOSS
-    assert sha(LOSS.replace(old, new)) == sha(LOSS)
+def test_an_edit_of_this_project_makes_exactly_its_users_stale(
+    copy: Path, name: str, old: str, new: str, stale: set[str]
+) -> None:
+    before = keys(copy)
+    with edited(copy / "regft_core" / name, old, new):
+        after = keys(copy)
+    assert {key for key in before if before[key] != after[key]} == stale
+    assert keys(copy) == before
 
 
-@pytest.mark.parametrize(
-    ("old", "new"),
-    [
-        ("0.5", "0.25"),
-        ("0.5", '"0.5"'),
-        ("y: float = 1.0", "y: float = 1"),
-        ("y: float = 1.0", "y: int = 1.0"),  # annotations are what pydantic models are made of
-        ("x - y", "y - x"),
-        ("x - y", "x + y"),
-        ("** 2", "** -2"),
-        ("def loss", "@cache\ndef loss"),
-        ("def loss(x", "def loss(*, x"),
-        ("return SCALE", "print('x')\n    return SCALE"),
-        ("return SCALE", "__version__ = other = 1\n    return SCALE"),
-    ],
-)
-def test_edits_that_change_something(old: str, new: str) -> None:
-    assert old in LOSS
-    assert sha(LOSS.replace(old, new)) != sha(LOSS)
+def test_a_run_has_all_that_computes_and_nothing_else() -> None:
+    code = training_code([HYPE])
+    assert set(code) == {"sha256", "modules", "packages"}
+    inside = {
+        "training.loop",
+        "training.optim",
+        "training.step",
+        "methods.base",
+        "methods.stack",
+        "methods.hype",
+        "rng",
+    }
+    inside |= {"models.load", "models.sites", "data.encode", "data.batches", "data.examples", "phases.training_run"}
+    assert {f"regft_core.{name}" for name in inside} <= set(code["modules"])
+    assert not {name for name in code["modules"] if any(name == e or name.startswith(e + ".") for e in EXEMPT)}
+    assert not {name for name in code["modules"] if "methods" in name} & {PATS, "regft_core.methods.registry"}
+    assert {"torch", "transformers", "tokenizers", "numpy"} <= set(code["packages"])
+    assert not {"pydantic", "safetensors", "mlflow", "dvc", "rich", "regft"} & set(code["packages"])
 
 
-def test_true_one_and_float_one_differ() -> None:
-    assert len({sha(f"x = {value}") for value in ("1", "1.0", "True", "'1'", "b'1'", "1j", "None", "...")}) == 8
+def test_the_fingerprint_does_not_depend_on_where_the_code_lies(copy: Path, tmp_path: Path) -> None:
+    shutil.copytree(copy / "regft_core", tmp_path / "other" / "regft_core")
+    assert training_code([HYPE], tmp_path / "other") == training_code([HYPE], copy) == training_code([HYPE])
+    assert keys(tmp_path / "other") == keys(copy)
 
 
-@given(st.lists(st.sampled_from(["a = 1", "b = 'x'", "def f():\n    return 1", "f()", "x: int = 2"]), max_size=5))
-def test_order_and_number_of_statements_count(lines: list[str]) -> None:
-    assert sha("\n".join([*lines, "z = 1"])) != sha("\n".join(["z = 1", *lines])) or not lines
-    assert sha("\n".join([*lines, "z = 1", "z = 1"])) != sha("\n".join([*lines, "z = 1"]))
-    assert sha("\n\n# comment\n".join(lines)) == sha("\n".join(lines))
+def test_it_is_taken_without_importing_torch_in_no_time(python: Callable[..., Any]) -> None:
+    program = """
+import sys, time
+from regft_core.runs.fingerprint import training_code
+times = []
+for _ in range(3):
+    start = time.process_time()
+    training_code(["regft_core.methods.hype"])
+    times.append(time.process_time() - start)
+assert "torch" not in sys.modules and "pydantic" not in sys.modules
+assert times[0] < 1 and min(times) < 0.1, times
+"""
+    done = python(program)
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
-def names(source: str, module: str = "p.q.m", is_package: bool = False) -> set[str]:
-    return imported_names(ast.parse(dedent(source)), module, is_package)
+@pytest.mark.parametrize("module", [*EXEMPT, *TRAINING, *sum((scope.entries for scope in STAGES.values()), ())])
+def test_every_module_named_in_the_tables_exists(module: str) -> None:
+    """A renamed module must be renamed there too, or it would silently count, or no longer count."""
+    assert graph_of().file(module) is not None
 
 
-def test_every_form_of_import_is_seen() -> None:
-    assert names("import a.b, c as d") == {"a.b", "c"}
-    assert names("from a.b import c, d as e") == {"a.b", "a.b.c", "a.b.d"}
-    assert names("from . import x") == {"p.q", "p.q.x"}
-    assert names("from .y import x") == {"p.q.y", "p.q.y.x"}
-    assert names("from ..y import x") == {"p.y", "p.y.x"}
-    assert names("from . import x", "p.q", is_package=True) == {"p.q", "p.q.x"}
-    assert names("def f():\n    async def g():\n        import a") == {"a"}
-    assert names("try:\n    import a\nexcept ImportError:\n    import b") == {"a", "b"}
-    assert names("importlib.import_module('a.b')\n__import__('c')\nimport_module(name)") == {"a.b", "c"}
-    assert names("if TYPE_CHECKING:\n    import a\nelse:\n    import b") == {"b"}
-    assert names("if typing.TYPE_CHECKING:\n    import a\nimport c") == {"c"}
+def test_every_exemption_says_why() -> None:
+    for table in (EXEMPT, *(scope.exempt for scope in STAGES.values()), distributions.NO_NUMBERS):
+        assert all(len(reason) > 5 for reason in table.values())
 
 
 # ----------------------------------------------------------------------------- a small project
 
 FILES = {
-    "regft_core/__init__.py": '__version__ = "1"',
-    "regft_core/errors.py": "class E(Exception): ...",
-    "regft_core/phases.py": "def run():\n    from regft_core.training import loop\n    from regft_core import tracking",
-    "regft_core/training/__init__.py": "",
-    "regft_core/training/loop.py": "from ..methods import base\nfrom regft_core.methods.registry import find",
-    "regft_core/methods/__init__.py": "",
-    "regft_core/methods/base.py": "from regft_core.errors import E",
-    "regft_core/methods/registry.py": "from regft_core.methods import hype, pats\nfrom regft_core.errors import E",
-    "regft_core/methods/hype.py": "from regft_core.methods import base, noise\nSCALE = 1e-5",
-    "regft_core/methods/pats.py": "from regft_core.methods import base",
-    "regft_core/methods/noise.py": "import torch",
-    "regft_core/tracking.py": "import mlflow",
-    "regft_core/reporting/__init__.py": "",
-    "regft_core/reporting/html.py": "",
-    "regft_core/reporting/templates/report.html.j2": "<p>",
-    "regft_core/reporting/README.md": "words",
-    "regft_core/data/__init__.py": "",
-    "regft_core/data/prepare.py": "",
-    "stages/dataset.py": "from regft_core.data.prepare import prepare",
-    "stages/subsample.py": "from regft_core.data import prepare",
-    "stages/finetune.py": "from regft_core.phases import run",
-    "stages/search.py": "from regft_core.phases import run",
-    "stages/evaluate.py": "from regft_core import phases",
-    "stages/report.py": "from regft_core.reporting import html\nfrom regft_core.tracking import mirror",
+    "toy/__init__.py": '__version__ = "1"',
+    "toy/errors.py": "class E(Exception): ...",
+    "toy/run.py": "def run():\n    from toy.training import loop\n    from toy import show",
+    "toy/training/__init__.py": "",
+    "toy/training/loop.py": "from ..methods import base\nfrom toy.methods.registry import find",
+    "toy/methods/__init__.py": "",
+    "toy/methods/base.py": "from toy.errors import E\nclass Base:\n    name = ''",
+    "toy/methods/registry.py": "from toy.methods import hype, pats\nfrom toy.errors import E",
+    "toy/methods/hype.py": "from toy.methods import base, noise\nSCALE = 1e-5",
+    "toy/methods/pats.py": "from toy.methods import base",
+    "toy/methods/noise.py": "import numpy.random, os\ntry:\n    import no_such_package\nexcept ImportError: pass",
+    "toy/show.py": "import mlflow",
+    "toy/data/words.csv": "a,b",
+    "toy/data/README.md": "words",
+    "toy/data/__init__.py": "",
 }
-METHODS = {"hype_n": ["regft_core.methods.hype"], "pats": ["regft_core.methods.pats"], "vanilla": []}
-EVERY = {"dataset", "subsample", "evaluate", "report", "method-hype_n", "method-pats", "method-vanilla"}
+LOOKUP = {"toy.methods.registry": "toy.methods"}
 
 
 @pytest.fixture
@@ -152,107 +208,164 @@ def project(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def changed_by(project: Path, name: str, content: str) -> set[str]:
-    before = write_fingerprints(project, METHODS, code_root=project)
-    assert set(before) == EVERY
-    (project / name).parent.mkdir(parents=True, exist_ok=True)
-    (project / name).write_text(content)
-    after = write_fingerprints(project, METHODS, code_root=project)
-    return {key for key in EVERY if before[key] != after[key]}
+@pytest.fixture
+def toy(project: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., dict[str, Any]]:
+    monkeypatch.setattr("regft_core.runs.fingerprint.LOOKUPS", LOOKUP)
+
+    def take(*own: str, exempt: tuple[str, ...] = ("toy.show", "toy.errors")) -> dict[str, Any]:
+        return code_of(["toy.run", *own], project, exempt, packages=["toy"])
+
+    return take
 
 
-ALL_METHODS = {"method-hype_n", "method-pats", "method-vanilla"}
+def test_imports_are_followed_also_inside_functions_but_not_through_lookups(toy: Callable[..., dict[str, Any]]) -> None:
+    shared = {"toy", "toy.run", "toy.training", "toy.training.loop", "toy.methods", "toy.methods.base"}
+    shared |= {"toy.methods.registry"}
+    assert set(toy()["modules"]) == shared
+    assert set(toy("toy.methods.hype")["modules"]) == shared | {"toy.methods.hype", "toy.methods.noise"}
+    assert set(toy("toy.show")["modules"]) == shared | {"toy.show"}  # an entry counts, whatever is exempt
+    assert set(toy(exempt=())["modules"]) == shared | {"toy.show", "toy.errors"}
 
 
-@pytest.mark.parametrize(
-    ("name", "content", "stale"),
-    [
-        ("regft_core/methods/hype.py", FILES["regft_core/methods/hype.py"].replace("1e-5", "1e-4"), {"method-hype_n"}),
-        ("regft_core/methods/hype.py", '"""Doc."""\n' + FILES["regft_core/methods/hype.py"] + "  # comment\n", set()),
-        ("regft_core/methods/noise.py", "x = 1", {"method-hype_n"}),  # what a regulariser imports
-        ("regft_core/methods/pats.py", "x = 1", {"method-pats"}),
-        ("regft_core/methods/new.py", "x = 1", set()),
-        ("regft_core/methods/base.py", "x = 1", ALL_METHODS | {"evaluate"}),
-        (
-            "regft_core/methods/registry.py",
-            FILES["regft_core/methods/registry.py"] + "\nx = 1",
-            ALL_METHODS | {"evaluate"},
-        ),
-        ("regft_core/training/loop.py", FILES["regft_core/training/loop.py"] + "\nx = 1", ALL_METHODS | {"evaluate"}),
-        ("regft_core/training/__init__.py", "x = 1", ALL_METHODS | {"evaluate"}),
-        ("regft_core/errors.py", "x = 1", ALL_METHODS | {"evaluate"}),
-        ("regft_core/__init__.py", "x = 1", EVERY),
-        ("regft_core/__init__.py", '__version__ = "2"', set()),
-        ("regft_core/tracking.py", "x = 1", set()),
-        ("regft_core/reporting/html.py", "x = 1", {"report"}),
-        ("regft_core/reporting/templates/report.html.j2", "<p><b>", {"report"}),
-        ("regft_core/reporting/README.md", "other words", set()),
-        ("regft_core/data/prepare.py", "x = 1", {"dataset", "subsample"}),
-        ("stages/subsample.py", "from regft_core.data import prepare\nx = 1", {"subsample"}),
-        ("stages/dataset.py", "import regft_core.errors", {"dataset"}),
-    ],
-)
-def test_an_edit_makes_exactly_its_users_stale(project: Path, name: str, content: str, stale: set[str]) -> None:
-    assert changed_by(project, name, content) == stale
+def test_packages_are_those_that_the_reached_modules_import(toy: Callable[..., dict[str, Any]]) -> None:
+    assert toy()["packages"] == {}
+    found = toy("toy.methods.hype")
+    assert found["packages"] == {"numpy": versions(["numpy"])["numpy"], "no-such-package": None}
+    assert "mlflow" in toy(exempt=())["packages"]
 
 
-def test_written_files_say_which_modules_they_cover_and_stay_untouched(project: Path) -> None:
-    written = write_fingerprints(project, METHODS, code_root=project)
-    path = project / "work" / "code" / "method-hype_n.json"
-    value = json.loads(path.read_text())
-    assert value["sha256"] == written["method-hype_n"]
-    assert value["name"] == "method-hype_n"
-    assert set(value["modules"]) == {
-        "regft_core",
-        "regft_core.phases",
-        "regft_core.errors",
-        "regft_core.methods",
-        "regft_core.methods.base",
-        "regft_core.methods.hype",
-        "regft_core.methods.noise",
-        "regft_core.methods.registry",
-        "regft_core.training",
-        "regft_core.training.loop",
-        "stages.finetune",
-        "stages.search",
-    }
-    os.utime(path, (1, 1))
-    assert write_fingerprints(project, METHODS, code_root=project) == written
-    assert path.stat().st_mtime == 1
+def test_another_version_of_a_package_is_another_key(
+    toy: Callable[..., dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before, shared = toy("toy.methods.hype"), toy()
+    monkeypatch.setattr(distributions, "_version", lambda name: "0.0.1")
+    assert toy("toy.methods.hype")["sha256"] != before["sha256"]
+    assert toy() == shared
 
 
-def test_the_fingerprint_does_not_depend_on_where_the_code_lies(project: Path, tmp_path_factory: Any) -> None:
-    other = tmp_path_factory.mktemp("elsewhere") / "copy"
-    before = write_fingerprints(project, METHODS, code_root=project)
-    project.rename(other)
-    assert write_fingerprints(other, METHODS, code_root=other) == before
+def test_distributions_go_by_what_they_install() -> None:
+    assert providers("sklearn") == ("scikit-learn",)
+    assert providers("yaml") == ("pyyaml",)
+    assert providers("google") == () or "protobuf" in providers("google")
+    assert versions(["sklearn", "sys", "json", "yaml", "typing_extensions"]).keys() == {"scikit-learn"}
+    assert versions(["transformers"]).keys() == {"transformers", "tokenizers"}
 
 
-def test_a_missing_entry_and_a_broken_file_are_named(project: Path) -> None:
-    with pytest.raises(
-        ConfigError, match=r"regft_core/methods/mixout\.py: module regft_core\.methods\.mixout does not"
-    ):
-        write_fingerprints(project, {"m": ["regft_core.methods.mixout"]}, code_root=project, allow_missing=True)
-    (project / "stages/search.py").unlink()
-    with pytest.raises(ConfigError, match=r"stages/search\.py: module stages\.search does not exist"):
-        write_fingerprints(project, METHODS, code_root=project)
-    assert set(write_fingerprints(project, METHODS, code_root=project, allow_missing=True)) == EVERY
-    (project / "regft_core/methods/pats.py").write_text("x = 1\ndef f(:\n")
-    with pytest.raises(ConfigError, match=r"regft_core/methods/pats\.py:2: is not valid Python"):
-        write_fingerprints(project, METHODS, code_root=project, allow_missing=True)
+def test_a_module_beside_the_packages_counts_too(project: Path, toy: Callable[..., dict[str, Any]]) -> None:
+    (project / "toy/methods/noise.py").write_text("import helpers.law\nimport numpy")
+    (project / "helpers").mkdir()
+    (project / "helpers/__init__.py").write_text("")
+    (project / "helpers/law.py").write_text("x = 1")
+    (project / "numpy.py").write_text("x = 1")  # an installed distribution has this name
+    before = toy("toy.methods.hype")
+    assert {"helpers", "helpers.law"} <= set(before["modules"])
+    assert "numpy" not in before["modules"]
+    assert "helpers" not in before["packages"]
+    (project / "helpers/law.py").write_text("x = 2")
+    assert toy("toy.methods.hype")["sha256"] != before["sha256"]
 
 
-def test_this_project_is_covered_without_importing_torch(python: Callable[..., Any]) -> None:
-    found = fingerprint(["regft_core.runs.store"], package_root())["modules"]
-    assert {"regft_core", "regft_core.io", "regft_core.errors", "regft_core.runs", "regft_core.runs.tensors"} <= set(
-        found
-    )
-    assert not {name for name in found if name in IRRELEVANT}
-    program = "import sys, regft_core.runs.fingerprint, regft_core.runs.store; sys.exit('torch' in sys.modules)"
-    assert python(program).returncode == 0
+def test_a_declaration_counts_as_soon_as_somebody_reached_asks_for_it(
+    project: Path, toy: Callable[..., dict[str, Any]]
+) -> None:
+    def with_cost(value: int) -> str:
+        (project / "toy/methods/hype.py").write_text(
+            f"class H:\n    name = 'hype'\n    @classmethod\n    def cost(cls): return cls.check_task()\n"
+            f"    @classmethod\n    def check_task(cls): return {value}"
+        )
+        return str(toy("toy.methods.hype")["sha256"])
+
+    assert with_cost(1) == with_cost(2)
+    (project / "toy/training/loop.py").write_text("def step(method): return method.cost()")
+    assert with_cost(1) != with_cost(2)  # through cost, which asks for check_task
+    assert "toy.methods.hype:check_task" in toy("toy.methods.hype")["modules"]
 
 
-@pytest.mark.parametrize("module", [*IRRELEVANT, *LOOKUPS, *METHOD_ENTRIES, *sum(ENTRIES.values(), ())])
-def test_every_module_named_here_exists(module: str) -> None:
-    """A renamed module must be renamed here too, or it would silently count, or no longer count."""
-    assert CodeGraph(package_root()).exists(module)
+def test_what_one_module_takes_from_another_counts(project: Path, toy: Callable[..., dict[str, Any]]) -> None:
+    """An import for annotations only says nothing, unless another module takes the name from there."""
+
+    def law_from(origin: str, user: str) -> str:
+        (project / "toy/methods/noise.py").write_text(f"from {origin} import law\nx: law")
+        (project / "toy/methods/hype.py").write_text(user)
+        return str(toy("toy.methods.hype")["sha256"])
+
+    taking, using = "from toy.methods.noise import law\nlaw()", "from toy.methods import noise\nnoise.x"
+    assert law_from("json", using) == law_from("pickle", using)
+    assert law_from("json", taking) != law_from("pickle", taking)
+
+
+def test_a_missing_entry_and_a_broken_file_are_named(project: Path, toy: Callable[..., dict[str, Any]]) -> None:
+    with pytest.raises(ConfigError, match=r"toy/methods/mixout\.py: module toy\.methods\.mixout does not exist"):
+        toy("toy.methods.mixout")
+    (project / "toy/methods/pats.py").write_text("x = 1\ndef f(:\n")
+    with pytest.raises(ConfigError, match=r"toy/methods/pats\.py:2: is not valid Python"):
+        toy("toy.methods.pats")
+    (project / "toy/methods/pats.py").write_bytes(b"x = 1\0")
+    with pytest.raises(ConfigError, match=r"toy/methods/pats\.py: is not valid Python"):
+        toy("toy.methods.pats")
+    toy("toy.methods.hype")  # what is not reached is not read
+
+
+def test_data_files_count_where_they_are_wanted(project: Path) -> None:
+    def take(resources: bool) -> dict[str, str]:
+        modules: dict[str, str] = code_of(["toy.data"], project, packages=["toy"], resources=resources)["modules"]
+        return modules
+
+    assert set(take(False)) == {"toy", "toy.data"}
+    before = take(True)
+    assert set(before) == {"toy", "toy.data", "toy/data/words.csv"}
+    (project / "toy/data/words.csv").write_text("a,c")
+    assert take(True) != before
+
+
+@given(st.lists(st.from_regex(r"[a-z]{1,3}", fullmatch=True), min_size=1, max_size=5))
+def test_prefixes_are_the_packages_of_a_module(parts: list[str]) -> None:
+    assert prefixes(".".join(parts)) == [".".join(parts[: i + 1]) for i in range(len(parts))]
+
+
+# --------------------------------------------------------------------------------- kept parses
+
+
+def test_a_file_is_parsed_again_only_when_it_was_written(
+    project: Path, toy: Callable[..., dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parsed: list[str] = []
+    meaning = code_graph.meaning
+    monkeypatch.setattr(code_graph, "meaning", lambda tree: parsed.append("x") or meaning(tree))
+    toy("toy.methods.hype")
+    assert len(parsed) == 9
+    toy("toy.methods.hype")
+    assert len(parsed) == 18  # too young: they could change without a trace in their times
+    time.sleep(code_graph._RACY_NS / 1e9 + 0.05)
+    toy("toy.methods.hype")
+    toy("toy.methods.hype")
+    assert len(parsed) == 27
+    (project / "toy/methods/hype.py").write_text(FILES["toy/methods/hype.py"])
+    toy("toy.methods.hype")
+    assert len(parsed) == 28
+
+
+@pytest.mark.parametrize("sleep", [0.0, 0.2])
+def test_an_edit_of_equal_size_with_the_old_time_is_seen(
+    project: Path, toy: Callable[..., dict[str, Any]], sleep: float
+) -> None:
+    path = project / "toy/methods/hype.py"
+    time.sleep(sleep)
+    before = toy("toy.methods.hype")
+    for digit in "2345":
+        stat = path.stat()
+        path.write_text(FILES["toy/methods/hype.py"].replace("1e-5", f"{digit}e-5"))
+        os.utime(path, ns=(stat.st_atime_ns, stat.st_mtime_ns))
+        after = toy("toy.methods.hype")
+        assert after["sha256"] != before["sha256"], digit
+        before = after
+
+
+# ------------------------------------------------------------------------- files for the pipeline
+
+
+def test_lookups_are_modules_or_packages_to_come() -> None:
+    """A lookup whose package is missing would let in every entry that it imports."""
+    graph: CodeGraph = graph_of()
+    for module, package in LOOKUPS.items():
+        assert module == package or graph.file(module) is not None

@@ -125,15 +125,15 @@ def test_numbers_parameters_files_and_data_of_a_run(grid: Tree) -> None:
         "0.0",
     )
     assert (params["method"], params["task"], params["size"], params["seed"]) == ("hype_n", "rte", "300", "1")
-    assert (tags["regularisers"], tags["variant"], tags["protocol"]) == ("hype", "paper", "finetune")
+    assert (tags["regularisers"], tags["variant"], tags["phases"]) == ("hype", "paper", "finetune")
     assert tags["regft.key"] == grid.key(HYPE, 1, 1e-4)
     files = Path(run.info.artifact_uri.removeprefix("file://"))
     assert (files / "predictions" / "hans.jsonl").read_bytes() == (
-        grid.root / "work/evaluate/hype_n/rte-300/predictions/seed-1/hans.jsonl"
+        grid.root / "work/evaluate/hype_n/rte/300/predictions/seed-1/hans.jsonl"
     ).read_bytes()
     assert "scale: 1.0e-05" in (files / "config.yaml").read_text()
     [dataset] = run.inputs.dataset_inputs
-    manifest = json.loads((grid.root / "work/subsamples/rte-300/manifest.json").read_text())
+    manifest = json.loads((grid.root / "work/subsamples/rte/300/manifest.json").read_text())
     assert manifest["seeds"]["1"]["sha256"].startswith(dataset.dataset.digest)
     assert (dataset.dataset.name, len(dataset.dataset.digest)) == ("rte-300", 32)
     assert current(grid.root)["seed 1 of vanilla rte-300"].data.tags["collapsed"] == "dev: constant"
@@ -170,7 +170,7 @@ def test_curves_are_complete_and_of_each_phase(tree: Tree) -> None:
     assert [p.value for p in mlflow.get_metric_history(run.info.run_id, "loss")] == [1 / s for s in range(1, 701)]
     assert len(mlflow.get_metric_history(run.info.run_id, "search-1.hype.noise")) == 350
     assert run.info.end_time - run.info.start_time == 60_000
-    assert (run.data.params["weight_mixup.rank"], run.data.params["search.repeats"]) == ("1", "2")
+    assert (run.data.params["weight_mixup.rank"], run.data.params["search.weight_mixup.rank"]) == ("1", "1")
 
 
 def test_a_changed_cell_supersedes_its_old_runs_and_a_revert_brings_them_back(grid: Tree) -> None:
@@ -290,7 +290,7 @@ def test_an_evaluation_completes_the_run_that_waited_for_it(tree: Tree) -> None:
 def test_a_changed_evaluation_makes_a_new_run_and_an_absent_one_none(tree: Tree) -> None:
     tree.cell(HYPE, [0])
     sync(tree.root, [HYPE], [0])
-    result = tree.root / "work/evaluate/hype_n/rte-300/result.json"
+    result = tree.root / "work/evaluate/hype_n/rte/300/result.json"
     result.rename(result.with_suffix(".away"))  # DVC deletes outputs before it makes them again
     assert sync(tree.root, [HYPE], [0]).created == 0
     result.with_suffix(".away").rename(result)
@@ -311,7 +311,7 @@ def test_an_evaluation_of_another_key_is_not_mixed_in(tree: Tree) -> None:
 def test_a_number_that_is_gone_becomes_nan_on_the_parent(tree: Tree) -> None:
     tree.cell(HYPE, [0])
     sync(tree.root, [HYPE], [0])
-    path = tree.root / "work/evaluate/hype_n/rte-300/result.json"
+    path = tree.root / "work/evaluate/hype_n/rte/300/result.json"
     result = json.loads(path.read_text())
     del result["runs"][0]["sets"]["hans"]
     path.write_text(json.dumps(result))
@@ -323,7 +323,7 @@ def test_a_number_that_is_gone_becomes_nan_on_the_parent(tree: Tree) -> None:
 
 
 def test_tags_follow_the_files_without_a_new_run(grid: Tree) -> None:
-    control = {"control_for": "hype_n", "differs_by": "no noise", "regularisers": [], "training": {}}
+    control = {"control_for": ["hype_n"], "differs_by": "no noise"}
     grid.cell(VANILLA, SEEDS, method=control)
     sync(grid.root, [VANILLA], SEEDS)
     assert len(search(grid.root, "tags.control_for = 'hype_n'")) == 3
@@ -506,8 +506,8 @@ def test_a_broken_database_is_explained(grid: Tree) -> None:
 
 
 def test_a_damaged_work_file_is_named(grid: Tree) -> None:
-    grid.write("work/finetune/vanilla/rte-300/manifest.json", "{")
-    with pytest.raises(StoreError, match=r"finetune/vanilla/rte-300/manifest.json: cannot be read"):
+    grid.write("work/finetune/vanilla/rte/300/manifest.json", "{")
+    with pytest.raises(StoreError, match=r"finetune/vanilla/rte/300/manifest.json: cannot be read"):
         sync(grid.root, [VANILLA], SEEDS)
 
 

@@ -34,7 +34,7 @@ class Tree:
     def subsample(self, task: str, size: int, seeds: list[int]) -> None:
         described = {str(s): {"sha256": sha("rows", task, size, s), "label_counts": {"yes": 150}} for s in seeds}
         self.write(
-            f"work/subsamples/{task}-{size}/manifest.json", {"task": task, "size": size, "n": size, "seeds": described}
+            f"work/subsamples/{task}/{size}/manifest.json", {"task": task, "size": size, "n": size, "seeds": described}
         )
 
     def cell(
@@ -50,19 +50,21 @@ class Tree:
         shift: float = 0.0,
         method: dict[str, Any] | None = None,
     ) -> None:
-        place, searches = f"{cell.method}/{cell.task}-{cell.size}", cell == SEARCHED
+        place, searches = cell.directory, cell == SEARCHED
         options = {
             "hype_n": {"hype": {"distribution": "normal", "scale": 1e-5}},
             "weight_mixup": {"weight_mixup": {"rank": 1}},
         }
         method = method or {
             "description": cell.method,
-            "regularisers": [options[cell.method]] if cell.method in options else [],
-            "training": {},
+            "control_for": [],
         }
+        phases_of = ["search", "finetune"] if searches else ["finetune"]
+        regularisers = {phase: options.get(cell.method, {}) for phase in phases_of}
         shared = {
             "cell": {"method": cell.method, "task": cell.task, "size": str(cell.size)},
-            "protocol": "search_finetune" if searches else "finetune",
+            "phases": phases_of,
+            "regularisers": regularisers,
             "method": method,
             "model": {"name": "minilm", "revision": None, "content_sha256": sha("model"), "max_length": 128},
             "training": {
@@ -73,8 +75,6 @@ class Tree:
             },
             "versions": {"python": "3.11"},
         }
-        if searches:
-            shared["method"]["search"] = {"repeats": 2}
         for kind in ("search", "finetune") if searches else ("finetune",):
             phases = ["search-0", "search-1"] if kind == "search" else ["finetune"]
             runs, curves, logged = (
@@ -88,7 +88,7 @@ class Tree:
                     "key": self.key(cell, seed, learning_rate, kind),
                     "variant": "paper",
                     "degraded": [],
-                    "device": "cpu",
+                    "environment": {"device": "cpu", "name": "x86_64 AVX2", "threads": 1, "deterministic": True},
                 }
                 if seed in failed:
                     runs.append(record | {"status": "failed", "error": "loss became NaN at step 3"})
@@ -127,7 +127,7 @@ class Tree:
         collapsed: tuple[int, ...] = (),
         shift: float = 0.0,
     ) -> None:
-        place, runs = f"{cell.method}/{cell.task}-{cell.size}", []
+        place, runs = cell.directory, []
         for seed in seeds:
             record: dict[str, Any] = {
                 "seed": seed,

@@ -1,0 +1,100 @@
+"""Column names of a data file from its first line, so that validation needs no whole file."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import json
+import zlib
+from pathlib import Path
+from typing import IO, Literal, cast
+
+#: A header or first object longer than this is left to the stage that reads the file.
+MAX_BYTES = 1024 * 1024
+#: So is a compressed Parquet file larger than this: its schema is at its end.
+MAX_COMPRESSED = 16 * MAX_BYTES
+
+
+def columns_of(path: Path) -> list[str] | None:
+    """Column names of a .csv, .tsv, .jsonl or .parquet file, also .gz; of .jsonl those of its first object.
+
+    None when they cannot be told from the first ``MAX_BYTES``. Raises ValueError, with the
+    reason, for a file that is damaged, empty or not what its name says.
+    """
+    name = path.name.lower()
+    try:
+        with open_bytes(path) as stream:
+            if name.removesuffix(".gz").endswith(".parquet"):
+                large = name.endswith(".gz") and path.stat().st_size > MAX_COMPRESSED
+                return None if large else _parquet(stream)
+            start = stream.read(MAX_BYTES)
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise ValueError(f"is a gzip file that is damaged or cut off ({error})") from error
+    except OSError as error:
+        raise ValueError(f"cannot be read ({error.strerror or error})") from error
+    whole = len(start) < MAX_BYTES
+    text = _text(start)
+    if name.removesuffix(".gz").endswith(".jsonl"):
+        return _first_object(text, whole)
+    return _header(text, "\t" if name.removesuffix(".gz").endswith(".tsv") else ",", whole)
+
+
+def open_bytes(path: Path) -> IO[bytes]:
+    """The content of a file, unpacked when its name ends in ``.gz``."""
+    return cast("IO[bytes]", gzip.open(path)) if path.name.lower().endswith(".gz") else path.open("rb")
+
+
+def _text(start: bytes) -> str:
+    """The part up to the last line break, so that no character is cut in two."""
+    end = start.rfind(b"\n") + 1 if len(start) == MAX_BYTES else len(start)
+    try:
+        return start[:end].decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = start[: error.start].count(b"\n") + 1
+        raise ValueError(f"is not UTF-8 text (line {line}, byte {start[error.start]:#04x})") from error
+
+
+def _header(text: str, delimiter: str, whole: bool) -> list[str] | None:
+    quoting: Literal[0, 3] = csv.QUOTE_NONE if delimiter == "\t" else csv.QUOTE_MINIMAL
+    try:
+        reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, quoting=quoting, strict=True)
+        header = next(reader, None)
+    except csv.Error as error:
+        if not whole:
+            return None
+        raise ValueError(f"has a first line that is no header ({error})") from error
+    if not header:
+        if not whole:
+            return None
+        raise ValueError("is empty; its first line names the columns")
+    return header
+
+
+def _first_object(text: str, whole: bool) -> list[str] | None:
+    line = next((line for line in text.split("\n") if line.strip()), None)
+    if line is None:
+        if not whole:
+            return None
+        raise ValueError("is empty; each line is one JSON object")
+    try:
+        value = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"has a first line that is not JSON ({error})") from error
+    if not isinstance(value, dict):
+        raise ValueError("has a first line that is not a JSON object {column: value}")
+    return list(value)
+
+
+def _parquet(stream: IO[bytes]) -> list[str]:
+    import pyarrow
+    import pyarrow.parquet
+
+    try:
+        # The schema is at the end: a compressed file must be unpacked to get there.
+        source = io.BytesIO(stream.read()) if isinstance(stream, gzip.GzipFile) else stream
+        names: list[str] = pyarrow.parquet.read_schema(source).names
+    except (pyarrow.ArrowException, ValueError) as error:
+        message = (str(error).splitlines() or [type(error).__name__])[0]
+        raise ValueError(f"is a Parquet file that is damaged or cut off ({message})") from error
+    return names

@@ -15,6 +15,7 @@ import yaml
 
 from tests.pipeline.conftest import REPOSITORY, attempt, change, dvc, edit, environment, ran, stale, stored
 
+
 def test_everything_from_nothing(reproduced: Path) -> None:
     assert sorted(ran((reproduced.parent / "output").read_text())) == sorted(
         [

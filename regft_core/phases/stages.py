@@ -6,18 +6,21 @@ the stage ``facts`` wrote down, nothing is written (``facts.check_fact``).
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from regft_core.config.load import Project
+from regft_core.data.lengths import table, warnings
 from regft_core.data.prepare import prepare_dataset
 from regft_core.data.subsample import write_subsamples
 from regft_core.phases import facts
 from regft_core.phases.cells import describe, run_cell
 from regft_core.phases.evaluate import evaluate
 from regft_core.phases.finetune import finetune
+from regft_core.phases.lengths import measure_task, modes, write_lengths
 from regft_core.phases.outputs import write_evaluation, write_training
 from regft_core.phases.project import open_project
 from regft_core.phases.search import search
@@ -52,6 +55,18 @@ def run_subsample(root: Path, task: str) -> None:
         write_subsamples(
             root, task, params.grid.sizes, params.grid.seeds, params.subsample.stratified, before_commit=unchanged
         )
+
+
+def run_lengths(root: Path, task: str) -> None:
+    """Write ``work/lengths/<task>.json``; warns of sets whose rows are cut."""
+    with guarded(root, "lengths", facts.lengths_fact) as unchanged:
+        project = open_project(root)
+        found = measure_task(project, task)
+        unchanged()
+        write_lengths(project, task, found)
+    print(table({task: found}))
+    for text in warnings(task, found, modes(project)):
+        print(f"warning: {text}", file=sys.stderr)
 
 
 def run_search(root: Path, method: str, task: str) -> None:

@@ -9,10 +9,10 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from regft_core.config.explain import validate
-from regft_core.config.names import listing, suggestion
 from regft_core.config.schema import BuiltinSource, ColumnsConfig, OodConfig, TaskConfig
 from regft_core.config.yamlio import Document, KeyPath
 from regft_core.errors import Problem
+from regft_core.names import listing, suggestion
 
 #: Labels of each generator by class index; those without make regression targets.
 LABELS: Mapping[str, tuple[str, ...]] = {"cue_sentence": ("negative", "positive"), "cue_pair": ("different", "same")}

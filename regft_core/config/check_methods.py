@@ -9,7 +9,6 @@ from pydantic import BaseModel
 
 from regft_core.config.explain import validate
 from regft_core.config.method import FINETUNE, Method, Phase, Registry
-from regft_core.config.names import listing, suggestion
 from regft_core.config.schema import (
     MatchConfig,
     MethodConfig,
@@ -20,6 +19,7 @@ from regft_core.config.schema import (
 )
 from regft_core.config.yamlio import Document, KeyPath
 from regft_core.errors import Problem
+from regft_core.names import listing, suggestion
 
 METHODS = "pipelines/methods"
 

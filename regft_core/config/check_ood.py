@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from regft_core.config.names import listing, suggestion
 from regft_core.config.schema import OodConfig, TaskConfig
 from regft_core.config.yamlio import Document, KeyPath
 from regft_core.errors import Problem
+from regft_core.names import listing, suggestion
 
 #: Keys that describe an in-place set; a set with a file of its own says them there.
 _IN_PLACE = ("columns", "labels", "label_values", "drop_labels", "drop_empty")

@@ -8,13 +8,13 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from regft_core.config.names import nearest, suggestion
+from regft_core.config.aliases import ALIASES
 from regft_core.config.paths import expand, what_is
 from regft_core.config.schema import EncoderConfig, Params
 from regft_core.config.store import check_store
 from regft_core.config.yamlio import Document, KeyPath
 from regft_core.errors import Problem
-from regft_core.models.aliases import ALIASES
+from regft_core.names import nearest, suggestion
 
 #: (encoder, project root) -> (key below ``model``, message) of what speaks against its files on this disk.
 EncoderCheck = Callable[[EncoderConfig, Path], list[tuple[str, str]]]

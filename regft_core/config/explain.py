@@ -7,11 +7,11 @@ from typing import Any, TypeVar, get_args, get_origin
 from pydantic import BaseModel, ValidationError
 
 from regft_core.config.describe import allowed, given, members, quoting_hint, unwrap
-from regft_core.config.names import listing, nearest, suggestion
 from regft_core.config.parts import chosen, literals, parts
 from regft_core.config.schema import NAME_LENGTH, ConsistentModel
 from regft_core.config.yamlio import Document, KeyPath
 from regft_core.errors import Problem
+from regft_core.names import listing, nearest, suggestion
 
 Model = TypeVar("Model", bound=BaseModel)
 

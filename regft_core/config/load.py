@@ -27,11 +27,11 @@ from regft_core.config.check_tasks import Builtin, check_task, referenced_tasks
 from regft_core.config.explain import validate
 from regft_core.config.find_controls import find_controls
 from regft_core.config.method import Method, Registry, is_name
-from regft_core.config.names import suggestion
 from regft_core.config.parts import parts
 from regft_core.config.schema import EncoderConfig, GridConfig, MethodConfig, Params, TaskConfig
 from regft_core.config.yamlio import Document, KeyPath, load_yaml
 from regft_core.errors import ConfigError, Problem
+from regft_core.names import suggestion
 
 __all__ = ["METHODS", "TASKS", "Builtin", "ComposeCheck", "Method", "Project", "load_project"]
 

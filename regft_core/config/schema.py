@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, TypeVar
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from regft_core.catalogue import OPTIMISERS
-from regft_core.config.names import suggestion
+from regft_core.names import suggestion
 
 #: Names become DVC stage names, command-line words and directories, so they are kept this plain and short.
 NAME_LENGTH = 64
@@ -248,7 +248,11 @@ class TrainingOverrides(StrictModel):
 
 
 class ExecutionConfig(StrictModel):
-    """Where and how runs execute. Results never depend on anything in this section."""
+    """Where and how runs execute.
+
+    Nothing here is part of a run's key. Device and threads can change the last bits of a result: they are
+    recorded with it, and one comparison mixes no two of them (``report.mixed_environments``).
+    """
 
     device: str = Field("auto", pattern=r"^(auto|cpu|mps|cuda(:\d+)?)$")
     executor: Literal["serial", "processes"] = "serial"

@@ -14,9 +14,9 @@ from typing import Any
 import yaml
 from yaml import events
 
-from regft_core.config.names import listing, nearest
 from regft_core.config.scalars import AmbiguousScalar, resolve
 from regft_core.errors import ConfigError, Problem
+from regft_core.names import listing, nearest
 
 MAX_BYTES = 256 * 1024
 MAX_DEPTH = 20

@@ -14,8 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from regft_core import metrics
-from regft_core.config.names import suggestion
 from regft_core.errors import DataError, RunFailed
+from regft_core.names import suggestion
 
 
 def compute(

@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 from regft_core.config.method import Method, Phase
-from regft_core.config.schema import DropoutConfig, TaskConfig, TrainingConfig
+from regft_core.config.schema import DropoutConfig, EncoderConfig, TaskConfig, TrainingConfig
 from regft_core.hooks.base import Regulariser
 
 #: A regulariser class with its validated options.
@@ -148,9 +148,32 @@ def precision_problems(stack: Sequence[Entry], training: TrainingConfig) -> tupl
     return refused, degraded
 
 
-def check_phase(stack: Sequence[Entry], phase: Phase, shared: TrainingConfig, task: TaskConfig) -> list[str]:
-    """Everything that speaks against running this phase on ``task``."""
+def encoder_problems(stack: Sequence[Entry], encoder: EncoderConfig, task: TaskConfig) -> list[str]:
+    """Regularisers that cannot act where each text of a pair goes through the encoder on its own."""
+    if encoder.rows_per_example(task.columns.text_pair is not None) == 1:
+        return []
+    return [
+        f"'{cls.name}' does not run with model.pairs: separately: {cls.pairs_separately}; set pairs: jointly for this "
+        "method, under its key 'model'"
+        for cls, _ in active(stack)
+        if cls.pairs_separately is not True
+    ]
+
+
+def check_phase(
+    stack: Sequence[Entry],
+    phase: Phase,
+    shared: TrainingConfig,
+    task: TaskConfig,
+    encoder: EncoderConfig | None = None,
+) -> list[str]:
+    """Everything that speaks against running this phase on ``task``.
+
+    ``encoder`` is the section ``model`` with what the method overrides; None stands for one input per example.
+    """
     problems = ownership_problems(stack)
+    if encoder is not None:
+        problems += encoder_problems(stack, encoder, task)
     training, found = resolve_training(stack, phase, shared)
     resolved = replace(phase, training=training)
     for cls, options in stack:
@@ -165,14 +188,22 @@ def check_phase(stack: Sequence[Entry], phase: Phase, shared: TrainingConfig, ta
 
 
 def check_method(
-    registry: Mapping[str, type[Regulariser]], method: Method, shared: TrainingConfig, task: TaskConfig
+    registry: Mapping[str, type[Regulariser]],
+    method: Method,
+    shared: TrainingConfig,
+    task: TaskConfig,
+    model: EncoderConfig | None = None,
 ) -> list[str]:
-    """Everything that speaks against running a method on ``task``; phases are named where there are several."""
+    """Everything that speaks against running a method on ``task``; phases are named where there are several.
+
+    ``model`` is the shared section of that name, before the method's own overrides.
+    """
     problems = []
+    encoder = method.encoder(model) if model is not None else None
     for phase in method.phases:
         prefix = f"phase '{phase.name}': " if len(method.phases) > 1 else ""
         stack = entries(registry, phase.regularisers)
-        problems += [prefix + problem for problem in check_phase(stack, phase, shared, task)]
+        problems += [prefix + problem for problem in check_phase(stack, phase, shared, task, encoder)]
     return problems
 
 

@@ -24,7 +24,8 @@ METHODS = Path(__file__).parents[1] / "methods"
 def _modules(folders: Sequence[Path]) -> list[ModuleType]:
     found = []
     for info in sorted(pkgutil.iter_modules([str(METHODS)]), key=lambda info: info.name):
-        found.append(importlib.import_module(f"regft_core.methods.{info.name}"))
+        if not info.name.startswith("_"):
+            found.append(importlib.import_module(f"regft_core.methods.{info.name}"))
     for folder in folders:
         for path in sorted(folder.glob("*.py")):
             spec = importlib.util.spec_from_file_location(f"regft_extra_methods_{path.stem}", path)

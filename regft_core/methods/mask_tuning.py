@@ -11,7 +11,8 @@ No code was released. What the paper leaves open, and what is done here:
   filtered, but counted. No gradient passes through the filled tokens.
 - number of masks: max(1, round(rate * maskable tokens)) per input; ``bernoulli`` draws each.
 - maskable is what the tokenizer did not add and what is not in a task's keyword segment; the
-  budget is that of the whole input, pairs included. No whole-word masking.
+  budget is that of the whole input, pairs included (encoded separately: of each text). No whole-word
+  masking.
 - the masked-LM loss is the mean over all masked positions of a batch; a batch without any has
   none. Both passes drop out independently, the filled one like plain fine-tuning.
 - the losses go backward one after the other, which gives the same gradient for less memory.
@@ -164,12 +165,18 @@ class MaskTuning(Regulariser):
             trainee.attach("mask_tuning", self.second)
             return
         phase = handed[self.options.filler]
+        state = phase.of("masked_lm")
+        if any(f"head/{name}" not in state for name in own):
+            raise ModelError(
+                f"mask_tuning: phase '{self.options.filler}' trained no masked LM to fill with; give it the "
+                "regulariser masked_lm: {trains: all} (see pipelines/methods/mask_tuning_two_phase.yaml)"
+            )
         prefix = f"{trainee.model.base_model_prefix}."
         with torch.no_grad():
             for name, parameter in self.second.encoder.named_parameters():
                 parameter.copy_(phase.weights[prefix + name])
             for name, parameter in own.items():
-                parameter.copy_(phase.of("masked_lm")[f"head/{name}"])
+                parameter.copy_(state[f"head/{name}"])
         # Frozen, so that checkpoints need not hold it: the phase's weights restore it.
         self.second.requires_grad_(False).eval()
 
@@ -177,6 +184,11 @@ class MaskTuning(Regulariser):
         """The head that an earlier phase trained, for a checkpoint that has none."""
         assert self.trainee.source is not None
         name = self.trainee.source.name
+        if not own:
+            raise ModelError(
+                f"mask_tuning: the checkpoint '{name}' has no masked-LM head, and that of its family has no weights of "
+                "its own that a phase could train; use a checkpoint that has one"
+            )
         state = handed[self.options.head].of("masked_lm") if self.options.head is not None else {}
         if any(f"head/{key}" not in state for key in own):
             raise ModelError(

@@ -93,11 +93,24 @@ class MaskedLm(Regulariser):
             raise ModelError("masked_lm: this tokenizer has no mask token; use a checkpoint of a masked LM")
         head, self.pretrained = self._head(trainee)
         if self.options.trains == "head":
+            self._require_own_weights(trainee, head)
             trainee.model.requires_grad_(False)
         # The classifier's head has no gradient; left in the optimiser, decay alone would move it.
         for name in trainee.sites.head:
             trainee.raw(name).requires_grad_(False)
         self.head = trainee.attach("masked_lm", head)
+
+    def _require_own_weights(self, trainee: Trainee, head: Any) -> None:
+        from regft_core.models.masked_lm import own_parameters
+
+        if own_parameters(head, trainee.model):
+            return
+        assert trainee.source is not None
+        raise ModelError(
+            f"masked_lm: the masked-LM head of {trainee.sites.architecture} is the encoder's embedding and has no "
+            "weights of its own, so trains: head has nothing to train; use a checkpoint that has a head "
+            f"('{trainee.source.name}' has none), or trains: all"
+        )
 
     def parameter_groups(self) -> list[ParameterGroup]:
         """Biases and norms of the head are not decayed, as elsewhere."""

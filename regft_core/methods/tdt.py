@@ -303,12 +303,12 @@ class Tdt(Regulariser):
 
         batch = repeat_batch(step.batch, len(self.views))
         if self.options.mode == "hard":
-            batch = self._with_masked_second_view(batch, len(step.batch))
+            batch = self._with_masked_second_view(batch, step.batch.input_ids.shape[0])
         self.seen.clear()
         return step.forward("clean", batch=batch, parts=self.views).chunk(len(self.views))
 
     def _with_masked_second_view(self, batch: Batch, height: int) -> Batch:
-        """[MASK] in place of every token of the second view: its embedding output is the filler."""
+        """[MASK] in place of every token of the second view, ``height`` rows: its embedding output is the filler."""
         masked = batch.input_ids.clone()
         inside = batch.special_mask[height : 2 * height] == 0
         masked[height : 2 * height].masked_fill_(inside, self.trainee.tokenizer.mask_token_id)

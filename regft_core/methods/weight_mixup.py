@@ -146,7 +146,7 @@ class WeightMixup(Regulariser):
     def total_steps(cls, options: WeightMixupConfig, phase: Phase, rows: int) -> int | None:
         if options.variant != "released" or options.attention != "bilevel" or phase.training.max_steps is not None:
             return None
-        return phase.training.epochs * (rows // phase.training.batch_size + 1)
+        return phase.training.epochs * (rows // (phase.training.batch_size * phase.training.accumulation) + 1)
 
     @classmethod
     def cost(cls, options: WeightMixupConfig) -> Cost:

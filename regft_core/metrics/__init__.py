@@ -28,8 +28,8 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from regft_core.catalogue import METRICS
-from regft_core.config.names import nearest, suggestion
 from regft_core.errors import ConfigError, Problem
+from regft_core.names import nearest, suggestion
 
 if TYPE_CHECKING:
     import numpy.typing as npt

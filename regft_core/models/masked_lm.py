@@ -79,8 +79,9 @@ class SecondEncoder(nn.Module):
 
     def __init__(self, source: ModelSource, *, dropout: DropoutConfig, head_seed: int, token_types: bool) -> None:
         super().__init__()
+        # Pooled, so that the encoder has no pooler of its own, which masked LMs do not read.
         classifier = load_classifier(
-            source, kind="classification", labels=("0", "1"), dropout=dropout, head_seed=head_seed
+            source, kind="classification", labels=("0", "1"), dropout=dropout, head_seed=head_seed, pooling="mean"
         )
         self.head, self.pretrained = load_masked_lm_head(source, classifier, head_seed=head_seed)
         self.encoder: Any = classifier.base_model

@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from regft_core.config.aliases import ALIASES, fetched_directory
 from regft_core.config.paths import expand, what_is
 from regft_core.config.schema import EncoderConfig
 from regft_core.errors import ModelError
-from regft_core.models.aliases import ALIASES, fetched_directory
 from regft_core.models.architectures import Architecture, architecture_of
 
 TOKENIZER_FILES = (

@@ -87,7 +87,8 @@ def run_cell(
             threads=execution.threads,
         )
     context = Context(calls[0].job, project=project)
-    context.store.prune(keep=[record["key"] for record in records if record.get("key")])
+    # What the next stage reads is pinned too; a store one may only read has no pins.
+    context.store.prune(keep=[key for record in records for key in _needed_next(record)])
     return context, records
 
 
@@ -97,6 +98,11 @@ def known_keys(record: dict[str, Any] | None) -> dict[str, str]:
         return {}
     own = {"finetune": record["key"]} if record.get("key") else {}
     return {**record["phases"], **own}
+
+
+def _needed_next(record: dict[str, Any]) -> list[str]:
+    """Keys whose weights the next stage reads: of the fine-tuned model, before it of the phases."""
+    return [record["key"]] if record.get("key") else list(record.get("phases", {}).values())
 
 
 def _record_before(

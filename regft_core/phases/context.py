@@ -15,18 +15,21 @@ from typing import TYPE_CHECKING, Any
 
 from regft_core.config.load import Project
 from regft_core.config.method import FINETUNE, Phase
-from regft_core.config.names import suggestion
-from regft_core.config.schema import EncoderConfig
+from regft_core.config.schema import EncoderConfig, RepeatConfig
 from regft_core.config.store import store_path
 from regft_core.data.examples import Example
 from regft_core.errors import ConfigError, DataError, Problem
 from regft_core.hooks import compose
 from regft_core.hooks.declare import Setting
 from regft_core.hooks.registry import discover
-from regft_core.io import read_json
+from regft_core.io import canonical_json, read_json, sha256_text
+from regft_core.names import suggestion
+from regft_core.phases.code import TOKENS, merge_scope, phase_scope, scope_sha256
 from regft_core.phases.facts import phase_fact
-from regft_core.phases.phase_data import PhaseData, read_phase_data
+from regft_core.phases.other_task import training_rows
+from regft_core.phases.phase_data import PhaseData, member_rows, member_streams, read_phase_data
 from regft_core.phases.project import open_project
+from regft_core.runs.fingerprint import Scope
 from regft_core.runs.store import RunStore
 
 if TYPE_CHECKING:
@@ -149,7 +152,8 @@ class Context:
             self.tokenizer,
             self.encoder.max_length,
             cache_dir=self.store.path / "tokens",
-            tokenizer_hash=self.source.tokenizer_sha256,
+            # Another version of the tokenizer's package, or of our code, may cut a text in another way.
+            tokenizer_hash=f"{self.source.tokenizer_sha256}-{scope_sha256(TOKENS)}",
             rows_per_example=self.rows_per_example(examples),
         )
 
@@ -167,7 +171,7 @@ class Context:
         """The rows that a phase trains on."""
         if phase.name not in self._data:
             other = phase.data.task
-            dataset = self.dataset if other is None else self._other_dataset(other)
+            dataset = self.dataset if other is None else training_rows(self.project, other, self.store.path)
             self._data[phase.name] = read_phase_data(
                 phase.data,
                 dataset,
@@ -177,18 +181,6 @@ class Context:
                 stratified=self.params.subsample.stratified,
             )
         return self._data[phase.name]
-
-    def _other_dataset(self, task: str) -> Path:
-        """Another task's rows, prepared once for all cells beside the run store."""
-        from regft_core.data.prepare import prepare_dataset
-        from regft_core.io import canonical_json, sha256_text
-        from regft_core.phases.facts import task_fact
-
-        fact = sha256_text(canonical_json(task_fact(self.project, task)))
-        folder = self.store.path / "datasets" / f"{task}-{fact[:32]}"
-        if not (folder / "task.json").is_file():
-            prepare_dataset(self.root, task, self.project.tasks, folder)
-        return folder
 
     # ------------------------------------------------------------------------------- phases
 
@@ -216,6 +208,13 @@ class Context:
             keyword_segment=self.task.get("keyword_segment"),
         )
 
+    def start_head(self, phase: Phase) -> bool:
+        """Whether a phase takes over the head of the phase it starts from: the same labels, the same seed."""
+        if phase.start == "checkpoint":
+            return False
+        before = self.method.phase(phase.start)
+        return before.keeps_head and phase.data.task == before.data.task and phase.seed == before.seed
+
     def needs(self, phase: Phase) -> dict[str, str]:
         """Earlier phases that the active regularisers of ``phase`` take something from, and what."""
         needed: dict[str, str] = {}
@@ -236,30 +235,52 @@ class Context:
     def identity(self, name: str, member: int | None = None) -> dict[str, Any]:
         """Everything that determines the result of a phase (of one member of it)."""
         phase = self.phase(name)
-        fact = self.fact(phase)
-        identity = {
+        if phase.repeat is not None and member is None:
+            return self._merged_identity(phase, phase.repeat)
+        fact, data = self.fact(phase), self.data(phase)
+        rows, set_aside = member_rows(phase, member, len(data.examples), self.seed(phase))
+        return {
             "format": RUN_FORMAT,
             **{key: fact[key] for key in ("phase", "data", "regularisers", "training", "model", "code", "packages")},
             "seed": self.seed(phase),
-            "rows": self.data(phase).sha256,
+            "rows": data.sha256,
+            "rows_per_example": self.rows_per_example(data.examples),
+            "split": sha256_text(canonical_json([rows, set_aside])) if set_aside else None,
             "task": {
-                "kind": self.data(phase).kind,
-                "labels": self.data(phase).labels,
-                "keyword_segment": self.data(phase).task.get("keyword_segment"),
+                "kind": data.kind,
+                "labels": data.labels,
+                "keyword_segment": data.task.get("keyword_segment"),
             },
             "start": None if phase.start == "checkpoint" else self.key(phase.start),
+            "start_head": self.start_head(phase),
             "needs": {needed: self.key(needed) for needed in sorted(self.needs(phase))},
-        }
-        if phase.repeat is None:
-            return identity
-        if member is not None:
             # How many members there are, and how they are merged, is nothing to a member.
-            return identity | {"member": member, "vary": sorted(phase.repeat.vary)}
-        members = [self.store.run_key(self.identity(name, index)) for index in range(phase.repeat.times)]
-        merged = {"format": RUN_FORMAT, "phase": name, "merge": phase.repeat.merge, "members": members}
-        if phase.repeat.merge == "greedy":
-            merged |= {"metric": self.data(phase).task["primary"], "code": fact["merge_code"]}
-        return merged
+            "member": member,
+            "streams": member_streams(phase, member),
+        }
+
+    def _merged_identity(self, phase: Phase, repeat: RepeatConfig) -> dict[str, Any]:
+        members = [self.store.run_key(self.identity(phase.name, index)) for index in range(repeat.times)]
+        identity = {
+            "format": RUN_FORMAT,
+            "phase": phase.name,
+            "merge": repeat.merge,
+            "members": members,
+            "code": scope_sha256(self.merge_scope(phase)),
+        }
+        if repeat.merge == "greedy":
+            task = self.data(phase).task
+            identity["metric"] = {name: task.get(name) for name in ("primary", "positive_label")}
+        return identity
+
+    def merge_scope(self, phase: Phase) -> Scope:
+        """The code that merges the members of a phase."""
+        assert phase.repeat is not None
+        return merge_scope(phase.repeat.merge, [self.data(phase).task["primary"]], self.source)
+
+    def training_scope(self, phase: Phase) -> Scope:
+        """The code that trains a phase."""
+        return phase_scope(self.entries(phase), phase, self.source)
 
     def key(self, name: str) -> str:
         """The key of a phase's result: as an earlier stage wrote it down, or computed."""

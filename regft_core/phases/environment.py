@@ -9,9 +9,11 @@ that it may (and marks them); a killed run continues only in the environment it 
 from __future__ import annotations
 
 import platform
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from regft_core.config.schema import ExecutionConfig
+from regft_core.runs.stored import StoredRun
 
 
 def environment(device: str, execution: ExecutionConfig) -> dict[str, Any]:
@@ -29,3 +31,18 @@ def environment(device: str, execution: ExecutionConfig) -> dict[str, Any]:
     # Kernels differ by instruction set (AVX2, AVX-512, NEON) and by the number of threads.
     name = f"{platform.machine()} {torch.backends.cpu.get_cpu_capability()}" if kind == "cpu" else kind
     return {"device": kind, "name": name, "threads": execution.threads, "deterministic": True}
+
+
+def other_environments(here: Mapping[str, Any] | None, parts: Iterable[StoredRun]) -> list[str]:
+    """Marks for a result that is made of ``parts`` (members, earlier phases) from another environment."""
+    marks = [
+        f"{part.result['phase']} was trained elsewhere ({describe_environment(part.result.get('environment'))})"
+        for part in parts
+        if part.result.get("environment") != here
+    ]
+    return list(dict.fromkeys(marks))
+
+
+def describe_environment(recorded: Mapping[str, Any] | None) -> str:
+    """An environment in words."""
+    return ", ".join(f"{name} {value}" for name, value in sorted((recorded or {}).items())) or "unknown"

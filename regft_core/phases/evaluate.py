@@ -5,30 +5,13 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from regft_core.errors import RunFailed
-from regft_core.io import sha256_file
+from regft_core.errors import CodeChanged, RunFailed
 from regft_core.phases.context import Context, Job
-from regft_core.phases.facts import evaluation_code
-from regft_core.phases.finetune import evaluated
+from regft_core.phases.evaluation_key import evaluation_identity, evaluation_key, scope_of, set_files
+from regft_core.phases.holds import release_model
 from regft_core.phases.run_phase import fetch
+from regft_core.runs.guard import LoadedCode
 from regft_core.runs.stored import StoredRun
-
-
-def evaluation_identity(context: Context, run_key: str) -> dict[str, Any]:
-    """What determines an evaluation: the run, every set, the task's metrics, the code."""
-    return {
-        "format": 1,
-        "phase": "evaluate",
-        "run": run_key,
-        "task": {key: context.task[key] for key in ("metrics", "positive_label", "sets")},
-        "sets": {name: sha256_file(context.dataset / file) for name, file in set_files(context.task).items()},
-        "code": evaluation_code(context.task["metrics"], context.source),
-    }
-
-
-def set_files(task: dict[str, Any]) -> dict[str, str]:
-    """Name of each evaluation set of ``task.json`` and its file in the dataset folder."""
-    return {name: "dev.jsonl" if name == "dev" else f"ood/{name}.jsonl" for name in task["sets"]}
 
 
 def evaluate(job: Job, trained: dict[str, Any], *, device: str = "cpu") -> dict[str, Any]:
@@ -46,17 +29,37 @@ def evaluate(job: Job, trained: dict[str, Any], *, device: str = "cpu") -> dict[
     record["cost"] = _cost(trained)
     if trained["status"] != "ok":
         return record | {"collapsed": {}, "sets": {}, "predictions": {}}
-    identity = evaluation_identity(context, trained["key"])
-    with context.store.open(context.store.run_key(identity), identity) as working:
-        stored = working.finished
-        if stored is None:
-            try:
-                stored = _evaluate(context, working)
-            except RunFailed as error:
-                stored = working.commit({"status": "failed", "error": str(error), "collapsed": {}, "sets": {}})
-    evaluated(context, trained["key"])
-    predictions = {name.split("/")[1].removesuffix(".jsonl"): stored.read_text(name) for name in stored.files}
-    return record | stored.result | {"predictions": predictions}
+    result, predictions = context.store.read_intact(
+        lambda: _ensure(context, trained["key"]),
+        lambda run: (run.result, {_set_name(file): run.read_text(file) for file in run.files}),
+    )
+    release_model(context, trained["key"])
+    return record | result | {"predictions": predictions}
+
+
+def _set_name(file: str) -> str:
+    return file.removeprefix("predictions/").removesuffix(".jsonl")
+
+
+def _ensure(context: Context, finetuned: str) -> StoredRun:
+    """The evaluation of a run, from the store or made now.
+
+    Raises CodeChanged when the evaluation's code is edited while it runs.
+    """
+    stored = context.store.get(evaluation_key(context, finetuned))
+    if stored is not None:
+        return stored
+    guard = LoadedCode(scope_of(context))
+    identity = evaluation_identity(context, finetuned)
+    if identity["code"] != guard.sha256:
+        raise CodeChanged("the code that evaluates was edited a moment ago; run `dvc repro` again")
+    with context.store.open(context.store.run_key(identity), identity, guard=guard.check) as working:
+        if working.finished is not None:
+            return working.finished
+        try:
+            return _evaluate(context, working)
+        except RunFailed as error:
+            return working.commit({"status": "failed", "error": str(error), "collapsed": {}, "sets": {}})
 
 
 def _cost(trained: dict[str, Any]) -> dict[str, Any]:
@@ -86,7 +89,7 @@ def trained_model(context: Context) -> Any:
         rows_per_example=context.rows_per_example(context.data(phase).examples),
     )
     tensors = context.store.read_intact(
-        lambda: fetch(context, "finetune", weights=True),
+        lambda: fetch(context, "finetune", "weights"),
         lambda run: {name: run.load_tensors(name) for name in ("weights", "kept") if name in run.tensor_names},
     )
     model.load_state_dict(tensors["weights"])

@@ -10,23 +10,21 @@ Facts are byte-stable: sorted keys, no time, no absolute path. Nothing here impo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import yaml
-
-from regft_core.catalogue import METRICS, OPTIMISERS
 from regft_core.config.load import METHODS as METHOD_FILES
 from regft_core.config.load import Project
 from regft_core.config.method import Method, Phase
 from regft_core.config.schema import EncoderConfig, FilesSource, TaskConfig
-from regft_core.errors import FactsChanged
+from regft_core.errors import FactsChanged, StoreError
 from regft_core.hooks import compose
 from regft_core.hooks.registry import discover
 from regft_core.io import canonical_json, read_json, remove, sha256_file, write_json
-from regft_core.runs.fingerprint import stage_code, training_code
+from regft_core.phases.code import evaluation_scope, merge_scope, phase_scope, scope_sha256
+from regft_core.runs.fingerprint import code_of, stage_code
 
 if TYPE_CHECKING:
     from regft_core.models.source import ModelSource
@@ -43,7 +41,8 @@ def phase_fact(
     strength 0 do nothing, so they and their code are left out.
     """
     acting = compose.active(entries)
-    code = training_code(own_modules(acting, phase, source))
+    scope = phase_scope(acting, phase, source)
+    code = code_of(scope.entries, exempt=scope.exempt)
     return {
         "phase": phase.name,
         "data": phase.data.model_dump(mode="json", exclude={"task", "size"}),
@@ -58,33 +57,7 @@ def phase_fact(
         },
         "code": code["sha256"],
         "packages": code["packages"],
-        "merge_code": stage_code("merge")["sha256"] if phase.repeat is not None else None,
     }
-
-
-def own_modules(entries: Sequence[compose.Entry], phase: Phase, source: ModelSource) -> list[str]:
-    """Modules that this phase uses and another may not: its active regularisers, encoder family, optimiser.
-
-    No import names the last two: the encoder and the protocol do.
-    """
-    own = {cls.__module__ for cls, _ in compose.active(entries)}
-    if phase.training.optimizer in OPTIMISERS.names():  # else a regulariser brings its own
-        own.add(f"{OPTIMISERS.package}.{phase.training.optimizer}")
-    return sorted(own | {family_module(source)})
-
-
-def family_module(source: ModelSource) -> str:
-    """The file of the encoder's family."""
-    from regft_core.models.architectures import architecture_of
-
-    model_type = read_json(source.path / "config.json").get("model_type")
-    return architecture_of(model_type, where=f"model '{source.name}'").module
-
-
-def evaluation_code(metrics: Iterable[str], source: ModelSource) -> str:
-    """Hash of the code that evaluates with these metrics on this family of encoders."""
-    own = sorted({f"{METRICS.package}.{name}" for name in metrics} | {family_module(source)})
-    return str(stage_code("evaluate", own)["sha256"])
 
 
 def method_phases(project: Project, method: Method, phases: Sequence[Phase], source: ModelSource) -> list[Any]:
@@ -96,25 +69,34 @@ def method_phases(project: Project, method: Method, phases: Sequence[Phase], sou
         training, _ = compose.resolve_training(entries, phase, project.params.training)
         fact = phase_fact(method.encoder(project.params.model), replace(phase, training=training), entries, source)
         fact |= {"start": phase.start, "seed": phase.seed, "rows": phase.data.model_dump(mode="json")}
-        fact["repeat"] = phase.repeat.model_dump(mode="json") if phase.repeat is not None else None
+        if phase.repeat is not None:
+            tasks = [phase.data.task] if phase.data.task is not None else project.params.grid.tasks
+            primary = {project.tasks[task].primary for task in tasks}
+            fact["repeat"] = phase.repeat.model_dump(mode="json")
+            fact["merge_code"] = scope_sha256(merge_scope(phase.repeat.merge, primary, source))
         if phase.data.task is not None:
-            fact["other_task"] = task_fact(project, phase.data.task)
+            fact["other_task"] = training_set_fact(project, phase.data.task)
         found.append(fact)
     return found
+
+
+def _grid(project: Project) -> dict[str, Any]:
+    """Sizes and seeds, which a stage reads although its inputs have them: an edit while it runs is seen."""
+    return {"sizes": list(project.params.grid.sizes), "seeds": list(project.params.grid.seeds)}
 
 
 def search_fact(project: Project, method: Method, source: ModelSource) -> dict[str, Any]:
     """What the stage ``search`` of a method depends on; next to nothing where it has nothing to do."""
     if not method.earlier:
         return {"phases": []}
-    return {"phases": method_phases(project, method, method.earlier, source), "seeds": list(project.params.grid.seeds)}
+    return {"phases": method_phases(project, method, method.earlier, source), **_grid(project)}
 
 
 def finetune_fact(project: Project, method: Method, source: ModelSource) -> dict[str, Any]:
     """What the stage ``finetune`` of a method depends on."""
     return {
         "phases": method_phases(project, method, [method.finetune], source),
-        "seeds": list(project.params.grid.seeds),
+        **_grid(project),
         # Costs are told relative to the shared protocol.
         "shared_training": project.params.training.model_dump(mode="json"),
     }
@@ -139,6 +121,16 @@ def task_fact(project: Project, task: str) -> dict[str, Any]:
     }
 
 
+def training_set_fact(project: Project, task: str) -> dict[str, Any]:
+    """What the training rows of a task depend on, for a phase that trains on them; see :func:`training_set`."""
+    return task_fact(replace(project, tasks={task: training_set(project.tasks[task])}), task)
+
+
+def training_set(task: TaskConfig) -> TaskConfig:
+    """A task without what judges it, which a phase that trains on its rows does not need."""
+    return task.model_copy(update={"ood": {}})
+
+
 def _definition(task: TaskConfig) -> dict[str, Any]:
     return task.model_dump(mode="json", exclude={"description"})
 
@@ -149,8 +141,10 @@ def _file_hash(root: Path, split: str) -> str | None:
     return sha256_file(path) if path.is_file() else None
 
 
-def subsample_fact() -> dict[str, Any]:
-    return {"code": stage_code("subsample")["sha256"]}
+def subsample_fact(project: Project) -> dict[str, Any]:
+    """What the stage ``subsample`` depends on besides the dataset."""
+    stratified = project.params.subsample.stratified
+    return {"code": stage_code("subsample")["sha256"], "stratified": stratified, **_grid(project)}
 
 
 def lengths_fact(project: Project) -> dict[str, Any]:
@@ -178,7 +172,7 @@ def evaluate_fact(project: Project) -> dict[str, Any]:
     from regft_core.models.source import resolve_model
 
     metrics = {metric for task in project.params.grid.tasks for metric in project.tasks[task].metrics}
-    return {"code": evaluation_code(metrics, resolve_model(project.params.model, project.root))}
+    return {"code": scope_sha256(evaluation_scope(metrics, resolve_model(project.params.model, project.root)))}
 
 
 def report_fact(project: Project) -> dict[str, Any]:
@@ -196,11 +190,12 @@ def all_facts(project: Project) -> dict[str, Any]:
 
     source = resolve_model(project.params.model, project.root)
     facts: dict[str, Any] = {
-        "subsample": subsample_fact(),
+        "subsample": subsample_fact(project),
         "lengths": lengths_fact(project),
         "evaluate": evaluate_fact(project),
         "report": report_fact(project),
-        "methods": {name: _as_written(project.root, name) for name in project.methods},
+        # As they are, so that `dvc params diff` shows their values.
+        "methods": {name: project.documents[f"{METHOD_FILES}/{name}.yaml"].data for name in project.methods},
     }
     for name, method in project.methods.items():
         facts[f"search-{name}"] = search_fact(project, method, source)
@@ -208,11 +203,6 @@ def all_facts(project: Project) -> dict[str, Any]:
     for task in project.params.grid.tasks:
         facts[f"task-{task}"] = task_fact(project, task)
     return facts
-
-
-def _as_written(root: Path, method: str) -> Any:
-    """A method's YAML as it is, so that ``dvc params diff`` shows its values."""
-    return yaml.safe_load((root / METHOD_FILES / f"{method}.yaml").read_text(encoding="utf-8"))
 
 
 def write_facts(project: Project) -> list[str]:
@@ -225,8 +215,7 @@ def write_facts(project: Project) -> list[str]:
     changed = []
     for name, value in facts.items():
         path = folder / f"{name}.json"
-        # Compared as text: 1 and 1.0 are equal values and different bytes.
-        if not path.is_file() or canonical_json(read_json(path)) != canonical_json(value):
+        if not _says(path, value):
             write_json(path, value)
             changed.append(name)
     for path in sorted(folder.glob("*.json")):
@@ -234,6 +223,14 @@ def write_facts(project: Project) -> list[str]:
             remove(path)
             changed.append(path.stem)
     return changed
+
+
+def _says(path: Path, value: Any) -> bool:
+    """Whether a fact's file has this content; compared as text, for 1 and 1.0 are equal values and different bytes."""
+    try:
+        return path.is_file() and canonical_json(read_json(path)) == canonical_json(value)
+    except StoreError:
+        return False  # damaged: written again
 
 
 def check_fact(root: Path, name: str, value: Mapping[str, Any], when: str) -> None:

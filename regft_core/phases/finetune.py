@@ -10,9 +10,10 @@ from regft_core.config.load import Project
 from regft_core.errors import DataError
 from regft_core.hooks import compose
 from regft_core.phases.context import Context, Job
+from regft_core.phases.environment import describe_environment
+from regft_core.phases.holds import hold_model, release_model, release_phases
 from regft_core.phases.records import declared_ratio
 from regft_core.phases.run_phase import produce
-from regft_core.phases.search import release
 
 
 def cached_seeds(root: Path, project: Project, cell: Cell) -> set[int]:
@@ -52,14 +53,19 @@ def finetune(job: Job, searched: dict[str, Any], *, device: str = "cpu") -> dict
         failed = {"status": "failed", "error": searched["error"], "curve": [], "diagnostics": []}
         return record | failed | {"key": context.key("finetune"), "degraded": [], "environment": None}
     phase = context.phase("finetune")
+    hold_model(context, context.key("finetune"))
     stored = produce(context, phase)
-    context.store.pin(stored.key, _owner(job))
-    release(context)
+    release_phases(context, stored.key)
+    if stored.result["status"] != "ok":
+        release_model(context, stored.key)  # there is none to evaluate
     record |= {"key": stored.key} | stored.result
     record.setdefault("curve", [])
     record.setdefault("diagnostics", [])
     marks = [*compose.degradations(context.registry, context.method, context.params.training, context.task_config)]
-    record["degraded"] = list(dict.fromkeys([*marks, *searched.get("marks", []), *stored.result.get("marks", [])]))
+    marks += [*searched.get("marks", []), *stored.result.get("marks", [])]
+    if context.method.earlier and searched["environment"] != stored.result["environment"]:
+        marks.append(f"the phases before were trained elsewhere ({describe_environment(searched['environment'])})")
+    record["degraded"] = list(dict.fromkeys(marks))
     if stored.result["status"] == "ok":
         steps = [(context.phase(name), count) for name, count in searched["phase_steps"].items()]
         steps.append((phase, stored.result["steps"]))
@@ -67,12 +73,3 @@ def finetune(job: Job, searched: dict[str, Any], *, device: str = "cpu") -> dict
         ratio = declared_ratio(steps, context.registry, context.params.training, rows)
         record["cost"] = stored.result["cost"] | {"declared_ratio": ratio}
     return record
-
-
-def evaluated(context: Context, key: str) -> None:
-    """Nothing of this run waits for the fine-tuned weights any more."""
-    context.store.unpin(key, _owner(context.job))
-
-
-def _owner(job: Job) -> str:
-    return f"evaluate-{job.method}-{job.task}-{job.size}-{job.seed}"

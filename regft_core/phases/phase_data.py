@@ -1,7 +1,7 @@
-"""The rows of a phase: those of the cell, other rows of its task, or another task's.
+"""The rows of a phase: those of the cell, other rows of its task, or another task's; and its random streams.
 
-The draw is part of what a run computes, so it is a pure function of (seed, task, size); rows enter
-the key by their content.
+The draws are part of what a run computes, so they are pure functions of (seed, task, size) and of (seed,
+phase, member); rows, their split and the names of the streams enter the key by content.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from regft_core.config.method import Phase
 from regft_core.config.schema import DataConfig
 from regft_core.data.examples import Example, read_jsonl, to_jsonl
 from regft_core.data.subsample import draw
@@ -84,10 +85,40 @@ def split_rows(count: int, share: float, seed: int, phase: str, index: int) -> t
     """Row numbers to train on, int(share * count), and those set aside; each draw is independent.
 
     Repeated phases draw again per member (not folds), as weight mixup does.
+
+    Raises:
+        DataError: nothing is left to train on.
     """
     if share == 1.0:
         return list(range(count)), []
     order = list(range(count))
     random.Random(derive(seed, "split", phase, index)).shuffle(order)
     cut = int(share * count)
+    if cut == 0:
+        raise DataError(
+            f"phase '{phase}': data.split {share} of {count} rows leaves none to train on"
+            "\n    -> raise data.split, or take more rows"
+        )
     return sorted(order[:cut]), sorted(order[cut:])
+
+
+def member_label(phase: Phase, member: int | None) -> str:
+    """Name of a phase, or of one member of it, in curves and messages."""
+    return phase.name if member is None else f"{phase.name}-{member}"
+
+
+def member_rows(phase: Phase, member: int | None, count: int, seed: int) -> tuple[list[int], list[int]]:
+    """Training and validation rows (numbers below ``count``) of a phase, or of one member of it."""
+    varies = phase.repeat is not None and "split" in phase.repeat.vary
+    return split_rows(count, phase.data.split, seed, phase.name, (member or 0) if varies else 0)
+
+
+def member_streams(phase: Phase, member: int | None) -> dict[str, str]:
+    """Names of the random streams of a phase, or of one member of it: noise and dropout, data order, head."""
+    vary = phase.repeat.vary if phase.repeat is not None else ()
+    label = member_label(phase, member)
+    return {
+        "noise": label if "noise" in vary else phase.name,
+        "order": label if "order" in vary else phase.name,
+        "head": f"head/{member or 0}" if "head" in vary else "head",
+    }

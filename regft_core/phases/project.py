@@ -30,16 +30,19 @@ REPORTED_PACKAGES = (
 
 def compose_check(method: Method, task: TaskConfig, task_name: str, params: Params) -> list[str]:
     """Composition problems of one method on one task, for the validator."""
-    return compose.check_method(discover(), method, params.training, task)
+    return compose.check_method(discover(), method, params.training, task, params.model)
 
 
-def open_project(root: Path, params_file: str = "params.yaml", params_text: str | None = None) -> Project:
+def open_project(
+    root: Path, params_file: str = "params.yaml", params_text: str | None = None, *, check_composition: bool = True
+) -> Project:
     """Load and validate the whole project, without torch.
 
     Args:
         root: project root.
         params_file: another file in the place of ``params.yaml``, for instance a preset.
         params_text: content to check in place of that file's.
+        check_composition: whether every method must be able to act on every task of the grid.
 
     Raises:
         ConfigError: all problems of all files, together.
@@ -47,7 +50,7 @@ def open_project(root: Path, params_file: str = "params.yaml", params_text: str 
     return load_project(
         root,
         discover(),
-        compose_check,
+        compose_check if check_composition else None,
         builtin=Builtin(BuiltinOptions, SPLITS),
         encoder_check=encoder_problems,
         params_file=params_file,

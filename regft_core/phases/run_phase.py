@@ -1,25 +1,23 @@
 """One phase of one run: take it from the run store, or train it and put it there.
 
 ``produce`` trains what is missing; the phases before must be there. ``fetch`` takes what an earlier
-stage has produced, by its key, and trains only to restore weights that were pruned (they must come
+stage has produced, by its key, and trains only to restore what was pruned or damaged (it must come
 out the same).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Literal
 
 from regft_core.config.method import Phase
-from regft_core.errors import RunFailed, StoreError
+from regft_core.errors import CodeChanged, FactsChanged, RunFailed, StoreError
 from regft_core.hooks.declare import Handed
 from regft_core.phases.context import Context
-from regft_core.phases.environment import environment
-from regft_core.phases.facts import own_modules
-from regft_core.phases.phase_data import split_rows
+from regft_core.phases.environment import environment, other_environments
+from regft_core.phases.phase_data import member_label, member_rows, member_streams
 from regft_core.phases.records import merged_record, phase_record
 from regft_core.progress import ProgressWriter
-from regft_core.runs.fingerprint import training_scope
+from regft_core.runs.fingerprint import Scope
 from regft_core.runs.guard import LoadedCode
 from regft_core.runs.killpoints import killpoint
 from regft_core.runs.stored import StoredRun
@@ -29,56 +27,86 @@ if TYPE_CHECKING:
 
     from regft_core.phases.training_run import PhaseInputs
 
+#: What is asked of a finished run: that it was run, or that its tensors are there (with the weights, or
+#: whatever else it left). Tensors may have been pruned; weights that nothing needed were never stored.
+Need = Literal["result", "state", "weights"]
 
-def produce(context: Context, phase: Phase) -> StoredRun:
+
+def produce(context: Context, phase: Phase, need: Need = "result") -> StoredRun:
     """The result of ``phase``; trained first where the store does not have it (or only a part)."""
-    key = context.key(phase.name)
-    weights = context.weights_wanted(phase)
-    stored = context.store.get(key)
-    if stored is not None and _serves(stored, weights):
+    stored = context.store.get(context.key(phase.name))
+    if stored is not None and _serves(stored, need):
         return stored
     if phase.repeat is None:
-        return _train_and_store(context, phase, None)
-    return _merge_and_store(context, phase)
+        return _train_and_store(context, phase, None, need)
+    return _merge_and_store(context, phase, need)
 
 
-def fetch(context: Context, name: str, *, weights: bool) -> StoredRun:
-    """What an earlier stage has produced.
+def fetch(context: Context, name: str, need: Need) -> StoredRun:
+    """What an earlier stage has produced; what was pruned of it, or damaged, is trained again.
 
-    Raises StoreError when the store does not have it. Weights that were pruned are trained again.
+    Raises StoreError when the store never had it.
     """
     key = context.key(name)
     stored = context.store.get(key)
-    if stored is None and context.store.damaged_of(key):
-        return produce(context, context.phase(name))  # it was there, and proved damaged
-    if stored is None:
+    there = stored is not None or context.store.directory(key).is_dir() or context.store.damaged_of(key)
+    if not there:
         raise StoreError(
             f"phase '{name}' of {context.job.name} is not in the run store {context.store.path} (key {key[:12]}); "
             "the store was changed by hand or damaged. Run `dvc repro -f` for its search and finetune stages"
         )
-    return stored if _serves(stored, weights) else produce(context, context.phase(name))
+    return stored if stored is not None and _serves(stored, need) else produce(context, context.phase(name), need)
 
 
-def _serves(stored: StoredRun, weights: bool) -> bool:
+def _serves(stored: StoredRun, need: Need) -> bool:
     """Whether a finished run has all that is asked of it; a failed one has nothing to give."""
-    return stored.result["status"] != "ok" or not stored.tensor_names or (stored.has_weights or not weights)
+    if need == "result" or stored.result["status"] != "ok":
+        return True
+    if need == "weights":
+        return stored.has_weights and "weights" in stored.tensor_names
+    return stored.has_weights or not stored.tensor_names
+
+
+def _weights_too(context: Context, phase: Phase, need: Need, found: StoredRun | None) -> bool:
+    """Whether to store weights: somebody wants them, or the run had them before it was pruned."""
+    return need == "weights" or context.weights_wanted(phase) or (found is not None and "weights" in found.tensor_names)
+
+
+def _loaded(context: Context, phase: Phase, member: int | None, scope: Scope) -> tuple[LoadedCode, dict[str, Any]]:
+    """The code that is about to run, as loaded, and the identity of the result that it will have.
+
+    Raises:
+        CodeChanged: the files say something else than what is loaded.
+        FactsChanged: an earlier stage has produced this phase from something else than what is there now.
+    """
+    guard = LoadedCode(scope)
+    identity = context.identity(phase.name, member)
+    if identity["code"] != guard.sha256:
+        raise CodeChanged(f"the code of phase '{phase.name}' was edited a moment ago; run `dvc repro` again")
+    known = context.job.keys.get(phase.name)
+    if member is None and known is not None and known != context.store.run_key(identity):
+        raise FactsChanged(
+            f"phase '{phase.name}' of {context.job.name} must be trained again (its weights were pruned or damaged), "
+            "but its configuration, code, data or packages are no longer those it was trained with; run `dvc repro`"
+        )
+    return guard, identity
 
 
 # ---------------------------------------------------------------------------------- one member
 
 
-def _train_and_store(context: Context, phase: Phase, member: int | None) -> StoredRun:
+def _train_and_store(context: Context, phase: Phase, member: int | None, need: Need) -> StoredRun:
     from regft_core.phases.training_run import make_deterministic, outcome_tensors, train
 
-    guard = LoadedCode(training_scope(own_modules(context.entries(phase), phase, context.source)))
-    identity = context.identity(phase.name, member)
+    guard, identity = _loaded(context, phase, member, context.training_scope(phase))
     key = context.store.run_key(identity)
     here = environment(context.device, context.params.execution)
     with context.store.open(key, identity, guard=guard.check, environment=here) as working:
         found = working.finished
-        if found is not None and _serves(found, context.weights_wanted(phase)):
+        if found is not None and _serves(found, need):
             return found
         same = make_deterministic(context.device, context.params.execution.deterministic)
+        label = member_label(phase, member)
         base = {"phase": phase.name, "environment": here}
         try:
             inputs = phase_inputs(context, phase, member)
@@ -86,44 +114,30 @@ def _train_and_store(context: Context, phase: Phase, member: int | None) -> Stor
                 inputs,
                 checkpointer=working,
                 checkpoint_seconds=context.params.execution.checkpoint_seconds,
-                progress=ProgressWriter(context.job.progress, context.job.run, _label(phase, member)),
+                progress=ProgressWriter(context.job.progress, context.job.run, label),
                 on_step=lambda _: killpoint("step"),
             )
         except RunFailed as error:
             return working.commit(base | {"status": "failed", "error": str(error)})
-        tensors = outcome_tensors(inputs, trained, weights=context.weights_wanted(phase))
-        record = base | {"status": "ok", "error": None} | phase_record(_label(phase, member), trained)
+        tensors = outcome_tensors(inputs, trained, weights=_weights_too(context, phase, need, found))
+        record = base | {"status": "ok", "error": None} | phase_record(label, trained)
         return working.commit(record, tensors, require_same_tensors=same)
 
 
-def _label(phase: Phase, member: int | None) -> str:
-    return phase.name if member is None else f"{phase.name}-{member}"
-
-
 def phase_inputs(context: Context, phase: Phase, member: int | None) -> PhaseInputs:
-    """Rows, start and handed state of a phase as plain values.
+    """Rows, start and handed state of a phase as plain values; all of them are in its key.
 
     Raises RunFailed when a phase before it failed.
     """
     from regft_core.phases.training_run import PhaseInputs
 
     data = context.data(phase)
-    vary = phase.repeat.vary if phase.repeat is not None else ()
-    index = member or 0
-    label = _label(phase, member)
-    train_rows, validation_rows = split_rows(
-        len(data.examples), phase.data.split, context.seed(phase), phase.name, index if "split" in vary else 0
-    )
-    start, start_head = _start(context, phase)
+    train_rows, validation_rows = member_rows(phase, member, len(data.examples), context.seed(phase))
     return PhaseInputs(
         phase=phase,
         entries=context.entries(phase),
         seed=context.seed(phase),
-        streams={
-            "noise": label if "noise" in vary else phase.name,
-            "order": label if "order" in vary else phase.name,
-            "head": f"head/{index}" if "head" in vary else "head",
-        },
+        streams=member_streams(phase, member),
         source=context.source,
         tokenizer=context.tokenizer,
         encoded=context.encode(data.examples),
@@ -135,76 +149,72 @@ def phase_inputs(context: Context, phase: Phase, member: int | None) -> PhaseInp
         device=context.device,
         pooling=context.encoder.pooling,
         deterministic=context.params.execution.deterministic,
-        start=start,
-        start_head=start_head,
+        start=None if phase.start == "checkpoint" else _read(context, phase.start, "weights")[1]["weights"],
+        start_head=context.start_head(phase),
         handed=_handed(context, phase),
         final=phase.name == context.method.finetune.name,
     )
 
 
-def _start(context: Context, phase: Phase) -> tuple[Mapping[str, Tensor] | None, bool]:
-    if phase.start == "checkpoint":
-        return None, True
-    before = context.phase(phase.start)
-    same_rows = before.data.task == phase.data.task
-    _, weights = _read(context, phase.start, ("weights",))
-    return weights["weights"], before.keeps_head and same_rows and phase.seed == before.seed
-
-
 def _handed(context: Context, phase: Phase) -> dict[str, Handed]:
     found = {}
     for name, what in context.needs(phase).items():
-        earlier, tensors = _read(context, name, ("state", "weights") if what == "weights" else ("state",))
+        earlier, tensors = _read(context, name, "weights" if what == "weights" else "state")
         found[name] = Handed(earlier.key, tensors.get("state", {}), tensors.get("weights", {}))
     return found
 
 
-def _read(context: Context, name: str, wanted: tuple[str, ...]) -> tuple[StoredRun, dict[str, dict[str, Tensor]]]:
-    """An earlier phase and those of its tensors that are wanted and there; damaged ones are trained again.
+def _read(context: Context, name: str, need: Need) -> tuple[StoredRun, dict[str, dict[str, Tensor]]]:
+    """An earlier phase and its tensors as far as they are needed; damaged ones are trained again.
 
     Raises RunFailed when that phase failed.
     """
+    wanted = {"state", "weights"} if need == "weights" else {"state"}
 
     def load(stored: StoredRun) -> tuple[StoredRun, dict[str, dict[str, Tensor]]]:
         if stored.result["status"] != "ok":
             raise RunFailed(f"phase '{name}' failed: {stored.result['error']}")
-        return stored, {kind: stored.load_tensors(kind) for kind in wanted if kind in stored.tensor_names}
+        return stored, {kind: stored.load_tensors(kind) for kind in stored.tensor_names if kind in wanted}
 
-    return context.store.read_intact(lambda: fetch(context, name, weights=True), load)
+    return context.store.read_intact(lambda: fetch(context, name, need), load)
 
 
 # --------------------------------------------------------------------------------- all members
 
 
-def _merge_and_store(context: Context, phase: Phase) -> StoredRun:
+def _merge_and_store(context: Context, phase: Phase, need: Need) -> StoredRun:
     """Produce every member of a repeated phase and merge them."""
-    from regft_core.phases.merge import merge_greedily, merge_mean
+    from regft_core.phases.averaging import merge_mean
     from regft_core.phases.training_run import make_deterministic
 
     assert phase.repeat is not None
+    guard, identity = _loaded(context, phase, None, context.merge_scope(phase))
+    key = context.store.run_key(identity)
     members: list[StoredRun] = []
     failed: str | None = None
     for index in range(phase.repeat.times):
-        member = _train_and_store(context, phase, index)
+        member = _train_and_store(context, phase, index, "result")
         members.append(member)
         if member.result["status"] != "ok":
-            failed = f"{_label(phase, index)}: {member.result['error']}"
+            failed = f"{member_label(phase, index)}: {member.result['error']}"
             break
-    identity = context.identity(phase.name)
-    key = context.store.run_key(identity)
-    base = {"phase": phase.name, "environment": environment(context.device, context.params.execution)}
-    with context.store.open(key, identity) as working:
+    here = environment(context.device, context.params.execution)
+    with context.store.open(key, identity, guard=guard.check) as working:
         found = working.finished
-        if found is not None and _serves(found, context.weights_wanted(phase)):
+        if found is not None and _serves(found, need):
             return found
-        record = base | merged_record(members)
+        record = {"phase": phase.name, "environment": here} | merged_record(members)
+        record["marks"] += other_environments(here, members)
         if failed is not None:
             return working.commit(record | {"status": "failed", "error": failed})
-        tensors = [_member_tensors(context, phase, index) for index in range(len(members))]
+        weights = _weights_too(context, phase, need, found)
+        tensors = [_member_tensors(context, phase, index, weights) for index in range(len(members))]
         chosen = list(range(len(members)))
         if phase.repeat.merge == "greedy":
-            chosen, scores = merge_greedily(phase_inputs(context, phase, 0), tensors, context.data(phase).task)
-            record["soup"] = {"scores": scores, "chosen": chosen}
+            try:
+                chosen, record["soup"] = _greedy(context, phase, tensors)
+            except RunFailed as error:
+                return working.commit(record | {"status": "failed", "error": f"merging: {error}"})
         return working.commit(
             record | {"status": "ok", "error": None},
             merge_mean([tensors[index] for index in chosen]),
@@ -212,8 +222,19 @@ def _merge_and_store(context: Context, phase: Phase) -> StoredRun:
         )
 
 
-def _member_tensors(context: Context, phase: Phase, index: int) -> dict[str, dict[str, Tensor]]:
+def _greedy(context: Context, phase: Phase, tensors: list[dict[str, dict[str, Tensor]]]) -> tuple[list[int], Any]:
+    from regft_core.phases.merge import merge_greedily
+
+    chosen, scores = merge_greedily(phase_inputs(context, phase, 0), tensors, context.data(phase).task)
+    return chosen, {"scores": scores, "chosen": chosen}
+
+
+def _member_tensors(context: Context, phase: Phase, index: int, weights: bool) -> dict[str, dict[str, Tensor]]:
+    assert phase.repeat is not None
+    need: Need = "weights" if weights or phase.repeat.merge == "greedy" else "state"
     return context.store.read_intact(
-        lambda: _train_and_store(context, phase, index),
-        lambda stored: {name: stored.load_tensors(name) for name in stored.tensor_names},
+        lambda: _train_and_store(context, phase, index, need),
+        lambda stored: {
+            name: stored.load_tensors(name) for name in stored.tensor_names if name != "weights" or need == "weights"
+        },
     )

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from regft_core.phases.context import Context, Job
+from regft_core.phases.environment import other_environments
+from regft_core.phases.holds import hold_phase
 from regft_core.phases.records import merged_record
 from regft_core.phases.run_phase import produce
 
@@ -19,36 +22,31 @@ def search(job: Job, *, device: str = "cpu") -> dict[str, Any]:
     done = []
     for earlier in context.method.earlier:
         phase = context.phase(earlier.name)
+        key = context.key(phase.name)
+        # Before it is trained: pruning must not take from under a later phase, of this run or on
+        # another host, what it starts from.
+        hold_phase(context, key)
         stored = produce(context, phase)
         keys[phase.name] = stored.key
+        context.job = replace(context.job, keys=dict(keys))
         done.append(stored)
         if stored.result["status"] != "ok":
             error = f"phase '{phase.name}' failed: {stored.result['error']}"
             return _record(job, keys, done) | {"status": "failed", "error": error}
-        # Pruning must not take from under a later phase, of this run or on another host, what it starts from.
-        context.store.pin(stored.key, _owner(job))
     return _record(job, keys, done) | {"status": "ok", "error": None}
-
-
-def release(context: Context) -> None:
-    """Fine-tuning is done: nothing of this run waits for the earlier phases any more."""
-    for earlier in context.method.earlier:
-        if earlier.name in context.job.keys:
-            context.store.unpin(context.job.keys[earlier.name], _owner(context.job))
-
-
-def _owner(job: Job) -> str:
-    return f"finetune-{job.method}-{job.task}-{job.size}-{job.seed}"
 
 
 def _record(job: Job, keys: dict[str, str], done: list[Any]) -> dict[str, Any]:
     steps = {stored.result["phase"]: stored.result.get("steps", 0) for stored in done}
     environment = done[-1].result["environment"] if done else None
     merged = merged_record(done)
+    merged["marks"] += other_environments(environment, done)
+    soups = {stored.result["phase"]: stored.result["soup"] for stored in done if "soup" in stored.result}
     return {
         "size": job.size,
         "seed": job.seed,
         "phases": keys,
         "phase_steps": steps,
         "environment": environment,
+        **({"soups": soups} if soups else {}),
     } | merged

@@ -30,11 +30,13 @@ FactOf = Callable[[Project], Mapping[str, Any]]
 
 
 @contextmanager
-def guarded(root: Path, name: str, fact: FactOf) -> Iterator[Callable[[], None]]:
-    """Check the fact ``name`` now; the value given to the block checks it again, right before writing."""
+def guarded(root: Path, of: Mapping[str, FactOf]) -> Iterator[Callable[[], None]]:
+    """Check some facts by name now; the value given to the block checks them again, right before writing."""
 
     def check(when: str) -> None:
-        facts.check_fact(root, name, fact(open_project(root)), when)
+        project = open_project(root)
+        for name, fact in of.items():
+            facts.check_fact(root, name, fact(project), when)
 
     check("since the stage facts ran")
     yield lambda: check("while this stage ran")
@@ -42,7 +44,7 @@ def guarded(root: Path, name: str, fact: FactOf) -> Iterator[Callable[[], None]]
 
 def run_dataset(root: Path, task: str) -> None:
     """Write ``work/datasets/<task>``."""
-    with guarded(root, f"task-{task}", lambda project: facts.task_fact(project, task)) as unchanged:
+    with guarded(root, {f"task-{task}": lambda project: facts.task_fact(project, task)}) as unchanged:
         prepare_dataset(
             root, task, open_project(root).tasks, root / "work" / "datasets" / task, before_commit=unchanged
         )
@@ -50,7 +52,7 @@ def run_dataset(root: Path, task: str) -> None:
 
 def run_subsample(root: Path, task: str) -> None:
     """Write ``work/subsamples/<task>`` with every size."""
-    with guarded(root, "subsample", lambda project: facts.subsample_fact()) as unchanged:
+    with guarded(root, {"subsample": facts.subsample_fact}) as unchanged:
         params = open_project(root).params
         write_subsamples(
             root, task, params.grid.sizes, params.grid.seeds, params.subsample.stratified, before_commit=unchanged
@@ -59,7 +61,7 @@ def run_subsample(root: Path, task: str) -> None:
 
 def run_lengths(root: Path, task: str) -> None:
     """Write ``work/lengths/<task>.json``; warns of sets whose rows are cut."""
-    with guarded(root, "lengths", facts.lengths_fact) as unchanged:
+    with guarded(root, {"lengths": facts.lengths_fact}) as unchanged:
         project = open_project(root)
         found = measure_task(project, task)
         unchanged()
@@ -71,7 +73,7 @@ def run_lengths(root: Path, task: str) -> None:
 
 def run_search(root: Path, method: str, task: str) -> None:
     """Write ``work/search/<method>/<task>``: the phases before fine-tuning."""
-    with guarded(root, f"search-{method}", facts.of_method(facts.search_fact, method)) as unchanged:
+    with guarded(root, {f"search-{method}": facts.of_method(facts.search_fact, method)}) as unchanged:
         context, records = run_cell(root, search, method, task)
         unchanged()
         write_training(context, "search", records)
@@ -80,7 +82,7 @@ def run_search(root: Path, method: str, task: str) -> None:
 
 def run_finetune(root: Path, method: str, task: str) -> None:
     """Write ``work/finetune/<method>/<task>``."""
-    with guarded(root, f"finetune-{method}", facts.of_method(facts.finetune_fact, method)) as unchanged:
+    with guarded(root, {f"finetune-{method}": facts.of_method(facts.finetune_fact, method)}) as unchanged:
         context, records = run_cell(root, finetune, method, task, before="search")
         unchanged()
         write_training(context, "finetune", records)
@@ -89,7 +91,9 @@ def run_finetune(root: Path, method: str, task: str) -> None:
 
 def run_evaluate(root: Path, method: str, task: str) -> None:
     """Write ``work/evaluate/<method>/<task>`` and ``work/metrics/<method>/<task>.json``."""
-    with guarded(root, "evaluate", facts.evaluate_fact) as unchanged:
+    # How the encoder reads a text, and which runs there are, is in the fact of fine-tuning.
+    own = {f"finetune-{method}": facts.of_method(facts.finetune_fact, method)}
+    with guarded(root, {"evaluate": facts.evaluate_fact, **own}) as unchanged:
         context, records = run_cell(root, evaluate, method, task, before="finetune")
         unchanged()
         write_evaluation(context, records)

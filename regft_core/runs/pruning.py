@@ -17,7 +17,7 @@ from regft_core.runs.pins import PIN_DAYS, pin_lock
 from regft_core.runs.stored import PRUNED, TENSORS_SUFFIX
 
 if TYPE_CHECKING:
-    from regft_core.runs.store import RunStore
+    from regft_core.runs.shelf import Shelf
 
 log = logging.getLogger(__name__)
 
@@ -37,7 +37,7 @@ class Pruned:
     pinned_bytes: int = 0
 
 
-def prune(store: RunStore, budget: int | None, keep: Collection[str]) -> Pruned:
+def prune(store: Shelf, budget: int | None, keep: Collection[str]) -> Pruned:
     """See ``RunStore.prune``."""
     candidates: list[tuple[bool, float, str, int, Path]] = []
     for key, path in store.damaged():
@@ -77,7 +77,7 @@ def prune(store: RunStore, budget: int | None, keep: Collection[str]) -> Pruned:
     return Pruned(total - remaining, remaining, tuple(pruned), kept["pinned"])
 
 
-def _prune_one(store: RunStore, key: str, path: Path) -> Outcome:
+def _prune_one(store: Shelf, key: str, path: Path) -> Outcome:
     lock = store.lock(key)
     try:
         if not lock.try_acquire():

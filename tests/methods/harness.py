@@ -15,6 +15,7 @@ from regft_core.data.batches import padding_of
 from regft_core.data.encode import Encoded, encode
 from regft_core.data.examples import Example
 from regft_core.hooks import compose
+from regft_core.hooks.base import Regulariser
 from regft_core.hooks.declare import Handed, Setting
 from regft_core.hooks.registry import discover
 from regft_core.models.load import load_classifier, load_tokenizer
@@ -52,22 +53,28 @@ def examples(count: int, *, pair: bool = False, kind: str = "classification", la
     return rows
 
 
-def entries(regularisers: Sequence[tuple[str, dict[str, Any]]]) -> list[compose.Entry]:
-    """Validated (class, options) pairs from names and option dictionaries."""
+#: A regulariser by name (or a class of the test's own) with its options as a YAML gives them.
+Listed = tuple[str | type[Regulariser], dict[str, Any]]
+
+
+def entries(regularisers: Sequence[Listed]) -> list[compose.Entry]:
+    """Validated (class, options) pairs from names (or classes) and option dictionaries."""
     registry = discover()
-    return [(registry[name], registry[name].Config.model_validate(options)) for name, options in regularisers]
+    classes = [(registry[given] if isinstance(given, str) else given, options) for given, options in regularisers]
+    return [(cls, cls.Config.model_validate(options)) for cls, options in classes]
 
 
 class Bench:
     """One model, one tokenised set and one stack of regularisers, ready to train or to inspect.
 
-    ``handed`` is what earlier phases left, ``start`` weights to start from (plain names). Nothing is
-    shared between two benches, so two runs can be compared.
+    ``handed`` is what earlier phases left, ``start`` weights to start from (plain names); with
+    ``separately`` the texts of a pair are rows of their own. Nothing is shared between two benches, so
+    two runs can be compared.
     """
 
     def __init__(
         self,
-        regularisers: Sequence[tuple[str, dict[str, Any]]] = (),
+        regularisers: Sequence[Listed] = (),
         *,
         architecture: str = "bert",
         training: TrainingConfig = TRAINING,
@@ -85,17 +92,19 @@ class Bench:
         keyword_segment: str | None = None,
         attention: str = "sdpa",
         dropout: Any = None,
+        pooling: str = "head",
+        separately: bool = False,
     ) -> None:
         self.source = source_of(architecture, masked_lm)
         self.tokenizer = load_tokenizer(self.source)
         stack_entries = entries(regularisers)
-        settled, problems = compose.negotiate_dropout(
-            compose.active(stack_entries), dropout or training.dropout, None
-        )
+        settled, problems = compose.negotiate_dropout(compose.active(stack_entries), dropout or training.dropout, None)
         assert not problems, problems
         optimizer = next((o for c, opt in compose.active(stack_entries) if (o := c.optimizer(opt))), training.optimizer)
         self.training = training.model_copy(update={"dropout": settled, "optimizer": optimizer})
         names = [f"label_{i}" for i in range(labels)]
+        given = examples(rows, pair=pair or separately, kind=kind, labels=labels)
+        self.encoded: Encoded = encode(given, self.tokenizer, 32, rows_per_example=2 if separately else 1)
         model = load_classifier(
             self.source,
             kind=kind,
@@ -103,6 +112,8 @@ class Bench:
             dropout=settled,
             head_seed=derive(seed, "head"),
             attn_implementation=attention,
+            pooling=pooling,
+            rows_per_example=self.encoded.rows_per_example,
         )
         self.setting = Setting(
             kind=kind,
@@ -115,7 +126,6 @@ class Bench:
         )
         self.stack = Stack(stack_entries, self.setting)
         self.trainee = Trainee(model, self.tokenizer, self.source, seed, phase, torch.device("cpu"))
-        self.encoded: Encoded = encode(examples(rows, pair=pair, kind=kind, labels=labels), self.tokenizer, 32)
         wanted = {anchor for r in self.stack.regularisers for anchor in type(r).anchors(r.options)}
         if "checkpoint" in wanted:
             self.trainee.drop_anchor("checkpoint")

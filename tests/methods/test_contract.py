@@ -1,226 +1,318 @@
 """The contract that every regulariser inherits by being found in ``regft_core/methods``.
 
-Nothing here names a method: options come from the class (defaults, ``off``,
-``refused_architectures``), so a new file is tested without an edit.
+Nothing here names a method: options come from the class or from ``pipelines/methods`` (``cases``),
+so a new file is tested without an edit.
 """
 
 from __future__ import annotations
 
 import dataclasses
+from functools import cache
 from typing import Any
 
 import pytest
 import torch
 
+from regft_core.config.method import declared_cost
 from regft_core.config.schema import DropoutConfig
 from regft_core.data.batches import Batch
 from regft_core.errors import ModelError
-from regft_core.methods import compose
-from regft_core.methods.registry import discover
-from tests.methods.harness import TRAINING, Bench, examples, largest_difference, same
+from regft_core.hooks import compose
+from regft_core.training.stack import Stack
+from tests.methods.cases import REGISTRY, Case, cases
+from tests.methods.harness import TRAINING, Bench, entries, examples, largest_difference, same
+from tests.methods.interruption import Killed, Memory
+from tests.tiny import ARCHITECTURES
 
-ARCHITECTURES = ("bert", "roberta", "electra", "xlnet", "deberta", "bart")
 FORMS: dict[str, dict[str, Any]] = {
     "single": {},
     "pair": {"pair": True},
     "regression": {"kind": "regression", "pair": True},
+    "mean": {"pooling": "mean"},
+    "separately": {"pair": True, "pooling": "mean", "separately": True},
 }
+#: Six families of different make see every form of the task, the others one each.
+FIRST = ("bert", "roberta", "electra", "xlnet", "deberta", "bart")
+KINDS = ("single", "pair", "regression")
+OTHERS = [name for name in ARCHITECTURES if name not in FIRST]
+TASKS = [(name, form) for name in FIRST for form in KINDS] + [(n, KINDS[i % 3]) for i, n in enumerate(OTHERS)]
+#: A head on pooled vectors: padding on the left, two stacks, norms before blocks, a convolution.
+HEADS = [(n, "mean") for n in ("bert", "bart", "deberta-v2")] + [
+    (n, "separately") for n in ("bert", "xlnet", "modernbert")
+]
+SHORT = {"max_steps": 2}
 NO_DROPOUT = DropoutConfig(hidden=0.0, attention=0.0)
-REGISTRY = discover()
-methods = pytest.mark.parametrize("name", sorted(REGISTRY))
-architectures = pytest.mark.parametrize("architecture", ARCHITECTURES)
-forms = pytest.mark.parametrize("form", sorted(FORMS))
+CASES = cases()
+WITH_OFF = sorted(name for name, cls in REGISTRY.items() if cls.off is not None)
+#: Where strength 0 leaves an empty stack, all encoders are alike.
+FEW = [("bert", form) for form in FORMS] + [("xlnet", "single"), ("bart", "pair"), ("modernbert", "regression")]
+every = pytest.mark.parametrize("case", CASES, ids=[case.key for case in CASES])
+on_tasks = pytest.mark.parametrize(("architecture", "form"), TASKS)
+on_all = pytest.mark.parametrize(("architecture", "form"), [*TASKS, *HEADS])
 
 
-def options(name: str) -> dict[str, Any]:
-    return dict(getattr(REGISTRY[name], "contract_options", {}))
+def short(case: Case, **changes: Any) -> Any:
+    """The case's protocol with two steps; a phase that trains nothing stays one."""
+    own = case.phase.training
+    return own.model_copy(update={**(SHORT if own.epochs else {}), **changes})
 
 
-def bench(name: str, chosen: dict[str, Any] | None = None, **more: Any) -> Bench:
-    """A bench with the method, its search section at defaults, on a checkpoint with an LM head."""
-    cls = REGISTRY[name]
-    given = options(name) if chosen is None else chosen
-    search = cls.SearchConfig() if cls.SearchConfig is not None else None
-    return Bench([(name, given)], search=search, masked_lm=True, **more)
-
-
-def refused(name: str, architecture: str) -> bool:
-    return architecture in REGISTRY[name].refused_architectures
-
-
-@methods
-def test_refused_architectures_say_why(name: str) -> None:
-    for architecture in REGISTRY[name].refused_architectures:
-        with pytest.raises(ModelError, match=r"\w+ "):
-            bench(name, architecture=architecture).train()
-
-
-@methods
-@architectures
-@forms
-def test_strength_zero_is_plain_fine_tuning(name: str, architecture: str, form: str) -> None:
-    if refused(name, architecture):
-        pytest.skip("refused on this architecture, see test_refused_architectures_say_why")
-    off = bench(name, REGISTRY[name].off, architecture=architecture, **FORMS[form])
-    plain_training = off.training
-    plain = Bench(architecture=architecture, training=plain_training, masked_lm=True, **FORMS[form])
-    assert same(off.train(), plain.train())
-
-
-@methods
-@architectures
-@forms
-def test_gradients_are_finite_and_eval_is_inert(name: str, architecture: str, form: str) -> None:
-    if refused(name, architecture) or not acts_on(name, form):
+def skip_where_refused(case: Case, architecture: str, form: str = "single") -> None:
+    if case.refused(architecture, FORMS[form]):
         pytest.skip("refused here, with a reason that other tests check")
-    run = bench(name, architecture=architecture, **FORMS[form])
-    step = run.step()
-    loss = run.stack.backward(step)
-    run.stack.before_clip(step)
-    assert torch.isfinite(loss)
-    gradients = [p.grad for _, p in run.trainee.named_trainable() if p.grad is not None]
-    assert gradients
-    assert all(torch.isfinite(g).all() for g in gradients)
-    inputs = step.batch.model_inputs()
+
+
+@cache
+def plain_weights(architecture: str, form: str, training: str) -> dict[str, torch.Tensor]:
+    """Weights after plain fine-tuning."""
+    protocol = type(TRAINING).model_validate_json(training)
+    return Bench(architecture=architecture, training=protocol, masked_lm=True, **FORMS[form]).train()
+
+
+@cache
+def untouched(architecture: str, form: str) -> tuple[Bench, torch.Tensor]:
+    """A plain bench to put weights into, and its logits before anything was done to it."""
+    fresh = Bench(architecture=architecture, masked_lm=True, **FORMS[form])
+    return fresh, eval_logits(fresh)
+
+
+def eval_logits(run: Bench) -> torch.Tensor:
+    """Logits of the first four examples, as a prediction sees them."""
+    inputs = run.stream.collate(range(4)).model_inputs()
+    if not run.trainee.sites.token_types:
+        inputs.pop("token_type_ids", None)
     run.model.eval()
     with torch.no_grad():
-        first, second = run.model(**inputs).logits, run.model(**inputs).logits
-    assert torch.equal(first, second)
-    if not REGISTRY[name].owns_weights(run.stack.regularisers[0].options):
-        plain = Bench(architecture=architecture, masked_lm=True, **FORMS[form]).model.eval()
-        with torch.no_grad():
-            assert torch.equal(first, plain(**inputs).logits)
+        logits: torch.Tensor = run.model(**inputs).logits
+    return logits
 
 
-def acts_on(name: str, form: str) -> bool:
-    """Whether the method says that it can act on this kind of task."""
-    from regft_core.config.schema import BuiltinSource, ColumnsConfig, SplitsConfig, TaskConfig
-
-    regression = form == "regression"
-    task = TaskConfig(
-        kind="regression" if regression else "classification",
-        source=BuiltinSource(kind="builtin", generator="cue_sentence"),
-        splits=SplitsConfig(train="train", dev="dev"),
-        columns=ColumnsConfig(text="text"),
-        labels=None if regression else ("a", "b"),
-        metrics=("pearson",) if regression else ("accuracy",),
-        primary="pearson" if regression else "accuracy",
-    )
-    return not REGISTRY[name].check_task(REGISTRY[name].Config.model_validate(options(name)), task)
+# ------------------------------------------------------------------------------------ refusals
 
 
-class Memory:
-    """A checkpointer that keeps everything in memory and can stop the run."""
-
-    def __init__(self, stop_after: int | None = None) -> None:
-        self.stored: tuple[dict[str, torch.Tensor], dict[str, Any]] | None = None
-        self.stop_after = stop_after
-
-    def save_checkpoint(self, tensors: dict[str, torch.Tensor], meta: dict[str, Any]) -> None:
-        import json
-
-        self.stored = ({k: v.detach().clone() for k, v in tensors.items()}, json.loads(json.dumps(meta)))
-
-    def load_checkpoint(self) -> tuple[dict[str, torch.Tensor], dict[str, Any]] | None:
-        return self.stored
+@every
+def test_refused_architectures_say_why(case: Case) -> None:
+    for architecture in case.cls.refused_architectures:
+        with pytest.raises(ModelError, match=r"\w+ "):
+            case.bench(architecture).train()
 
 
-class Killed(Exception):
-    pass
+@every
+def test_pairs_as_two_rows_are_refused_with_the_reason_or_accepted(case: Case) -> None:
+    from regft_core.config.schema import EncoderConfig
+    from tests.methods.cases import task
+
+    encoder = EncoderConfig(name="x", pooling="mean", pairs="separately")
+    stack = entries([(case.name, case.options.model_dump(exclude_unset=True))])
+    problems = compose.check_phase(stack, case.phase, TRAINING, task(False), encoder)
+    wanted = case.cls.pairs_separately
+    if wanted is True:
+        assert not problems
+        return
+    assert any(f"'{case.name}'" in problem and wanted in problem for problem in problems)
+    # One text is one row, whatever the encoder does with pairs.
+    single = task(False).model_copy(update={"columns": task(False).columns.model_copy(update={"text_pair": None})})
+    assert not any(wanted in problem for problem in compose.check_phase(stack, case.phase, TRAINING, single, encoder))
 
 
-def kill_at(step: int) -> Any:
-    def check(done: int) -> None:
-        if done == step:
-            raise Killed
-
-    return check
+# ---------------------------------------------------------------------------------- strength 0
 
 
-def phases(name: str) -> list[str]:
-    """``finetune`` and, for a method with a search phase, one search run."""
-    given = REGISTRY[name].Config.model_validate(options(name))
-    return ["search-0", "finetune"] if REGISTRY[name].search_phase(given) else ["finetune"]
+def acts_at_strength_zero(name: str) -> bool:
+    """A method that keeps its optimiser or its weight view takes part also then."""
+    return bool(compose.active(entries([(name, REGISTRY[name].off or {})])))
 
 
-@methods
-@pytest.mark.parametrize("kill", [1, 3])
-def test_resume_equals_uninterrupted(name: str, kill: int) -> None:
-    for phase in phases(name):
-
-        def make(phase: str = phase) -> Bench:
-            return bench(name, phase=phase, validation=phase != "finetune")
-
-        whole = make()
-        whole.loop().train()
-        memory, broken = Memory(), make()
-        with pytest.raises(Killed):
-            broken.loop(checkpointer=memory, checkpoint_seconds=0, on_step=kill_at(kill)).train()
-        resumed = make()
-        resumed.loop(checkpointer=memory).train()
-        assert same(whole.trainee.state(), resumed.trainee.state())
-        assert same(whole.stack.state(), resumed.stack.state())
-        assert whole.stack.diagnostics().values == resumed.stack.diagnostics().values
+OFF_ON = [(n, *place) for n in WITH_OFF for place in ([*TASKS, *HEADS] if acts_at_strength_zero(n) else FEW)]
 
 
-@methods
-@architectures
-def test_export_is_a_plain_model_with_the_same_logits(name: str, architecture: str) -> None:
-    if refused(name, architecture):
-        pytest.skip("refused on this architecture")
-    run = bench(name, architecture=architecture)
-    run.loop().train()
-    inputs = run.stream.batch(0).model_inputs()
-    run.model.eval()
-    with torch.no_grad():
-        trained = run.model(**inputs).logits
-    run.stack.export(run.trainee)
-    fresh = Bench(architecture=architecture, masked_lm=True, seed=1).model.eval()
-    fresh.load_state_dict(run.trainee.plain_weights(), strict=True)
-    with torch.no_grad():
-        assert torch.equal(trained, fresh(**inputs).logits)
+@pytest.mark.parametrize(("name", "architecture", "form"), OFF_ON)
+def test_strength_zero_is_plain_fine_tuning(name: str, architecture: str, form: str) -> None:
+    cls = REGISTRY[name]
+    if architecture in cls.refused_architectures:
+        pytest.skip("refused on this architecture, see test_refused_architectures_say_why")
+    off = Bench([(name, cls.off or {})], architecture=architecture, masked_lm=True, **FORMS[form])
+    plain = plain_weights(architecture, form, off.training.model_dump_json())
+    assert same(off.train(), plain)
 
 
-@methods
+@pytest.mark.parametrize("name", WITH_OFF)
 def test_a_method_of_strength_zero_shifts_no_other_draw(name: str) -> None:
+    off: dict[str, Any] = REGISTRY[name].off or {}
     other = "hype" if name != "hype" else "weight_mixup"
-    acting = {"scale": 1e-2, "hidden_dropout": "keep"} if other == "hype" else {"mode": "fixed"}
-    training = bench(name, REGISTRY[name].off).training
+    acting = {"scale": 1e-2, "hidden_dropout": "keep"} if other == "hype" else {"attention": "random"}
+    training = Bench([(name, off)], masked_lm=True).training
     alone = Bench([(other, acting)], training=training, masked_lm=True).train()
-    beside = Bench([(name, REGISTRY[name].off), (other, acting)], training=training, masked_lm=True).train()
+    beside = Bench([(name, off), (other, acting)], training=training, masked_lm=True).train()
     assert same(alone, beside)
 
 
-@methods
-def test_measured_passes_equal_the_declared_ones(name: str) -> None:
-    cls = REGISTRY[name]
-    given = cls.Config.model_validate(options(name))
-    done = bench(name).loop().train()
-    declared = cls.cost(given)
+# ------------------------------------------------------------------------- trained and exported
+
+
+@every
+@on_all
+def test_it_trains_is_inert_in_eval_and_leaves_a_plain_model(case: Case, architecture: str, form: str) -> None:
+    skip_where_refused(case, architecture, form)
+    cls, run = case.cls, case.bench(architecture, training=short(case), **FORMS[form])
+    first, second = eval_logits(run), eval_logits(run)
+    assert torch.equal(first, second)
+    fresh, plain = untouched(architecture, form)
+    if cls.keeps_for_inference(case.options):  # it will not be plain for long
+        fresh = Bench(architecture=architecture, masked_lm=True, **FORMS[form])
+    viewed = cls.owns_weights(case.options) or cls.edits(case.options) or cls.keeps_for_inference(case.options)
+    if not viewed and case.phase.start == "checkpoint":
+        assert torch.equal(first, plain)
+    gradients: list[torch.Tensor] = []
+    original = run.stack.before_clip
+
+    def look(step: Any) -> None:
+        gradients.extend(p.grad.clone() for _, p in run.trainee.named_trainable() if p.grad is not None)
+        original(step)
+
+    run.stack.before_clip = look  # type: ignore[method-assign]
+    done = run.loop().train()
+    assert len(done.curve) == (2 if case.phase.training.epochs else 0)
+    assert gradients or not done.curve
+    assert all(torch.isfinite(g).all() for g in gradients)
+    trained, kept = eval_logits(run), run.stack.keep(run.trainee)
+    run.stack.export(run.trainee)
+    if not case.final and cls.hands_over == "trained":
+        fresh.trainee.load_weights(run.trainee.trained_weights(), head=True)
+        assert all(torch.equal(raw, run.trainee.raw(name)) for name, raw in fresh.trainee.named_raw())
+        return
+    fresh.model.load_state_dict(run.trainee.plain_weights(), strict=True)
+    if cls.keeps_for_inference(case.options):
+        Stack([(cls, case.options)], run.setting).rebuild(fresh.trainee, kept)
+    # Only what is folded or rebuilt may differ, and no more than the class says.
+    tolerance = cls.export_tolerance if viewed else 0.0
+    assert float((eval_logits(fresh) - trained).abs().max()) <= tolerance
+
+
+@every
+def test_what_is_kept_and_handed_can_be_stored(case: Case) -> None:
+    from safetensors.torch import load, save
+
+    run = case.bench(training=short(case))
+    run.loop().train()
+    for named in (run.stack.hand(run.trainee), run.stack.keep(run.trainee), run.stack.state()):
+        assert all(isinstance(tensor, torch.Tensor) for tensor in named.values())
+        assert all(tensor.isfinite().all() for tensor in named.values())
+        own = {name: tensor.detach().contiguous() for name, tensor in named.items()}
+        assert same(load(save(own)), own)
+
+
+# -------------------------------------------------------------------------------------- resume
+
+
+@every
+@pytest.mark.parametrize("kill", [1, 3])
+def test_resume_equals_uninterrupted(case: Case, kill: int) -> None:
+    def check(done: int) -> None:
+        if done == kill:
+            raise Killed
+
+    whole = case.bench()
+    if not whole.loop().total:
+        pytest.skip("this phase takes no steps")
+    whole.loop().train()
+    memory, broken = Memory(), case.bench()
+    with pytest.raises(Killed):
+        broken.loop(checkpointer=memory, checkpoint_seconds=0, on_step=check).train()
+    resumed = case.bench()
+    resumed.loop(checkpointer=memory).train()
+    assert same(whole.trainee.state(), resumed.trainee.state())
+    assert same(whole.stack.state(), resumed.stack.state())
+    assert same(whole.stack.hand(whole.trainee), resumed.stack.hand(resumed.trainee))
+    assert same(whole.stack.keep(whole.trainee), resumed.stack.keep(resumed.trainee))
+    assert whole.stack.diagnostics().values == resumed.stack.diagnostics().values
+
+
+# ------------------------------------------------------------------------ frozen, start, anchor
+
+
+@every
+@pytest.mark.parametrize("architecture", ["bert", "xlnet"])
+def test_frozen_tensors_stay_as_they_are(case: Case, architecture: str) -> None:
+    """Also under weight decay, in groups of their own, and with noise after the step."""
+    skip_where_refused(case, architecture)
+    run = case.bench(architecture, training=short(case, weight_decay=0.5, learning_rate=0.01, max_steps=3))
+    sites, raw = run.trainee.sites, dict(run.trainee.named_raw())
+    inside = [name for name in sites.perturbable if raw[name].requires_grad]
+    matrix = next((name for name in inside if raw[name].dim() > 1), None)
+    for name in (matrix, *inside[-1:], *sites.mixable[:1]):
+        if name is not None:
+            raw[name].requires_grad_(False)
+    sites.word_embedding.weight.requires_grad_(False)
+    attached = {f"attached.{name}": p for name, p in run.trainee.attached.named_parameters()}
+    frozen = {name: p for name, p in {**raw, **attached}.items() if not p.requires_grad}
+    free = {name: p.detach().clone() for name, p in {**raw, **attached}.items() if p.requires_grad}
+    assert len(frozen) >= 2
+    if case.cls.freezes_encoder(case.options):
+        assert {name for name in raw if name not in sites.head} <= set(frozen)
+    before = {name: p.detach().clone() for name, p in frozen.items()}
+    loop = run.loop()
+    listed = [p for group in loop.groups for p in group["params"]]
+    assert not {id(p) for p in frozen.values()} & {id(p) for p in listed}
+    accumulated: list[str] = []
+    original = run.stack.before_clip
+
+    def look(step: Any) -> None:
+        accumulated.extend(name for name, p in frozen.items() if p.grad is not None)
+        original(step)
+
+    run.stack.before_clip = look  # type: ignore[method-assign]
+    loop.train()
+    assert not accumulated
+    moved = [name for name, p in frozen.items() if not torch.equal(p, before[name])]
+    assert not moved
+    assert not loop.total or any(not torch.equal(raw.get(n, attached.get(n)), value) for n, value in free.items())
+
+
+@every
+def test_anchors_are_the_untouched_weights_wherever_the_phase_starts(case: Case) -> None:
+    wanted = case.cls.anchors(case.options)
+    if not wanted:
+        pytest.skip("it pulls toward nothing")
+    checkpoint = Bench(masked_lm=True).trainee.trained_weights()
+    start = {name: value + 0.01 if value.is_floating_point() else value for name, value in checkpoint.items()}
+    run = case.bench(training=short(case), start=start)
+    run.loop().train()
+    for anchor, weights in (("checkpoint", checkpoint), ("start", start)):
+        if anchor in wanted:
+            found = run.trainee.anchor(anchor)  # type: ignore[arg-type]
+            assert all(torch.equal(value, weights[name]) for name, value in found.items())
+            assert set(found) == set(run.trainee.plain_names)
+
+
+# ------------------------------------------------------------------- cost, precision, padding
+
+
+@every
+def test_measured_passes_equal_the_declared_ones(case: Case) -> None:
+    run = case.bench()
+    done = run.loop().train()
+    declared = declared_cost([(case.cls, case.options)])
+    if not done.batches:
+        pytest.skip("this phase takes no steps")
     assert done.forward_passes / done.batches == pytest.approx(declared.forward)
     assert done.backward_passes / done.batches == pytest.approx(declared.backward)
-    if cls.search_phase(given):
-        search = cls.SearchConfig() if cls.SearchConfig is not None else None
-        run = bench(name, phase="search-0", validation=True).loop().train()
-        assert run.forward_passes / run.batches == pytest.approx(cls.search_cost(given, search).forward)
-        assert run.backward_passes / run.batches == pytest.approx(cls.search_cost(given, search).backward)
 
 
-@methods
+@every
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
-def test_precision_is_accepted_or_refused_as_declared(name: str, precision: str) -> None:
-    cls = REGISTRY[name]
-    given = cls.Config.model_validate(options(name))
+def test_precision_is_accepted_or_refused_as_declared(case: Case, precision: str) -> None:
     training = TRAINING.model_copy(update={"precision": precision})
-    refusals, _ = compose.precision_problems([(cls, given)], training)
+    refusals, _ = compose.precision_problems([(case.cls, case.options)], training)
     if precision == "fp32":
         assert not refusals
     if refusals:
         assert precision in refusals[0]
         assert "fp32" in refusals[0]
         return
-    done = bench(name, training=training.model_copy(update={"max_steps": 2})).loop().train()
-    assert len(done.curve) == 2
+    run = case.bench(training=short(case, precision=precision))
+    done = run.loop().train()
+    assert len(done.curve) == run.loop().total
 
 
 def widen(batch: Batch, columns: int) -> Batch:
@@ -239,14 +331,17 @@ def widen(batch: Batch, columns: int) -> Batch:
     )
 
 
-@methods
-def test_padding_does_not_change_the_loss(name: str) -> None:
-    if not REGISTRY[name].padding_invariant:
+@every
+def test_padding_does_not_change_the_loss(case: Case) -> None:
+    if not case.cls.padding_invariant:
         pytest.skip("the method says that it depends on padding")
     losses = []
     for columns in (0, 7):
-        run = bench(name, dropout=NO_DROPOUT)
-        step = run.step()
+        run = case.bench(dropout=NO_DROPOUT)
+        loop = run.loop()
+        if not loop.total:
+            pytest.skip("this phase takes no steps")
+        step = run.step(validation=run.validation, optimizer=loop.optimizer)
         step.batch = widen(step.batch, columns)
         losses.append(float(run.stack.backward(step)))
     # Noise is drawn for the padded shape, so methods that add it agree to the size of the noise.

@@ -9,10 +9,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from regft_core.methods import compose
-from regft_core.methods.registry import discover
+from regft_core.hooks import compose
 from regft_core.models.sites import LayerSite
 from tests.methods.harness import TRAINING, Bench, entries, same
+from tests.tiny import ARCHITECTURES
 
 
 def observed(
@@ -34,7 +34,7 @@ def observed(
     return seen
 
 
-@pytest.mark.parametrize("architecture", ["bert", "roberta", "electra", "xlnet", "deberta", "bart"])
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_one_addition_per_layer_and_none_after_the_last(architecture: str) -> None:
     seen = observed({"scale": 1e-3}, architecture)
     layers = Bench(architecture=architecture).trainee.sites.layers
@@ -149,10 +149,19 @@ def test_noise_changes_nearly_all_entries_in_the_training_precision() -> None:
 
 
 def test_contradicting_dropout_names_both_sides() -> None:
-    from regft_core.config.schema import DropoutConfig, TrainingOverrides
+    from regft_core.config.schema import DropoutConfig
 
-    stack = [(discover()["hype"], discover()["hype"].Config())]
-    overrides = TrainingOverrides(dropout=DropoutConfig(hidden=0.1))
-    _, problems = compose.negotiate_dropout(stack, DropoutConfig(), overrides)
+    _, problems = compose.negotiate_dropout(entries([("hype", {})]), DropoutConfig(), DropoutConfig(hidden=0.1))
     assert "'hype' needs 0.0" in problems[0]
     assert "training.dropout sets it to 0.1" in problems[0]
+    _, problems = compose.negotiate_dropout(entries([("hype", {})]), DropoutConfig(), DropoutConfig(hidden="keep"))
+    assert "'hype' needs 0.0 but training.dropout keeps the checkpoint's value" in problems[0]
+
+
+def test_both_texts_of_a_pair_get_noise_of_their_own_when_they_are_rows() -> None:
+    seen = observed({"scale": 1e-2}, pooling="mean", separately=True)
+    _, clean, noisy = seen[0]
+    noise = noisy - clean
+    assert noise.shape[0] == 8  # two rows for each of four examples
+    assert not torch.equal(noise[0], noise[1])
+    assert (noise != 0).double().mean() > 0.99

@@ -10,20 +10,24 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from regft_core.config.schema import DropoutConfig, TaskConfig
+from regft_core.config.method import Phase
+from regft_core.config.schema import DropoutConfig
 from regft_core.errors import ModelError
-from regft_core.methods.base import Cost
-from regft_core.methods.mask_tuning import MaskTuning, MaskTuningConfig, MaskTuningSearchConfig
-from regft_core.methods.stack import Stack
+from regft_core.hooks.declare import Cost, Handed
+from regft_core.methods.mask_tuning import MaskTuning, MaskTuningConfig
 from regft_core.models.masked_lm import choose_positions
+from tests.methods.chain import Ran, phase, runner
 from tests.methods.harness import TRAINING, Bench, same
 from tests.methods.interruption import resumed
+from tests.tiny import MASKED_LM_ARCHITECTURES
 
 OFF = DropoutConfig(hidden=0.0, attention=0.0)
 SHORT = TRAINING.model_copy(update={"max_steps": 2})
-FAMILIES = ["roberta", "electra", "xlnet", "deberta", "deberta-v2", "distilbert", "albert"]
-TRAINED = {"language_model_head": "trained"}
-SEARCH = MaskTuningSearchConfig(epochs=2, learning_rate=1e-2)
+FAMILIES = [name for name in MASKED_LM_ARCHITECTURES if name != "bert"]  # many tests below are on bert
+HEAD = phase([("masked_lm", {"trains": "head"})], name="head_phase", epochs=2, learning_rate=1e-2)
+FILLER = phase([("masked_lm", {})], name="filler_phase", epochs=2, learning_rate=1e-2)
+TRAINED = {"head": "head_phase"}
+FILLED = {"filler": "filler_phase", "alpha": 0.0}
 
 
 def bench(options: dict[str, Any] | None = None, **more: Any) -> tuple[Bench, MaskTuning]:
@@ -39,16 +43,10 @@ def gradients(made: Bench) -> dict[str, torch.Tensor]:
     return {name: torch.zeros_like(p) if p.grad is None else p.grad.clone() for name, p in named}
 
 
-def searched(options: dict[str, Any], search: MaskTuningSearchConfig = SEARCH, **more: Any) -> tuple[Bench, Any]:
-    """Run the search phase; returns its bench and the state that fine-tuning gets."""
-    planner = Bench([("mask_tuning", options)], phase="search", search=search, **more)
-    runs = planner.stack.search_runs(12)
-    assert [run.name for run in runs] == ["search-0"]
-    made = Bench([("mask_tuning", options)], phase="search-0", search=search, training=runs[0].training, **more)
-    made.loop().train()
-    searcher = made.stack.searcher
-    assert searcher is not None
-    return made, searcher.combine([searcher.search_result(made.trainee)])
+def after(given: Phase, architecture: str = "bert", **more: Any) -> tuple[Ran, dict[str, Handed]]:
+    """Run the phase on a checkpoint without a masked-LM head; returns it and what the next one is handed."""
+    ran = runner(architecture, **more).run([given], steps=6)[given.name]
+    return ran, {given.name: ran.handed}
 
 
 # ---------------------------------------------------------------------------------- the masks
@@ -173,9 +171,7 @@ def test_gradients_add_up(alpha: float) -> None:
 def test_the_task_loss_does_not_reach_the_head_of_the_masked_lm() -> None:
     made, regulariser = bench({"alpha": 0.0})
     regulariser.backward(made.step())
-    assert all(
-        p.grad is None for n, p in made.trainee.named_trainable() if "mask_tuning" in n and n not in made.stack.frozen()
-    )
+    assert all(p.grad is None for n, p in made.trainee.named_trainable() if "mask_tuning" in n)
     step = made.step()
     positions = regulariser.positions(step, 0.05)
     assert not regulariser.predict(step, regulariser.masked_logits(step, positions)).requires_grad
@@ -212,9 +208,10 @@ def test_the_optimiser_gets_the_tied_embedding_once(architecture: str) -> None:
     embedding = made.trainee.sites.word_embedding.weight
     assert sum(p is embedding for p in parameters) == 1
     assert len({id(p) for p in parameters}) == len(parameters)
-    assert sum(p is embedding for p in regulariser.head.parameters()) == 1
+    ties = 0 if architecture == "eurobert" else 1  # EuroBERT has an output matrix of its own
+    assert sum(p is embedding for p in regulariser.head.parameters()) == ties
     made.loop().train()
-    assert sum(p is made.trainee.sites.word_embedding.weight for p in regulariser.head.parameters()) == 1
+    assert sum(p is made.trainee.sites.word_embedding.weight for p in regulariser.head.parameters()) == ties
 
 
 def test_the_masked_lm_loss_moves_embeddings_through_the_tie() -> None:
@@ -305,57 +302,65 @@ def test_declared_passes_are_the_measured_ones(options: dict[str, Any], cost: Co
     assert (done.forward_passes / done.batches, done.backward_passes / done.batches) == (cost.forward, cost.backward)
 
 
-# ------------------------------------------------------------------------------ search phase
+# ----------------------------------------------------------------------- phases before this one
 
 
-def test_a_missing_head_is_trained_on_the_frozen_encoder() -> None:
-    made, handed = searched(TRAINED)
+def test_a_missing_head_is_taken_from_the_phase_that_trained_it() -> None:
+    _, handed = after(HEAD)
+    state = handed["head_phase"].of("masked_lm")
     untouched = Bench()
-    for name, value in untouched.model.state_dict().items():
-        assert torch.equal(made.model.state_dict()[name], value), name
-    assert all(name.startswith("head/") for name in handed)
-    assert not any("decoder.weight" in name for name in handed)  # the tied embedding
-    fresh = Bench([("mask_tuning", TRAINED)])
-    start = dict(fresh.stack.regularisers[0].head.named_parameters())
-    assert all(
-        not torch.equal(start[name.removeprefix("head/")], value) for name, value in handed.items() if "bias" in name
-    )
     final = Bench([("mask_tuning", TRAINED)], handed=handed)
     loaded = dict(final.stack.regularisers[0].head.named_parameters())
-    assert all(torch.equal(loaded[name.removeprefix("head/")], value) for name, value in handed.items())
+    assert state
+    assert all(torch.equal(loaded[name.removeprefix("head/")], value) for name, value in state.items())
+    drawn = Bench([("masked_lm", {"trains": "head"})], phase="head_phase").stack.regularisers[0].head
+    start = dict(drawn.named_parameters())
+    assert any(not torch.equal(start[name.removeprefix("head/")], value) for name, value in state.items())
+    # The classifier starts from the checkpoint, and the head's output matrix is its embedding.
     assert same(final.model.state_dict(), untouched.model.state_dict())
+    embedding = final.trainee.sites.word_embedding.weight
+    assert any(p is embedding for p in final.stack.regularisers[0].head.parameters())
+    assert "was trained on the task's training text" in final.stack.marks()[0]
 
 
-def test_the_search_lowers_the_masked_lm_loss_and_costs_what_it_says() -> None:
-    search = MaskTuningSearchConfig(epochs=20, learning_rate=1e-2, mask_rate=0.3)
-    planner = Bench([("mask_tuning", TRAINED)], phase="search", search=search)
-    run = planner.stack.search_runs(12)[0]
-    assert (run.train_rows, run.validation_rows) == (tuple(range(12)), ())
-    assert (run.training.epochs, run.training.learning_rate) == (20, 1e-2)
-    made = Bench([("mask_tuning", TRAINED)], phase="search-0", search=search, training=run.training)
-    done = made.loop().train()
-    losses = [row[2] for row in done.curve]
-    assert sum(losses[-5:]) < 0.9 * sum(losses[:5])
-    cost = MaskTuning.search_cost(MaskTuningConfig(**TRAINED), search)
-    assert (done.forward_passes / done.batches, done.backward_passes / done.batches) == (cost.forward, cost.backward)
-    assert MaskTuning.search_epochs(MaskTuningConfig(**TRAINED), search) == 20
+def test_the_head_of_the_checkpoint_goes_before_a_trained_one() -> None:
+    """A checkpoint with a head needs none: the phase was skipped, and the result is not marked."""
+    ran = runner(masked_lm=True).run([HEAD])["head_phase"]
+    assert ran.members[0].skipped == "the checkpoint has a masked-LM head of its own"
+    assert (ran.members[0].progression.step, ran.handed.state) == (0, {})
+    made = Bench([("mask_tuning", TRAINED)], masked_lm=True, handed={"head_phase": ran.handed}, training=SHORT)
+    assert made.stack.marks() == []
+    assert same(made.train(), Bench([("mask_tuning", {})], masked_lm=True, training=SHORT).train())
 
 
-def test_two_phases_fill_with_a_frozen_masked_lm() -> None:
-    options = {"coupling": "two_phase", "alpha": 0.0, **TRAINED}
-    _, handed = searched(options)
-    assert MaskTuning.search_cost(MaskTuningConfig(**options), SEARCH) == Cost(1, 1)
+def test_a_second_encoder_takes_the_trained_head_as_well() -> None:
+    _, handed = after(HEAD)
+    made = Bench([("mask_tuning", {"coupling": "separate", **TRAINED})], handed=handed, training=SHORT)
+    state = handed["head_phase"].of("masked_lm")
+    loaded = dict(made.stack.regularisers[0].second.head.named_parameters())
+    assert all(torch.equal(loaded[name.removeprefix("head/")], value) for name, value in state.items())
+    assert "masked-LM head" in made.stack.marks()[0]
+    assert all(value.isfinite().all() for value in made.train().values())
+
+
+@pytest.mark.parametrize("pooling", ["head", "mean"])
+def test_a_filler_is_the_frozen_masked_lm_of_its_phase(pooling: str) -> None:
+    _, handed = after(FILLER, pooling=pooling)
+    weights, state = handed["filler_phase"].weights, handed["filler_phase"].of("masked_lm")
     weight = "encoder.layer.0.intermediate.dense.weight"
-    assert not torch.equal(handed[f"encoder/{weight}"], Bench().model.bert.get_parameter(weight))
-    final = Bench([("mask_tuning", options)], handed=handed, training=SHORT)
+    assert not torch.equal(weights[f"bert.{weight}"], Bench().model.bert.get_parameter(weight))
+    final = Bench([("mask_tuning", FILLED)], handed=handed, training=SHORT, pooling=pooling)
     regulariser = final.stack.regularisers[0]
-    assert same(final.model.state_dict(), Bench().model.state_dict())  # the classifier starts from the checkpoint
-    assert torch.equal(regulariser.second.encoder.get_parameter(weight), handed[f"encoder/{weight}"])
+    # The classifier starts from the checkpoint; the filler is another model.
+    assert same(final.model.state_dict(), Bench(pooling=pooling).model.state_dict())
     assert len(final.trainee.attached) == 0
     done = final.loop().train()
-    assert torch.equal(regulariser.second.encoder.get_parameter(weight), handed[f"encoder/{weight}"])
+    for name, value in regulariser.second.encoder.named_parameters():
+        assert torch.equal(value, weights[f"bert.{name}"])
+    head = dict(regulariser.second.head.named_parameters())
+    assert all(torch.equal(head[name.removeprefix("head/")], value) for name, value in state.items())
     assert not regulariser.second.training
-    cost = MaskTuning.cost(MaskTuningConfig(**options))
+    cost = MaskTuning.cost(MaskTuningConfig(**FILLED))
     assert (done.forward_passes / done.batches, done.backward_passes / done.batches) == (cost.forward, cost.backward)
     # Without dropout the fill depends on the masks alone.
     step = final.step()
@@ -364,30 +369,36 @@ def test_two_phases_fill_with_a_frozen_masked_lm() -> None:
     assert torch.equal(one, two)
 
 
-@pytest.mark.parametrize("options", [TRAINED, {"coupling": "separate", **TRAINED}])
-def test_a_method_with_a_trained_head_is_marked(options: dict[str, Any]) -> None:
-    common = {"source": {"kind": "files"}, "splits": {"dev": "b.csv"}, "columns": {"text": "text"}}
-    task = TaskConfig.model_validate({**common, "labels": ["a", "b"], "metrics": ["accuracy"], "primary": "accuracy"})
-    assert "masked-LM head" in MaskTuning.degraded(MaskTuningConfig(**options), task)[0]
-    assert MaskTuning.degraded(MaskTuningConfig(), task) == []
-    assert MaskTuning.search_phase(MaskTuningConfig(**options))
-    assert not MaskTuning.search_phase(MaskTuningConfig())
-    assert not MaskTuning.search_phase(MaskTuningConfig(alpha=0.0, fill="mask", **TRAINED))
+def test_a_filler_resumes_with_the_bits_of_an_uninterrupted_run() -> None:
+    """No checkpoint holds it: it comes from the phase's weights."""
+    _, handed = after(FILLER)
+    options = {**FILLED, "mask_rate": 0.3}
+    weights, _ = resumed(lambda: Bench([("mask_tuning", options)], handed=handed), at=3)
+    assert same(weights, Bench([("mask_tuning", options)], handed=handed).train())
+
+
+def test_phases_are_named_and_what_is_taken_of_them_is_declared() -> None:
+    assert MaskTuning.needs(MaskTuningConfig()) == {}
+    assert MaskTuning.needs(MaskTuningConfig(head="a")) == {"a": "state"}
+    assert MaskTuning.needs(MaskTuningConfig(filler="b", alpha=0.0)) == {"b": "weights"}
 
 
 # ----------------------------------------------------------------------------------- refusals
 
 
 def test_a_checkpoint_without_a_head_is_refused_with_what_to_do() -> None:
-    with pytest.raises(ModelError, match=r"no masked-LM head.*trained.*search_finetune"):
+    with pytest.raises(ModelError, match=r"no masked-LM head.*masked_lm: \{trains: head\}.*mask_tuning.yaml"):
         Bench([("mask_tuning", {})])
     with pytest.raises(ModelError, match="no masked-LM head"):
         Bench([("mask_tuning", {"coupling": "separate"})])
 
 
-def test_a_head_is_not_trained_when_the_checkpoint_has_one() -> None:
-    with pytest.raises(ModelError, match=r"head of its own.*pretrained"):
-        bench(TRAINED, phase="search-0", search=SEARCH)
+def test_a_phase_that_left_no_head_is_refused_with_what_to_do() -> None:
+    empty = {"head_phase": Handed("key", {}), "filler_phase": Handed("key", {}, Bench().trainee.trained_weights())}
+    with pytest.raises(ModelError, match="no phase trained one"):
+        Bench([("mask_tuning", TRAINED)], handed=empty)
+    with pytest.raises(ModelError, match=r"'filler_phase' trained no masked LM.*trains: all"):
+        Bench([("mask_tuning", FILLED)], handed=empty)
 
 
 @pytest.mark.parametrize("coupling", ["joint", "separate"])
@@ -407,7 +418,10 @@ def test_bart_can_read_masked_input() -> None:
         ({"alpha": 0.5, "mask_rate": 0.0}, "nothing to predict"),
         ({"alpha": 0.5, "fill": "mask"}, "set alpha: 0"),
         ({"alpha": 0.0, "fill": "mask", "coupling": "separate"}, "coupling"),
-        ({"alpha": 0.5, "coupling": "two_phase"}, "set alpha: 0"),
+        ({"alpha": 0.5, "filler": "before"}, "set alpha: 0"),
+        ({"alpha": 0.0, "filler": "before", "head": "other"}, "remove head and coupling"),
+        ({"alpha": 0.0, "filler": "before", "coupling": "separate"}, "remove head and coupling"),
+        ({"alpha": 0.0, "fill": "mask", "head": "before"}, "head would do nothing"),
     ],
 )
 def test_contradicting_options_are_refused(options: dict[str, Any], message: str) -> None:
@@ -426,12 +440,28 @@ def test_every_family_trains(architecture: str, kind: str, pair: bool) -> None:
     assert all(value.isfinite().all() for value in made.trainee.state().values())
 
 
-@pytest.mark.parametrize("architecture", ["bert", "roberta", "electra", "xlnet", "deberta", "deberta-v2", "albert"])
+@pytest.mark.parametrize("architecture", [name for name in MASKED_LM_ARCHITECTURES if name != "eurobert"])
 def test_every_family_gets_a_head(architecture: str) -> None:
-    made, handed = searched(TRAINED, MaskTuningSearchConfig(epochs=1), architecture=architecture)
+    _, handed = after(HEAD, architecture)
     final = Bench([("mask_tuning", TRAINED)], architecture=architecture, handed=handed, training=SHORT)
     assert all(value.isfinite().all() for value in final.train().values())
-    assert made.stack.diagnostics().values == []
+
+
+def test_a_head_that_is_the_embedding_itself_cannot_be_trained_and_is_refused() -> None:
+    """EuroBERT's head is one matrix; a checkpoint without it leaves the frozen encoder's embedding."""
+    with pytest.raises(ModelError, match="masked_lm: .*no weights of its own.*checkpoint that has"):
+        after(HEAD, "eurobert")
+    with pytest.raises(ModelError, match="mask_tuning: .*no weights of its own.*checkpoint that has"):
+        Bench([("mask_tuning", {})], architecture="eurobert")
+
+
+@pytest.mark.parametrize("architecture", MASKED_LM_ARCHITECTURES)
+@pytest.mark.parametrize("separately", [False, True])
+def test_every_family_gets_a_filler(architecture: str, separately: bool) -> None:
+    form: dict[str, Any] = {"pooling": "mean", "separately": True} if separately else {}
+    _, handed = after(FILLER, architecture, **form)
+    final = Bench([("mask_tuning", FILLED)], architecture=architecture, handed=handed, training=SHORT, **form)
+    assert all(value.isfinite().all() for value in final.train().values())
 
 
 @pytest.mark.parametrize("options", [{}, {"coupling": "separate"}, {"fill": "sample", "selection": "bernoulli"}])
@@ -471,7 +501,7 @@ def test_loading_the_head_moves_no_other_draw() -> None:
     assert torch.equal(torch.random.get_rng_state(), before)
 
 
-@pytest.mark.parametrize("other", [("hype", {}), ("pats", {}), ("weight_mixup", {"mode": "fixed"})])
+@pytest.mark.parametrize("other", [("hype", {}), ("pats", {}), ("weight_mixup", {"attention": "random"})])
 @pytest.mark.parametrize("options", [{}, {"coupling": "separate"}])
 def test_it_composes(options: dict[str, Any], other: tuple[str, dict[str, Any]]) -> None:
     made = Bench([("mask_tuning", options), other], architecture="roberta", masked_lm=True, training=SHORT)
@@ -481,10 +511,10 @@ def test_it_composes(options: dict[str, Any], other: tuple[str, dict[str, Any]])
 
 
 def test_two_step_programs_are_refused() -> None:
-    from regft_core.methods.compose import ownership_problems
+    from regft_core.hooks.compose import ownership_problems
     from tests.methods.harness import entries
 
-    problems = ownership_problems(entries([("mask_tuning", {}), ("tdt", {})]), search=False)
+    problems = ownership_problems(entries([("mask_tuning", {}), ("tdt", {})]))
     assert len(problems) == 1
     assert "'mask_tuning' and 'tdt' both own the step program" in problems[0]
 
@@ -503,9 +533,9 @@ def test_changed_tokens_are_logged() -> None:
     assert logged["mask_tuning.masked_lm_loss"] > 0
 
 
-def test_search_of_another_regulariser_leaves_it_alone() -> None:
-    # In a search phase that it does not own, it neither attaches a head nor owns the step.
-    made, _ = bench({}, phase="search-0")
-    assert isinstance(made.stack, Stack)
-    assert made.stack.program is None
-    assert len(made.trainee.attached) == 0
+def test_each_text_of_a_pair_has_masks_of_its_own_when_they_are_rows() -> None:
+    made, regulariser = bench({"mask_rate": 0.05}, architecture="bert", pooling="mean", separately=True)
+    step = made.step()
+    rows, _ = regulariser.positions(step, 0.05)
+    assert rows.tolist() == list(range(8))  # one per row: no row of the harness has 30 maskable tokens
+    assert torch.isfinite(regulariser.backward(step))

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from regft_core.config.schema import TrainingConfig
-from regft_core.methods import compose
+from regft_core.hooks import compose
 from regft_core.methods.pats import (
     Pats,
     PatsConfig,
@@ -17,6 +17,7 @@ from regft_core.methods.pats import (
     noise_std,
     update_sensitivity,
 )
+from tests.methods.chain import phase
 from tests.methods.harness import Bench, entries, largest_difference, same
 from tests.methods.interruption import resumed
 
@@ -135,7 +136,7 @@ def test_without_strength_it_is_not_adamw() -> None:
 
 
 @pytest.mark.parametrize(
-    "architecture", ["bert", "roberta", "electra", "xlnet", "deberta", "deberta-v2", "bart", "albert"]
+    "architecture", ["bert", "roberta", "electra", "xlnet", "deberta", "deberta-v2", "bart", "albert", "modernbert"]
 )
 def test_after_one_step_only_matrices_and_biases_inside_layers_differ_from_adamax(architecture: str) -> None:
     one = ADAMAX.model_copy(update={"max_steps": 1})
@@ -168,8 +169,11 @@ def test_frozen_tensors_get_no_noise() -> None:
     frozen = bench.model.bert.encoder.layer[0].intermediate.dense.weight
     frozen.requires_grad_(False)
     before = frozen.detach().clone()
+    name = "bert.encoder.layer.0.intermediate.dense.weight"
+    assert name in bench.trainee.sites.perturbable
     bench.train()
     assert torch.equal(frozen, before)
+    assert name not in bench.stack.regularisers[0].averages
 
 
 def test_noise_is_drawn_once_per_step_from_the_summed_gradient() -> None:
@@ -207,7 +211,7 @@ def test_epsilon_bounds_the_noise_of_entries_without_gradient() -> None:
     assert float(noise_std(average, options)[0].square()) == pytest.approx(2e-6 * (1e-6 / 1e-8 - 0.002), rel=1e-5)
 
 
-@pytest.mark.parametrize("other", [("hype", {}), ("weight_mixup", {"mode": "fixed"})])
+@pytest.mark.parametrize("other", [("hype", {}), ("weight_mixup", {"attention": "random"})])
 def test_it_composes(other: tuple[str, dict[str, Any]]) -> None:
     training = ADAMAX.model_copy(update={"max_steps": 3})
     both = Bench([("pats", {}), other], training=training).train()
@@ -217,13 +221,13 @@ def test_it_composes(other: tuple[str, dict[str, Any]]) -> None:
 
 
 def test_another_optimiser_is_refused() -> None:
-    from regft_core.config.schema import TrainingOverrides
-
     stack = entries([("pats", {})])
-    training, problems = compose.resolve_training(stack, TrainingConfig(), TrainingOverrides(optimizer="adamw"))
-    assert len(problems) == 1
-    assert "adamax" in problems[0]
-    training, problems = compose.resolve_training(stack, TrainingConfig(), TrainingOverrides())
+    asked = phase([("pats", {})], optimizer="adamw")
+    _, problems = compose.resolve_training(stack, asked, TrainingConfig())
+    assert problems == [
+        "'pats' is defined on adamax but training.optimizer says adamw; remove training.optimizer",
+    ]
+    training, problems = compose.resolve_training(stack, phase([("pats", {})]), TrainingConfig())
     assert (training.optimizer, problems) == ("adamax", [])
     assert Pats.cost(PatsConfig()).ratio == 1
 

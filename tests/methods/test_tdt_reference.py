@@ -11,20 +11,21 @@ from pydantic import ValidationError
 
 from regft_core.config.schema import DropoutConfig, TaskConfig, TrainingConfig
 from regft_core.data.batches import Batch
-from regft_core.methods.base import Cost
+from regft_core.hooks.declare import Cost
 from regft_core.methods.tdt import Tdt, TdtConfig, confidence_penalty, divergence, ranking_loss
 from tests.methods.harness import TRAINING, Bench, same
 from tests.methods.interruption import resumed
+from tests.tiny import ARCHITECTURES
 
 OFF = DropoutConfig(hidden=0.0, attention=0.0)
 SHORT = TRAINING.model_copy(update={"max_steps": 2})
-ARCHITECTURES = ["bert", "roberta", "electra", "xlnet", "deberta", "deberta-v2", "bart", "distilbert", "albert"]
 CLEAN, DISTILLED, NEGATIVE = (torch.tensor([[x, 0.0]]) for x in (1.0, 0.5, -1.0))
 
 
 def still(architecture: str = "bert", **options: Any) -> tuple[Bench, Tdt]:
     """A bench without any dropout, and its TDT."""
-    setting = {name: options.pop(name) for name in ("pair", "kind", "keyword_segment", "rows") if name in options}
+    names = ("pair", "kind", "keyword_segment", "rows", "pooling", "separately")
+    setting = {name: options.pop(name) for name in names if name in options}
     # XLNet has one dropout field for both kinds.
     dropout = DropoutConfig(hidden=0.0, attention="keep") if architecture == "xlnet" else OFF
     bench = Bench([("tdt", options)], architecture=architecture, dropout=dropout, **setting)
@@ -145,7 +146,7 @@ def test_full_confidence_leaves_the_distilled_view_clean_and_empties_the_negativ
     assert torch.allclose(clean, plain.step().forward(), atol=1e-5)
 
 
-@pytest.mark.parametrize("architecture", ["bert", "xlnet", "deberta-v2", "bart"])
+@pytest.mark.parametrize("architecture", ["bert", "xlnet", "deberta-v2", "bart", "modernbert"])
 @pytest.mark.parametrize("variant", ["paper", "released"])
 def test_no_confidence_moves_the_distilled_view_to_mu0_and_leaves_the_negative_clean(
     architecture: str, variant: str
@@ -282,6 +283,139 @@ def test_embeddings_and_unit_get_gradient_from_the_views() -> None:
     assert float(bench.model.bert.embeddings.word_embeddings.weight.grad.abs().max()) > 0
 
 
+# -------------------------------------------------------------------------- shuffled confidence
+
+
+def shuffled_and_learned(**options: Any) -> tuple[Bench, Tdt, list[torch.Tensor], torch.Tensor]:
+    """A bench after one pass, its layer input by view, and the confidences before the shuffle."""
+    bench, tdt = still(confidence="shuffled", **options)
+    learned: list[torch.Tensor] = []
+    original = tdt.confidence
+
+    def keep(embedding: torch.Tensor, site: Any) -> torch.Tensor:
+        learned.append(original(embedding, site))
+        return learned[-1]
+
+    tdt.confidence = keep  # type: ignore[method-assign]
+    inputs = captured(bench)
+    tdt.predictions(bench.step())
+    return bench, tdt, list(inputs[0].chunk(3)), learned[0].squeeze(-1)
+
+
+@pytest.mark.parametrize("architecture", ["bert", "xlnet"])
+def test_shuffling_keeps_the_values_of_each_input_over_its_real_tokens(architecture: str) -> None:
+    _, tdt, _, learned = shuffled_and_learned(architecture=architecture)
+    shuffled, mask = tdt.seen[0]
+    real = mask.bool()
+    assert not real.all()  # the batch has padding, on the left for XLNet
+    assert torch.equal(shuffled[~real], learned[~real])
+    for row, (before, after) in enumerate(zip(learned, shuffled, strict=True)):
+        assert torch.equal(before[real[row]].sort().values, after[real[row]].sort().values)
+        assert not torch.equal(before[real[row]], after[real[row]])
+
+
+def test_the_shuffle_is_what_the_views_are_built_from() -> None:
+    _, tdt, views, _ = shuffled_and_learned()
+    embedding, _, negative = views
+    assert torch.allclose(negative, (1 - tdt.seen[0][0].unsqueeze(-1)) * embedding, atol=1e-6)
+
+
+def test_kept_segments_neither_give_nor_take_shuffled_values() -> None:
+    bench, tdt, views, learned = shuffled_and_learned(pair=True, keyword_segment="text")
+    shuffled, movable = tdt.seen[0]
+    kept = bench.step().batch.segment == 0
+    assert kept.any()
+    assert torch.equal(shuffled[kept], learned[kept])
+    assert torch.equal(views[2][kept], views[0][kept])
+    for before, after, row in zip(learned, shuffled, movable.bool(), strict=True):
+        assert torch.equal(before[row].sort().values, after[row].sort().values)
+
+
+def test_every_order_is_equally_likely_and_drawn_anew_in_every_step() -> None:
+    bench, tdt = still(confidence="shuffled")
+    step, site = bench.step(), bench.trainee.sites.layers[0]
+    values = torch.arange(3.0).reshape(1, 3, 1).expand(4000, 3, 1)
+    movable = torch.ones(4000, 3, dtype=torch.bool)
+
+    def draw(index: int) -> torch.Tensor:
+        from regft_core.training.trainee import Pass
+
+        bench.trainee.current = Pass("clean", (), (index, 0, 0), step.batch.attention_mask)
+        return tdt.shuffled(values, movable, site).squeeze(-1)
+
+    first, again, second = draw(0), draw(0), draw(1)
+    assert torch.equal(first, again)
+    assert not torch.equal(first, second)
+    orders, counts = first.unique(dim=0, return_counts=True)
+    assert orders.shape[0] == 6
+    assert counts.tolist() == pytest.approx([4000 / 6] * 6, abs=5 * (4000 * 5 / 36) ** 0.5)
+
+
+def test_gradient_flows_through_shuffled_confidences() -> None:
+    bench, tdt = still(confidence="shuffled")
+    tdt.backward(bench.step())
+    assert float(tdt.unit.weight.grad.abs().max()) > 0
+    assert float(tdt.unit.bias.grad.abs().max()) > 0
+    # Moved values carry the gradient of the place that they moved to.
+    confidence = torch.rand(2, 5, 1, requires_grad=True)
+    from regft_core.training.trainee import Pass
+
+    bench.trainee.current = Pass("clean", (), (0, 0, 0), torch.ones(2, 5))
+    weight = torch.arange(10.0).reshape(2, 5, 1)
+    moved = tdt.shuffled(confidence, torch.ones(2, 5, dtype=torch.bool), bench.trainee.sites.layers[0])
+    (weight * moved).sum().backward()
+    assert confidence.grad is not None
+    for row in range(2):
+        for place in range(5):
+            to = int((moved[row] == confidence[row, place]).nonzero()[0, 0])
+            assert confidence.grad[row, place] == weight[row, to]
+
+
+def test_learned_confidence_is_what_it_was_before_there_was_a_choice() -> None:
+    """Bit for bit: the shuffle is not reached, and it draws from a stream of its own."""
+    plain = Bench([("tdt", {})])
+
+    def fail(*_: Any) -> torch.Tensor:
+        raise AssertionError("shuffled")
+
+    plain.stack.regularisers[0].shuffled = fail
+    weights = plain.train()
+    assert same(weights, Bench([("tdt", {"confidence": "learned"})]).train())
+    # A shuffle that moves nothing leaves every bit: it differs from the learned one in nothing else.
+    unmoved = Bench([("tdt", {"confidence": "shuffled"})])
+    unmoved.stack.regularisers[0].shuffled = lambda confidence, *_: confidence
+    assert same(weights, unmoved.train())
+    assert not same(weights, Bench([("tdt", {"confidence": "shuffled"})]).train())
+
+
+# --------------------------------------------------------------------- texts of a pair as two rows
+
+
+@pytest.mark.parametrize("options", [{}, {"mode": "hard"}, {"confidence": "shuffled"}])
+def test_rows_of_a_pair_are_views_of_their_own(options: dict[str, Any]) -> None:
+    """Each view holds every row of every example; a text as a row is what it is as a single text."""
+    bench, tdt = still(pooling="mean", separately=True, **options)
+    inputs = captured(bench)
+    step = bench.step()
+    logits = tdt.predictions(step)
+    assert [value.shape for value in logits] == [(4, 2)] * 3
+    clean, distilled, negative = inputs[0].chunk(3)
+    assert clean.shape[0] == step.batch.input_ids.shape[0] == 8
+    confidence = tdt.seen[0][0].unsqueeze(-1)
+    assert torch.allclose(negative, (1 - confidence) * clean, atol=1e-6)
+    plain = Bench(dropout=OFF, pooling="mean", separately=True)
+    assert torch.allclose(logits[0], plain.step().forward(), atol=1e-6)
+    if options.get("mode") == "hard":
+        inside = step.batch.special_mask == 0
+        dropped = inside & (confidence.squeeze(-1) == 0)
+        assert dropped[:4].any()
+        assert dropped[4:].any()
+        masked = step.batch.input_ids.masked_fill(inside, bench.tokenizer.mask_token_id)
+        inputs.clear()
+        step.forward(batch=dataclasses.replace(step.batch, input_ids=masked))
+        assert torch.allclose(distilled[dropped], inputs[0][dropped], atol=1e-6)
+
+
 # --------------------------------------------------------------------------------- the whole step
 
 
@@ -342,7 +476,7 @@ def test_declared_passes_are_the_measured_ones(options: dict[str, Any], cost: Co
     assert done.backward_passes / done.batches == cost.backward
 
 
-@pytest.mark.parametrize("options", [{}, {"mode": "hard"}, {"perturbation": "gaussian"}])
+@pytest.mark.parametrize("options", [{}, {"mode": "hard"}, {"perturbation": "gaussian"}, {"confidence": "shuffled"}])
 def test_a_resumed_run_has_the_bits_of_an_uninterrupted_one(options: dict[str, Any]) -> None:
     whole = Bench([("tdt", options)])
     expected = whole.train()
@@ -362,7 +496,7 @@ def test_nothing_acts_in_eval_mode_and_the_export_is_plain() -> None:
     assert torch.equal(bench.model(**batch.model_inputs()).logits, plain.model(**batch.model_inputs()).logits)
 
 
-@pytest.mark.parametrize("other", [("hype", {}), ("pats", {}), ("weight_mixup", {"mode": "fixed"})])
+@pytest.mark.parametrize("other", [("hype", {}), ("pats", {}), ("weight_mixup", {"attention": "random"})])
 @pytest.mark.parametrize("architecture", ["bert", "deberta-v2"])
 def test_it_composes(architecture: str, other: tuple[str, dict[str, Any]]) -> None:
     bench = Bench([other, ("tdt", {})], architecture=architecture, training=SHORT)
@@ -430,7 +564,14 @@ def test_regression_uses_squares_of_matching_shapes() -> None:
 
 
 @pytest.mark.parametrize(
-    "options", [{"gamma": 0.1}, {"mode": "hard"}, {"perturbation": "zero"}, {"divergence": "printed"}]
+    "options",
+    [
+        {"gamma": 0.1},
+        {"mode": "hard"},
+        {"perturbation": "zero"},
+        {"divergence": "printed"},
+        {"confidence": "shuffled"},
+    ],
 )
 def test_options_that_the_released_code_lacks_are_refused_under_its_name(options: dict[str, Any]) -> None:
     TdtConfig(**options)

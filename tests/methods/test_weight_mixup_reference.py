@@ -9,16 +9,38 @@ import torch
 from torch import Tensor
 
 from regft_core.config.schema import DropoutConfig
-from regft_core.methods.weight_mixup import WeightMixupSearchConfig
+from regft_core.errors import ModelError
+from regft_core.hooks.declare import Handed
+from regft_core.methods.weight_mixup import WeightMixup, WeightMixupConfig
 from regft_core.models.mixing import WeightMixing
+from regft_core.phases.phase_data import split_rows
 from regft_core.training import bilevel
+from tests.methods.chain import method, phase, runner
 from tests.methods.harness import TRAINING, Bench, largest_difference, same
+from tests.methods.interruption import resumed
 
-SEARCH = WeightMixupSearchConfig()
+FROM_SEARCH = {"attention": "search"}
 
 
-def searching(options: dict[str, Any] | None = None, search: WeightMixupSearchConfig = SEARCH, **more: Any) -> Bench:
-    return Bench([("weight_mixup", options or {})], phase="search-0", search=search, validation=True, **more)
+def searching(options: dict[str, Any] | None = None, **more: Any) -> Bench:
+    """A bench of the first member of the search phase."""
+    return Bench([("weight_mixup", options or {})], phase="search-0", validation=True, **more)
+
+
+def mixup(run: Bench) -> WeightMixup:
+    regulariser = run.stack.regularisers[0]
+    assert isinstance(regulariser, WeightMixup)
+    return regulariser
+
+
+def handed_by(run: Bench) -> dict[str, Handed]:
+    """What fine-tuning takes of a search."""
+    return {"search": Handed("key", run.stack.hand(run.trainee))}
+
+
+def tuning(options: dict[str, Any] | None = None, search: dict[str, Any] | None = None, **more: Any) -> Bench:
+    """A fine-tuning bench with the attention that a search starts with."""
+    return Bench([("weight_mixup", {**FROM_SEARCH, **(options or {})})], handed=handed_by(searching(search)), **more)
 
 
 def mixing(form: str) -> WeightMixing:
@@ -61,7 +83,7 @@ def test_at_the_pretrained_weight_the_factored_form_shrinks_and_the_convex_does_
 def test_attention_at_one_is_vanilla_for_twenty_steps() -> None:
     """Card, oracle 1: forward, gradients and optimiser steps."""
     twenty = TRAINING.model_copy(update={"epochs": 20, "max_steps": 20})
-    ones = Bench([("weight_mixup", {"mode": "fixed", "initial_std": 0.0})], training=twenty)
+    ones = Bench([("weight_mixup", {"attention": "random", "initial_std": 0.0})], training=twenty)
     assert same(ones.train(), Bench(training=twenty).train())
     assert not same(ones.trainee.plain_weights(), Bench().train())  # of six steps
 
@@ -95,7 +117,7 @@ def test_initial_attention_is_clipped_and_about_half_of_it_is_one() -> None:
 
 def test_every_linear_but_the_head_is_mixed() -> None:
     run = searching()
-    names = set(run.stack.searcher.mixings)
+    names = set(mixup(run).mixings)
     linears = {f"{n}.weight" for n, m in run.model.named_modules() if isinstance(m, torch.nn.Linear)}
     assert linears - names == {"classifier.weight"}
 
@@ -107,7 +129,7 @@ def hypergradient_terms(run: Bench, radius: float) -> tuple[list[Tensor], list[T
     """(finite difference, exact) mixed term of one step with dropout on and shared masks."""
     step = run.step(optimizer=None)
     weights = [p for _, p in run.trainee.named_raw()]
-    attention = [p for m in run.stack.searcher.mixings.values() for p in m.parameters()]
+    attention = [p for m in mixup(run).mixings.values() for p in m.parameters()]
     for parameter in attention:
         parameter.requires_grad_(True)
 
@@ -147,7 +169,7 @@ def test_independent_dropout_masks_ruin_the_estimate() -> None:
     run = searching(attention="eager")
     step = run.step()
     weights = [p for _, p in run.trainee.named_raw()]
-    attention = [p for m in run.stack.searcher.mixings.values() for p in m.parameters()]
+    attention = [p for m in mixup(run).mixings.values() for p in m.parameters()]
     for parameter in attention:
         parameter.requires_grad_(True)
     _, exact = hypergradient_terms(run, 0.01)
@@ -167,11 +189,12 @@ def test_independent_dropout_masks_ruin_the_estimate() -> None:
 
 def captured_update(run: Bench) -> dict[str, Any]:
     """Run one search step and capture what the attention update was given."""
-    two_level = run.stack.searcher.two_level
+    two_level = mixup(run).two_level
     seen: dict[str, Any] = {}
     original = two_level._update
 
     def spy(step: Any, gradient: Any) -> None:
+        seen["validation_loss"] = two_level.validation_loss.detach().clone()
         seen["gradient"] = [g.clone() for g in gradient]
         seen["weights_before"] = [w.detach().clone() for w in step.weights()]
         original(step, gradient)
@@ -195,7 +218,7 @@ def test_paper_restores_the_weights_bit_for_bit() -> None:
 def test_released_leaves_the_weights_displaced_by_the_radius() -> None:
     """Card, oracle 6: norm 0.01 along minus the preconditioned validation gradient."""
     run = searching({"variant": "released"}, training=TRAINING.model_copy(update={"warmup_ratio": 0.0}))
-    two_level = run.stack.searcher.two_level
+    two_level = mixup(run).two_level
     after_inner: list[Tensor] = []
     original = two_level._validation_gradients
 
@@ -212,25 +235,25 @@ def test_released_leaves_the_weights_displaced_by_the_radius() -> None:
 
 def test_first_order_is_adamw_on_the_validation_gradient() -> None:
     """Card, oracle 5: implicit none steps AdamW on the plain validation gradient at the current weights."""
-    first_order = WeightMixupSearchConfig(implicit="none")
+    first_order = {"implicit": "none"}
     constant = TRAINING.model_copy(update={"warmup_ratio": 0.0})
-    run = searching(search=first_order, training=constant)
+    run = searching(first_order, training=constant)
     step = run.step()
-    attention = [p for m in run.stack.searcher.mixings.values() for p in m.parameters()]
+    attention = [p for m in mixup(run).mixings.values() for p in m.parameters()]
     for parameter in attention:
         parameter.requires_grad_(True)
     assert run.validation is not None
     batch = run.validation.batch(0)
     logits = step.forward("validation", batch=batch, draw=1)
     expected = bilevel.gradients(step.task_loss(logits, batch.labels), attention)
-    other = searching(search=first_order, training=constant)
+    other = searching(first_order, training=constant)
     seen = captured_update(other)
     assert all(torch.allclose(a, b, atol=1e-7) for a, b in zip(expected, seen["gradient"], strict=True))
     copies = [p.detach().clone().requires_grad_(True) for p in attention]
     for copy, gradient in zip(copies, seen["gradient"], strict=True):
         copy.grad = gradient
     torch.optim.AdamW(copies, lr=2e-3, weight_decay=0.01).step()
-    stepped = [p for m in other.stack.searcher.mixings.values() for p in m.parameters()]
+    stepped = [p for m in mixup(other).mixings.values() for p in m.parameters()]
     assert any(not torch.equal(a, b) for a, b in zip(attention, stepped, strict=True))
     for copy, parameter in zip(copies, stepped, strict=True):
         assert torch.allclose(copy.detach().clamp(0, 1), parameter, atol=1e-7)
@@ -238,9 +261,9 @@ def test_first_order_is_adamw_on_the_validation_gradient() -> None:
 
 def test_second_order_differs_from_first_order_by_the_learning_rate_times_the_mixed_term() -> None:
     constant = TRAINING.model_copy(update={"warmup_ratio": 0.0, "schedule": "constant", "learning_rate": 0.05})
-    first = captured_update(searching(search=WeightMixupSearchConfig(implicit="none"), training=constant))
+    first = captured_update(searching({"implicit": "none"}, training=constant))
     second = captured_update(searching(training=constant))
-    one = captured_update(searching(search=WeightMixupSearchConfig(implicit="one"), training=constant))
+    one = captured_update(searching({"implicit": "one"}, training=constant))
     assert any(not torch.equal(a, b) for a, b in zip(first["gradient"], second["gradient"], strict=True))
     # lr and one share the virtual step and differ only in the factor of the mixed term.
     mixed = [(s - o) / (1 - 0.05) for s, o in zip(second["gradient"], one["gradient"], strict=True)]
@@ -251,13 +274,12 @@ def test_second_order_differs_from_first_order_by_the_learning_rate_times_the_mi
 
 def test_reused_gradient_saves_a_pass_and_fresh_sees_the_new_attention() -> None:
     fresh = searching().loop().train()
-    reused = searching(search=WeightMixupSearchConfig(inner_gradient="reused")).loop().train()
+    reused = searching({"inner_gradient": "reused"}).loop().train()
     assert (fresh.forward_passes / fresh.batches, reused.forward_passes / reused.batches) == (5.0, 4.0)
 
 
 def test_interval_updates_the_attention_every_so_many_steps() -> None:
-    search = WeightMixupSearchConfig(interval=3)
-    done = searching(search=search).loop().train()
+    done = searching({"interval": 3}).loop().train()
     assert done.forward_passes == 6 + 2 * 4  # 6 steps, 2 of them with 4 more passes
 
 
@@ -265,15 +287,130 @@ def test_interval_updates_the_attention_every_so_many_steps() -> None:
 def test_attention_stays_in_range_and_moves(variant: str) -> None:
     """Card, oracle 8."""
     run = searching({"variant": variant, "attention_learning_rate": 0.1})
-    before = [p.detach().clone() for p in run.stack.searcher._attention().values()]
+    before = [p.detach().clone() for p in mixup(run)._attention().values()]
     loop = run.loop()
     loop.on_step = lambda _: [
-        (pytest.fail("out of range") if p.min() < 0 or p.max() > 1 else None)
-        for p in run.stack.searcher._attention().values()
+        (pytest.fail("out of range") if p.min() < 0 or p.max() > 1 else None) for p in mixup(run)._attention().values()
     ]
     loop.train()
-    after = list(run.stack.searcher._attention().values())
+    after = list(mixup(run)._attention().values())
     assert any(not torch.equal(a, b) for a, b in zip(before, after, strict=True))
+
+
+def test_attention_is_updated_once_a_step_whatever_the_accumulation() -> None:
+    split = TRAINING.model_copy(update={"batch_size": 2, "accumulation": 2})
+    run = searching(training=split)
+    updated: list[int] = []
+    two_level = mixup(run).two_level
+    original = two_level.updated
+    two_level.updated = lambda index, *rest: (updated.append(index), original(index, *rest))[1]
+    done = run.loop().train()
+    assert updated == list(range(done.step))
+    assert done.batches == 2 * done.step
+
+
+# ---------------------------------------------------------------------------- the released variant
+
+
+def draws_and_losses(variant: str) -> tuple[list[tuple[str, int]], list[float]]:
+    """(pass, draw) of every forward in the first search step, and the losses on the training batch."""
+    run = searching({"variant": variant}, training=TRAINING.model_copy(update={"warmup_ratio": 0.0}))
+    loop = run.loop()
+    step = run.step(validation=run.validation, optimizer=loop.optimizer, learning_rate=1e-3)
+    passes: list[tuple[str, int]] = []
+    original = step.forward
+
+    def spy(name: str = "main", *, draw: int = 0, **more: Any) -> Any:
+        passes.append((name, draw))
+        return original(name, draw=draw, **more)
+
+    losses: list[float] = []
+    task_loss = step.task_loss
+
+    def keep(logits: Tensor, labels: Tensor | None = None) -> Tensor:
+        loss = task_loss(logits, labels)
+        if labels is None:
+            losses.append(float(loss.detach()))
+        return loss
+
+    step.forward, step.task_loss = spy, keep  # type: ignore[method-assign]
+    # No rates, so that the first and the last pass see the same weights and attention (but for the radius).
+    mixup(run).two_level.rate = 0.0
+    for group in loop.optimizer.param_groups:
+        group["lr"] = 0.0
+    mixup(run).backward(step)
+    return passes, losses
+
+
+def test_the_second_inner_step_of_the_released_code_has_dropout_masks_of_its_own() -> None:
+    passes, losses = draws_and_losses("released")
+    names, draws = zip(*passes, strict=True)
+    assert names == ("train", "validation", "train", "train", "train")
+    assert len(set(draws)) == 5  # no two passes share their masks
+    assert abs(losses[0] - losses[-1]) > 1e-3  # far more than a shift of 0.01 over all weights
+    # The paper's step runs on the masks of plain fine-tuning throughout.
+    passes, losses = draws_and_losses("paper")
+    assert [draw for name, draw in passes if name == "train"] == [0] * 4
+    assert losses[0] == losses[-1]
+
+
+def test_a_released_search_epoch_has_one_step_more_than_full_batches() -> None:
+    def steps(rows: int, options: dict[str, Any] | None = None, **training: Any) -> int | None:
+        given = {"variant": "released", **(options or {})}
+        search = phase([("weight_mixup", given)], name="search", split=0.8, batch_size=4, **{"epochs": 3, **training})
+        return WeightMixup.total_steps(WeightMixupConfig(**given), search, rows)
+
+    assert steps(8) == 3 * 3  # two full batches, and one more although nothing is left
+    assert steps(9) == 3 * 3
+    assert steps(11) == 3 * 3
+    assert steps(12) == 3 * 4
+    assert steps(12, accumulation=2) == 3 * 2
+    assert steps(12, max_steps=5) is None
+    assert steps(12, {"variant": "paper"}) is None
+    assert steps(12, {"attention": "search"}) is None
+    # The loop takes them: 16 of 20 rows are trained on, 4 at a time.
+    search = phase([("weight_mixup", {"variant": "released"})], name="search", split=0.8, batch_size=4, epochs=2)
+    made = runner()
+    assert made.run_phase(search, {}).members[0].progression.step == 2 * (16 // 4 + 1)
+    plain = phase([("weight_mixup", {"variant": "paper"})], name="search", split=0.8, batch_size=4, epochs=2)
+    assert made.run_phase(plain, {}).members[0].progression.step == 2 * 4
+
+
+@pytest.mark.parametrize("variant", ["paper", "released"])
+def test_the_loss_that_the_search_lowers_is_logged(variant: str) -> None:
+    """It is the one on the rows set aside, at the weights of the inner step."""
+    run = searching({"variant": variant})
+    seen = captured_update(run)
+    logged = [(name, step, value) for name, step, value in run.stack.diagnostics().values if "loss" in name]
+    assert logged == [("weight_mixup.validation_loss", 0, pytest.approx(float(seen["validation_loss"])))]
+    assert run.validation is not None
+    batch = run.validation.batch(0)
+    if variant == "paper":  # the first rate of the warm-up is 0, so the virtual step stays where it is
+        fresh = searching({"variant": variant})
+        step = fresh.step()
+        expected = step.task_loss(step.forward("validation", batch=batch, draw=1), batch.labels)
+        assert logged[0][2] == pytest.approx(float(expected.detach()), rel=1e-6)
+    whole = searching({"variant": variant}, training=TRAINING.model_copy(update={"epochs": 8}))
+    whole.loop().train()
+    named = [step for name, step, _ in whole.stack.diagnostics().values if name == "weight_mixup.validation_loss"]
+    assert named == [0, 10, 20]
+
+
+def test_moments_are_dropped_once_after_the_first_released_step() -> None:
+    run = searching({"variant": "released"})
+    loop = run.loop()
+    sizes: list[int] = []
+    original = mixup(run).backward
+
+    def look(step: Any) -> Any:
+        loss = original(step)
+        sizes.append(len(step.optimizer.state))
+        return loss
+
+    mixup(run).backward = look  # type: ignore[method-assign]
+    loop.train()
+    assert sizes[0] == 0
+    assert all(size > 0 for size in sizes[1:])
 
 
 # ------------------------------------------------------------------------- splits and averaging
@@ -281,73 +418,167 @@ def test_attention_stays_in_range_and_moves(variant: str) -> None:
 
 def test_splits_are_disjoint_sized_and_independent() -> None:
     """Card, oracle 9."""
-    runs = Bench([("weight_mixup", {})], search=WeightMixupSearchConfig(repeats=5)).stack.search_runs(301)
-    again = Bench([("weight_mixup", {})], search=WeightMixupSearchConfig(repeats=5)).stack.search_runs(301)
-    assert runs == again
-    for run in runs:
-        assert len(run.train_rows) == int(0.8 * 301)
-        assert sorted(run.train_rows + run.validation_rows) == list(range(301))
-    assert len({run.train_rows for run in runs}) == 5
-    other = Bench([("weight_mixup", {})], search=SEARCH, seed=1).stack.search_runs(301)
-    assert other[0].train_rows != runs[0].train_rows
+    search = method("weight_mixup").phases[0]
+    assert search.data.split == 0.8
+    splits = [split_rows(301, search.data.split, 0, search.name, index) for index in range(5)]
+    assert splits == [split_rows(301, 0.8, 0, search.name, index) for index in range(5)]
+    for own, aside in splits:
+        assert len(own) == int(0.8 * 301)
+        assert sorted(own + aside) == list(range(301))
+    assert len({tuple(own) for own, _ in splits}) == 5
+    assert split_rows(301, 0.8, 1, search.name, 0)[0] != splits[0][0]
+
+
+def test_the_two_levels_learn_on_different_rows() -> None:
+    """Weights on the split's rows, attention on those set aside; members split anew."""
+    search = phase([("weight_mixup", {})], name="search", split=0.8, times=2)
+    made = runner()
+    inputs = [made.inputs(search, {}, index) for index in range(2)]
+    for member in inputs:
+        assert not set(member.train_rows) & set(member.validation_rows)
+        assert sorted([*member.train_rows, *member.validation_rows]) == list(range(made.rows))
+    assert inputs[0].train_rows != inputs[1].train_rows
 
 
 def test_average_of_the_searches_and_what_fine_tuning_starts_from() -> None:
     """Averages entry by entry; all weights continue, or only the attention and weights restart."""
-    results = []
-    for phase in ("search-0", "search-1"):
-        run = Bench([("weight_mixup", {})], phase=phase, search=SEARCH, validation=True)
-        run.loop().train()
-        results.append(run.stack.searcher.search_result(run.trainee))
-    name = "attention/bert.encoder.layer.0.attention.self.query.weight/a1"
-    state = run.stack.searcher.combine(results)
-    assert torch.allclose(state[name], (results[0][name] + results[1][name]) / 2)
-    assert not torch.equal(results[0][name], results[1][name])
-    assert all(v.min() >= 0 and v.max() <= 1 for n, v in state.items() if n.startswith("attention/"))  # oracle 8
-    started = Bench([("weight_mixup", {})], search=SEARCH, handed=state)
-    for plain, raw in started.trainee.named_raw():
-        assert torch.equal(raw, state[f"weights/{plain}"])
-    only = {key: value for key, value in state.items() if key.startswith("attention/")}
-    restarted = Bench([("weight_mixup", {})], search=SEARCH, handed=only)
-    pretrained = Bench().trainee.plain_weights()
-    assert all(torch.equal(raw, pretrained[plain]) for plain, raw in restarted.trainee.named_raw())
-    # W0 stays the pretrained weight, not the averaged one.
-    mixing_module = started.stack.searcher.mixings["bert.encoder.layer.0.attention.self.query.weight"]
-    assert torch.equal(mixing_module.pretrained, pretrained["bert.encoder.layer.0.attention.self.query.weight"])
+    # At the default rate so short a search moves nothing but the draws of the initial attention.
+    options = {"attention_learning_rate": 0.1}
+    search = phase([("weight_mixup", options)], name="search", split=0.8, times=2)
+    made = runner()
+    merged = made.run_phase(search, {})
+    from regft_core.phases.training_run import outcome_tensors
+
+    alone = [outcome_tensors(made.inputs(search, {}, i), t, weights=True) for i, t in enumerate(merged.members)]
+    key = "weight_mixup.attention/bert.encoder.layer.0.attention.self.query.weight/a1"
+    first, second = (member["state"][key] for member in alone)
+    assert not torch.equal(first, second)
+    state = merged.handed.state
+    assert torch.allclose(state[key], (first + second) / 2)
+    assert all(v.min() >= 0 and v.max() <= 1 for n, v in state.items() if "attention/" in n)  # oracle 8
+    pretrained = Bench().trainee.trained_weights()
+    trained = merged.handed.weights
+    name = "bert.encoder.layer.0.attention.self.query.weight"
+    assert torch.allclose(trained[name], (alone[0]["weights"][name] + alone[1]["weights"][name]) / 2)
+    assert not torch.equal(trained[name], pretrained[name])
+    for start, weights in (("search", trained), ("checkpoint", pretrained)):
+        given = made.inputs(phase([("weight_mixup", FROM_SEARCH)], start=start), {"search": merged})
+        from regft_core.phases.training_run import build
+
+        trainee, stack = build(given)
+        stack.prepare(trainee, given.handed)
+        for plain, raw in trainee.named_raw():
+            assert torch.equal(raw, weights[plain]), (start, plain)
+        mixing_module = stack.regularisers[0].mixings[name]  # type: ignore[attr-defined]
+        assert torch.equal(mixing_module.a1, state[key])
+        # W0 stays the pretrained weight, not the averaged one.
+        assert torch.equal(mixing_module.pretrained, pretrained[name])
+
+
+@pytest.mark.parametrize("variant", ["weight_mixup", "weight_mixup_released", "weight_mixup_soup"])
+def test_the_yaml_continues_from_all_weights(variant: str) -> None:
+    assert method(variant).finetune.start == "search"
+    assert method("weight_mixup_attention_only").finetune.start == "checkpoint"
+
+
+def test_averaging_factors_of_a_higher_rank_is_refused() -> None:
+    search = phase([("weight_mixup", {"rank": 2})], name="search", split=0.8, times=3)
+    assert "set times: 1 or rank: 1" in WeightMixup.check_options(WeightMixupConfig(rank=2), search)[0]
+
+
+@pytest.mark.parametrize("other", [{"form": "convex"}, {"form": "full_rank"}, {"rank": 2}])
+def test_an_attention_of_another_form_is_refused_with_both(other: dict[str, Any]) -> None:
+    """Convex and factored attention have the same shapes, so shapes alone would not tell."""
+    with pytest.raises(ModelError, match=r"phase 'search' learned an attention of form .*same form and rank"):
+        tuning(other)
+    with pytest.raises(ModelError, match="form none at all"):
+        Bench([("weight_mixup", FROM_SEARCH)], handed={"search": Handed("key", {})})
+    run = tuning(other, search=other)
+    assert all(torch.isfinite(value).all() for value in run.train().values())
 
 
 def test_attention_is_frozen_while_fine_tuning_and_trained_jointly_on_request() -> None:
-    run = Bench([("weight_mixup", {})], search=SEARCH)
-    before = [p.detach().clone() for p in run.stack.searcher._attention().values()]
+    run = tuning()
+    before = [p.detach().clone() for p in mixup(run)._attention().values()]
     run.loop().train()
-    assert all(torch.equal(a, b) for a, b in zip(before, run.stack.searcher._attention().values(), strict=True))
-    joint = Bench([("weight_mixup", {"mode": "joint"})])
-    before = [p.detach().clone() for p in joint.stack.regularisers[0]._attention().values()]
+    assert all(torch.equal(a, b) for a, b in zip(before, mixup(run)._attention().values(), strict=True))
+    joint = Bench([("weight_mixup", {"attention": "joint"})])
+    before = [p.detach().clone() for p in mixup(joint)._attention().values()]
     joint.loop().train()
-    after = list(joint.stack.regularisers[0]._attention().values())
+    after = list(mixup(joint)._attention().values())
     assert any(not torch.equal(a, b) for a, b in zip(before, after, strict=True))
     assert all(p.min() >= 0 and p.max() <= 1 for p in after)
 
 
+def test_joint_attention_has_a_rate_and_decay_of_its_own() -> None:
+    def groups(**options: Any) -> set[tuple[float, float]]:
+        run = Bench([("weight_mixup", {"attention": "joint", "attention_learning_rate": 0.5, **options})])
+        return {
+            (group["base_lr"], group["weight_decay"])
+            for group in run.loop().groups
+            for name in group["names"]
+            if name.startswith("attention:")
+        }
+
+    assert groups() == {(0.5, 0.01)}
+    assert groups(variant="released") == {(0.5, 0.0)}
+    assert groups(attention_weight_decay=0.25) == {(0.5, 0.25)}
+
+
+@pytest.mark.parametrize("options", [{"attention": "joint"}, {"attention": "random"}])
+def test_a_resumed_run_has_the_bits_of_an_uninterrupted_one(options: dict[str, Any]) -> None:
+    whole = Bench([("weight_mixup", options)])
+    expected = whole.train()
+    weights, logged = resumed(lambda: Bench([("weight_mixup", options)]), at=3)
+    assert same(weights, expected)
+    assert logged == whole.stack.diagnostics().values
+
+
+def test_a_random_attention_is_drawn_anew_for_every_seed_and_frozen() -> None:
+    def drawn(seed: int) -> list[Tensor]:
+        run = Bench([("weight_mixup", {"attention": "random", "initial_std": 0.1})], seed=seed)
+        before = [p.detach().clone() for p in mixup(run)._attention().values()]
+        run.loop().train()
+        assert all(torch.equal(a, b) for a, b in zip(before, mixup(run)._attention().values(), strict=True))
+        return before
+
+    one, again, other = drawn(0), drawn(0), drawn(1)
+    assert all(torch.equal(a, b) for a, b in zip(one, again, strict=True))
+    assert not all(torch.equal(a, b) for a, b in zip(one, other, strict=True))
+
+
 def test_soup_control_searches_without_mixing() -> None:
-    """Attention at 1: a search run is plain training on its split."""
-    run = Bench([("weight_mixup", {"attention": "ones"})], phase="search-0", search=SEARCH, validation=True)
-    plain = Bench(phase="search-0")
-    assert same(run.train(), plain.train())
+    """Its search is plain training on the split, K times; then the mean of all weights is fine-tuned."""
+    soup = method("weight_mixup_soup")
+    search, final = soup.phases
+    assert (search.regularisers, final.regularisers) == ((), ())
+    own = method("weight_mixup").phases[0]
+    assert (search.data, search.repeat, search.training) == (own.data, own.repeat, own.training)
+    # Attention at 1 mixes nothing, so each member is one whose attention stays there.
+    ones = phase([("weight_mixup", {"attention": "random", "initial_std": 0.0})], name="search", split=0.8, times=2)
+    plain = phase(name="search", split=0.8, times=2)
+    assert same(runner().run_phase(plain, {}).handed.weights, runner().run_phase(ones, {}).handed.weights)
 
 
 def test_released_clip_norm_counts_the_frozen_tensors() -> None:
     tight = TRAINING.model_copy(update={"clip_norm": 0.1, "optimizer": "adamax"})
-    run = Bench([("weight_mixup", {"variant": "released"})], search=SEARCH, training=tight)
-    done = run.loop().train()
-    plain = Bench([("weight_mixup", {"variant": "paper"})], search=SEARCH, training=tight).loop().train()
+    released = tuning({"variant": "released"}, training=tight)
+    done = released.loop().train()
+    plain = tuning(training=tight).loop().train()
     # The norm that the loop measures was already scaled by the larger, joint norm.
     assert done.curve[0][4] < 0.1 < plain.curve[0][4]
+    # Counting is all: neither the attention nor the pretrained copies move.
+    fresh = mixup(tuning({"variant": "released"}, training=tight))
+    for name, mixing_module in mixup(released).mixings.items():
+        assert torch.equal(mixing_module.pretrained, fresh.mixings[name].pretrained)
+        assert all(
+            torch.equal(a, b) for a, b in zip(mixing_module.parameters(), fresh.mixings[name].parameters(), strict=True)
+        )
 
 
 def test_folding_gives_a_plain_model_with_the_same_logits() -> None:
     """Card, oracle 7."""
-    run = Bench([("weight_mixup", {"mode": "fixed", "initial_std": 0.45})])
+    run = Bench([("weight_mixup", {"attention": "random", "initial_std": 0.45})])
     run.loop().train()
     inputs = run.stream.batch(0).model_inputs()
     run.model.eval()

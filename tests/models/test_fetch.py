@@ -7,9 +7,9 @@ import zipfile
 
 import pytest
 
+from regft_core.config.aliases import ALIASES
 from regft_core.errors import ModelError
 from regft_core.models import fetch as module
-from regft_core.models.aliases import ALIASES
 from regft_core.models.fetch import fetch, main
 
 FILES = {"model.safetensors": b"weights" * 1000, "config.json": b"{}"}

@@ -14,45 +14,48 @@ from typing import Any
 import pytest
 import yaml
 
-from regft_core.errors import StoreError
+from regft_core.errors import ConfigError, DataError, OutOfMemory, StoreError
 from regft_core.phases import training_run
-from regft_core.phases.cells import KEEP_FREED_MEMORY, describe, run_cell
+from regft_core.phases.cells import KEEP_FREED_MEMORY, describe, known_keys, run_cell
 from regft_core.phases.context import Context, Job
 from regft_core.phases.evaluate import evaluate
-from regft_core.phases.finetune import ensure_finetuned, finetune, finetune_identity
+from regft_core.phases.finetune import cached_seeds, finetune
 from regft_core.phases.outputs import write_evaluation, write_training
+from regft_core.phases.project import open_project
 from regft_core.phases.search import search
-from tests.phases.conftest import PARAMS, refresh
-
-TASK = ("cue_sentence", "24")
-
-
-def change(root: Path, **changes: Any) -> None:
-    params = yaml.safe_load((root / "params.yaml").read_text())
-    for key, value in changes.items():
-        params[key] = {**params[key], **value}
-    (root / "params.yaml").write_text(yaml.dump(params))
+from tests.phases.conftest import DIVERGES, PARAMS, SIZE, TASK, change, job, refresh, runs, stored, train, write_method
 
 
 def essence(records: list[dict[str, Any]]) -> dict[int, Any]:
     return {r["seed"]: {k: v for k, v in r.items() if k not in ("seconds", "cost", "search_cost")} for r in records}
 
 
-def test_executor_and_order_do_not_matter(make_project: Callable[..., Path], tmp_path: Path) -> None:
-    root = make_project(grid={"tasks": ["cue_sentence"], "sizes": [24], "seeds": [0, 1, 2]})
-    _, serial = run_cell(root, finetune, "hype_n", *TASK)
-    params = yaml.safe_load((root / "params.yaml").read_text())
-    params["store"] = {"path": str(tmp_path / "reverse")}
-    params["grid"]["seeds"] = [2, 1, 0]
-    (root / "params.yaml").write_text(yaml.dump(params))
-    _, reverse = run_cell(root, finetune, "hype_n", *TASK)
-    params["store"] = {"path": str(tmp_path / "processes")}
-    params["execution"] = {**params["execution"], "executor": "processes", "workers": 2}
-    (root / "params.yaml").write_text(yaml.dump(params))
-    _, processes = run_cell(root, finetune, "hype_n", *TASK)
+def run_stages(root: Path, method: str) -> dict[str, list[dict[str, Any]]]:
+    """All three stages of a method as DVC runs them; their records."""
+    found = {}
+    for stage, function, before in (
+        ("search", search, None),
+        ("finetune", finetune, "search"),
+        ("evaluate", evaluate, "finetune"),
+    ):
+        context, found[stage] = run_cell(root, function, method, TASK, before=before)
+        if stage == "evaluate":
+            write_evaluation(context, found[stage])
+        else:
+            write_training(context, stage, found[stage])
+    return found
+
+
+def test_executor_order_and_number_of_workers_do_not_matter(make_project: Callable[..., Path], tmp_path: Path) -> None:
+    root = make_project(grid={"seeds": [0, 1, 2]})
+    _, serial = run_cell(root, finetune, "hype_n", TASK, before="search")
+    change(root, store={"path": str(tmp_path / "reverse")}, grid={"seeds": [2, 1, 0]})
+    _, reverse = run_cell(root, finetune, "hype_n", TASK, before="search")
+    change(root, store={"path": str(tmp_path / "processes")}, execution={"executor": "processes", "workers": 2})
+    _, processes = run_cell(root, finetune, "hype_n", TASK, before="search")
+    assert [record["seed"] for record in reverse] == [2, 1, 0]
     assert essence(serial) == essence(reverse) == essence(processes)
-    weights = [ensure_finetuned(Context(Job(str(root), "hype_n", *TASK, seed))).tensors_sha256() for seed in (0, 1, 2)]
-    assert len(set(weights)) == 3
+    assert len({stored(root, record["key"]).tensors_sha256() for record in processes}) == 3
 
 
 def resident() -> int:
@@ -73,145 +76,117 @@ def report_allocator(job: Job, *, device: str) -> dict[str, Any]:
 def test_workers_on_a_cpu_keep_freed_memory_unless_told_otherwise(
     make_project: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    root = make_project(grid={"tasks": ["cue_sentence"], "sizes": [24], "seeds": [0]})
-    change(root, execution={"executor": "processes", "workers": 1, "device": "cpu"})
+    root = make_project(grid={"seeds": [0]}, execution={"executor": "processes", "workers": 1, "device": "cpu"})
     for name in KEEP_FREED_MEMORY:
         monkeypatch.delenv(name, raising=False)
-    _, records = run_cell(root, report_allocator, "vanilla", *TASK)
+    _, records = run_cell(root, report_allocator, "vanilla", TASK)
     assert records == [{"seed": 0, "told": KEEP_FREED_MEMORY, "kept": True}]
     monkeypatch.setenv("MALLOC_TRIM_THRESHOLD_", "1048576")
     monkeypatch.setenv("MALLOC_MMAP_MAX_", "65536")
-    _, records = run_cell(root, report_allocator, "vanilla", *TASK)
+    _, records = run_cell(root, report_allocator, "vanilla", TASK)
     assert records[0]["told"]["MALLOC_TRIM_THRESHOLD_"] == "1048576"
     assert records[0]["kept"] is False
 
 
-def test_a_new_seed_trains_that_seed_only(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    trained: list[int] = []
-    original = training_run.train_phase
-
-    def counting(context: Context, *args: Any, **options: Any) -> Any:
-        trained.append(context.job.seed)
-        return original(context, *args, **options)
-
-    monkeypatch.setattr(training_run, "train_phase", counting)
-    run_cell(project, finetune, "vanilla", *TASK)
-    assert trained == [0, 1]
+def test_a_new_seed_trains_that_seed_only(project: Path, trained: list[tuple[str, int]]) -> None:
+    run_stages(project, "weight_mixup")
+    assert trained == [("search", 0)] * 2 + [("search", 1)] * 2 + [("finetune", 0), ("finetune", 1)]
+    trained.clear()
     change(project, grid={"seeds": [0, 1, 2]})
     refresh(project)
-    _, records = run_cell(project, finetune, "vanilla", *TASK)
-    assert trained == [0, 1, 2]
-    assert [record["seed"] for record in records] == [0, 1, 2]
+    records = run_stages(project, "weight_mixup")
+    assert trained == [("search", 2)] * 2 + [("finetune", 2)]
+    assert [record["seed"] for record in records["evaluate"]] == [0, 1, 2]
+
+
+def test_a_new_seed_trains_that_seed_only_also_when_the_weights_of_the_others_were_pruned(
+    project: Path, trained: list[tuple[str, int]]
+) -> None:
+    run_stages(project, "weight_mixup")
+    Context(job(project, "vanilla")).store.prune(budget_bytes=0)
+    trained.clear()
+    change(project, grid={"seeds": [0, 1, 2]})
+    refresh(project)
+    run_stages(project, "weight_mixup")
+    assert trained == [("search", 2)] * 2 + [("finetune", 2)]
 
 
 def test_the_plan_asks_the_run_store(project: Path) -> None:
     from regft_core.config.grid import cells
-    from regft_core.phases.context import open_project
-    from regft_core.phases.finetune import cached_seeds
 
-    finetune(Job(str(project), "vanilla", *TASK, 1))
+    train(project, "vanilla", 1)
+    train(project, "weight_mixup", 0)
     loaded = open_project(project)
     found = {cell.method: cached_seeds(project, loaded, cell) for cell in cells(loaded)}
-    assert found == {"vanilla": {1}, "vanilla_no_dropout": set(), "hype_n": set(), "weight_mixup": set()}
+    assert found == {"vanilla": {1}, "hype_n": set(), "weight_mixup": {0}}
     change(project, training={"learning_rate": 2e-3})
     loaded = open_project(project)
     assert cached_seeds(project, loaded, cells(loaded)[0]) == set()
 
 
-def test_what_changes_the_key_and_what_does_not(project: Path) -> None:
-    """The key is a correctness boundary: everything that determines a run is in it."""
-
-    def key() -> str:
-        context = Context(Job(str(project), "hype_n", *TASK, 0))
-        return context.store.run_key(finetune_identity(context))
-
-    first = key()
-    change(project, execution={"executor": "processes", "workers": 2, "checkpoint_seconds": 5})
-    assert key() == first
-    method = project / "pipelines" / "methods" / "hype_n.yaml"
-    text = method.read_text()
-    method.write_text("# a comment\n" + text.replace("HyPe with", "Another text,"))
-    assert key() == first
-    method.write_text(text.replace("1.0e-5", "2.0e-5"))
-    assert key() != first
-    method.write_text(text)
-    for section, value in {"training": {"learning_rate": 2e-3}, "model": {"max_length": 16}}.items():
-        before = (project / "params.yaml").read_text()
-        change(project, **{section: value})
-        assert key() != first
-        (project / "params.yaml").write_text(before)
-    code = project / "work" / "code" / "method-hype_n.json"
-    stored = code.read_text()
-    code.write_text(json.dumps({**json.loads(stored), "sha256": "0" * 64}))
-    assert key() != first
-    code.write_text(stored)
-    rows = project / "work" / "subsamples" / "cue_sentence-24" / "seed-0.jsonl"
-    lines = rows.read_text().splitlines(keepends=True)
-    rows.write_text("".join(reversed(lines)))
-    assert key() != first
-    rows.write_text("".join(lines))
-    assert key() == first
-
-
 def test_arms_of_a_seed_share_rows_head_and_order(project: Path) -> None:
     import torch
 
-    def start(method: str) -> Any:
-        context = Context(Job(str(project), method, *TASK, 1))
-        return context.examples(), context.plain_model(context.training)
+    from regft_core.phases.run_phase import phase_inputs
 
-    (rows_a, model_a), (rows_b, model_b) = start("vanilla"), start("hype_n")
-    assert rows_a == rows_b
+    def start(method: str) -> Any:
+        context = Context(job(project, method, 1))
+        inputs = phase_inputs(context, context.phase("finetune"), None)
+        return inputs, training_run.build(inputs)[0].model
+
+    (one, model_a), (other, model_b) = start("vanilla"), start("hype_n")
+    assert (one.encoded, one.train_rows, one.streams) == (other.encoded, other.train_rows, other.streams)
     assert torch.equal(model_a.classifier.weight, model_b.classifier.weight)
 
 
-def test_outputs_of_a_cell(project: Path) -> None:
-    context, records = run_cell(project, search, "weight_mixup", *TASK)
-    folder = write_training(context, "search", records)
-    curves = list(csv.DictReader((folder / "curves.csv").open()))
-    assert {row["phase"] for row in curves} == {"search-0", "search-1"}
-    context, records = run_cell(project, finetune, "weight_mixup", *TASK)
-    manifest = json.loads((write_training(context, "finetune", records) / "manifest.json").read_text())
+def test_outputs_of_a_method_on_a_task(make_project: Callable[..., Path]) -> None:
+    root = make_project(grid={"sizes": [24, 16]})
+    records = run_stages(root, "weight_mixup")
+    for size in ("24", "16"):
+        curves = list(csv.DictReader((root / f"work/search/weight_mixup/{TASK}/{size}/curves.csv").open()))
+        assert {row["phase"] for row in curves} == {"search-0", "search-1"}
+        assert {row["seed"] for row in curves} == {"0", "1"}
+    manifest = json.loads((root / f"work/finetune/weight_mixup/{TASK}/24/manifest.json").read_text())
+    assert manifest["cell"] == {"method": "weight_mixup", "task": TASK, "size": 24}
     assert [run["status"] for run in manifest["runs"]] == ["ok", "ok"]
     assert manifest["runs"][0]["variant"] == "paper"
     # 2 searches of 3 steps at 5 passes, then 6 steps, against 6 steps of vanilla.
     assert manifest["runs"][0]["cost"]["declared_ratio"] == pytest.approx((2 * 3 * 5 + 6) / 6)
-    context, records = run_cell(project, evaluate, "weight_mixup", *TASK)
-    folder = write_evaluation(context, records)
-    result = json.loads((folder / "result.json").read_text())
-    assert set(result["runs"][0]["sets"]) == {"dev", "no_cue", "reversed"}
-    predictions = (folder / "predictions" / "seed-0" / "dev.jsonl").read_text().splitlines()
-    gold = [json.loads(line) for line in predictions]
-    accuracy = sum(row["label"] == row["prediction"] for row in gold) / len(gold)
-    assert accuracy == pytest.approx(result["runs"][0]["sets"]["dev"]["metrics"]["accuracy"])
-    metrics = json.loads((project / "work/metrics/weight_mixup/cue_sentence-24.json").read_text())
-    assert metrics["dev"]["accuracy"]["seed_0"] == pytest.approx(accuracy)
+    assert manifest["runs"][0]["search_cost"]["steps"] == 6
+    assert manifest["runs"][0]["phases"] == records["search"][0]["phases"]
+    metrics = json.loads((root / f"work/metrics/weight_mixup/{TASK}.json").read_text())
+    assert set(metrics) == {"24", "16"}
+    for size in ("24", "16"):
+        folder = root / f"work/evaluate/weight_mixup/{TASK}/{size}"
+        result = json.loads((folder / "result.json").read_text())
+        assert set(result["runs"][0]["sets"]) == {"dev", "no_cue", "reversed"}
+        predictions = (folder / "predictions" / "seed-0" / "dev.jsonl").read_text().splitlines()
+        gold = [json.loads(line) for line in predictions]
+        accuracy = sum(row["label"] == row["prediction"] for row in gold) / len(gold)
+        assert accuracy == pytest.approx(result["runs"][0]["sets"]["dev"]["metrics"]["accuracy"])
+        assert metrics[size]["dev"]["accuracy"]["seed_0"] == pytest.approx(accuracy)
+
+
+def test_a_stage_says_which_stage_before_it_is_missing(project: Path) -> None:
+    with pytest.raises(DataError, match="stage search@weight_mixup-cue_sentence"):
+        run_cell(project, finetune, "weight_mixup", TASK, before="search")
+    context, records = run_cell(project, search, "weight_mixup", TASK)
+    write_training(context, "search", records)
+    change(project, grid={"seeds": [0, 1, 2]})
+    with pytest.raises(DataError, match="has no size 24, seed 2"):
+        run_cell(project, finetune, "weight_mixup", TASK, before="search")
 
 
 def test_a_diverged_seed_is_marked_and_the_others_continue(project: Path) -> None:
-    change(project, training={"learning_rate": 1.0, "weight_decay": 1e30, "clip_norm": None})
-    context, records = run_cell(project, finetune, "vanilla", *TASK)
-    assert [record["status"] for record in records] == ["failed", "failed"]
-    assert "step" in records[0]["error"]
-    assert "FAILED" in describe(records[0], "finetune")
-    write_training(context, "finetune", records)
-    context, records = run_cell(project, evaluate, "vanilla", *TASK)
-    write_evaluation(context, records)
-    metrics = json.loads((project / "work/metrics/vanilla/cue_sentence-24.json").read_text())
-    assert metrics["failed_runs"] == 2
-    _, records = run_cell(project, finetune, "weight_mixup", *TASK)
-    assert all("search failed" in record["error"] for record in records)
-
-
-def test_pruned_weights_are_trained_again_and_must_be_the_same(project: Path) -> None:
-    job = Job(str(project), "vanilla", *TASK, 0)
-    run = ensure_finetuned(Context(job))
-    before = run.tensors_sha256()
-    Context(job).store.prune(budget_bytes=0)
-    assert not ensure_finetuned(Context(job)).has_weights
-    again = ensure_finetuned(Context(job), weights=True)
-    assert again.has_weights
-    assert again.tensors_sha256() == before
+    write_method(project, "breaks", regularisers=DIVERGES)
+    records = run_stages(project, "breaks")
+    assert [record["status"] for record in records["finetune"]] == ["failed", "failed"]
+    assert "step" in records["finetune"][0]["error"]
+    assert "FAILED" in describe(records["finetune"][0], "finetune")
+    metrics = json.loads((project / f"work/metrics/breaks/{TASK}.json").read_text())
+    assert metrics["24"]["failed_runs"] == 2
+    store = Context(job(project, "vanilla")).store
+    assert not any(store.pins(record["key"]) for record in records["finetune"])
 
 
 def test_a_full_disk_is_an_error_that_names_the_place(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -220,11 +195,17 @@ def test_a_full_disk_is_an_error_that_names_the_place(project: Path, monkeypatch
     def full(*_: object, **__: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
+    # Before anything is on fire, so that only the run itself meets the full disk.
+    Context(job(project, "vanilla")).encode(Context(job(project, "vanilla")).data(open_phase(project)).examples)
     monkeypatch.setattr("regft_core.runs.tensors.save_file", full, raising=False)
     monkeypatch.setattr("os.fsync", full)
     with pytest.raises(StoreError, match=r"space|disk"):
-        ensure_finetuned(Context(Job(str(project), "vanilla", *TASK, 0)))
+        train(project, "vanilla")
     assert not list((project / "work").glob("finetune/**/manifest.json"))
+
+
+def open_phase(root: Path) -> Any:
+    return Context(job(root, "vanilla")).phase("finetune")
 
 
 def test_params_of_the_template_are_those_of_this_file(project: Path) -> None:
@@ -235,15 +216,27 @@ def test_running_out_of_memory_is_not_stored_as_a_result(project: Path, monkeypa
     """It says something about the machine, not about the run: on another machine the run may fit."""
     import torch
 
-    from regft_core.errors import OutOfMemory
-    from regft_core.methods.stack import Stack
+    from regft_core.training.stack import Stack
 
     def exhausted(*_: object) -> None:
         raise torch.OutOfMemoryError("no memory")
 
-    job = Job(str(project), "vanilla", *TASK, 0)
     with monkeypatch.context() as patched:
         patched.setattr(Stack, "backward", exhausted)
         with pytest.raises(OutOfMemory, match="batch_size"):
-            finetune(job)
-    assert finetune(job)["status"] == "ok"
+            train(project, "vanilla")
+    assert runs(project) == {}
+    assert train(project, "vanilla")["status"] == "ok"
+
+
+def test_what_is_not_in_the_grid_is_refused_by_name(project: Path) -> None:
+    with pytest.raises(ConfigError, match=r"size '25' is not listed"):
+        Context(Job(str(project), "vanilla", TASK, "25", 0))
+    with pytest.raises(ConfigError, match=r"did you mean 'vanilla'"):
+        Context(Job(str(project), "vanila", TASK, SIZE, 0))
+
+
+def test_keys_of_a_record_are_those_of_its_phases_and_its_own() -> None:
+    assert known_keys(None) == {}
+    assert known_keys({"phases": {"search": "a"}}) == {"search": "a"}
+    assert known_keys({"phases": {"search": "a"}, "key": "b"}) == {"search": "a", "finetune": "b"}

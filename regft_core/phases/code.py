@@ -1,0 +1,59 @@
+"""Whose code is in the key of a phase, of a merge, of an evaluation, of tokens. No torch here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from regft_core.catalogue import METRICS, OPTIMISERS
+from regft_core.config.method import Phase
+from regft_core.hooks import compose
+from regft_core.io import read_json
+from regft_core.models.source import ModelSource
+from regft_core.runs.fingerprint import EXEMPT, Scope, code_of, stage_scope, training_scope
+
+#: What makes token ids of texts, beside the tokenizer's files.
+TOKENS = Scope(("regft_core.data.encode", "regft_core.models.load"), EXEMPT)
+#: What averages the members of a phase.
+MEAN = Scope(("regft_core.phases.averaging",), EXEMPT)
+
+
+def scope_sha256(scope: Scope) -> str:
+    """The fingerprint of a scope, as ``LoadedCode`` of the same scope has it."""
+    return str(code_of(scope.entries, exempt=scope.exempt, resources=scope.resources)["sha256"])
+
+
+def phase_scope(entries: Sequence[compose.Entry], phase: Phase, source: ModelSource) -> Scope:
+    """The code that trains a phase: the shared part, and what this phase uses and another may not.
+
+    That is its active regularisers, and the encoder's family and the optimiser, which no import names:
+    the encoder and the protocol do.
+    """
+    own = {cls.__module__ for cls, _ in compose.active(entries)}
+    if phase.training.optimizer in OPTIMISERS.names():  # else a regulariser brings its own
+        own.add(f"{OPTIMISERS.package}.{phase.training.optimizer}")
+    return training_scope(sorted(own | {family_module(source)}))
+
+
+def merge_scope(merge: str, metrics: Iterable[str], source: ModelSource) -> Scope:
+    """The code that merges members; a greedy soup scores them by the metrics (and trains nothing)."""
+    if merge == "mean":
+        return MEAN
+    scope = stage_scope("merge", _metric_modules(metrics, source))
+    return Scope((*scope.entries, *MEAN.entries), scope.exempt, scope.resources)
+
+
+def evaluation_scope(metrics: Iterable[str], source: ModelSource) -> Scope:
+    """The code that evaluates with these metrics on this family of encoders."""
+    return stage_scope("evaluate", _metric_modules(metrics, source))
+
+
+def _metric_modules(metrics: Iterable[str], source: ModelSource) -> list[str]:
+    return sorted({f"{METRICS.package}.{name}" for name in metrics} | {family_module(source)})
+
+
+def family_module(source: ModelSource) -> str:
+    """The file of the encoder's family."""
+    from regft_core.models.architectures import architecture_of
+
+    model_type = read_json(source.path / "config.json").get("model_type")
+    return architecture_of(model_type, where=f"model '{source.name}'").module

@@ -1,0 +1,155 @@
+"""The catalogue of shipped methods: what each is, where it acts, what it costs, what it is compared with.
+
+``python -m regft_core.methods`` prints it; the README's table is made of it and a test keeps it so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from regft_core.config.check_methods import METHODS, method_factor
+from regft_core.config.find_controls import find_controls
+from regft_core.config.load import Project
+from regft_core.config.method import Method
+from regft_core.hooks import compose
+from regft_core.hooks.base import Regulariser
+from regft_core.hooks.registry import discover
+from regft_core.phases.project import open_project
+
+#: What a method touches, by the hooks that its regularisers implement, in the order of a step.
+TOUCHES = {
+    "edit_weights": "starting weights",
+    "prepare": "modules, sites or views",
+    "fit": "fits without steps",
+    "learning_rate_factors": "learning rates",
+    "terms": "loss",
+    "backward": "step program",
+    "before_clip": "gradient",
+    "after_clip": "gradient",
+    "build_optimizer": "optimiser",
+    "after_update": "update",
+    "export": "exported weights",
+}
+
+
+@dataclass(frozen=True)
+class Line:
+    """One method of the catalogue."""
+
+    name: str
+    description: str
+    paper: str
+    phases: str
+    touches: str
+    cost: float | None
+    variant: str
+    controls: str
+    not_with: str
+
+
+def catalogue(root: Path) -> list[Line]:
+    """Every method in ``pipelines/methods``; raises ConfigError when one of them is wrong."""
+    project = _project(root)
+    registry = discover()
+    found = find_controls(root, project.methods)
+    controls: dict[str, list[str]] = {}
+    for method, control in found.present:
+        controls.setdefault(method, []).append(control)
+    return [_line(project, method, registry, controls.get(name, [])) for name, method in project.methods.items()]
+
+
+def _project(root: Path) -> Project:
+    """A project that lists every shipped method, on built-in tasks that suit most of them."""
+    names = sorted(path.stem for path in (root / METHODS).glob("*.yaml"))
+    names.insert(0, names.pop(names.index("vanilla")))
+    params = {
+        "model": {"name": "minilm"},
+        "grid": {"tasks": ["cue_pair"], "sizes": [128], "seeds": [0]},
+        "methods": names,
+        "subsample": {},
+        "training": {"epochs": 4},
+        "report": {},
+    }
+    return open_project(root, params_text=yaml.safe_dump(params, sort_keys=False), check_composition=False)
+
+
+def _line(project: Project, method: Method, registry: dict[str, type[Regulariser]], controls: list[str]) -> Line:
+    entries = [
+        entry for phase in method.phases for entry in compose.active(compose.entries(registry, phase.regularisers))
+    ]
+    other_rows = any(phase.data.task is not None or phase.data.size is not None for phase in method.phases)
+    factor = None if other_rows else method_factor(method, project.params.training, registry)
+    return Line(
+        method.name,
+        method.config.description,
+        method.config.paper,
+        ", ".join(f"{phase.name} x{phase.members}" if phase.members > 1 else phase.name for phase in method.phases),
+        ", ".join(touched(entries)) or _settings(method),
+        factor,
+        compose.variants(method, registry) or "",
+        ", ".join(controls),
+        "; ".join(exclusive(entries)),
+    )
+
+
+def touched(entries: Sequence[compose.Entry]) -> list[str]:
+    """Where regularisers act, as the hooks show that they implement."""
+    found: list[str] = []
+    for hook, what in TOUCHES.items():
+        implemented = any(getattr(cls, hook) is not getattr(Regulariser, hook) for cls, _ in entries)
+        if implemented and what not in found:
+            found.append(what)
+    return found
+
+
+def exclusive(entries: Sequence[compose.Entry]) -> list[str]:
+    """What a method owns, so that no other regulariser of one phase can own it too."""
+    owned = []
+    if any(cls.program(options) for cls, options in entries):
+        owned.append("another step program or added loss")
+    if any(cls.owns_weights(options) for cls, options in entries):
+        owned.append("another weight view")
+    if any(cls.optimizer(options) for cls, options in entries):
+        owned.append("another optimiser")
+    return owned
+
+
+def _settings(method: Method) -> str:
+    changed = sorted({key for phase in method.phases for key in phase.explicit})
+    if method.config.model is not None:
+        changed.append("model")
+    return "settings: " + ", ".join(changed) if changed else ("phases" if len(method.phases) > 1 else "nothing")
+
+
+def as_text(lines: Sequence[Line]) -> str:
+    """The catalogue for a terminal: a block of three lines a method."""
+    blocks = []
+    for line in lines:
+        cost = "depends on other rows" if line.cost is None else f"{line.cost:.2f}x"
+        facts = [f"phases: {line.phases}", f"touches: {line.touches}", f"declared cost: {cost}"]
+        facts += [f"variant: {line.variant}"] if line.variant else []
+        facts += [f"controls: {line.controls}"] if line.controls else []
+        facts += [f"not with: {line.not_with}"] if line.not_with else []
+        paper = f" ({line.paper})" if line.paper else ""
+        blocks.append(f"{line.name}: {line.description}{paper}\n    " + "\n    ".join(facts))
+    return "\n".join(blocks)
+
+
+def as_markdown(lines: Sequence[Line]) -> str:
+    """The catalogue as the README's table; cost is relative to plain fine-tuning at 4 epochs."""
+    head = "| method | what it is | touches | cost | controls |\n|---|---|---|---|---|"
+    rows = [
+        f"| `{line.name}` | {_cell(line.description)} | {_cell(line.touches)} | "
+        f"{'-' if line.cost is None else f'{line.cost:.3g}'} | {_cell(line.controls) or '-'} |"
+        for line in lines
+    ]
+    return "\n".join([head, *rows])
+
+
+def _cell(text: Any) -> str:
+    return str(text).replace("|", "\\|")

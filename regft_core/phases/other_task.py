@@ -1,0 +1,43 @@
+"""Another task's training rows, prepared once for all cells beside the run store."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from regft_core.config.load import Project
+from regft_core.errors import CodeChanged, StoreError
+from regft_core.io import canonical_json, read_json, sha256_file, sha256_text
+
+
+def training_rows(project: Project, task: str, store: Path) -> Path:
+    """Folder with ``task.json`` and ``train.jsonl`` of ``task``; made if it is not there or was damaged.
+
+    Its name is the hash of everything that the rows depend on, so that projects may share it.
+
+    Raises:
+        DataError: the task's source does not match its declaration.
+        CodeChanged: the code that reads it is edited at this moment.
+    """
+    from regft_core.data.prepare import prepare_dataset
+    from regft_core.phases.facts import training_set, training_set_fact
+    from regft_core.runs.fingerprint import stage_scope
+    from regft_core.runs.guard import LoadedCode
+
+    fact = training_set_fact(project, task)
+    folder = store / "datasets" / f"{task}-{sha256_text(canonical_json(fact))[:32]}"
+    if not _intact(folder):
+        guard = LoadedCode(stage_scope("dataset"))
+        if guard.sha256 != fact["code"]:
+            raise CodeChanged(f"the code that reads task '{task}' was edited a moment ago; run `dvc repro` again")
+        prepare_dataset(
+            project.root, task, {task: training_set(project.tasks[task])}, folder, before_commit=guard.check
+        )
+    return folder
+
+
+def _intact(folder: Path) -> bool:
+    """Whether the rows are there, and what was written."""
+    try:
+        return bool(read_json(folder / "task.json")["content"]["train"] == sha256_file(folder / "train.jsonl"))
+    except (StoreError, OSError, KeyError, TypeError):
+        return False

@@ -1,0 +1,156 @@
+"""With which options, in which phase and after which phases the contract runs each regulariser.
+
+No method is named here. A regulariser runs alone with its defaults: in fine-tuning, or in an earlier
+phase where it says that it does not fine-tune. Where the defaults need an earlier phase, or where
+they never fine-tune, a YAML of ``pipelines/methods`` that uses the regulariser says how.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from pydantic import ValidationError
+
+from regft_core.config.method import FINETUNE, Phase
+from regft_core.hooks.base import Regulariser
+from regft_core.hooks.declare import Handed
+from regft_core.hooks.registry import discover
+from tests.methods.chain import METHODS, method, phase, runner
+from tests.methods.harness import TRAINING, Bench
+
+REGISTRY = discover()
+EARLIER = "earlier"
+_EARLIER: dict[tuple[Any, ...], tuple[dict[str, Handed], dict[str, torch.Tensor] | None]] = {}
+
+
+@dataclass(frozen=True)
+class Case:
+    """One regulariser, alone in ``phase``, after ``before``."""
+
+    name: str
+    phase: Phase
+    before: tuple[Phase, ...] = ()
+
+    @property
+    def cls(self) -> type[Regulariser]:
+        return REGISTRY[self.name]
+
+    @property
+    def options(self) -> Any:
+        return dict(self.phase.regularisers)[self.name]
+
+    @property
+    def final(self) -> bool:
+        return self.phase.name == FINETUNE
+
+    @property
+    def key(self) -> str:
+        return f"{self.name}-{'finetune' if self.final else 'earlier'}"
+
+    def refused(self, architecture: str, form: Mapping[str, Any]) -> bool:
+        """Whether the class says that it cannot act there; other tests check that it says why."""
+        regression, separately = form.get("kind") == "regression", form.get("separately", False)
+        return (
+            architecture in self.cls.refused_architectures
+            or (separately and self.cls.pairs_separately is not True)
+            or bool(self.cls.check_task(self.options, task(regression)))
+        )
+
+    def bench(self, architecture: str = "bert", *, masked_lm: bool = True, training: Any = None, **more: Any) -> Bench:
+        """A bench of the phase; the phases before it are run first, on the same encoder and form."""
+        own = training or self.phase.training.model_copy(update={"dropout": TRAINING.dropout})
+        more.setdefault("validation", self.phase.data.split < 1.0)
+        given = {**more}
+        if self.before:
+            form = {k: more[k] for k in ("kind", "pair", "labels", "seed", "pooling", "separately") if k in more}
+            handed, weights = self._earlier(architecture, masked_lm, form)
+            given = {"handed": handed, "start": weights, **more}
+        options = self.options.model_dump(exclude_unset=True)
+        return Bench(
+            [(self.name, options)],
+            architecture=architecture,
+            masked_lm=masked_lm,
+            training=own,
+            phase=self.phase.name,
+            **given,
+        )
+
+    def _earlier(self, architecture: str, masked_lm: bool, form: dict[str, Any]) -> tuple[Any, Any]:
+        """What the phases before hand over, and the weights to start from; run once per encoder and form."""
+        key = (self.key, architecture, masked_lm, *sorted(form.items()))
+        if key not in _EARLIER:
+            once = [replace(given, repeat=None) for given in self.before]
+            done = runner(architecture, masked_lm=masked_lm, **form).run(once, steps=1)
+            weights = None if self.phase.start == "checkpoint" else done[self.phase.start].handed.weights
+            _EARLIER[key] = {name: ran.handed for name, ran in done.items()}, weights
+        return _EARLIER[key]
+
+
+def task(regression: bool) -> Any:
+    """A task of either kind, to ask regularisers about."""
+    from regft_core.config.schema import BuiltinSource, ColumnsConfig, SplitsConfig, TaskConfig
+
+    return TaskConfig(
+        kind="regression" if regression else "classification",
+        source=BuiltinSource(kind="builtin", generator="cue_sentence"),
+        splits=SplitsConfig(train="train", dev="dev"),
+        columns=ColumnsConfig(text="text", text_pair="other"),
+        labels=None if regression else ("a", "b"),
+        metrics=("pearson",) if regression else ("accuracy",),
+        primary="pearson" if regression else "accuracy",
+    )
+
+
+def _alone(name: str) -> Case | None:
+    """The regulariser with its defaults and nothing before it."""
+    cls = REGISTRY[name]
+    try:
+        options = cls.Config()
+    except ValidationError:
+        return None
+    if cls.needs(options) or not cls.active(options):
+        return None
+    split = 0.8 if cls.validation_share(options) else 1.0
+    for where in (FINETUNE, EARLIER):
+        given = phase([(name, {})], name=where, split=split)
+        if not cls.check_options(options, given):
+            return Case(name, given)
+    return None
+
+
+def _declared(name: str) -> Case | None:
+    """A phase with the regulariser in ``pipelines/methods``: fine-tuning first, the file of its own name first."""
+    found = []
+    for listed in map(method, METHODS):
+        for index, given in enumerate(listed.phases):
+            options = dict(given.regularisers).get(name)
+            if options is not None and REGISTRY[name].active(options):
+                place = (given.name != FINETUNE, listed.name != name, index, listed.name)
+                found.append((place, given, options))
+    if not found:
+        return None
+    (_, _, index, chosen), given, options = min(found, key=lambda entry: entry[0])
+    own = [(name, options.model_dump(exclude_unset=True))]
+    alone = phase(own, name=given.name, start=given.start, split=given.data.split, **_epochs(given))
+    return Case(name, alone, method(chosen).phases[:index])
+
+
+def _epochs(given: Phase) -> dict[str, Any]:
+    """A phase that trains nothing (a merge, a fitted head) stays one."""
+    return {} if given.training.epochs else {"epochs": 0}
+
+
+def cases() -> list[Case]:
+    """Every regulariser with its defaults where they run, and fine-tuning wherever it can."""
+    listed = []
+    for name in sorted(REGISTRY):
+        found = [case for case in [_alone(name)] if case is not None]
+        if not any(case.final for case in found):
+            declared = _declared(name)
+            found += [declared] if declared is not None and (declared.final or not found) else []
+        assert found, f"'{name}' does not run with its defaults, and no pipelines/methods/*.yaml uses it"
+        listed += found
+    return listed

@@ -1,0 +1,182 @@
+"""Runs all phases of a method in memory, as the stages do but without a store or files."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load, save
+
+from regft_core.config.check_methods import build_method
+from regft_core.config.explain import validate
+from regft_core.config.method import FINETUNE, Method, Phase
+from regft_core.config.schema import DataConfig, DropoutConfig, EncoderConfig, MethodConfig, RepeatConfig
+from regft_core.config.yamlio import load_yaml
+from regft_core.data.encode import encode
+from regft_core.hooks import compose
+from regft_core.hooks.declare import Handed
+from regft_core.hooks.registry import discover
+from regft_core.models.load import load_tokenizer, quiet
+from regft_core.models.source import ModelSource, resolve_model
+from regft_core.phases.merge import merge_mean
+from regft_core.phases.phase_data import split_rows
+from regft_core.phases.training_run import PhaseInputs, Trained, outcome_tensors, train
+from tests.methods.harness import TRAINING, Listed, entries, examples, source_of
+from tests.tiny import tiny_config, tiny_tokenizer
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+METHODS = sorted(path.stem for path in (REPOSITORY / "pipelines" / "methods").glob("*.yaml"))
+
+
+@cache
+def method(name: str) -> Method:
+    """A method of ``pipelines/methods`` over the protocol of these tests."""
+    document = load_yaml(REPOSITORY / "pipelines" / "methods" / f"{name}.yaml", REPOSITORY)
+    config, problems = validate(MethodConfig, document)
+    assert config is not None, problems
+    built, problems = build_method(REPOSITORY, name, config, document, discover(), TRAINING, lambda _: 1.0)
+    assert built is not None, problems
+    return built
+
+
+def phase(
+    regularisers: Sequence[Listed] = (),
+    *,
+    name: str = FINETUNE,
+    start: str = "checkpoint",
+    split: float = 1.0,
+    times: int | None = None,
+    **training: Any,
+) -> Phase:
+    """A phase as a YAML would give it."""
+    listed = tuple((cls.name, options) for cls, options in entries(regularisers))
+    repeat = None if times is None else RepeatConfig(times=times)
+    protocol = TRAINING.model_copy(update=training)
+    return Phase(name, DataConfig(split=split), start, repeat, None, listed, protocol, training)
+
+
+def shortened(given: Phase, steps: int) -> Phase:
+    """The phase under its settled protocol with at most ``steps`` optimiser steps of 4 examples and 2 members."""
+    stack = compose.entries(discover(), given.regularisers)
+    training, problems = compose.resolve_training(stack, given, TRAINING)
+    assert not problems, problems
+    changes: dict[str, Any] = {"batch_size": 4, "accumulation": 1}
+    changes |= {"max_steps": steps} if training.epochs else {}
+    repeat = given.repeat and given.repeat.model_copy(update={"times": min(2, given.repeat.times)})
+    return replace(given, training=training.model_copy(update=changes), repeat=repeat)
+
+
+@cache
+def six_layers() -> ModelSource:
+    """A tiny BERT with as many layers as the default encoder, for options that name layers."""
+    from transformers import AutoModel
+
+    folder = Path(tempfile.mkdtemp(prefix="regft-six-"))
+    tokenizer = tiny_tokenizer("bert")
+    config = tiny_config("bert", tokenizer)
+    config.num_hidden_layers = 6
+    with torch.random.fork_rng(devices=[]), quiet():
+        torch.manual_seed(20)
+        AutoModel.from_config(config).save_pretrained(folder)
+        tokenizer.save_pretrained(folder)
+    return resolve_model(EncoderConfig(name=str(folder)), Path("/"))
+
+
+@dataclass
+class Ran:
+    """A finished phase: what is stored of it, and the members that were trained."""
+
+    phase: Phase
+    tensors: dict[str, dict[str, torch.Tensor]]
+    members: list[Trained]
+    handed: Handed = field(init=False)
+
+    def __post_init__(self) -> None:
+        # Through bytes, as the run store does it.
+        stored = {name: load(save(named)) for name, named in self.tensors.items()}
+        self.handed = Handed(self.phase.name, stored.get("state", {}), stored.get("weights", {}))
+
+
+@dataclass(frozen=True)
+class Runner:
+    """Where and on what the phases run; the keyword arguments of ``harness.Bench`` with the same meaning."""
+
+    source: ModelSource
+    kind: str = "classification"
+    pair: bool = False
+    labels: int = 2
+    seed: int = 0
+    rows: int = 20
+    pooling: str = "head"
+    separately: bool = False
+    dropout: DropoutConfig | None = None
+
+    def run(self, phases: Sequence[Phase], *, steps: int = 4) -> dict[str, Ran]:
+        """Every phase in order, each with at most ``steps`` steps."""
+        done: dict[str, Ran] = {}
+        for given in phases:
+            done[given.name] = self.run_phase(shortened(given, steps), done)
+        return done
+
+    def run_phase(self, given: Phase, done: Mapping[str, Ran]) -> Ran:
+        """One phase with all its members, merged."""
+        members, tensors = [], []
+        for index in range(given.members):
+            inputs = self.inputs(given, done, index)
+            trained = train(inputs)
+            members.append(trained)
+            tensors.append(outcome_tensors(inputs, trained, weights=True))
+        return Ran(given, merge_mean(tensors) if given.repeat is not None else tensors[0], members)
+
+    def inputs(self, given: Phase, done: Mapping[str, Ran], index: int = 0) -> PhaseInputs:
+        """What one member of a phase is computed from."""
+        other = given.data.task is not None
+        labels = 3 if other else self.labels
+        kind = "classification" if other or not given.data.labels else self.kind
+        pair = self.pair or self.separately or other
+        tokenizer = load_tokenizer(self.source)
+        rows = examples(self.rows, pair=pair, kind=kind, labels=labels)
+        if not given.data.labels:
+            rows = [replace(row, label=0) for row in rows]
+        vary = given.repeat.vary if given.repeat is not None else ()
+        member = f"{given.name}-{index}"
+        own, aside = split_rows(self.rows, given.data.split, self.seed, given.name, index if "split" in vary else 0)
+        before = None if given.start == "checkpoint" else done[given.start]
+        needed = {name for cls, options in self.entries(given) for name in cls.needs(options)}
+        return PhaseInputs(
+            phase=given,
+            entries=self.entries(given),
+            seed=self.seed,
+            streams={
+                "noise": member if "noise" in vary else given.name,
+                "order": member if "order" in vary else given.name,
+                "head": f"head/{index}" if "head" in vary else "head",
+            },
+            source=self.source,
+            tokenizer=tokenizer,
+            encoded=encode(rows, tokenizer, 32, rows_per_example=2 if self.separately else 1),
+            train_rows=own,
+            validation_rows=aside,
+            kind=kind,
+            labels=None if kind == "regression" else [f"label_{i}" for i in range(labels)],
+            keyword_segment=None,
+            device="cpu",
+            pooling=self.pooling,
+            start=before.handed.weights if before is not None else None,
+            start_head=before is None or (before.phase.keeps_head and before.phase.data.task == given.data.task),
+            handed={name: done[name].handed for name in needed},
+            final=given.name == FINETUNE,
+        )
+
+    def entries(self, given: Phase) -> list[compose.Entry]:
+        return compose.active(compose.entries(discover(), given.regularisers))
+
+
+def runner(architecture: str = "bert", *, masked_lm: bool = False, **options: Any) -> Runner:
+    """A runner on the tiny checkpoint of ``architecture``."""
+    return Runner(source_of(architecture, masked_lm), **options)

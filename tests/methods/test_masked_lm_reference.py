@@ -1,0 +1,287 @@
+"""Masked language modelling on the phase's text: which tokens, which loss, what is trained."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from regft_core.config.schema import DropoutConfig
+from regft_core.errors import ModelError
+from regft_core.hooks.declare import Cost
+from regft_core.methods.masked_lm import MaskedLm, MaskedLmConfig
+from tests.methods.chain import phase, runner
+from tests.methods.harness import TRAINING, Bench, same
+from tests.methods.interruption import resumed
+from tests.tiny import MASKED_LM_ARCHITECTURES
+
+OFF = DropoutConfig(hidden=0.0, attention=0.0)
+SHORT = TRAINING.model_copy(update={"max_steps": 2})
+
+
+def bench(options: dict[str, Any] | None = None, **more: Any) -> tuple[Bench, MaskedLm]:
+    """A bench of an earlier phase on a checkpoint with a masked-LM head, and its regulariser."""
+    made = Bench([("masked_lm", options or {})], **{"phase": "earlier", "masked_lm": True, **more})
+    regulariser = made.stack.regularisers[0]
+    assert isinstance(regulariser, MaskedLm)
+    return made, regulariser
+
+
+def seen(made: Bench, regulariser: MaskedLm, index: int = 0) -> tuple[Any, Any, torch.Tensor]:
+    """(step, the batch that the encoder reads, the loss) of one step."""
+    step, read = made.step(index), []
+    original = step.forward
+
+    def spy(name: str = "main", *, batch: Any = None, **more: Any) -> Any:
+        read.append((name, batch))
+        return original(name, batch=batch, **more)
+
+    step.forward = spy  # type: ignore[method-assign]
+    loss = regulariser.backward(step)
+    assert [name for name, _ in read] == ["masked"]
+    return step, read[0][1], loss
+
+
+# ---------------------------------------------------------------------------------- the masks
+
+
+@pytest.mark.parametrize("architecture", MASKED_LM_ARCHITECTURES)
+@pytest.mark.parametrize("selection", ["count", "bernoulli"])
+def test_only_what_the_tokenizer_did_not_add_is_masked(architecture: str, selection: str) -> None:
+    made, regulariser = bench({"mask_rate": 0.5, "selection": selection}, architecture=architecture, pair=True)
+    step, masked, _ = seen(made, regulariser)
+    places = masked.input_ids == made.tokenizer.mask_token_id
+    assert places.any()
+    assert not places[step.batch.special_mask == 1].any()
+    assert not places[step.batch.attention_mask == 0].any()
+    assert torch.equal(masked.input_ids[~places], step.batch.input_ids[~places])
+    if selection == "count":
+        allowed = ((step.batch.special_mask == 0) & (step.batch.attention_mask == 1)).sum(1)
+        assert torch.equal(places.sum(1), (allowed * 0.5).round().clamp_min(1).long())
+
+
+def test_keywords_are_not_masked() -> None:
+    made, regulariser = bench({"mask_rate": 0.6}, pair=True, keyword_segment="text_pair")
+    step, masked, _ = seen(made, regulariser)
+    places = masked.input_ids == made.tokenizer.mask_token_id
+    assert places.any()
+    assert (step.batch.segment[places] == 0).all()
+
+
+def test_masks_are_drawn_anew_in_every_step_and_repeat_with_the_seed() -> None:
+    def places(index: int, seed: int = 0) -> torch.Tensor:
+        made, regulariser = bench({"mask_rate": 0.5}, seed=seed)
+        made.stream.batch = lambda _: made.stream.collate(range(12))  # type: ignore[method-assign]
+        _, masked, _ = seen(made, regulariser, index)
+        return masked.input_ids == made.tokenizer.mask_token_id
+
+    assert torch.equal(places(0), places(0))
+    assert not torch.equal(places(0), places(1))
+    assert not torch.equal(places(0), places(0, seed=1))
+
+
+def test_bert_replacement_has_its_shares() -> None:
+    """80 % [MASK], 10 % another token, 10 % the token itself; the loss is over all of them."""
+    made, regulariser = bench({"mask_rate": 0.9, "replacement": "bert"}, rows=12)
+    step = made.step()
+    clean = torch.full((300, 100), 50)
+    step.batch = step.batch.__class__(**{**vars(step.batch), "input_ids": clean})
+    rows, columns = torch.ones_like(clean, dtype=torch.bool).nonzero(as_tuple=True)
+    tokens = regulariser._replacements(step, (rows, columns))
+    assert isinstance(tokens, torch.Tensor)
+    mask, vocabulary = made.tokenizer.mask_token_id, len(made.tokenizer)
+    count = clean.numel()
+    # A random token is [MASK], or the token itself, once in a vocabulary.
+    for found, share in (
+        (tokens == mask, 0.8 + 0.1 / vocabulary),
+        (tokens == 50, 0.1 + 0.1 / vocabulary),
+        ((tokens != mask) & (tokens != 50), 0.1 * (1 - 2 / vocabulary)),
+    ):
+        assert float(found.double().mean()) == pytest.approx(share, abs=5 * (share / count) ** 0.5)
+    others = tokens[(tokens != mask) & (tokens != 50)]
+    assert others.unique().numel() == vocabulary - 2
+
+
+# ----------------------------------------------------------------------------------- the loss
+
+
+@pytest.mark.parametrize("replacement", ["mask", "bert"])
+def test_the_loss_is_the_mean_cross_entropy_of_the_chosen_positions(replacement: str) -> None:
+    """Against transformers' own masked-LM class, whose labels are -100 elsewhere; gradients as well."""
+    from transformers import AutoModelForMaskedLM
+
+    made, regulariser = bench({"mask_rate": 0.4, "replacement": replacement}, dropout=OFF)
+    chosen: list[tuple[torch.Tensor, torch.Tensor]] = []
+    original = regulariser._replacements
+
+    def keep(step: Any, positions: Any) -> Any:
+        chosen.append(positions)
+        return original(step, positions)
+
+    regulariser._replacements = keep  # type: ignore[method-assign]
+    step, masked, loss = seen(made, regulariser)
+    labels = torch.full_like(step.batch.input_ids, -100)
+    labels[chosen[0]] = step.batch.input_ids[chosen[0]]
+    reference = AutoModelForMaskedLM.from_pretrained(made.source.path).eval()
+    expected = reference(**{**masked.model_inputs(), "labels": labels}).loss
+    assert float(loss) == pytest.approx(float(expected.detach()), rel=1e-5)
+    expected.backward()
+    own = dict(made.model.named_parameters())
+    for name in ("bert.encoder.layer.0.intermediate.dense.weight", "bert.embeddings.word_embeddings.weight"):
+        assert torch.allclose(own[name].grad, reference.get_parameter(name).grad, atol=1e-6), name
+
+
+def test_a_batch_without_masks_has_a_loss_and_gradients_of_zero() -> None:
+    made, regulariser = bench({"mask_rate": 1e-9, "selection": "bernoulli"})
+    loss = regulariser.backward(made.step())
+    assert float(loss) == 0
+    found = [p.grad for _, p in made.trainee.named_trainable() if p.grad is not None]
+    assert found
+    assert not any(gradient.any() for gradient in found)
+
+
+# ------------------------------------------------------------------------------ what is trained
+
+
+@pytest.mark.parametrize("options", [{}, {"replacement": "bert"}])
+def test_the_classifier_stays_as_it_was_drawn(options: dict[str, Any]) -> None:
+    """Also under weight decay: the head has no part in the loss, so decay alone would move it."""
+    decayed = TRAINING.model_copy(update={"weight_decay": 0.5, "learning_rate": 0.01})
+    made, _ = bench(options, training=decayed)
+    before = made.trainee.trained_weights()
+    made.loop().train()
+    after = made.trainee.trained_weights()
+    heads = set(made.trainee.sites.head)
+    assert heads
+    assert all(torch.equal(before[name], after[name]) for name in heads)
+    weight = "bert.encoder.layer.0.intermediate.dense.weight"
+    assert not torch.equal(before[weight], after[weight])
+
+
+@pytest.mark.parametrize("architecture", ["bert", "roberta", "electra", "xlnet", "deberta-v2", "mpnet", "modernbert"])
+def test_a_head_alone_is_trained_over_a_frozen_encoder(architecture: str) -> None:
+    head = phase([("masked_lm", {"trains": "head"})], name="before", epochs=20, learning_rate=1e-2, weight_decay=0.5)
+    ran = runner(architecture).run([head], steps=6)["before"]
+    assert ran.members[0].skipped is None
+    untouched = Bench(architecture=architecture)
+    weights = ran.handed.weights
+    assert set(weights) == set(untouched.trainee.trained_weights())
+    for name, value in untouched.trainee.trained_weights().items():
+        assert torch.equal(weights[name], value), name
+    state = ran.handed.of("masked_lm")
+    start = dict(bench({"trains": "head"}, architecture=architecture, masked_lm=False)[1].head.named_parameters())
+    shapes = {tuple(value.shape) for value in state.values()}
+    assert tuple(untouched.trainee.sites.word_embedding.weight.shape) not in shapes  # the tie is not handed over
+    moved = [name for name, value in state.items() if not torch.equal(start[name.removeprefix("head/")], value)]
+    assert len(moved) == len(state) > 0
+
+
+def test_training_the_head_lowers_its_loss_and_costs_what_it_says() -> None:
+    options = {"trains": "head", "mask_rate": 0.3}
+    protocol = TRAINING.model_copy(update={"epochs": 20, "learning_rate": 1e-2})
+    made, _ = bench(options, masked_lm=False, training=protocol)
+    done = made.loop().train()
+    losses = [row[2] for row in done.curve]
+    assert sum(losses[-5:]) < 0.9 * sum(losses[:5])
+    cost = MaskedLm.cost(MaskedLmConfig(**options))
+    assert cost == Cost(1, 0)
+    assert (done.forward_passes / done.batches, done.backward_passes / done.batches) == (cost.forward, cost.backward)
+    assert MaskedLm.freezes_encoder(MaskedLmConfig(**options))
+
+
+def test_a_head_that_is_there_leaves_the_phase_nothing_to_do() -> None:
+    head = phase([("masked_lm", {"trains": "head"})], name="before")
+    ran = runner(masked_lm=True).run([head])["before"]
+    assert ran.members[0].skipped == "the checkpoint has a masked-LM head of its own"
+    assert ran.members[0].progression.step == 0
+    assert ran.handed.state == {}
+    plain = Bench(masked_lm=True).trainee.trained_weights()
+    assert same({name: ran.handed.weights[name] for name in plain}, plain)
+    # The whole model is trained all the same.
+    whole = runner(masked_lm=True).run([phase([("masked_lm", {})], name="before")])["before"]
+    assert whole.members[0].skipped is None
+    assert whole.members[0].progression.step > 0
+
+
+def test_post_training_lowers_the_loss_and_hands_over_encoder_and_head() -> None:
+    protocol = TRAINING.model_copy(update={"epochs": 30, "learning_rate": 3e-3})
+    made, regulariser = bench({"mask_rate": 0.3}, training=protocol)
+    done = made.loop().train()
+    losses = [row[2] for row in done.curve]
+    assert sum(losses[-5:]) < 0.9 * sum(losses[:5])
+    own = {f"masked_lm.head/{n}" for n, _ in regulariser.head.named_parameters() if "decoder.weight" not in n}
+    assert set(made.stack.hand(made.trainee)) == own
+    embedding = made.trainee.sites.word_embedding.weight
+    assert any(p is embedding for p in regulariser.head.parameters())  # still tied
+
+
+def test_fine_tuning_starts_from_the_post_trained_encoder_with_a_fresh_head() -> None:
+    from dataclasses import replace
+
+    from regft_core.config.schema import DataConfig
+
+    before = replace(phase([("masked_lm", {})], name="before"), data=DataConfig(labels=False))
+    final = phase(start="before", epochs=0)
+    done = runner(masked_lm=True).run([before, final])
+    found, plain = done["finetune"].handed.weights, Bench(masked_lm=True).trainee
+    heads = set(plain.sites.head)
+    for name, value in done["before"].handed.weights.items():
+        if name not in heads:
+            assert torch.equal(found[name], value), name
+    drawn = plain.trained_weights()
+    assert all(torch.equal(found[name], drawn[name]) for name in heads)
+
+
+def test_without_a_head_in_the_checkpoint_the_result_is_marked() -> None:
+    assert bench()[0].stack.marks() == []
+    marks = bench(masked_lm=False)[0].stack.marks()
+    assert len(marks) == 1
+    assert "checkpoint has none" in marks[0]
+
+
+def test_vectors_of_the_head_are_not_decayed() -> None:
+    made, _ = bench(architecture="roberta")
+    groups = made.loop().optimizer.param_groups
+    decays = {name: group["weight_decay"] for group in groups for name in group["names"] if "masked_lm" in name}
+    assert decays["attached.masked_lm.layer_norm.weight"] == 0
+    assert decays["attached.masked_lm.bias"] == 0
+    assert decays["attached.masked_lm.dense.weight"] == TRAINING.weight_decay
+
+
+# -------------------------------------------------------------------------------- everything else
+
+
+def test_fine_tuning_with_it_is_refused() -> None:
+    assert "knows no labels" in MaskedLm.check_options(MaskedLmConfig(), phase([("masked_lm", {})]))[0]
+    assert MaskedLm.check_options(MaskedLmConfig(), phase([("masked_lm", {})], name="before")) == []
+
+
+def test_bart_is_refused() -> None:
+    with pytest.raises(ModelError, match="decoder"):
+        bench(architecture="bart")
+
+
+@pytest.mark.parametrize("options", [{}, {"replacement": "bert", "selection": "bernoulli"}, {"trains": "head"}])
+def test_a_resumed_run_has_the_bits_of_an_uninterrupted_one(options: dict[str, Any]) -> None:
+    """With a head that was drawn."""
+    whole = bench(options, masked_lm=False)[0]
+    expected = whole.train()
+    state = whole.stack.hand(whole.trainee)
+    continued: list[Bench] = []
+
+    def make() -> Bench:
+        continued.append(bench(options, masked_lm=False)[0])
+        return continued[-1]
+
+    weights, logged = resumed(make, at=3)
+    assert same(weights, expected)
+    assert same(continued[-1].stack.hand(continued[-1].trainee), state)
+    assert logged == whole.stack.diagnostics().values
+
+
+def test_its_loss_is_logged() -> None:
+    made, _ = bench(training=SHORT)
+    done = made.loop().train()
+    assert [(name, step) for name, step, _ in made.stack.diagnostics().values] == [("masked_lm.loss", 0)]
+    assert made.stack.diagnostics().values[0][2] == pytest.approx(done.curve[0][2])

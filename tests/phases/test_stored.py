@@ -1,0 +1,225 @@
+"""Runs in the store: damaged, pruned, pinned, shared, or from another environment."""
+
+from __future__ import annotations
+
+import logging
+import multiprocessing
+import os
+import shutil
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from regft_core.errors import FactsChanged, StoreError
+from regft_core.phases.cells import run_cell
+from regft_core.phases.context import Context
+from regft_core.phases.evaluate import evaluate
+from regft_core.phases.finetune import finetune
+from regft_core.phases.outputs import write_training
+from regft_core.phases.run_phase import fetch
+from regft_core.phases.search import search
+from tests.phases.conftest import TASK, change, edit_method, job, runs, stored, train, write_method
+
+
+def evaluated(root: Path, method: str, record: dict[str, Any], seed: int = 0) -> dict[str, Any]:
+    return evaluate(job(root, method, seed, finetune=record["key"], **record["phases"]), record)
+
+
+def flip(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 0x10
+    path.write_bytes(bytes(content))
+
+
+# ------------------------------------------------------------------------------------ damage
+
+
+def test_flipped_bytes_are_found_set_aside_and_trained_again_with_the_same_bits(
+    project: Path, trained: list[tuple[str, int]], caplog: pytest.LogCaptureFixture
+) -> None:
+    searched = search(job(project, "weight_mixup"))
+    before = stored(project, searched["phases"]["search"])
+    hashes = {name: before.tensors_sha256(name) for name in before.tensor_names}
+    flip(before.path / "state.safetensors")
+    trained.clear()
+    record = finetune(job(project, "weight_mixup", 0, **searched["phases"]), searched)
+    assert record["status"] == "ok"
+    assert trained == [("finetune", 0)]  # the members are there: merging them again is enough
+    again = stored(project, before.key)
+    assert {name: again.tensors_sha256(name) for name in again.tensor_names} == hashes
+    assert len(Context(job(project, "vanilla")).store.damaged_of(before.key)) == 1
+    weights = stored(project, record["key"]).tensors_sha256()
+    flip(stored(project, record["key"]).path / "weights.safetensors")
+    scores = evaluated(project, "weight_mixup", record)
+    assert trained == [("finetune", 0)] * 2
+    assert stored(project, record["key"]).tensors_sha256() == weights
+    assert scores["status"] == "ok"
+    assert "differ from those that were lost" not in caplog.text
+
+
+@pytest.mark.parametrize("file", ["weights.safetensors", "result.json", "manifest.json"])
+def test_a_truncated_file_of_a_finished_run_is_no_reason_to_stop(project: Path, file: str) -> None:
+    record = train(project, "vanilla")
+    weights = stored(project, record["key"]).tensors_sha256()
+    path = stored(project, record["key"]).path / file
+    path.write_bytes(path.read_bytes()[:20])
+    assert evaluated(project, "vanilla", record)["status"] == "ok"
+    assert stored(project, record["key"]).tensors_sha256() == weights
+
+
+def test_damaged_predictions_are_made_again(project: Path) -> None:
+    record = train(project, "vanilla")
+    first = evaluated(project, "vanilla", record)
+    file = next((project / ".regft/runs").rglob("predictions/dev.jsonl"))
+    flip(file)
+    assert evaluated(project, "vanilla", record) == first
+    assert len(list((project / ".regft/runs").glob("*/*.damaged-*"))) == 1
+
+
+def test_a_run_that_was_never_there_is_named_with_what_to_do(project: Path) -> None:
+    context = Context(job(project, "vanilla", 0, finetune="0" * 64))
+    with pytest.raises(StoreError, match=r"phase 'finetune' of vanilla cue_sentence 24 seed 0 .*`dvc repro -f`"):
+        fetch(context, "finetune", "weights")
+
+
+# ----------------------------------------------------------------------------------- pruning
+
+
+def test_pruned_weights_come_back_when_they_are_read_and_must_be_the_same(
+    project: Path, trained: list[tuple[str, int]]
+) -> None:
+    record = train(project, "vanilla")
+    before = stored(project, record["key"]).tensors_sha256()
+    store = Context(job(project, "vanilla")).store
+    for owner in store.pins(record["key"]):
+        store.unpin(record["key"], owner)
+    store.prune(budget_bytes=0)
+    trained.clear()
+    assert train(project, "vanilla") == record
+    assert trained == []  # its numbers are there
+    assert not stored(project, record["key"]).has_weights
+    assert evaluated(project, "vanilla", record)["status"] == "ok"
+    assert trained == [("finetune", 0)]
+    assert stored(project, record["key"]).tensors_sha256() == before
+
+
+def test_weights_are_not_restored_from_another_configuration_than_they_had(project: Path) -> None:
+    """A run's key stands for what it was trained with; an evaluation under it must not be of anything else."""
+    record = train(project, "vanilla")
+    store = Context(job(project, "vanilla")).store
+    for owner in store.pins(record["key"]):
+        store.unpin(record["key"], owner)
+    store.prune(budget_bytes=0)
+    change(project, training={"learning_rate": 2e-3})
+    before = set(runs(project))
+    with pytest.raises(FactsChanged, match="no longer those it was trained with"):
+        evaluated(project, "vanilla", record)
+    assert set(runs(project)) == before
+    change(project, training={"learning_rate": 1e-3})
+    assert evaluated(project, "vanilla", record)["status"] == "ok"
+
+
+def test_pruning_spares_what_a_later_stage_still_needs(project: Path, trained: list[tuple[str, int]]) -> None:
+    """search -> another cell prunes -> finetune -> prune -> evaluate, with a budget that holds nothing."""
+    change(project, store={"budget_gb": 1e-9})
+    context, records = run_cell(project, search, "weight_mixup", TASK)
+    write_training(context, "search", records)
+    phases = [record["phases"]["search"] for record in records]
+    run_cell(project, finetune, "vanilla", TASK, before="search")
+    store = context.store
+    assert all(stored(project, key).has_weights for key in phases)
+    assert not any(
+        store.get(key).has_weights  # type: ignore[union-attr]
+        for key, identity in runs(project).items()
+        if identity.get("member") is not None and identity["phase"] == "search"
+    )
+    trained.clear()
+    context, tuned = run_cell(project, finetune, "weight_mixup", TASK, before="search")
+    write_training(context, "finetune", tuned)
+    assert trained == [("finetune", 0), ("finetune", 1)]
+    assert not any(stored(project, key).has_weights for key in phases)  # released, and then pruned
+    run_cell(project, finetune, "hype_n", TASK, before="search")
+    assert all(stored(project, record["key"]).has_weights for record in tuned)
+    trained.clear()
+    run_cell(project, evaluate, "weight_mixup", TASK, before="finetune")
+    assert trained == []
+    store.prune()
+    assert not any(stored(project, record["key"]).has_weights for record in tuned)
+
+
+# ------------------------------------------------------------------------------------ sharing
+
+
+def test_projects_that_share_a_store_share_runs_and_keep_each_others_weights(
+    project: Path, tmp_path: Path, trained: list[tuple[str, int]]
+) -> None:
+    change(project, store={"path": str(tmp_path / "shared"), "budget_gb": 1e-9})
+    other = Path(shutil.copytree(project, tmp_path / "other"))
+    searched = search(job(project, "weight_mixup"))
+    trained.clear()
+    # The other project tunes for longer: the same search, another fine-tuning.
+    write_method(other, "vanilla", training={"epochs": 1})
+    edit_method(other, "weight_mixup", "finetune:\n", "finetune:\n    training: {epochs: 3}\n")
+    also = search(job(other, "weight_mixup"))
+    assert also["phases"] == searched["phases"]
+    assert trained == []
+    finetune(job(project, "weight_mixup", 0, **searched["phases"]), searched)
+    Context(job(project, "vanilla")).store.prune()
+    assert stored(project, searched["phases"]["search"]).has_weights
+    trained.clear()
+    finetune(job(other, "weight_mixup", 0, **also["phases"]), also)
+    assert trained == [("finetune", 0)]
+    Context(job(project, "vanilla")).store.prune()
+    assert not stored(project, searched["phases"]["search"]).has_weights
+    trained.clear()
+    assert train(other, "hype_n")["key"] == train(project, "hype_n")["key"]
+    assert trained == [("finetune", 0)]
+
+
+# -------------------------------------------------------------------------------- environment
+
+
+def test_a_record_says_on_what_it_was_computed(project: Path) -> None:
+    change(project, execution={"threads": 2})
+    record = train(project, "weight_mixup")
+    found = record["environment"]
+    assert (found["device"], found["threads"], found["deterministic"]) == ("cpu", 2, True)
+    assert found["name"]
+    assert evaluated(project, "weight_mixup", record)["environment"] == found
+    assert search(job(project, "weight_mixup"))["environment"] == found
+
+
+def kill_at(point: str, root: Path, method: str) -> int | None:
+    def body() -> None:
+        os.environ["REGFT_KILL_AT"] = point
+        train(root, method)
+
+    process = multiprocessing.get_context("fork").Process(target=body)
+    process.start()
+    process.join(timeout=120)
+    return process.exitcode
+
+
+def test_a_killed_run_is_not_continued_in_another_environment(project: Path, caplog: Any) -> None:
+    assert kill_at("step:4", project, "vanilla") == -signal.SIGKILL
+    change(project, execution={"threads": 2})
+    with caplog.at_level(logging.WARNING):
+        record = train(project, "vanilla")
+    assert "another environment" in caplog.text
+    assert "threads: 1 then, 2 now" in caplog.text
+    assert record["environment"]["threads"] == 2
+    assert len(record["curve"]) == 6
+
+
+def test_a_run_whose_phases_are_from_different_environments_says_so(project: Path) -> None:
+    searched = search(job(project, "weight_mixup"))
+    assert searched["marks"] == []
+    change(project, execution={"threads": 2})
+    record = finetune(job(project, "weight_mixup", 0, **searched["phases"]), searched)
+    assert any("trained elsewhere" in mark and "threads 1" in mark for mark in record["degraded"])
+    edit_method(project, "weight_mixup", "repeat: {times: 2}", "repeat: {times: 3}")
+    searched = search(job(project, "weight_mixup"))
+    assert searched["environment"]["threads"] == 2
+    assert any("search was trained elsewhere" in mark for mark in searched["marks"])

@@ -6,13 +6,13 @@ import argparse
 from pathlib import Path
 
 from regft_core.phases.stages import run_lengths
-from stages.common import run
+from stages.common import TASK, run
 
 
 def main(root: Path, arguments: argparse.Namespace) -> None:
-    """Measure every set of a task with the encoder's tokenizer; write work/lengths/<task>.json; warn of cut rows."""
+    """Write work/lengths/TASK.json with the encoder's tokenizer; warns where more than a tenth of a set is cut."""
     run_lengths(root, arguments.task)
 
 
 if __name__ == "__main__":
-    run(main, "task")
+    run(main, TASK)

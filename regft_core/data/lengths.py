@@ -33,22 +33,29 @@ def measure(examples: Sequence[Example], tokenizer: Any, max_length: int, limit:
     Returns ``{"rows", "measured", "jointly": {...}}``, for pairs also ``"separately"``; each reading has
     ``median``, ``p95`` and ``longest`` (tokens), ``cut`` and ``cut_at_limit`` (shares of the rows).
     """
-    tokenizer.no_truncation()
-    tokenizer.no_padding()
     count = min(len(examples), MOST_ROWS)
     chosen = [examples[index * len(examples) // count] for index in range(count)]
-    first = _counts([example.text for example in chosen], tokenizer)
-    single = tokenizer.num_special_tokens_to_add(False)
     found: dict[str, Any] = {"rows": len(examples), "measured": count}
-    if not chosen or chosen[0].text_pair is None:
-        return found | {"jointly": _reading([one + single for one in first], max_length, limit)}
-    second = _counts([example.text_pair or "" for example in chosen], tokenizer)
+    lengths = row_lengths(chosen, tokenizer)
+    return found | {mode: _reading(values, max_length, limit) for mode, values in lengths.items()}
+
+
+def row_lengths(examples: Sequence[Example], tokenizer: Any) -> dict[str, list[int]]:
+    """Tokens of each row as it would be without truncation: ``jointly`` and, for pairs, ``separately``.
+
+    Separately, an example counts as long as the longer of its two texts.
+    """
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    first = _counts([example.text for example in examples], tokenizer)
+    single = tokenizer.num_special_tokens_to_add(False)
+    if not examples or examples[0].text_pair is None:
+        return {"jointly": [one + single for one in first]}
+    second = _counts([example.text_pair or "" for example in examples], tokenizer)
     both = tokenizer.num_special_tokens_to_add(True)
-    together = [one + other + both for one, other in zip(first, second, strict=True)]
-    apart = [max(one, other) + single for one, other in zip(first, second, strict=True)]
-    return found | {
-        "jointly": _reading(together, max_length, limit),
-        "separately": _reading(apart, max_length, limit),
+    return {
+        "jointly": [one + other + both for one, other in zip(first, second, strict=True)],
+        "separately": [max(one, other) + single for one, other in zip(first, second, strict=True)],
     }
 
 

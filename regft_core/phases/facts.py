@@ -149,6 +149,13 @@ def subsample_fact(project: Project) -> dict[str, Any]:
     return {"code": stage_code("subsample")["sha256"], "stratified": stratified, **_grid(project)}
 
 
+def lengths_fact(project: Project) -> dict[str, Any]:
+    """What decides the token lengths of texts: the encoder's tokenizer, ``max_length`` and the code."""
+    from regft_core.phases.lengths import settings
+
+    return {"code": stage_code("lengths")["sha256"], "settings": settings(project)}
+
+
 def of_method(
     fact: Callable[[Project, Method, ModelSource], dict[str, Any]], name: str
 ) -> Callable[[Project], dict[str, Any]]:
@@ -190,6 +197,7 @@ def all_facts(project: Project) -> dict[str, Any]:
     source = resolve_model(project.params.model, project.root)
     facts: dict[str, Any] = {
         "subsample": subsample_fact(project),
+        "lengths": lengths_fact(project),
         "evaluate": evaluate_fact(project),
         "report": report_fact(project),
         # As they are, so that `dvc params diff` shows their values.

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from regft_core.data.batches import collate, padding_of
-from regft_core.errors import RunFailed
+from regft_core.errors import ModelError, RunFailed
+from regft_core.hooks import compose
 from regft_core.models.export import export_model, model_card
 from regft_core.models.served import Served
 from regft_core.phases.card_facts import card_facts
@@ -37,6 +39,7 @@ def export(job: Job, out: Path | None = None) -> Path:
         why = record["error"] if record is not None else "it was not trained yet; run `dvc repro` first"
         raise RunFailed(f"seed {job.seed} of {job.method} on {job.task}-{job.size} has no model: {why}")
     context = Context(replace(job, keys=known_keys(record)), project=context.project)
+    refuse_kept(context.entries(context.phase("finetune")), job.method)
     model = trained_model(context)
     encoded = context.encode(context.data(context.phase("finetune")).examples[:CHECKED_EXAMPLES])
     padding = padding_of(context.tokenizer)
@@ -71,3 +74,13 @@ def _served(context: Context, key: str) -> Served:
         task=context.job.task,
         run_key=key,
     )
+
+
+def refuse_kept(entries: Sequence[compose.Entry], method: str) -> None:
+    """ModelError when a run needs more than plain weights: its directory would give other logits."""
+    for cls, options in compose.active(entries):
+        if cls.keeps_for_inference(options):
+            raise ModelError(
+                f"export: '{cls.name}' learned tensors that an ordinary model directory cannot hold, so {method} has "
+                "no export; its predictions are in work/evaluate, and a method that folds (lora) can be exported"
+            )

@@ -278,6 +278,27 @@ def test_reused_gradient_saves_a_pass_and_fresh_sees_the_new_attention() -> None
     assert (fresh.forward_passes / fresh.batches, reused.forward_passes / reused.batches) == (5.0, 4.0)
 
 
+@pytest.mark.parametrize(
+    ("options", "passes"),
+    [
+        ({}, 5),
+        ({"inner_gradient": "reused"}, 4),
+        ({"implicit": "none"}, 2),
+        ({"implicit": "one"}, 5),
+        ({"variant": "released"}, 5),
+        ({"variant": "released", "implicit": "none"}, 3),
+        ({"interval": 2}, 3),
+        ({"variant": "released", "interval": 3}, 7 / 3),
+    ],
+)
+def test_declared_passes_are_the_measured_ones(options: dict[str, Any], passes: float) -> None:
+    declared = WeightMixup.cost(WeightMixupConfig(**options))
+    assert (declared.forward, declared.backward) == (pytest.approx(passes), pytest.approx(passes))
+    done = searching(options).loop().train()
+    assert done.forward_passes / done.batches == pytest.approx(declared.forward)
+    assert done.backward_passes / done.batches == pytest.approx(declared.backward)
+
+
 def test_interval_updates_the_attention_every_so_many_steps() -> None:
     done = searching({"interval": 3}).loop().train()
     assert done.forward_passes == 6 + 2 * 4  # 6 steps, 2 of them with 4 more passes

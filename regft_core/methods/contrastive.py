@@ -1,0 +1,188 @@
+"""Contrastive fine-tuning of the encoder, the first half of SetFit (Tunstall et al., 2022, arXiv:2209.11055).
+
+Every training row is an anchor; a row of its own class is drawn for it, and one of another class. The loss
+is the mean over these pairs of (cos(u, v) - y)^2, y = 1 for the same class and 0 for another, where u and v
+are pooled token vectors. Later phases fit a head to the encoder that this leaves (``setfit.yaml``).
+
+The number of pairs is the paper's R: each epoch of the phase gives every row one positive and one negative
+pair, so ``training: {epochs: 20}`` is R = 20, 2 * R * rows pairs.
+
+Differences between paper and the setfit package (1.2):
+- pairs: the paper draws R positive and R negative pairs per class; the package, with ``num_iterations: R``, R of
+  each per row, as here. Its default since 1.0 is other: every pair, the rarer kind repeated, in one epoch.
+
+Differences from the package, here:
+- it lists all unordered pairs and walks through them; here each partner is drawn anew for each anchor. Like the
+  package, which pairs a row with itself, a class of one row has no other positive; elsewhere a row is never its own.
+- the two pairs of an anchor are in one step and share its vector, so a step of B anchors encodes 3 B inputs for 2 B
+  pairs, where the package encodes 4 B. ``batch_size: 8`` gives its 16 pairs per step.
+- learning rate: 2e-5, the package's default, is in ``setfit.yaml``; weight decay, clipping, warm-up and schedule are
+  those of the shared protocol.
+- texts of a pair task are one input, as in fine-tuning; the package takes single texts.
+- the head is fitted to vectors of any length; the package normalises them where the checkpoint's own pipeline does.
+- with the family's own head (``pooling: head``) the vectors are means over tokens, which that head does not read.
+
+``partners: random`` is a control: positives and negatives are drawn from all other rows, so the targets 1 and 0 mean
+nothing, and everything else stays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from pydantic import Field
+
+from regft_core.config.method import FINETUNE, Phase
+from regft_core.config.schema import StrictModel, TaskConfig
+from regft_core.errors import RunFailed
+from regft_core.hooks.base import Cost, Handed, Regulariser
+from regft_core.hooks.checks import reads_labels
+from regft_core.lazy import torch
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from regft_core.training.fitting import FitData
+    from regft_core.training.step import Step
+    from regft_core.training.trainee import Trainee
+
+PARTS = ("anchor", "positive", "negative")
+
+
+class ContrastiveConfig(StrictModel):
+    """Options of contrastive fine-tuning."""
+
+    partners: Literal["labels", "random"] = Field(
+        "labels", description="random: positives and negatives are any rows (a control)"
+    )
+
+
+def pair_loss(first: Tensor, second: Tensor, targets: Tensor) -> Tensor:
+    """Mean of (cos(u, v) - y)^2 over pairs of vectors [n, H] with targets [n]."""
+    return torch.nn.functional.mse_loss(torch.nn.functional.cosine_similarity(first, second), targets)
+
+
+class Partners:
+    """For each row, those it may be paired with.
+
+    Args:
+        rows: row numbers of the phase.
+        labels: label of each row of ``rows``.
+        by: ``labels``, or ``random``: any other row is a positive and a negative.
+
+    Raises RunFailed when no row has a row of another class.
+    """
+
+    def __init__(self, rows: Sequence[int], labels: Sequence[int | float], by: str) -> None:
+        groups: dict[int | float, list[int]] = {}
+        for row, label in zip(rows, labels, strict=True):
+            groups.setdefault(label, []).append(row)
+        if len(groups) < 2:
+            raise RunFailed(
+                f"contrastive: all {len(labels)} training rows have the same label, so there are no pairs of different "
+                "classes; take more rows, or subsample: {stratified: true}"
+            )
+        self._random = by == "random"
+        self._label = dict(zip(rows, labels, strict=True))
+        self._same = groups
+        self._all = list(rows)
+        self._other = {label: [row for row in rows if self._label[row] != label] for label in groups}
+
+    def positive(self, row: int, draw: float) -> int:
+        """Another row of the same class, or the row itself where it has none; ``draw`` is in [0, 1)."""
+        same = self._all if self._random else self._same[self._label[row]]
+        return _other_than(row, same, draw)
+
+    def negative(self, row: int, draw: float) -> int:
+        """A row of another class."""
+        if self._random:
+            return _other_than(row, self._all, draw)
+        other = self._other[self._label[row]]
+        return other[int(draw * len(other))]
+
+
+def _other_than(row: int, rows: Sequence[int], draw: float) -> int:
+    """A row of ``rows`` that is not ``row``, each as likely; ``row`` where there is none."""
+    if len(rows) == 1:
+        return row
+    chosen = rows[int(draw * (len(rows) - 1))]
+    return rows[-1] if chosen == row else chosen
+
+
+class Contrastive(Regulariser):
+    """Draws the vectors of one class together and those of different classes apart."""
+
+    name = "contrastive"
+    Config = ContrastiveConfig
+    off: ClassVar[dict[str, Any] | None] = None  # without its loss the phase has none
+    pairs_separately = "an example has two vectors then, and the loss compares one of each"
+
+    @classmethod
+    def program(cls, options: ContrastiveConfig) -> tuple[str, ...] | None:
+        return PARTS
+
+    @classmethod
+    def check_options(cls, options: ContrastiveConfig, phase: Phase) -> list[str]:
+        problems = reads_labels(phase)
+        if phase.name == FINETUNE:
+            problems.append("its loss trains no head; use it in an earlier phase and fit a head in a later one")
+        return problems
+
+    @classmethod
+    def check_task(cls, options: ContrastiveConfig, task: TaskConfig) -> list[str]:
+        if task.kind == "regression":
+            return ["its pairs are of the same class or of different ones, and values have no classes"]
+        return []
+
+    @classmethod
+    def cost(cls, options: ContrastiveConfig) -> Cost:
+        return Cost(3, 3)
+
+    def prepare(self, trainee: Trainee, handed: Mapping[str, Handed]) -> None:
+        # The head has no gradient; left in the optimiser, decay alone would move it.
+        for name in trainee.sites.head:
+            trainee.raw(name).requires_grad_(False)
+
+    def fit(self, trainee: Trainee, data: FitData) -> None:
+        """Learns nothing; remembers which rows there are to draw partners from."""
+        self._stream = data.stream
+        labels = [data.stream.encoded.labels[row] for row in data.stream.rows]
+        self._partners = Partners(data.stream.rows, labels, self.options.partners)
+
+    def backward(self, step: Step) -> Tensor:
+        first, second = self._pairs(step)
+        count = len(step.batch)
+        targets = torch.cat([torch.ones(count), torch.zeros(count)]).to(first)
+        loss = pair_loss(first, second, targets)
+        step.backward(loss, passes=3.0)
+        if step.index % 10 == 0 and step.micro == 0:
+            with torch.no_grad():
+                similarity = torch.nn.functional.cosine_similarity(first, second)
+            self.diagnostics.log("contrastive.same_class", step.index, float(similarity[:count].mean()))
+            self.diagnostics.log("contrastive.other_class", step.index, float(similarity[count:].mean()))
+        return loss.detach()
+
+    def _pairs(self, step: Step) -> tuple[Tensor, Tensor]:
+        """Vectors [2B, H] of both sides of B positive and B negative pairs, one of each per anchor."""
+        anchors = step.batch.indices.tolist()
+        generator = step.generator("contrastive.partners")
+        # In double precision, so that the largest draw times a number of rows never rounds up to that number.
+        draws = torch.rand(2, len(anchors), generator=generator, device=step.trainee.device, dtype=torch.float64)
+        positive, negative = draws.tolist()
+        rows = [
+            *anchors,
+            *(self._partners.positive(row, draw) for row, draw in zip(anchors, positive, strict=True)),
+            *(self._partners.negative(row, draw) for row, draw in zip(anchors, negative, strict=True)),
+        ]
+        batch = self._stream.collate(rows)
+        _, hidden = step.forward(batch=batch, parts=PARTS, hidden=True)
+        anchor, same, other = _vectors(step.trainee.model, hidden, batch.attention_mask).chunk(3)
+        return torch.cat([anchor, anchor]), torch.cat([same, other])
+
+
+def _vectors(model: Any, hidden: Tensor, mask: Tensor) -> Tensor:
+    """Pooled vectors [B, H] of token vectors [B, n, H]: as the model's head pools them, else their mean."""
+    from regft_core.models.pooling import pool
+
+    return pool(hidden.float(), mask, getattr(model, "pooling", "mean"), getattr(model, "summary", "first"))

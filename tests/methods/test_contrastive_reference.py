@@ -1,0 +1,163 @@
+"""Contrastive fine-tuning against the formula, worked out by hand, and against the pairs that SetFit draws."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+
+from regft_core.config.schema import DropoutConfig
+from regft_core.errors import RunFailed
+from regft_core.methods.contrastive import Contrastive, ContrastiveConfig, Partners, pair_loss
+from tests.methods.harness import TRAINING, Bench, same
+from tests.methods.interruption import resumed
+
+NO_DROPOUT = DropoutConfig(hidden=0.0, attention=0.0)
+
+
+def bench(options: dict[str, Any] | None = None, **more: Any) -> Bench:
+    return Bench([("contrastive", options or {})], phase="contrastive", **more)
+
+
+def test_the_loss_of_three_pairs_by_hand() -> None:
+    first = torch.tensor([[3.0, 4.0], [1.0, 0.0], [1.0, 1.0]])
+    second = torch.tensor([[4.0, 3.0], [0.0, 2.0], [-2.0, -2.0]])
+    # Cosines 24/25, 0 and -1.
+    targets = torch.tensor([1.0, 1.0, 0.0])
+    assert pair_loss(first, second, targets).item() == pytest.approx(((1 / 25) ** 2 + 1 + 1) / 3, abs=1e-6)
+
+
+def test_the_gradient_by_hand() -> None:
+    u = torch.tensor([[1.0, 0.0]], requires_grad=True)
+    v = torch.tensor([[math.cos(0.6), math.sin(0.6)]])
+    pair_loss(u, v, torch.tensor([0.0])).backward()
+    # d/du of cos^2 at |u| = 1: 2 cos * (v - cos * u).
+    assert u.grad is not None
+    expected = [0.0, 2 * math.cos(0.6) * math.sin(0.6)]
+    assert u.grad[0].tolist() == pytest.approx(expected, abs=1e-6)
+
+
+def test_partners_are_of_the_right_class_and_each_as_likely() -> None:
+    rows, labels = [10, 11, 12, 13, 14, 15], [0, 0, 0, 1, 1, 2]
+    partners = Partners(rows, labels, "labels")
+    draws = [(i + 0.5) / 1200 for i in range(1200)]
+    assert Counter(partners.positive(10, d) for d in draws) == {11: 600, 12: 600}
+    assert Counter(partners.positive(12, d) for d in draws) == {10: 600, 11: 600}
+    assert Counter(partners.negative(13, d) for d in draws) == {10: 300, 11: 300, 12: 300, 15: 300}
+    assert partners.positive(15, 0.9) == 15  # alone in its class
+    assert partners.negative(15, 1 - 2**-53) == 14
+
+
+def test_random_partners_are_any_other_row() -> None:
+    partners = Partners([0, 1, 2, 3], [0, 0, 1, 1], "random")
+    draws = [(i + 0.5) / 900 for i in range(900)]
+    assert Counter(partners.positive(1, d) for d in draws) == {0: 300, 2: 300, 3: 300}
+    assert Counter(partners.negative(3, d) for d in draws) == {0: 300, 1: 300, 2: 300}
+
+
+def test_one_class_has_no_negatives() -> None:
+    with pytest.raises(RunFailed, match="all 2 training rows have the same label"):
+        Partners([0, 1], [1, 1], "labels")
+
+
+@pytest.mark.parametrize("pooling", ["head", "mean", "cls"])
+@pytest.mark.parametrize("architecture", ["bert", "xlnet"])
+def test_a_step_is_the_loss_of_its_pairs_encoded_one_by_one(architecture: str, pooling: str) -> None:
+    if pooling != "head" and "pooling" not in Bench.__init__.__annotations__:
+        pytest.skip("the bench has family heads only")
+    more: dict[str, Any] = {} if pooling == "head" else {"pooling": pooling}
+    run = bench(architecture=architecture, dropout=NO_DROPOUT, **more)
+    step = run.step()
+    anchors = step.batch.indices.tolist()
+    own = run.stack.program
+    assert isinstance(own, Contrastive)
+    draws = torch.rand(2, 4, generator=step.generator("contrastive.partners"), dtype=torch.float64).tolist()
+    labels = run.encoded.labels
+    total = 0.0
+    for anchor, one, other in zip(anchors, *draws, strict=True):
+        positive, negative = own._partners.positive(anchor, one), own._partners.negative(anchor, other)
+        assert labels[positive] == labels[anchor] != labels[negative]
+        u, v, w = (embed(run, row, pooling) for row in (anchor, positive, negative))
+        total += (1 - float(u @ v) / float(u.norm() * v.norm())) ** 2 + (float(u @ w) / float(u.norm() * w.norm())) ** 2
+    assert run.stack.backward(step).item() == pytest.approx(total / 8, abs=1e-5)
+    assert (step.forward_passes, step.backward_passes) == (3, 3)
+
+
+def embed(run: Bench, row: int, pooling: str) -> torch.Tensor:
+    """The vector of one unpadded row."""
+    with torch.no_grad():
+        inputs = run.stream.collate([row]).model_inputs()
+        tokens: torch.Tensor = run.model.base_model(**inputs)[0][0]
+    summary = -1 if run.trainee.sites.architecture == "xlnet" else 0
+    return tokens[summary] if pooling == "cls" else tokens.mean(0)
+
+
+def test_an_epoch_gives_every_row_one_pair_of_each_kind() -> None:
+    run, seen = bench(rows=12), []
+    own = run.stack.program
+    assert isinstance(own, Contrastive)
+    collate = own._stream.collate
+    own._stream.collate = lambda rows: (seen.append(list(rows)), collate(rows))[1]  # type: ignore[method-assign]
+    loop = run.loop()
+    loop.train()
+    # The loop's own batches have 4 rows, those of anchors and partners 12.
+    pairs = [rows for rows in seen if len(rows) == 12]
+    assert len(pairs) == loop.total == 2 * 3
+    assert Counter(row for rows in pairs for row in rows[:4]) == dict.fromkeys(range(12), 2)
+
+
+def test_training_separates_the_classes_and_random_partners_do_not() -> None:
+    training = TRAINING.model_copy(update={"epochs": 12, "learning_rate": 3e-3})
+    apart = {}
+    for by in ("labels", "random"):
+        run = bench({"partners": by}, training=training, rows=16, dropout=NO_DROPOUT)
+        run.loop().train()
+        run.model.eval()
+        vectors = torch.stack([embed(run, row, "mean") for row in range(16)])
+        cosines = torch.nn.functional.normalize(vectors) @ torch.nn.functional.normalize(vectors).T
+        labels = torch.tensor(run.encoded.labels)
+        alike = labels[:, None] == labels[None]
+        alike_only = alike & ~torch.eye(16, dtype=torch.bool)
+        apart[by] = float(cosines[alike_only].mean() - cosines[~alike].mean())
+    assert apart["labels"] > 0.5
+    assert abs(apart["random"]) < 0.3
+
+
+def test_the_head_is_left_as_it_was_drawn() -> None:
+    before, run = Bench().trainee.plain_weights(), bench()
+    after = run.train()
+    head = run.trainee.sites.head
+    assert all(torch.equal(before[name], after[name]) for name in head)
+    assert any(not torch.equal(before[name], after[name]) for name in before if name not in head)
+
+
+def test_a_killed_run_continues_with_the_same_bits() -> None:
+    weights, diagnostics = resumed(bench, 3)
+    whole = bench()
+    assert same(whole.train(), weights)
+    assert whole.stack.diagnostics().values == diagnostics
+
+
+def test_what_it_cannot_do_is_refused() -> None:
+    from regft_core.config.method import Phase
+    from regft_core.config.schema import BuiltinSource, ColumnsConfig, DataConfig, SplitsConfig, TaskConfig
+
+    options = ContrastiveConfig()
+    phase = Phase("pairs", DataConfig(), "checkpoint", None, None, (("contrastive", options),), TRAINING, {})
+    assert Contrastive.check_options(options, phase) == []
+    assert "fit a head" in Contrastive.check_options(options, replace(phase, name="finetune"))[0]
+    hidden = replace(phase, data=DataConfig(labels=False))
+    assert "labels: false" in Contrastive.check_options(options, hidden)[0]
+    task = TaskConfig(
+        kind="regression",
+        source=BuiltinSource(kind="builtin", generator="cue_regression"),
+        splits=SplitsConfig(train="train", dev="dev"),
+        columns=ColumnsConfig(text="text"),
+        metrics=("pearson",),
+        primary="pearson",
+    )
+    assert "have no classes" in Contrastive.check_task(options, task)[0]

@@ -47,6 +47,10 @@ class TopKLayers(Regulariser):
     refused_architectures = ("albert",)
 
     @classmethod
+    def trains_encoder(cls, options: TopKLayersConfig) -> bool:
+        return True
+
+    @classmethod
     def active(cls, options: TopKLayersConfig) -> bool:
         return options.layers != "all" or not options.embeddings or not options.pooler
 

@@ -84,13 +84,3 @@ def _served(context: Context, key: str) -> Served:
         task=context.job.task,
         run_key=key,
     )
-
-
-def refuse_kept(entries: Sequence[compose.Entry], method: str) -> None:
-    """ModelError when a run needs more than plain weights: its directory would give other logits."""
-    for cls, options in compose.active(entries):
-        if cls.keeps_for_inference(options):
-            raise ModelError(
-                f"export: '{cls.name}' learned tensors that an ordinary model directory cannot hold, so {method} has "
-                "no export; its predictions are in work/evaluate, and a method that folds (lora) can be exported"
-            )

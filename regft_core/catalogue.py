@@ -1,4 +1,4 @@
-"""Folders in which every file is one thing that a YAML can name: metrics, optimisers.
+"""Folders in which every file is one thing that a YAML can name: metrics, optimisers, executors.
 
 There is no list to keep up to date. The names are those of the files, so asking for them
 imports nothing: the validator knows the optimisers without torch. A file whose name starts
@@ -84,3 +84,4 @@ class Catalogue:
 
 METRICS = Catalogue("regft_core.metrics", "metric")
 OPTIMISERS = Catalogue("regft_core.training.optimisers", "optimiser")
+EXECUTORS = Catalogue("regft_core.runs.executors", "executor")

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
-from regft_core.catalogue import OPTIMISERS
+from regft_core.catalogue import EXECUTORS, OPTIMISERS, Catalogue
 from regft_core.names import suggestion
 
 #: Names become DVC stage names, command-line words and directories, so they are kept this plain and short.
@@ -99,15 +99,21 @@ class SubsampleConfig(StrictModel):
     stratified: bool = Field(False, description="keep the label proportions of the full set")
 
 
-def _known_optimiser(name: str) -> str:
-    known = OPTIMISERS.names()
-    if name not in known:
-        raise ValueError(f"unknown optimiser '{name}'; {suggestion(name, known)}")
-    return name
+def _known(catalogue: Catalogue) -> AfterValidator:
+    """Refuses names that no file of the catalogue has."""
+
+    def check(name: str) -> str:
+        known = catalogue.names()
+        if name not in known:
+            raise ValueError(f"unknown {catalogue.what} '{name}'; {suggestion(name, known)}")
+        return name
+
+    return AfterValidator(check)
 
 
-#: The name of a file of ``regft_core/training/optimisers``.
-Optimiser = Annotated[str, AfterValidator(_known_optimiser)]
+#: The name of a file of ``regft_core/training/optimisers``, of ``regft_core/runs/executors``.
+Optimiser = Annotated[str, _known(OPTIMISERS)]
+Executor = Annotated[str, _known(EXECUTORS)]
 Dropout = Literal["keep"] | Annotated[float, Field(ge=0, lt=1)]
 
 
@@ -255,7 +261,7 @@ class ExecutionConfig(StrictModel):
     """
 
     device: str = Field("auto", pattern=r"^(auto|cpu|mps|cuda(:\d+)?)$")
-    executor: Literal["serial", "processes"] = "serial"
+    executor: Executor = Field("serial", description="a file of regft_core/runs/executors")
     workers: int = Field(1, ge=1, le=64, description="worker processes per device")
     threads: int = Field(
         1, ge=1, le=256, description="CPU threads of one run; another number can change the last bits of a result"

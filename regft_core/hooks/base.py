@@ -6,8 +6,8 @@ that of plain fine-tuning.
 
 Order within a phase: the model is loaded and the weights of its start are put in; ``edit_weights``
 (Re-init, NoisyTune), then ``prepare`` (modules, views, sites), each in ``edit_order``; ``fit`` once;
-the loop; ``hand`` (what later phases need), ``keep`` (what evaluation and figures need), ``export``
-in the reverse order of ``prepare``.
+the loop, with ``finish`` after its last step; ``hand`` (what later phases need), ``keep`` (what
+evaluation and figures need), ``export`` in the reverse order of ``prepare``.
 
 Order within an optimiser step: passes and backwards, unscale, ``before_clip``, clip,
 ``after_clip``, the optimiser, ``after_update``.
@@ -133,6 +133,21 @@ class Regulariser:
         return False
 
     @classmethod
+    def added_passes(cls, options: Any) -> tuple[str, ...]:
+        """Names of the passes that :meth:`terms` runs beside the plain one, which is called ``main``."""
+        return ()
+
+    @classmethod
+    def acts_in(cls, options: Any) -> tuple[str, ...] | None:
+        """The passes of the phase that it is restricted to; None: all of them."""
+        return None
+
+    @classmethod
+    def random_passes(cls, options: Any) -> bool:
+        """Whether two passes over one batch differ by it (noise, random weights), dropout aside."""
+        return False
+
+    @classmethod
     def needs_hidden(cls, options: Any) -> bool:
         """Whether :meth:`terms` reads the last hidden states of the plain pass."""
         return False
@@ -155,6 +170,21 @@ class Regulariser:
     @classmethod
     def freezes_encoder(cls, options: Any) -> bool:
         """Whether no tensor of the encoder is trained in this phase (a probe, a head that is fitted)."""
+        return False
+
+    @classmethod
+    def trains_encoder(cls, options: Any) -> bool:
+        """Whether its ingredient is in trained weights of the encoder, so that a frozen one leaves it nothing to do.
+
+        Refused beside a regulariser that :meth:`freezes_encoder`. By default what edits or views weights, pulls
+        toward untouched ones or owns the update.
+        """
+        edited = "weights" in cls.edits(options)
+        return edited or cls.owns_weights(options) or bool(cls.anchors(options)) or cls.optimizer(options) is not None
+
+    @classmethod
+    def moves_tokens(cls, options: Any) -> bool:
+        """Whether hidden states have positions before those of the batch's tokens (virtual tokens)."""
         return False
 
     @classmethod
@@ -285,6 +315,12 @@ class Regulariser:
         """Restore :meth:`state`."""
 
     # ------------------------------------------------------------------------- after the loop
+
+    def finish(self, trainee: Trainee) -> None:
+        """Replace the trained weights once after the last step (an average, an interpolation).
+
+        Called by the loop in ``edit_order``; not in a phase without steps.
+        """
 
     def hand(self, trainee: Trainee) -> dict[str, Tensor]:
         """State for later phases; averaged entry by entry over the members of a repeated phase."""

@@ -16,6 +16,7 @@ from regft_core.config.method import Method, Phase
 from regft_core.config.schema import DropoutConfig, EncoderConfig, TaskConfig, TrainingConfig
 from regft_core.hooks.base import Regulariser
 from regft_core.hooks.checks import is_last, takes_no_steps
+from regft_core.names import suggestion
 
 #: A regulariser class with its validated options.
 Entry = tuple[type[Regulariser], Any]
@@ -50,10 +51,10 @@ def ownership_problems(stack: Sequence[Entry]) -> list[str]:
     problems += _single_owner(owners, "the step program", why)
     adding = [cls.name for cls, options in acting if cls.adds_terms(options)]
     if owners and adding:
-        added = " and ".join(f"'{name}'" for name in adding)
+        added = " and ".join(f"'{name}'" for name in adding) + (" adds" if len(adding) == 1 else " add")
         problems.append(
-            f"{added} adds to the loss of the plain pass, but '{owners[0]}' owns the step program and has no plain "
-            "pass; keep one of them"
+            f"{added} to the loss of the plain pass, but '{owners[0]}' owns the step program and has no plain pass; "
+            "keep one of them"
         )
     owners = [cls.name for cls, options in acting if cls.owns_weights(options)]
     problems += _single_owner(owners, "the weight view", "each computes the forward weights from the trained ones")
@@ -68,7 +69,30 @@ def ownership_problems(stack: Sequence[Entry]) -> list[str]:
             if len(names) > 1:
                 both = " and ".join(f"'{name}'" for name in names)
                 problems.append(f"{both} both change {what}, and neither declares which comes first; keep one of them")
-    return problems
+    return problems + _frozen_problems(acting) + _moved_problems(acting)
+
+
+def _frozen_problems(acting: Sequence[Entry]) -> list[str]:
+    """Regularisers of trained encoder weights beside one that freezes the encoder."""
+    freezing = [cls.name for cls, options in acting if cls.freezes_encoder(options)]
+    return [
+        f"'{cls.name}' works on the encoder's trained weights, but '{frozen}' freezes the encoder, so it would do "
+        "nothing or change what stays frozen; keep one of them"
+        for frozen in freezing
+        for cls, options in acting
+        if cls.name != frozen and cls.trains_encoder(options)
+    ]
+
+
+def _moved_problems(acting: Sequence[Entry]) -> list[str]:
+    """Regularisers that read hidden states by position beside one that moves the positions."""
+    moving = [cls.name for cls, options in acting if cls.moves_tokens(options)]
+    return [
+        f"'{cls.name}' reads hidden states by the positions of the batch, which '{mover}' moves; keep one of them"
+        for mover in moving
+        for cls, options in acting
+        if cls.name != mover and (cls.program(options) or cls.needs_hidden(options))
+    ]
 
 
 def prediction_problems(stack: Sequence[Entry], phase: Phase) -> list[str]:
@@ -125,6 +149,33 @@ def negotiate_dropout(
         found[side] = getattr(settled, side) if value is None else value
         problems += wrong
     return DropoutConfig(**found), problems
+
+
+def randomness_problems(stack: Sequence[Entry], dropout: DropoutConfig) -> tuple[list[str], list[str]]:
+    """(refusals, degradations) of regularisers that compare two passes, where no dropout tells them apart."""
+    acting = active(stack)
+    wanting = [cls.name for cls, options in acting if cls.dropout(options).either]
+    if not wanting or dropout.hidden != 0.0 or dropout.attention != 0.0:
+        return [], []
+    random = [cls.name for cls, options in acting if cls.random_passes(options)]
+    if random:
+        others = " and ".join(f"'{name}'" for name in random)
+        return [], [f"'{name}' runs without dropout: its passes differ by {others} only" for name in wanting]
+    hint = "set training: {dropout: {attention: 0.1}}, or add a regulariser with noise of its own"
+    return [f"'{name}' compares two passes, but without dropout both are the same; {hint}" for name in wanting], []
+
+
+def pass_problems(stack: Sequence[Entry]) -> list[str]:
+    """Restrictions to passes that the phase does not have."""
+    acting = active(stack)
+    owner = next((names for cls, options in acting if (names := cls.program(options))), None)
+    known = owner or ("main", *(name for cls, options in acting for name in cls.added_passes(options)))
+    return [
+        f"'{cls.name}' is to act in the pass '{name}', which this phase does not have; {suggestion(name, known)}"
+        for cls, options in acting
+        for name in cls.acts_in(options) or ()
+        if name not in known
+    ]
 
 
 def resolve_training(stack: Sequence[Entry], phase: Phase, shared: TrainingConfig) -> tuple[TrainingConfig, list[str]]:
@@ -199,6 +250,8 @@ def check_phase(
     for cls, options in stack:
         problems += [f"'{cls.name}': {reason}" for reason in cls.check_options(options, resolved)]
     problems += found
+    problems += pass_problems(stack)
+    problems += randomness_problems(stack, training.dropout)[0]
     problems += precision_problems(stack, training)[0]
     for cls, options in active(stack):
         problems += [f"'{cls.name}' on this task: {reason}" for reason in cls.check_task(options, task)]
@@ -236,6 +289,7 @@ def degradations(
         stack = entries(registry, phase.regularisers)
         training, _ = resolve_training(stack, phase, shared)
         marks += precision_problems(stack, training)[1]
+        marks += randomness_problems(stack, training.dropout)[1]
         for cls, options in active(stack):
             marks += cls.degraded(options, task)
         if not phase.data.labels and phase.data.size == "full":

@@ -63,11 +63,13 @@ class DropoutWish:
     """What a regulariser needs of dropout: a probability, at least some randomness, or nothing.
 
     ``hidden`` and ``attention`` are a probability to set, ``"on"`` (must not be 0) or None
-    (indifferent).
+    (indifferent). With ``either``, two passes must differ: one of the two is not 0, or another
+    regulariser makes passes random (``Regulariser.random_passes``).
     """
 
     hidden: float | Literal["on"] | None = None
     attention: float | Literal["on"] | None = None
+    either: bool = False
 
 
 @dataclass

@@ -70,6 +70,14 @@ class Hype(Regulariser):
         return DropoutWish(hidden=0.0 if options.hidden_dropout == "off" else None)
 
     @classmethod
+    def acts_in(cls, options: HypeConfig) -> tuple[str, ...] | None:
+        return options.passes
+
+    @classmethod
+    def random_passes(cls, options: HypeConfig) -> bool:
+        return options.scale > 0
+
+    @classmethod
     def smallest_effect(cls, options: HypeConfig) -> float | None:
         return options.scale if options.scale > 0 else None
 

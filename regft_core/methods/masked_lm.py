@@ -107,9 +107,9 @@ class MaskedLm(Regulariser):
             return
         assert trainee.source is not None
         raise ModelError(
-            f"masked_lm: the masked-LM head of {trainee.sites.architecture} is the encoder's embedding and has no "
-            "weights of its own, so trains: head has nothing to train; use a checkpoint that has a head "
-            f"('{trainee.source.name}' has none), or trains: all"
+            f"masked_lm: the checkpoint '{trainee.source.name}' has no masked-LM head, and that of "
+            f"{trainee.sites.architecture} has no weights of its own beside the frozen embedding, so trains: head has "
+            "nothing to train; use a checkpoint that has one, or trains: all"
         )
 
     def parameter_groups(self) -> list[ParameterGroup]:

@@ -129,6 +129,11 @@ def dropout_fields(config: Any) -> dict[str, tuple[str, ...]]:
     return {"hidden": hidden, "attention": attention}
 
 
+def without_dropout(config: Any) -> bool:
+    """Whether no dropout field of ``config`` is above 0, so that two passes over one batch are the same."""
+    return not any(getattr(config, name) > 0 for names in dropout_fields(config).values() for name in names)
+
+
 def apply_dropout(config: Any, hidden: float | str, attention: float | str) -> None:
     """Write dropout probabilities into ``config``, in place; ``"keep"`` leaves what it says.
 

@@ -1,4 +1,4 @@
-"""Where methods act on an encoder: layer inputs, the place after attention, weight matrices, the head.
+"""Where methods act on an encoder: embeddings, layer inputs, the place after attention, weights, the head.
 
 ``find_sites`` reads the family's row in ``families``; ``SiteHooks`` lets a method see and
 replace hidden tensors without patching model code. Ask for the sites right after loading, before
@@ -19,7 +19,7 @@ from regft_core.errors import ModelError
 from regft_core.models.architectures import Architecture, LayerStack, architecture_of, dropout_fields
 from regft_core.models.load import NEW_PARAMETERS
 
-__all__ = ["LayerSite", "SiteHooks", "Sites", "classify", "dropout_fields", "find_sites"]
+__all__ = ["EmbeddingSite", "LayerSite", "SiteHooks", "Sites", "classify", "dropout_fields", "find_sites"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,6 +40,19 @@ class LayerSite:
     batch_dim: int
     after_attention: nn.Module = field(repr=False)
     pre_norm: bool = False
+
+
+@dataclass(frozen=True)
+class EmbeddingSite:
+    """One look-up of word embeddings in a forward pass: one per stack (BART: encoder, then decoder).
+
+    Tensors there are [B, n, E], or [n, B, E] when ``batch_dim`` is 1; E is smaller than H in families
+    that project embeddings. BART's decoder reads the input moved right by one start token.
+    """
+
+    index: int
+    stack: str
+    batch_dim: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,6 +119,7 @@ def find_sites(model: Any) -> Sites:
 
 
 TensorHook = Callable[[torch.Tensor, LayerSite], torch.Tensor]
+EmbeddingHook = Callable[[torch.Tensor, EmbeddingSite], torch.Tensor]
 
 
 @dataclass(frozen=True, eq=False)
@@ -128,6 +142,7 @@ class SiteHooks:
         self._model, self._sites = model, sites
         self._inputs: list[_Registered] = []
         self._after: list[_Registered] = []
+        self._words: list[tuple[EmbeddingHook, bool]] = []
         self._handles: list[RemovableHandle] = []
         self._calls: dict[int, int] = {}
         by_layer: dict[nn.Module, list[LayerSite]] = {}
@@ -158,6 +173,39 @@ class SiteHooks:
     ) -> None:
         """Call ``function(tensor, site)`` on what enters a layer's feed-forward block and its residual."""
         self._after.append(self._entry(function, layers, always))
+
+    def on_word_embedding(self, function: EmbeddingHook, always: bool = False) -> None:
+        """Call ``function(tensor, site)`` on word embeddings as they are looked up.
+
+        That is before positions, segments, norms, dropout and any projection. The tensor depends on the
+        embedding table; a function that must not train it detaches.
+        """
+        if not self._words:
+            table = self._model.base_model.get_input_embeddings().weight  # type: ignore[operator,union-attr]
+            for module in self._model.modules():
+                if isinstance(module, nn.Embedding) and module.weight is table:
+                    self._handles.append(module.register_forward_hook(self._on_word))
+        self._words.append((function, always))
+
+    def on_embedding_output(self, function: TensorHook, always: bool = False) -> None:
+        """Call ``function(tensor, site)`` on what a whole stack reads, after norm and dropout of the embeddings.
+
+        As :meth:`on_layer_input` of the first layers, and before any function there in DeBERTa v2, whose
+        convolution reads the embedding output beside the first layer.
+        """
+        encoder: Any = getattr(self._model.base_model, "encoder", None)
+        if getattr(encoder, "conv", None) is None:
+            self.on_layer_input(function, self._sites.embedding_layers, always)
+            return
+        entry = [_Registered(function, None, always)]
+        site = self._sites.layers[0]
+
+        def hook(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+            if args:
+                return (self._apply(entry, args[0], site), *args[1:]), kwargs
+            return args, {**kwargs, "hidden_states": self._apply(entry, kwargs["hidden_states"], site)}
+
+        self._handles.append(encoder.register_forward_pre_hook(hook, with_kwargs=True))
 
     def remove(self) -> None:
         """Take all hooks off the model; calling it again does nothing."""
@@ -191,6 +239,17 @@ class SiteHooks:
             return args, {**kwargs, key: self._apply(self._inputs, kwargs[key], site)}
 
         return hook
+
+    def _on_word(self, module: nn.Module, args: tuple[Any, ...], output: torch.Tensor) -> torch.Tensor:
+        key = id(self._words)
+        index = self._calls.get(key, 0)
+        self._calls[key] = index + 1
+        first = self._sites.layers[self._sites.embedding_layers[index]]
+        site = EmbeddingSite(index, first.stack, first.batch_dim)
+        for function, always in self._words:
+            if always or self._model.training:
+                output = function(output, site)
+        return output
 
     def _on_after(self, own: list[LayerSite], layer: nn.Module) -> Callable[..., Any]:
         def hook(module: nn.Module, args: tuple[Any, ...], output: Any) -> Any:

@@ -38,17 +38,23 @@ def merge_scope(merge: str, metrics: Iterable[str], source: ModelSource) -> Scop
     """The code that merges members; a greedy soup scores them by the metrics (and trains nothing)."""
     if merge == "mean":
         return MEAN
-    scope = stage_scope("merge", _metric_modules(metrics, source))
+    scope = stage_scope("merge", [*metric_modules(metrics), family_module(source)])
     return Scope((*scope.entries, *MEAN.entries), scope.exempt, scope.resources)
 
 
 def evaluation_scope(metrics: Iterable[str], source: ModelSource) -> Scope:
     """The code that evaluates with these metrics on this family of encoders."""
-    return stage_scope("evaluate", _metric_modules(metrics, source))
+    return stage_scope("evaluate", [*metric_modules(metrics), family_module(source)])
 
 
-def _metric_modules(metrics: Iterable[str], source: ModelSource) -> list[str]:
-    return sorted({f"{METRICS.package}.{name}" for name in metrics} | {family_module(source)})
+def report_scope(metrics: Iterable[str]) -> Scope:
+    """The code that reports on these metrics, whose intervals it computes by their own files."""
+    return stage_scope("report", metric_modules(metrics))
+
+
+def metric_modules(metrics: Iterable[str]) -> list[str]:
+    """The files of some metrics."""
+    return sorted({f"{METRICS.package}.{name}" for name in metrics})
 
 
 def family_module(source: ModelSource) -> str:

@@ -23,13 +23,15 @@ from regft_core.errors import FactsChanged, StoreError
 from regft_core.hooks import compose
 from regft_core.hooks.registry import discover
 from regft_core.io import canonical_json, read_json, remove, sha256_file, write_json
-from regft_core.phases.code import evaluation_scope, merge_scope, phase_scope, scope_sha256
+from regft_core.phases.code import evaluation_scope, merge_scope, phase_scope, report_scope, scope_sha256
 from regft_core.runs.fingerprint import code_of, stage_code
 
 if TYPE_CHECKING:
     from regft_core.models.source import ModelSource
 
 FOLDER = Path("work") / "facts"
+#: What makes the number of steps of plain fine-tuning.
+_STEPS = {"epochs", "max_steps", "batch_size", "accumulation"}
 
 
 def phase_fact(
@@ -97,8 +99,8 @@ def finetune_fact(project: Project, method: Method, source: ModelSource) -> dict
     return {
         "phases": method_phases(project, method, [method.finetune], source),
         **_grid(project),
-        # Costs are told relative to the shared protocol.
-        "shared_training": project.params.training.model_dump(mode="json"),
+        # Costs are told relative to the steps of the shared protocol.
+        "shared_training": project.params.training.model_dump(mode="json", include=_STEPS),
     }
 
 
@@ -147,6 +149,13 @@ def subsample_fact(project: Project) -> dict[str, Any]:
     return {"code": stage_code("subsample")["sha256"], "stratified": stratified, **_grid(project)}
 
 
+def lengths_fact(project: Project) -> dict[str, Any]:
+    """What decides the token lengths of texts: the encoder's tokenizer, ``max_length`` and the code."""
+    from regft_core.phases.lengths import settings
+
+    return {"code": stage_code("lengths")["sha256"], "settings": settings(project)}
+
+
 def of_method(
     fact: Callable[[Project, Method, ModelSource], dict[str, Any]], name: str
 ) -> Callable[[Project], dict[str, Any]]:
@@ -164,15 +173,19 @@ def evaluate_fact(project: Project) -> dict[str, Any]:
     """The code that evaluates, with the metrics of all tasks of the grid."""
     from regft_core.models.source import resolve_model
 
-    metrics = {metric for task in project.params.grid.tasks for metric in project.tasks[task].metrics}
-    return {"code": scope_sha256(evaluation_scope(metrics, resolve_model(project.params.model, project.root)))}
+    source = resolve_model(project.params.model, project.root)
+    return {"code": scope_sha256(evaluation_scope(_metrics(project), source))}
+
+
+def _metrics(project: Project) -> set[str]:
+    return {metric for task in project.params.grid.tasks for metric in project.tasks[task].metrics}
 
 
 def report_fact(project: Project) -> dict[str, Any]:
     """The report's code, and what the methods' files say about themselves."""
     words = {"description", "paper", "control_for", "differs_by", "variant_of", "combines"}
     return {
-        "code": stage_code("report")["sha256"],
+        "code": scope_sha256(report_scope(_metrics(project))),
         "methods": {name: m.config.model_dump(mode="json", include=words) for name, m in project.methods.items()},
     }
 
@@ -184,6 +197,7 @@ def all_facts(project: Project) -> dict[str, Any]:
     source = resolve_model(project.params.model, project.root)
     facts: dict[str, Any] = {
         "subsample": subsample_fact(project),
+        "lengths": lengths_fact(project),
         "evaluate": evaluate_fact(project),
         "report": report_fact(project),
         # As they are, so that `dvc params diff` shows their values.

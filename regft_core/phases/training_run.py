@@ -140,6 +140,45 @@ def build(inputs: PhaseInputs) -> tuple[Trainee, Stack]:
     return trainee, stack
 
 
+@dataclass
+class Prepared:
+    """A phase before its first step: the model as the regularisers want it, fitted, and its loop.
+
+    ``skipped`` is the reason when every regulariser has nothing to do; there is no loop then.
+    """
+
+    trainee: Trainee
+    stack: Stack
+    loop: Loop | None
+    fit_seconds: float = 0.0
+    skipped: str | None = None
+
+
+def prepare(inputs: PhaseInputs, **loop_options: Any) -> Prepared:
+    """Everything of a phase that comes before the loop; ``loop_options`` go to :class:`Loop`.
+
+    Raises ModelError when a regulariser cannot act on this encoder.
+    """
+    make_deterministic(inputs.device, inputs.deterministic)
+    trainee, stack = build(inputs)
+    reason = stack.skip(trainee)
+    if reason is not None:
+        return Prepared(trainee, Stack((), inputs.setting()), None, skipped=reason)
+    stack.prepare(trainee, inputs.handed)
+    training_stream = _stream(inputs, trainee, inputs.train_rows, inputs.streams["order"])
+    validation = None
+    if inputs.validation_rows:
+        validation = _stream(inputs, trainee, inputs.validation_rows, f"{inputs.streams['order']}-validation")
+    if trainee.device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(trainee.device)
+    started = time.monotonic()
+    stack.fit(trainee, FitData(trainee, stack.setting, training_stream, validation, inputs.examples))
+    fit_seconds = time.monotonic() - started
+    steps = stack.total_steps(inputs.phase, len(inputs.train_rows))
+    loop = Loop(trainee, stack, training_stream, inputs.training, validation=validation, steps=steps, **loop_options)
+    return Prepared(trainee, stack, loop, fit_seconds)
+
+
 def train(
     inputs: PhaseInputs,
     *,
@@ -154,36 +193,19 @@ def train(
         RunFailed: the loss became NaN.
         ModelError: a regulariser cannot act on this encoder.
     """
-    make_deterministic(inputs.device, inputs.deterministic)
-    trainee, stack = build(inputs)
-    reason = stack.skip(trainee)
-    if reason is not None:
-        return Trained(trainee, Stack((), inputs.setting()), Progression(), 0.0, None, reason)
-    stack.prepare(trainee, inputs.handed)
-    training_stream = _stream(inputs, trainee, inputs.train_rows, inputs.streams["order"])
-    validation = None
-    if inputs.validation_rows:
-        validation = _stream(inputs, trainee, inputs.validation_rows, f"{inputs.streams['order']}-validation")
-    if trainee.device.type == "cuda":
-        torch.cuda.reset_peak_memory_stats(trainee.device)
-    started = time.monotonic()
-    stack.fit(trainee, FitData(trainee, stack.setting, training_stream, validation, inputs.examples))
-    fit_seconds = time.monotonic() - started
-    loop = Loop(
-        trainee,
-        stack,
-        training_stream,
-        inputs.training,
-        validation=validation,
+    ready = prepare(
+        inputs,
         checkpointer=checkpointer,
         checkpoint_seconds=checkpoint_seconds,
         progress=progress,
         on_step=on_step,
-        steps=stack.total_steps(inputs.phase, len(inputs.train_rows)),
     )
-    progression = loop.train()
-    peak = torch.cuda.max_memory_allocated(trainee.device) if trainee.device.type == "cuda" else None
-    return Trained(trainee, stack, progression, fit_seconds, peak, None)
+    if ready.loop is None:
+        return Trained(ready.trainee, ready.stack, Progression(), 0.0, None, ready.skipped)
+    progression = ready.loop.train()
+    device = ready.trainee.device
+    peak = torch.cuda.max_memory_allocated(device) if device.type == "cuda" else None
+    return Trained(ready.trainee, ready.stack, progression, ready.fit_seconds, peak, None)
 
 
 def _stream(inputs: PhaseInputs, trainee: Trainee, rows: Sequence[int], name: str) -> BatchStream:

@@ -92,11 +92,19 @@ class BlockData:
     described: Mapping[str, Any]
     #: ``manifest.json`` of the subsamples
     subsample: Mapping[str, Any]
+    #: Content of ``work/lengths/<task>.json``: tokens of the rows of every set
+    lengths: Mapping[str, Any]
     #: set -> [n] gold labels, shared by all runs
     gold: Mapping[str, Array]
     #: set -> index of the class that F1 counts (None for regression)
     positive: Mapping[str, int | None]
     cells: Mapping[str, CellData]
+
+    @property
+    def modes(self) -> list[str]:
+        """How the block's encoders read pairs: jointly, separately."""
+        models = [cell.finetune.get("model") for cell in self.cells.values()]
+        return list(dict.fromkeys(str(model.get("pairs") or "jointly") for model in models if model))
 
     @property
     def name(self) -> str:
@@ -134,6 +142,7 @@ def _json(path: Path, stage: str) -> Any:
 
 def _block(work: Path, task: str, size: str, found: list[Cell], seeds: Sequence[int], named: set[str]) -> BlockData:
     described = _json(work / "datasets" / task / "task.json", f"dataset@{task}")
+    lengths = _json(work / "lengths" / f"{task}.json", f"lengths@{task}")
     drawn = work / "subsamples" / task / size / "manifest.json"
     subsample = _json(drawn, f"subsample@{task}")
     undrawn = [seed for seed in seeds if str(seed) not in subsample["seeds"]]
@@ -152,6 +161,7 @@ def _block(work: Path, task: str, size: str, found: list[Cell], seeds: Sequence[
         size,
         described,
         subsample,
+        lengths,
         {name: labels for name, (_, labels) in gold.items()},
         {name: _positive(described, name) for name in described["sets"]},
         cells,

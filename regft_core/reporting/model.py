@@ -249,6 +249,9 @@ class Report:
     warnings: tuple[str, ...]
     #: Arms that train the encoder and are not shown to beat the best that does not, in sentences.
     unbeaten: tuple[str, ...]
+    #: Per task: how many rows ``max_length`` cut; and, among the warnings too, where that is a tenth and more.
+    cuts: tuple[str, ...] = ()
+    cut_warnings: tuple[str, ...] = ()
     #: Content of ``results.json`` and of ``metrics.json``.
     results: Mapping[str, Any] = field(default_factory=dict)
     metrics: Mapping[str, Any] = field(default_factory=dict)

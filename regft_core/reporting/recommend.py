@@ -17,6 +17,8 @@ from regft_core.reporting.model import Contender, Cost, Recommendation, Row
 from regft_core.statistics.arms import Arms
 from regft_core.statistics.best import Simultaneous, against_all
 
+#: With fewer seeds of both arms an interval that holds for all comparisons at once says nothing.
+FEWEST_SEEDS = 3
 #: An arm is called cheaper when it costs less than this share of another: seconds vary by a few per cent.
 CHEAPER = 0.95
 
@@ -73,11 +75,12 @@ def recommend(
 
     estimates = {row.method: row.scores["dev"][metric].estimate for row in entered}
     sign = 1.0 if upwards else -1.0
+    reach = metrics.find(metric).largest_difference
     unknown = float("inf")
     best = max(names, key=lambda name: (sign * estimates[name].mean, -_or(costs[name], unknown)))
     others = [name for name in names if name != best]
     compared = against_all(arms, best, others, len(others), confidence)
-    alike = [contender(c.b, c) for c in compared if not c.leads(upwards)]
+    alike = [contender(c.b, _bounded(c, reach)) for c in compared if not c.leads(upwards)]
     beating: tuple[str, ...] = ()
     if found.baseline is not None:
         rest = [name for name in names if name != found.baseline]
@@ -91,6 +94,11 @@ def recommend(
         beating=beating,
     )
     return _worded(found, where, command)
+
+
+def _bounded(c: Simultaneous, reach: float) -> Simultaneous:
+    """The interval within what a difference can be: few seeds stretch it far beyond."""
+    return replace(c, low=max(c.low, -reach), high=min(c.high, reach))
 
 
 def _or(value: float | None, otherwise: float) -> float:
@@ -175,6 +183,8 @@ def _alike(found: Recommendation, level: str) -> str:
 
 def _behind(c: Contender, metric: str) -> str:
     assert c.behind is not None
+    if c.behind.n < FEWEST_SEEDS:
+        return f"the lead over it: too few seeds to say ({plural(c.behind.n, 'seed')})"
     bounds = interval((c.behind.low, c.behind.high), metric, signed=True)
     return f"the lead over it is {score(c.behind.mean, metric, signed=True)} {unit(metric)} {bounds}"
 

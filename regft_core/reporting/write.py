@@ -12,7 +12,7 @@ from typing import Any
 from regft_core.config.grid import Cell
 from regft_core.config.schema import ReportConfig, TrainingConfig
 from regft_core.io import write_json, write_text
-from regft_core.reporting import environments, facts, numbers
+from regft_core.reporting import cuts, environments, facts, numbers
 from regft_core.reporting.across import across_tasks, with_holm
 from regft_core.reporting.curves import thinned
 from regft_core.reporting.html import render
@@ -93,8 +93,11 @@ def build_report(
         blocks=blocks,
         across=across_tasks(blocks, config) if len(blocks) > 1 else (),
         findings=findings(blocks, config.reference),
-        warnings=facts.warnings(data, methods, config.reference, seeds, marks),
+        # What the model never saw comes before everything else.
+        warnings=(*cuts.warnings(data), *facts.warnings(data, methods, config.reference, seeds, marks)),
         unbeaten=unbeaten(blocks),
+        cuts=cuts.summary(data),
+        cut_warnings=cuts.warnings(data),
         results=numbers.results(blocks),
         metrics=numbers.primary(blocks),
     )

@@ -67,7 +67,7 @@ _NO_SOURCES = {
     for name, reason in EXEMPT.items()
     if name.startswith("regft_core.data.") and name != "regft_core.data.prepare"
 }
-StageName = Literal["dataset", "subsample", "evaluate", "merge", "report"]
+StageName = Literal["dataset", "subsample", "lengths", "evaluate", "merge", "report"]
 
 
 @dataclass(frozen=True)
@@ -89,6 +89,10 @@ class Scope:
 STAGES: Mapping[StageName, Scope] = {
     "dataset": Scope(("regft_core.data.prepare",), {**NEVER, **_CONFIG}, resources=True),
     "subsample": Scope(("regft_core.data.subsample",), {**NEVER, **_CONFIG, **_NO_SOURCES}, resources=True),
+    "lengths": Scope(
+        ("regft_core.data.lengths", "regft_core.phases.lengths"),
+        {**EXEMPT, "regft_core.models": "finds the encoder; the bytes of its tokenizer and its limit are in the fact"},
+    ),
     "evaluate": Scope(
         (
             "regft_core.phases.evaluate",

@@ -148,6 +148,7 @@ class Loop:
                 f"out of memory on {self.trainee.device} in step {self.done.step + 1}; lower training.batch_size "
                 f"and raise training.accumulation by the same factor ({error})"
             ) from error
+        self.stack.finish(self.trainee)
         return self.done
 
     # -------------------------------------------------------------------------------- step

@@ -119,6 +119,11 @@ class Stack:
         for regulariser in self.regularisers:
             regulariser.after_update(step)
 
+    def finish(self, trainee: Trainee) -> None:
+        """What the run is to give instead of its last weights; after the last step, in ``edit_order``."""
+        for regulariser in self.in_edit_order:
+            regulariser.finish(trainee)
+
     def state(self) -> dict[str, Tensor]:
         return _named((r, r.state()) for r in self.regularisers)
 

@@ -98,7 +98,7 @@ class Step:
         name: str = "main",
         *,
         batch: Batch | None = None,
-        draw: int = 0,
+        draw: int | str = 0,
         parts: Sequence[str] = (),
         hidden: bool = False,
     ) -> Any:
@@ -107,9 +107,9 @@ class Step:
         Args:
             name: name of the pass, for forward sites that act in some passes only.
             batch: another batch than the step's own.
-            draw: number of the random draw. Passes of the same draw see the same dropout
-                masks and the same noise (given equal shapes); draw 0 is that of plain
-                fine-tuning.
+            draw: number or name of the random draw. Passes of the same draw see the same
+                dropout masks and the same noise (given equal shapes); draw 0 is that of plain
+                fine-tuning, and the pass that a regulariser adds draws under its own name.
             parts: names of equally large parts when several views run as one batch.
             hidden: also return the last hidden states ``[B, n, H]``.
         """

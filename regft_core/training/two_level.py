@@ -105,7 +105,6 @@ class TwoLevelStep:
         if self.implicit == "none":
             self._update(step, direct)
             return
-        step.backward_passes += 1  # the released code takes the two validation gradients one by one
         direction = _preconditioned(step.optimizer, weights, gradient)
         mixed = self._mixed_term(step, weights, direction, draws=(2, 3))
         self._update(step, [d - m for d, m in zip(direct, mixed, strict=True)])

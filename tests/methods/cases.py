@@ -155,3 +155,6 @@ def cases() -> list[Case]:
         assert found, f"'{name}' does not run with its defaults, and no pipelines/methods/*.yaml uses it"
         listed += found
     return listed
+
+
+CASES = cases()

@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import itertools
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import torch
+from pydantic import Field
+from torch import Tensor
 
-from regft_core.config.schema import DropoutConfig, TrainingOverrides
-from regft_core.methods import compose
-from regft_core.methods.registry import discover
-from tests.methods.harness import TRAINING, Bench, entries, same
+from regft_core.config.method import declared_cost
+from regft_core.config.schema import DropoutConfig, EncoderConfig, StrictModel
+from regft_core.hooks import compose
+from regft_core.hooks.base import Cost, Regulariser
+from regft_core.hooks.declare import MainPass
+from regft_core.hooks.registry import discover
+from regft_core.training.step import Step
+from tests.methods.cases import CASES, Case, task
+from tests.methods.chain import method, phase, runner
+from tests.methods.harness import TRAINING, Bench, Listed, entries, same
 
 #: One representative of each regulariser that fine-tunes on a checkpoint with a masked-LM head.
 ACTING: dict[str, dict[str, Any]] = {
@@ -19,20 +27,99 @@ ACTING: dict[str, dict[str, Any]] = {
     "pats": {},
     "tdt": {},
     "mask_tuning": {},
-    "weight_mixup": {"mode": "fixed"},
+    "weight_mixup": {"attention": "random"},
 }
 PAIRS = list(itertools.combinations(sorted(ACTING), 2))
+#: Whatever fine-tunes alone, old or new.
+ALONE = [case for case in CASES if case.final and not case.before]
+ANY_PAIR = list(itertools.combinations(ALONE, 2))
 
 
-def overrides(**values: Any) -> TrainingOverrides:
-    return TrainingOverrides.model_validate(values)
+class ScaleConfig(StrictModel):
+    scale: float = Field(1.0, ge=0)
+
+
+class Consistency(Regulariser):
+    """A term from a second pass: the squared distance of its logits."""
+
+    name = "consistency"
+    Config = ScaleConfig
+    off: ClassVar[dict[str, Any]] = {"scale": 0.0}
+
+    @classmethod
+    def active(cls, options: Any) -> bool:
+        return bool(options.scale > 0)
+
+    @classmethod
+    def adds_terms(cls, options: Any) -> bool:
+        return True
+
+    @classmethod
+    def cost(cls, options: Any) -> Cost:
+        return Cost(2, 2)
+
+    def terms(self, step: Step, main: MainPass) -> Tensor | None:
+        again = step.forward("again", draw=1)
+        return self.options.scale * (main.logits - again).square().mean()
+
+
+class HiddenNorm(Regulariser):
+    """A term on the last hidden states of the plain pass."""
+
+    name = "hidden_norm"
+    Config = ScaleConfig
+
+    @classmethod
+    def adds_terms(cls, options: Any) -> bool:
+        return True
+
+    @classmethod
+    def needs_hidden(cls, options: Any) -> bool:
+        return True
+
+    def terms(self, step: Step, main: MainPass) -> Tensor | None:
+        assert main.hidden is not None
+        return self.options.scale * main.hidden.square().mean()
+
+
+class Editor(Regulariser):
+    """Adds a constant to one starting weight."""
+
+    name = "editor"
+    Config = ScaleConfig
+
+    @classmethod
+    def edits(cls, options: Any) -> Any:
+        return frozenset({"weights"})
+
+    def edit_weights(self, trainee: Any) -> None:
+        with torch.no_grad():
+            trainee.raw(trainee.sites.mixable[0]).add_(self.options.scale)
+
+
+class Doubler(Editor):
+    """Doubles the same weight."""
+
+    name = "doubler"
+
+    def edit_weights(self, trainee: Any) -> None:
+        with torch.no_grad():
+            trainee.raw(trainee.sites.mixable[0]).mul_(2.0)
+
+
+class LateDoubler(Doubler):
+    name = "a_late_doubler"  # before 'editor' in the alphabet
+    edit_order = 7
+
+
+# ------------------------------------------------------------------------------- pairs of methods
 
 
 @pytest.mark.parametrize("pair", PAIRS, ids=["+".join(pair) for pair in PAIRS])
 def test_every_pair_trains_or_is_refused_with_both_names(pair: tuple[str, str]) -> None:
     listed = [(name, ACTING[name]) for name in pair]
-    problems = compose.ownership_problems(entries(listed), search=False)
-    owners = [name for name in pair if discover()[name].program(discover()[name].Config(), "finetune")]
+    problems = compose.ownership_problems(entries(listed))
+    owners = [name for name in pair if discover()[name].program(discover()[name].Config(**ACTING[name]))]
     if len(owners) == 2:
         assert len(problems) == 1
         assert all(f"'{name}'" in problems[0] for name in pair)
@@ -44,14 +131,50 @@ def test_every_pair_trains_or_is_refused_with_both_names(pair: tuple[str, str]) 
     assert all(torch.isfinite(value).all() for value in weights.values())
     for alone in listed:
         assert not same(weights, Bench([alone], masked_lm=True).train())
-    # The order in the YAML does not matter for methods that act at different points.
+    # The order in the YAML has no meaning: the same bits.
     assert same(weights, Bench(list(reversed(listed)), masked_lm=True).train())
+
+
+@pytest.mark.parametrize("pair", ANY_PAIR, ids=["+".join(case.name for case in pair) for pair in ANY_PAIR])
+def test_every_two_methods_make_a_step_or_are_refused_with_both_names(pair: tuple[Case, Case]) -> None:
+    listed: list[Listed] = [(case.name, case.options.model_dump(exclude_unset=True)) for case in pair]
+    problems = compose.ownership_problems(entries(listed))
+    problems += compose.negotiate_dropout(entries(listed), DropoutConfig(), None)[1]
+    if problems:
+        assert any(all(f"'{case.name}'" in problem for case in pair) or "dropout" in problem for problem in problems)
+        return
+    one = TRAINING.model_copy(update={"max_steps": 1})
+    first, second = (Bench(chosen, masked_lm=True, training=one) for chosen in (listed, listed[::-1]))
+    names = [[r.name for r in run.stack.in_edit_order] for run in (first, second)]
+    assert names[0] == names[1]
+    assert same(first.train(), second.train())
+
+
+@pytest.mark.parametrize("name", ["hype_n_weight_mixup", "hype_n_tdt", "hype_n_pats"])
+def test_the_order_of_the_yaml_never_counts(name: str) -> None:
+    """Neither that of the file nor, phase by phase, that in which the stack is handed its regularisers."""
+    from dataclasses import replace
+
+    given = method(name).phases
+    assert any(len(one.regularisers) > 1 for one in given)
+    turned = [replace(one, regularisers=one.regularisers[::-1]) for one in given]
+    one, other = (runner().run(phases, steps=2)["finetune"].handed.weights for phases in (given, turned))
+    assert same(one, other)
+
+
+def test_two_orders_in_a_file_are_one_method() -> None:
+    lines = ["regularisers:", "  hype: {scale: 1.0e-3}", "  tdt: {}", "  weight_mixup: {attention: random}"]
+    text, turned = "\n".join(lines), "\n".join([lines[0], *lines[:0:-1]])
+    assert text != turned
+    one, other = (method("mine", given).finetune for given in (text, turned))
+    assert [name for name, _ in one.regularisers] == ["hype", "tdt", "weight_mixup"]
+    assert one == other
 
 
 def test_noise_comes_after_the_views_that_tdt_builds() -> None:
     """HyPe's noise is added to all three views, so it must not enter the mean that TDT mixes in."""
     run = Bench([("hype", {"scale": 1e-3}), ("tdt", {})])
-    assert [r.name for r in sorted(run.stack.regularisers, key=lambda r: r.forward_order)] == ["tdt", "hype"]
+    assert [r.name for r in run.stack.in_edit_order] == ["tdt", "hype"]
 
 
 def test_noise_in_chosen_passes_only() -> None:
@@ -77,74 +200,206 @@ def test_noise_in_chosen_passes_only() -> None:
     assert torch.equal(logits[0][2], logits[1][2])
 
 
+# -------------------------------------------------------------------------------- added loss terms
+
+
+def test_added_terms_compose_with_each_other() -> None:
+    listed: list[Listed] = [(Consistency, {"scale": 0.5}), (HiddenNorm, {"scale": 0.25})]
+    assert compose.ownership_problems(entries(listed)) == []
+    run = Bench(listed)
+    step = run.step()
+    total = run.stack.backward(step)
+    plain = Bench().step()
+    logits, hidden = plain.forward(hidden=True)
+    again = plain.forward("again", draw=1)
+    expected = plain.task_loss(logits) + 0.5 * (logits - again).square().mean() + 0.25 * hidden.square().mean()
+    assert float(total) == pytest.approx(float(expected.detach()), rel=1e-6)
+    plain.backward(expected)
+    own = dict(run.model.named_parameters())
+    for name, parameter in plain.trainee.model.named_parameters():
+        assert torch.allclose(own[name].grad, parameter.grad, atol=1e-6), name
+    assert same(Bench(listed).train(), Bench(listed[::-1]).train())
+    declared = declared_cost(entries(listed))
+    done = Bench(listed).loop().train()
+    assert declared == Cost(2, 2)
+    assert (done.forward_passes / done.batches, done.backward_passes / done.batches) == (2, 2)
+
+
+def test_a_term_beside_noise_and_views_of_weights() -> None:
+    listed: list[Listed] = [(Consistency, {}), ("hype", {"scale": 1e-3}), ("weight_mixup", {"attention": "random"})]
+    assert compose.ownership_problems(entries(listed)) == []
+    assert all(torch.isfinite(value).all() for value in Bench(listed).train().values())
+
+
+@pytest.mark.parametrize("owner", ["tdt", "mask_tuning"])
+def test_added_terms_are_refused_beside_an_owner_of_the_step(owner: str) -> None:
+    problems = compose.ownership_problems(entries([(Consistency, {}), (HiddenNorm, {}), (owner, {})]))
+    assert problems == [
+        f"'consistency' and 'hidden_norm' add to the loss of the plain pass, but '{owner}' owns the step program and "
+        "has no plain pass; keep one of them"
+    ]
+    (one,) = compose.ownership_problems(entries([(Consistency, {}), (owner, {})]))
+    assert one.startswith("'consistency' adds to the loss of the plain pass")
+    assert compose.ownership_problems(entries([(Consistency, {"scale": 0.0}), (owner, {})])) == []
+
+
+# ------------------------------------------------------------------------------ order of edits
+
+
+def test_two_edits_of_the_same_thing_at_one_place_are_refused() -> None:
+    problems = compose.ownership_problems(entries([(Editor, {}), (Doubler, {})]))
+    assert problems == [
+        "'editor' and 'doubler' both change the starting weights, and neither declares which comes first; "
+        "keep one of them"
+    ]
+    assert compose.ownership_problems(entries([(Editor, {}), (LateDoubler, {})])) == []
+    # Weights and structure are different things.
+    assert compose.ownership_problems(entries([(Editor, {}), ("weight_mixup", {"attention": "random"})])) == []
+
+
+def test_edits_follow_their_declared_order_not_their_names() -> None:
+    def edited(listed: list[Listed]) -> Tensor:
+        run = Bench(listed)
+        return run.trainee.raw(run.trainee.sites.mixable[0]).detach()
+
+    plain = edited([])
+    for listed in ([(Editor, {}), (LateDoubler, {})], [(LateDoubler, {}), (Editor, {})]):
+        assert torch.equal(edited(list(listed)), (plain + 1.0) * 2.0)
+
+
+# ----------------------------------------------------------------------- owners, dropout, encoder
+
+
 def test_one_optimiser_owner() -> None:
     stack = entries([("pats", {})])
-    training, problems = compose.resolve_training(stack, TRAINING, overrides())
+    training, problems = compose.resolve_training(stack, phase([("pats", {})]), TRAINING)
     assert training.optimizer == "adamax"
     assert not problems
-    _, problems = compose.resolve_training(stack, TRAINING, overrides(optimizer="adamw"))
+    _, problems = compose.resolve_training(stack, phase([("pats", {})], optimizer="adamw"), TRAINING)
     assert "'pats' is defined on adamax but training.optimizer says adamw" in problems[0]
+    own = type("Own", (Regulariser,), {"name": "own", "optimizer": classmethod(lambda cls, options: "own")})
+    problems = compose.ownership_problems([*stack, (own, own.Config())])
+    assert "'pats' and 'own' both own the optimiser" in problems[0]
 
 
-def test_two_search_phases_are_refused() -> None:
-    listed = entries([("weight_mixup", {}), ("mask_tuning", {"language_model_head": "trained"})])
-    problems = compose.ownership_problems(listed, search=True)
-    assert any("search phase" in problem and "'mask_tuning'" in problem for problem in problems)
+def test_one_owner_of_the_weight_view() -> None:
+    view = type("View", (Regulariser,), {"name": "view", "owns_weights": classmethod(lambda cls, options: True)})
+    problems = compose.ownership_problems(
+        [*entries([("weight_mixup", {"attention": "random"})]), (view, view.Config())]
+    )
+    assert any("'weight_mixup' and 'view' both own the weight view" in problem for problem in problems)
 
 
-def test_tdt_leaves_the_search_of_weight_mixup_alone() -> None:
-    """No paper defines TDT's losses inside a two-level search; they act in fine-tuning only."""
-    from regft_core.methods.weight_mixup import WeightMixupSearchConfig
-
-    def searched(*listed: tuple[str, dict[str, Any]]) -> dict[str, torch.Tensor]:
-        run = Bench(listed, phase="search-0", search=WeightMixupSearchConfig(), validation=True)
-        run.loop().train()
-        assert run.stack.searcher is not None
-        return run.stack.searcher.search_result(run.trainee)
-
-    assert same(searched(("weight_mixup", {}), ("tdt", {})), searched(("weight_mixup", {})))
+def test_a_method_that_learns_on_rows_set_aside_needs_some() -> None:
+    stack = entries([("weight_mixup", {})])
+    whole = phase([("weight_mixup", {})], name="search")
+    problems = compose.check_phase(stack, whole, TRAINING, task(False))
+    assert any("'weight_mixup' learns on rows set aside" in problem and "split: 0.8" in problem for problem in problems)
+    assert (
+        compose.check_phase(stack, phase([("weight_mixup", {})], name="search", split=0.8), TRAINING, task(False)) == []
+    )
 
 
-def test_a_regulariser_listed_twice_is_refused() -> None:
-    problems = compose.ownership_problems(entries([("hype", {}), ("hype", {"scale": 1e-4})]), search=False)
-    assert "listed twice" in problems[0]
+def test_separate_pairs_reach_the_check_from_the_project_and_from_the_methods_own_section() -> None:
+    """The reason of the class, with its name; per method, since ``model`` can be overridden there."""
+    from regft_core.config.schema import MethodConfig, Params
+    from regft_core.hooks.compose import check_method
+    from regft_core.phases import project
+
+    class Joint(Regulariser):
+        name = "joint_only"
+        pairs_separately = "it swaps the two texts of an input"
+
+    shared = EncoderConfig(name="x", pooling="mean", pairs="separately")
+    found = method("vanilla")
+    given = phase()
+    named = type(given)(**{**vars(given), "regularisers": (("joint_only", Joint.Config()),)})
+    own = type(found)("mine", found.config, (named,))
+    registry = {"joint_only": Joint}
+    problems = check_method(registry, own, TRAINING, task(False), shared)
+    assert len(problems) == 1
+    assert "'joint_only' does not run with model.pairs: separately: it swaps the two texts of an input" in problems[0]
+    assert "pairs: jointly" in problems[0]
+    jointly = MethodConfig.model_validate({"model": {"pairs": "jointly"}})
+    assert check_method(registry, type(found)("mine", jointly, (named,)), TRAINING, task(False), shared) == []
+    assert check_method(registry, own, TRAINING, task(False), EncoderConfig(name="x")) == []
+    # The validator hands the section over.
+    params = Params.model_construct(model=shared, training=TRAINING)
+    seen: list[Any] = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(project.compose, "check_method", lambda *given: seen.append(given) or [])
+        project.compose_check(own, task(False), "t", params)
+    assert seen[0][4] is shared
 
 
 def test_dropout_is_negotiated() -> None:
     stack = entries([("hype", {})])
-    settled, problems = compose.negotiate_dropout(stack, DropoutConfig(hidden=0.1, attention=0.2), overrides())
+    settled, problems = compose.negotiate_dropout(stack, DropoutConfig(hidden=0.1, attention=0.2), None)
     assert (settled.hidden, settled.attention) == (0.0, 0.2)
     assert not problems
-    _, problems = compose.negotiate_dropout(stack, DropoutConfig(), overrides(dropout={"hidden": 0.1}))
+    _, problems = compose.negotiate_dropout(stack, DropoutConfig(), DropoutConfig(hidden=0.1))
     assert "'hype' needs 0.0 but training.dropout sets it to 0.1" in problems[0]
     kept, problems = compose.negotiate_dropout(
-        entries([("hype", {"hidden_dropout": "keep"})]), DropoutConfig(), overrides(dropout={"hidden": 0.3})
+        entries([("hype", {"hidden_dropout": "keep"})]), DropoutConfig(), DropoutConfig(hidden=0.3)
     )
     assert (kept.hidden, problems) == (0.3, [])
 
 
+def test_a_wish_for_dropout_meets_one_against_it() -> None:
+    from regft_core.hooks.declare import DropoutWish
+
+    wish = classmethod(lambda cls, options: DropoutWish(hidden="on"))
+    random = type("Random", (Regulariser,), {"name": "random_passes", "dropout": wish})
+    stack = [*entries([("hype", {})]), (random, random.Config())]
+    _, problems = compose.negotiate_dropout(stack, DropoutConfig(), None)
+    assert "'random_passes' needs it on but hype sets it to 0" in problems[0]
+
+
+# ----------------------------------------------------------------------------- what is declared
+
+
 def test_declared_cost_is_that_of_the_program() -> None:
-    assert compose.declared_cost(entries([("hype", {}), ("tdt", {})])).ratio == 3.0
-    assert compose.declared_cost(entries([("hype", {}), ("pats", {})])).ratio == 1.0
+    assert declared_cost(entries([("hype", {}), ("tdt", {})])).ratio == 3.0
+    assert declared_cost(entries([("hype", {}), ("pats", {})])).ratio == 1.0
+    assert declared_cost(entries([(Consistency, {}), ("hype", {})])).ratio == 2.0
 
 
 def test_variants_of_a_composition() -> None:
-    assert compose.variants(entries([("hype", {})])) is None
-    assert compose.variants(entries([("weight_mixup", {"variant": "released"})])) == "released"
-    mixed = entries([("weight_mixup", {"variant": "released"}), ("tdt", {"variant": "paper"})])
-    assert compose.variants(mixed) == "mixed"
+    registry = discover()
+    assert compose.variants(method("hype_n"), registry) is None
+    assert compose.variants(method("weight_mixup_released"), registry) == "released"
+    assert compose.variants(method("weight_mixup"), registry) == "paper"
+    search, final = method("weight_mixup_released").phases
+    mixed = type(final)(**{**vars(final), "regularisers": (*final.regularisers, ("tdt", registry["tdt"].Config()))})
+    both = type(method("vanilla"))("both", method("vanilla").config, (search, mixed))
+    assert compose.variants(both, registry) == "mixed"
 
 
 def test_contradicting_options_name_the_way_out() -> None:
-    from regft_core.methods.weight_mixup import WeightMixup, WeightMixupConfig, WeightMixupSearchConfig
+    from regft_core.methods.weight_mixup import WeightMixup, WeightMixupConfig
 
-    def problems(search: dict[str, Any] | None = None, **options: Any) -> list[str]:
-        given = None if search is None else WeightMixupSearchConfig(**search)
+    def problems(name: str = "search", times: int | None = None, **options: Any) -> list[str]:
+        given = phase([("weight_mixup", options)], name=name, split=0.8, times=times)
         return WeightMixup.check_options(WeightMixupConfig(**options), given)
 
-    assert not problems({})
-    assert "repeats: 1 or rank: 1" in problems({"repeats": 3}, rank=2)[0]
-    assert "use vanilla" in problems(attention="ones", mode="fixed")[0]
-    assert "variant: paper" in problems({"inner_gradient": "reused"}, variant="released")[0]
-    assert "implicit: one or none" in problems({"implicit": "learning_rate"}, variant="released")[0]
+    assert not problems()
+    assert not problems("finetune", attention="search")
+    assert "search in an earlier phase" in problems("finetune")[0]
+    assert "set times: 1 or rank: 1" in problems(times=3, rank=2)[0]
+    assert "variant: paper" in problems(inner_gradient="reused", variant="released")[0]
+    assert "implicit: one or none" in problems(implicit="learning_rate", variant="released")[0]
     assert "remove it" in problems(form="full_rank", rank=2)[0]
+    for name, value in {"implicit": "one", "radius": 0.1, "inner_gradient": "reused", "interval": 2}.items():
+        found = problems("finetune", attention="joint", **{name: value})
+        assert found == [f"{name} belongs to attention: bilevel; remove it"]
+
+
+def test_a_phase_names_what_speaks_against_it() -> None:
+    """In a method with several phases, each problem says whose it is."""
+    registry = discover()
+    search, final = method("weight_mixup").phases
+    wrong = type(final)(**{**vars(final), "regularisers": (("weight_mixup", registry["weight_mixup"].Config()),)})
+    both = type(method("vanilla"))("both", method("vanilla").config, (search, wrong))
+    problems = compose.check_method(registry, both, TRAINING, task(False))
+    assert problems
+    assert all(problem.startswith("phase 'finetune': ") for problem in problems)

@@ -19,7 +19,7 @@ from regft_core.data.batches import Batch
 from regft_core.errors import ModelError
 from regft_core.hooks import compose
 from regft_core.training.stack import Stack
-from tests.methods.cases import REGISTRY, Case, cases
+from tests.methods.cases import CASES, REGISTRY, Case, task
 from tests.methods.harness import TRAINING, Bench, entries, examples, largest_difference, same
 from tests.methods.interruption import Killed, Memory
 from tests.tiny import ARCHITECTURES
@@ -42,7 +42,6 @@ HEADS = [(n, "mean") for n in ("bert", "bart", "deberta-v2")] + [
 ]
 SHORT = {"max_steps": 2}
 NO_DROPOUT = DropoutConfig(hidden=0.0, attention=0.0)
-CASES = cases()
 WITH_OFF = sorted(name for name, cls in REGISTRY.items() if cls.off is not None)
 #: Where strength 0 leaves an empty stack, all encoders are alike.
 FEW = [("bert", form) for form in FORMS] + [("xlnet", "single"), ("bart", "pair"), ("modernbert", "regression")]
@@ -100,7 +99,6 @@ def test_refused_architectures_say_why(case: Case) -> None:
 @every
 def test_pairs_as_two_rows_are_refused_with_the_reason_or_accepted(case: Case) -> None:
     from regft_core.config.schema import EncoderConfig
-    from tests.methods.cases import task
 
     encoder = EncoderConfig(name="x", pooling="mean", pairs="separately")
     stack = entries([(case.name, case.options.model_dump(exclude_unset=True))])

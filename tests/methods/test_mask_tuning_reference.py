@@ -449,9 +449,9 @@ def test_every_family_gets_a_head(architecture: str) -> None:
 
 def test_a_head_that_is_the_embedding_itself_cannot_be_trained_and_is_refused() -> None:
     """EuroBERT's head is one matrix; a checkpoint without it leaves the frozen encoder's embedding."""
-    with pytest.raises(ModelError, match="masked_lm: .*no weights of its own.*checkpoint that has"):
+    with pytest.raises(ModelError, match=r"masked_lm: .*no weights of its own.*checkpoint that has"):
         after(HEAD, "eurobert")
-    with pytest.raises(ModelError, match="mask_tuning: .*no weights of its own.*checkpoint that has"):
+    with pytest.raises(ModelError, match=r"mask_tuning: .*no weights of its own.*checkpoint that has"):
         Bench([("mask_tuning", {})], architecture="eurobert")
 
 

@@ -278,6 +278,27 @@ def test_reused_gradient_saves_a_pass_and_fresh_sees_the_new_attention() -> None
     assert (fresh.forward_passes / fresh.batches, reused.forward_passes / reused.batches) == (5.0, 4.0)
 
 
+@pytest.mark.parametrize(
+    ("options", "passes"),
+    [
+        ({}, 5),
+        ({"inner_gradient": "reused"}, 4),
+        ({"implicit": "none"}, 2),
+        ({"implicit": "one"}, 5),
+        ({"variant": "released"}, 5),
+        ({"variant": "released", "implicit": "none"}, 3),
+        ({"interval": 2}, 3),
+        ({"variant": "released", "interval": 3}, 7 / 3),
+    ],
+)
+def test_declared_passes_are_the_measured_ones(options: dict[str, Any], passes: float) -> None:
+    declared = WeightMixup.cost(WeightMixupConfig(**options))
+    assert (declared.forward, declared.backward) == (pytest.approx(passes), pytest.approx(passes))
+    done = searching(options).loop().train()
+    assert done.forward_passes / done.batches == pytest.approx(declared.forward)
+    assert done.backward_passes / done.batches == pytest.approx(declared.backward)
+
+
 def test_interval_updates_the_attention_every_so_many_steps() -> None:
     done = searching({"interval": 3}).loop().train()
     assert done.forward_passes == 6 + 2 * 4  # 6 steps, 2 of them with 4 more passes
@@ -574,6 +595,25 @@ def test_released_clip_norm_counts_the_frozen_tensors() -> None:
         assert all(
             torch.equal(a, b) for a, b in zip(mixing_module.parameters(), fresh.mixings[name].parameters(), strict=True)
         )
+
+
+def test_released_clipping_is_the_same_under_loss_scaling() -> None:
+    """The frozen tensors' gradients are scaled as the others are, and no optimiser unscales them."""
+    tight = TRAINING.model_copy(update={"clip_norm": 0.1, "optimizer": "adamax"})
+    norms = []
+    for scale in (None, 1024.0):
+        loop = tuning({"variant": "released"}, training=tight).loop()
+        if scale is not None:
+            loop.scaler = torch.amp.GradScaler("cpu", init_scale=scale)
+        norms.append([row[4] for row in loop.train().curve])
+    assert norms[1] == pytest.approx(norms[0], rel=1e-3)
+
+
+def test_without_clipping_no_gradient_gathers_on_frozen_tensors() -> None:
+    run = tuning({"variant": "released"}, training=TRAINING.model_copy(update={"clip_norm": None}))
+    run.loop().train()
+    frozen = [t for m in mixup(run).mixings.values() for t in (m.pretrained, *m.parameters())]
+    assert all(tensor.grad is None and not tensor.requires_grad for tensor in frozen)
 
 
 def test_folding_gives_a_plain_model_with_the_same_logits() -> None:

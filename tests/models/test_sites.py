@@ -91,6 +91,56 @@ def test_identity_hooks_change_nothing(architecture, load):
 
 
 @every
+def test_word_embeddings_are_seen_as_looked_up_and_once_per_stack(architecture, load):
+    loaded = load(architecture)
+    model, sites = loaded.model.train(), find_sites(loaded.model)
+    hooks, seen = SiteHooks(model, sites), []
+    hooks.on_word_embedding(lambda tensor, site: seen.append((site, tensor.detach().clone())) or tensor)
+    batch = loaded.batch()
+    for _ in range(2):  # the count starts again with every pass
+        seen.clear()
+        logits_of(loaded, batch)
+        stacks = ["encoder", "decoder"] if architecture == "bart" else ["encoder"]
+        assert [(site.index, site.stack) for site, _ in seen] == list(enumerate(stacks))
+    site, tensor = seen[0]
+    rows = tensor.transpose(0, 1) if site.batch_dim == 1 else tensor
+    assert torch.equal(rows, sites.word_embedding.weight[batch["input_ids"]])
+
+
+@every
+@pytest.mark.parametrize("place", ["on_word_embedding", "on_embedding_output"])
+def test_nothing_of_the_texts_passes_by_the_embedding_sites(architecture, place, load):
+    loaded = load(architecture)
+    one, two = loaded.batch("the film was great"), loaded.batch("a house is old")
+    hooks = SiteHooks(loaded.model, find_sites(loaded.model))
+    given = {"scale": 1.0}
+    getattr(hooks, place)(
+        lambda tensor, site: given["scale"] * torch.linspace(-1, 1, tensor.shape[-1]).sin().expand_as(tensor),
+        always=True,
+    )
+    first = logits_of(loaded, one)
+    assert torch.allclose(first, logits_of(loaded, two), atol=1e-6)
+    given["scale"] = -1.0
+    assert not torch.allclose(first, logits_of(loaded, one), atol=1e-3)
+
+
+@every
+@pytest.mark.parametrize("place", ["on_word_embedding", "on_embedding_output"])
+def test_embedding_sites_act_in_training_only_and_leave_with_their_hooks(architecture, place, load):
+    loaded = load(architecture)
+    plain = logits_of(loaded.model.train() and loaded)
+    hooks = SiteHooks(loaded.model, find_sites(loaded.model))
+    getattr(hooks, place)(lambda tensor, site: tensor + torch.linspace(-0.3, 0.3, tensor.shape[-1]))
+    assert not torch.allclose(logits_of(loaded), plain, atol=1e-4)
+    loaded.model.eval()
+    still = logits_of(loaded)
+    hooks.remove()
+    assert torch.equal(logits_of(loaded), still)
+    loaded.model.train()
+    assert torch.equal(logits_of(loaded), plain)
+
+
+@every
 @pytest.mark.parametrize("place", ["on_layer_input", "on_after_attention"])
 def test_noise_at_any_layer_reaches_the_logits_in_training_and_never_in_evaluation(architecture, place, load):
     loaded = load(architecture)

@@ -119,7 +119,7 @@ def stored(root: Path, key: str) -> StoredRun:
 def runs(root: Path) -> dict[str, dict[str, Any]]:
     """Key -> identity of every complete run in the project's store."""
     store = Context(job(root, "vanilla")).store
-    return {key: run.identity for key in store.keys() if (run := store.get(key)) is not None}
+    return {key: run.identity for key in list(store.keys()) if (run := store.get(key)) is not None}
 
 
 @pytest.fixture(scope="session")

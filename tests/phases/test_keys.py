@@ -167,7 +167,7 @@ def test_what_changes_the_key_of_an_evaluation(project: Path) -> None:
     for file, old, new in (
         ("ood/reversed.jsonl", "the", "teh"),
         ("dev.jsonl", '"label": 1', '"label": 0'),
-        ("task.json", '"positive_label": "positive"', '"positive_label": "negative"'),
+        ("task.json", '"primary": "accuracy"', '"primary": "f1"'),
     ):
         path = project / "work/datasets" / TASK / file
         before = path.read_text()

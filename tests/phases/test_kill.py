@@ -11,75 +11,98 @@ from typing import Any
 
 import pytest
 
-from regft_core.phases.context import Context, Job
 from regft_core.phases.evaluate import evaluate
-from regft_core.phases.finetune import ensure_finetuned, finetune
-from regft_core.phases.search import ensure_search, search
-from regft_core.runs.stored import StoredRun
+from tests.phases.conftest import job, runs, stored, train, write_method
 
 FORK = multiprocessing.get_context("fork")
-#: During a checkpoint write, before the manifest, after the rename, in the middle of an epoch.
-POINTS = ["checkpoint.tensors:2", "checkpoint.manifest:2", "checkpoint.renamed:2", "step:2"]
+#: Methods with one phase, with a search of two members that is merged, and a greedy soup.
+METHODS = ("hype_n", "weight_mixup", "soup")
+SOUP = {
+    "finetune": {
+        "data": {"split": 0.7},
+        "repeat": {"times": 2, "merge": "greedy", "vary": ["order", "head"]},
+        "training": {"epochs": 1},
+    }
+}
+#: During a checkpoint write, before the manifest, after the rename, in the middle of an epoch; at the end.
+ONCE = ["checkpoint.tensors:2", "checkpoint.manifest:2", "checkpoint.renamed:2", "step:2"]
+#: The passings of a commit: of each member, of their merge, of fine-tuning, of the evaluation.
 ENDS = ["commit.tensors", "commit.manifest", "commit.renamed"]
+PLACES = [
+    *(("hype_n", point) for point in (*ONCE, *ENDS, "commit.renamed:2")),
+    # In the second member, when both are done, while and after they are merged, and in fine-tuning.
+    *(("weight_mixup", point) for point in ("step:5", "checkpoint.renamed:4", "commit.renamed:2", "step:9")),
+    *(("weight_mixup", f"{point}:3") for point in ENDS),
+    *(("soup", point) for point in ("step:4", "commit.tensors:2", "commit.renamed:2", "commit.manifest:3")),
+    ("soup", "commit.renamed:3"),
+]
 
 
-def job(root: Path, method: str) -> Job:
-    return Job(str(root), method, "cue_sentence", "24", 0)
+def everything(root: Path, method: str) -> dict[str, Any]:
+    """All stages of one run of a method; its scores."""
+    record = train(root, method)
+    return evaluate(job(root, method, 0, finetune=record["key"], **record["phases"]), record)
 
 
-def in_child(function: Any, root: Path, method: str, kill_at: str | None) -> int:
-    """Run ``function(job)`` in a child process; returns its exit code (negative: a signal)."""
+def in_child(root: Path, method: str, kill_at: str) -> int | None:
+    """Run everything in a child process that dies at ``kill_at``; returns its exit code (negative: a signal)."""
 
     def body() -> None:
-        if kill_at is not None:
-            os.environ["REGFT_KILL_AT"] = kill_at
-        function(job(root, method))
+        os.environ["REGFT_KILL_AT"] = kill_at
+        everything(root, method)
 
     process = FORK.Process(target=body)
     process.start()
     process.join(timeout=120)
-    assert process.exitcode is not None
     return process.exitcode
 
 
-def outcome(run: StoredRun) -> dict[str, Any]:
-    """Everything about a run but how long it took."""
-    result = {k: v for k, v in run.result.items() if k not in ("seconds", "cost", "search_cost")}
-    return {"result": result, "weights": run.tensors_sha256("weights")}
+def outcome(root: Path) -> dict[str, Any]:
+    """Everything about all stored runs but how long they took."""
+    found = {}
+    for key in runs(root):
+        run = stored(root, key)
+        result = {k: v for k, v in run.result.items() if k not in ("seconds", "cost")}
+        result["passes"] = {k: v for k, v in run.result.get("cost", {}).items() if "seconds" not in k}
+        found[key] = (result, {name: run.tensors_sha256(name) for name in run.tensor_names})
+    return found
+
+
+def with_soup(root: Path) -> Path:
+    write_method(root, "soup", phases=SOUP)
+    return root
 
 
 @pytest.fixture(scope="module")
 def uninterrupted(template: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    root = Path(shutil.copytree(template, tmp_path_factory.mktemp("whole") / "project"))
     found = {}
-    for method in ("hype_n", "weight_mixup"):
-        found[f"finetune {method}"] = outcome(ensure_finetuned(Context(job(root, method))))
-        found[f"scores {method}"] = evaluate(job(root, method))["sets"]
-    found["search weight_mixup"] = outcome(ensure_search(Context(job(root, "weight_mixup"))))
+    for method in METHODS:
+        root = with_soup(Path(shutil.copytree(template, tmp_path_factory.mktemp("whole") / "project")))
+        scores = everything(root, method)["sets"]
+        found[method] = (scores, outcome(root))
     return found
 
 
-@pytest.mark.parametrize("point", POINTS + ENDS)
-def test_killed_search_continues_with_the_same_bits(project: Path, uninterrupted: Any, point: str) -> None:
-    assert in_child(search, project, "weight_mixup", point) == -signal.SIGKILL
-    assert in_child(search, project, "weight_mixup", None) == 0
-    assert outcome(ensure_search(Context(job(project, "weight_mixup")))) == uninterrupted["search weight_mixup"]
-
-
-@pytest.mark.parametrize("point", POINTS + ENDS)
-@pytest.mark.parametrize("method", ["hype_n", "weight_mixup"])
-def test_killed_finetuning_continues_with_the_same_bits(
-    project: Path, uninterrupted: Any, method: str, point: str
+@pytest.mark.parametrize(("method", "point"), PLACES)
+def test_a_killed_run_continues_with_the_same_bits(
+    project: Path, uninterrupted: dict[str, Any], method: str, point: str
 ) -> None:
-    if method == "weight_mixup":
-        assert in_child(search, project, method, None) == 0
-    assert in_child(finetune, project, method, point) == -signal.SIGKILL
-    assert in_child(finetune, project, method, None) == 0
-    assert outcome(ensure_finetuned(Context(job(project, method)))) == uninterrupted[f"finetune {method}"]
-    assert evaluate(job(project, method))["sets"] == uninterrupted[f"scores {method}"]
+    with_soup(project)
+    assert in_child(project, method, point) == -signal.SIGKILL
+    assert everything(project, method)["sets"] == uninterrupted[method][0]
+    assert outcome(project) == uninterrupted[method][1]
 
 
-def test_killed_three_times_in_a_row(project: Path, uninterrupted: Any) -> None:
+def test_killed_three_times_in_a_row(project: Path, uninterrupted: dict[str, Any]) -> None:
     for _ in range(3):
-        assert in_child(finetune, project, "hype_n", "step:2") == -signal.SIGKILL
-    assert outcome(ensure_finetuned(Context(job(project, "hype_n")))) == uninterrupted["finetune hype_n"]
+        assert in_child(project, "hype_n", "step:2") == -signal.SIGKILL
+    everything(project, "hype_n")
+    assert outcome(project) == uninterrupted["hype_n"][1]
+
+
+def test_a_member_that_was_finished_before_the_kill_is_not_trained_again(
+    project: Path, trained: list[tuple[str, int]]
+) -> None:
+    assert in_child(project, "weight_mixup", "step:5") == -signal.SIGKILL
+    everything(project, "weight_mixup")
+    assert trained == [("search", 0), ("finetune", 0)]

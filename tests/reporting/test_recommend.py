@@ -132,6 +132,20 @@ def test_smaller_is_better_where_the_metric_says_so(make: Any, synthetic: Any) -
     assert "It leads every other arm" in said(built)
 
 
+def test_a_lead_is_no_larger_than_the_metric_and_no_number_with_two_seeds(make: Any, synthetic: Any) -> None:
+    """Few seeds stretch an interval that holds for many comparisons far beyond the metric."""
+    arm = synthetic.Arm
+    shaky = {f"shaky{i}": arm(0.85, collapsed=(1,)) for i in range(4)}
+    grid, tasks = {"vanilla": arm(0.7), "costly": arm(0.9, seconds=40.0), **shaky}, {"sst2": synthetic.Task(n=60)}
+    few, three = make(grid, tasks, range(2)), make(grid, tasks, range(3))
+    leads = re.findall(r"the lead over it is \S+ points \[(\S+), (\S+)\]", said(three))
+    assert leads
+    bounds = [float(bound.replace("−", "-")) for lead in leads for bound in lead]
+    assert -100 <= min(bounds) < max(bounds) == 100
+    assert "the lead over it: too few seeds to say (2 seeds)" in said(few)
+    assert "the lead over it is" not in said(few)
+
+
 @pytest.mark.parametrize(
     ("seeds", "failed", "why"),
     [([0], {}, "one seed shows no spread"), ([0, 1], {1: "NaN"}, "fewer than two arms finished every seed")],

@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from regft_core.catalogue import EXECUTORS
+from regft_core.config.schema import ExecutionConfig
 from regft_core.errors import ConfigError, RunFailed
 from regft_core.runs.executors import JobsFailed, run_all, visible_devices
 from regft_core.runs.processes import describe_exit
@@ -104,6 +106,38 @@ def test_results_are_those_of_serial_in_the_order_of_jobs(jobs_module: Any) -> N
     assert results == [0, 1, 2]
     assert sorted(order) == [0, 1, 2]
     assert run_all([], jobs_module.square, executor="processes") == []
+
+
+THREADS = """
+from concurrent.futures import ThreadPoolExecutor
+from regft_core.runs.jobs import JobFailure, describe_failure, label, torch_threads
+
+def run(jobs, function, *, devices, workers_per_device, threads, succeeded, failures):
+    with torch_threads(threads), ThreadPoolExecutor(len(devices) * workers_per_device) as pool:
+        places = [devices[i % len(devices)] for i in range(len(jobs))]
+        waiting = [pool.submit(function, job, device=place) for job, place in zip(jobs, places)]
+        for index, future in reversed(list(enumerate(waiting))):
+            try:
+                succeeded(index, future.result())
+            except Exception as error:
+                failures.append(JobFailure(index, label(index, jobs[index]), *describe_failure(error)))
+"""
+
+
+def test_an_executor_is_one_file(jobs_module: Any, tmp_path: Path) -> None:
+    (tmp_path / "own").mkdir()
+    (tmp_path / "own" / "in_threads.py").write_text(THREADS)
+    with EXECUTORS.also(tmp_path / "own"):
+        assert ExecutionConfig(executor="in_threads").executor == "in_threads"
+        assert run_all([3, 1, 2], jobs_module.square, executor="in_threads", workers_per_device=2) == run_all(
+            [3, 1, 2], jobs_module.square
+        )
+        with pytest.raises(JobsFailed) as caught:
+            run_all(["a", "raise", "data", "b"], jobs_module.sometimes, executor="in_threads")
+        assert caught.value.results == ["a", None, None, "b"]
+        assert [failure.index for failure in caught.value.failures] == [1, 2]
+    with pytest.raises(ValueError, match="unknown executor 'in_threads'; allowed: processes, serial"):
+        ExecutionConfig(executor="in_threads")
 
 
 def test_workers_are_bound_to_devices_and_lead_their_own_groups(jobs_module: Any) -> None:
@@ -202,8 +236,8 @@ def test_threads_are_the_same_whichever_the_executor(jobs_module: Any) -> None:
 
 
 def test_wrong_arguments_are_refused(jobs_module: Any) -> None:
-    with pytest.raises(ValueError, match="choose serial or processes"):
-        run_all([0], jobs_module.square, executor="threads")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="choose one of processes, serial"):
+        run_all([0], jobs_module.square, executor="threads")
     with pytest.raises(ValueError, match="at least one device"):
         run_all([0], jobs_module.square, devices=[])
 

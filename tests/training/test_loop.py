@@ -96,6 +96,18 @@ def test_curve_has_every_step_with_the_scheduled_rate() -> None:
     )
 
 
+def test_a_number_of_steps_goes_before_epochs_and_no_epochs_are_no_steps() -> None:
+    assert Bench().loop().total == 6
+    assert Bench().loop(steps=8).total == 8
+    done = Bench().loop(steps=8).train()
+    assert done.step == 8
+    assert [row[1] for row in done.curve][-2:] == [2.0, pytest.approx(7 / 3)]  # into the third epoch
+    none = TRAINING.model_copy(update={"epochs": 0, "max_steps": 5})
+    run = Bench(training=none)
+    assert run.loop().total == 0
+    assert same(run.train(), Bench().trainee.plain_weights())
+
+
 def test_schedules() -> None:
     assert warmup_steps(10, 0.11) == 2
     assert [factor("linear", s, 4, 0) for s in range(4)] == [1.0, 0.75, 0.5, 0.25]

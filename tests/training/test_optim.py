@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from regft_core.catalogue import OPTIMISERS
 from regft_core.config.schema import TrainingConfig, TrainingOverrides
-from regft_core.methods.base import ParameterGroup
+from regft_core.hooks.declare import ParameterGroup
 from regft_core.training.optim import build_optimizer, parameter_groups
 from tests.methods.harness import TRAINING, Bench, same
 
@@ -43,7 +43,8 @@ def test_an_optimiser_is_one_file(tmp_path: Path) -> None:
 def test_every_optimiser_keeps_the_rate_and_decay_of_each_group(name: str) -> None:
     special = ParameterGroup(parameters("own"), learning_rate=0.5, weight_decay=0.25)
     training = TrainingConfig(optimizer=name, learning_rate=0.1, weight_decay=0.01, epsilon=1e-6)
-    groups = parameter_groups(parameters("weight", "bias"), training, lambda n: n == "bias", [special])
+    named = parameters("weight", "bias") | special.parameters
+    groups = parameter_groups(named, training, lambda n: n == "bias", [special])
     optimizer = build_optimizer(groups, training)
     found = {tuple(g["names"]): (g["lr"], g["weight_decay"], g["eps"]) for g in optimizer.param_groups}
     assert found == {("weight",): (0.1, 0.01, 1e-6), ("bias",): (0.1, 0.0, 1e-6), ("own",): (0.5, 0.25, 1e-6)}
@@ -53,6 +54,33 @@ def test_what_a_special_group_leaves_open_is_the_shared_protocols() -> None:
     """A group without settings of its own has the shared rate and decay, also for a bias."""
     training = TrainingConfig(learning_rate=0.1, weight_decay=0.03)
     special = [ParameterGroup(parameters("extra.bias")), ParameterGroup(parameters("zero"), weight_decay=0.0)]
-    _, extra, zero = parameter_groups(parameters("weight"), training, lambda n: n.endswith("bias"), special)
+    named = parameters("weight") | special[0].parameters | special[1].parameters
+    _, extra, zero = parameter_groups(named, training, lambda n: n.endswith("bias"), special)
     assert (extra["weight_decay"], extra["base_lr"]) == (0.03, 0.1)
     assert (zero["weight_decay"], zero["base_lr"]) == (0.0, 0.1)
+
+
+def test_factors_split_groups_by_rate_and_keep_their_decay() -> None:
+    training = TrainingConfig(learning_rate=0.1, weight_decay=0.03)
+    special = ParameterGroup(parameters("own"), learning_rate=0.5)
+    named = parameters("low", "high", "low.bias") | special.parameters
+    factors = {"low": 0.5, "low.bias": 0.5, "own": 0.5}
+    groups = parameter_groups(named, training, lambda n: n.endswith("bias"), [special], factors)
+    found = {name: (group["base_lr"], group["weight_decay"]) for group in groups for name in group["names"]}
+    assert found == {"low": (0.05, 0.03), "high": (0.1, 0.03), "low.bias": (0.05, 0.0), "own": (0.25, 0.03)}
+
+
+def test_frozen_parameters_are_in_no_group() -> None:
+    special = ParameterGroup(parameters("own"), learning_rate=0.5)
+    named = parameters("weight", "frozen") | special.parameters
+    named["frozen"].requires_grad_(False)
+    named["own"].requires_grad_(False)
+    groups = parameter_groups(named, TRAINING, lambda n: False, [special])
+    assert [group["names"] for group in groups] == [["weight"]]
+
+
+def test_two_regularisers_cannot_set_one_parameter() -> None:
+    named = parameters("own")
+    groups = [ParameterGroup(named, learning_rate=0.5), ParameterGroup(named, weight_decay=0.0)]
+    with pytest.raises(ValueError, match="two regularisers give settings of their own to own"):
+        parameter_groups(named, TRAINING, lambda n: False, groups)

@@ -1,4 +1,14 @@
-"""How the runs of a cell are spread over processes and devices: only ``run(job) -> result``.
+"""How the runs of a cell are spread over processes and devices, one executor in each file of this folder.
+
+A file has the executor's name, which ``execution.executor`` gives, and defines ::
+
+    run(jobs, function, *, devices, workers_per_device, threads, succeeded, failures)
+
+It calls ``function(job, device=...)`` once for each of ``jobs`` (there is at least one), with torch
+at ``threads`` threads (``jobs.torch_threads``), on one of ``devices``. It reports here, in this
+process: ``succeeded(index, result)`` for a job that returned, a ``JobFailure`` appended to
+``failures`` for one that raised or whose process died; the other jobs are finished all the same. It
+leaves no process behind, also when it is interrupted.
 
 Results do not depend on the executor, on the number of workers, or on the order in which jobs
 end: every job sees the same number of threads, and nothing is passed between jobs.
@@ -9,11 +19,12 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
+from regft_core.catalogue import EXECUTORS
 from regft_core.errors import ConfigError, Problem
-from regft_core.runs.jobs import JobFailure, JobsFailed, describe_failure, label, torch_threads
-from regft_core.runs.pool import run_processes
+from regft_core.names import listing
+from regft_core.runs.jobs import JobFailure, JobsFailed
 
 __all__ = ["JobFailure", "JobsFailed", "run_all", "visible_devices"]
 
@@ -65,7 +76,7 @@ def run_all(
     jobs: Sequence[J],
     function: Callable[..., R],
     *,
-    executor: Literal["serial", "processes"] = "serial",
+    executor: str = "serial",
     workers_per_device: int = 1,
     devices: Sequence[str] = ("cpu",),
     threads: int | None = None,
@@ -74,10 +85,9 @@ def run_all(
     """Return ``[function(job, device=...) for job in jobs]``, in the order of ``jobs``.
 
     Args:
-        jobs: passed to ``function`` one by one; with ``processes`` they, ``function`` (a
-            module-level one) and the results travel between processes.
-        executor: ``serial`` runs all here on ``devices[0]``; ``processes`` starts fresh
-            interpreters (spawn), ``workers_per_device`` for each device, each bound to one.
+        jobs: passed to ``function`` one by one; an executor may send them, ``function`` (a
+            module-level one) and the results from process to process.
+        executor: name of a file of this folder.
         threads: torch threads of every job, whichever the executor, because sums on the CPU
             may depend on it. None leaves torch alone.
         on_result: called here with (index, result) as each job ends.
@@ -86,8 +96,8 @@ def run_all(
         JobsFailed: a ``RunFailed``, when jobs raised or their process died; all other jobs are
             finished first. ``KeyboardInterrupt``, SIGTERM and SIGHUP kill all workers at once.
     """
-    if executor not in ("serial", "processes"):
-        raise ValueError(f"executor {executor!r}: choose serial or processes")
+    if executor not in EXECUTORS.names():
+        raise ValueError(f"executor {executor!r}: choose one of {listing(EXECUTORS.names())}")
     if not devices or workers_per_device < 1:
         raise ValueError("at least one device and one worker per device are needed")
     results: list[Any] = [None] * len(jobs)
@@ -98,29 +108,16 @@ def run_all(
         if on_result is not None:
             on_result(index, result)
 
-    if executor == "serial":
-        _run_serial(jobs, function, devices[0], threads, succeeded, failures)
-    elif jobs:
-        slots = [device for _ in range(workers_per_device) for device in devices][: len(jobs)]
-        run_processes(jobs, function, slots, threads, succeeded, failures)
+    if jobs:
+        EXECUTORS.load(executor).run(
+            jobs,
+            function,
+            devices=devices,
+            workers_per_device=workers_per_device,
+            threads=threads,
+            succeeded=succeeded,
+            failures=failures,
+        )
     if failures:
         raise JobsFailed(failures, results)
     return results
-
-
-def _run_serial(
-    jobs: Sequence[Any],
-    function: Callable[..., Any],
-    device: str,
-    threads: int | None,
-    succeeded: Callable[[int, Any], None],
-    failures: list[JobFailure],
-) -> None:
-    with torch_threads(threads):
-        for index, job in enumerate(jobs):
-            try:
-                result = function(job, device=device)
-            except Exception as error:
-                failures.append(JobFailure(index, label(index, job), *describe_failure(error)))
-            else:
-                succeeded(index, result)

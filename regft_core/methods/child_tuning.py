@@ -1,0 +1,139 @@
+"""Child-Tuning (Xu et al., EMNLP 2021): only a child network of the weights is updated.
+
+The gradient is multiplied by a mask after clipping, right before the optimiser:
+
+- F (``mask: bernoulli``): in every step each entry is kept with probability ``share`` and divided by it.
+- D (``mask: <phase>``): the mask that the regulariser ``fisher`` measured in an earlier phase, the same in
+  every step, not rescaled. Tensors without a mask (embeddings, pooler, head) are trained as usual.
+- ``mask: random`` (a control): drawn once, of the same share, kept for the whole run.
+
+Paper and released code differ in how the Fisher information is measured (``variant`` of ``fisher``). The
+released trainer also ignores the warm-up ratio of its script; ``training: {warmup_ratio: 0}`` does the same.
+
+Decisions:
+- weight decay and momentum still act on masked entries, as in the released optimiser.
+- F masks everything that is trained, attached modules included; ``scope: layers`` only what is in the layers.
+- F's masks are drawn by tensor name, so they do not depend on the order of the tensors.
+- under Adam, F's steps are smaller by about the square root of ``share``: its second moment sees g / share.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from pydantic import Field
+
+from regft_core.config.method import Phase
+from regft_core.config.schema import Name, StrictModel
+from regft_core.errors import ModelError
+from regft_core.hooks.base import Handed, Regulariser
+from regft_core.hooks.declare import Need
+from regft_core.lazy import torch
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from torch import Tensor, nn
+
+    from regft_core.training.step import Step
+    from regft_core.training.trainee import Trainee
+
+#: Masks that are drawn rather than taken from an earlier phase.
+DRAWN = ("bernoulli", "random")
+
+
+class ChildTuningConfig(StrictModel):
+    """Options of Child-Tuning."""
+
+    mask: Name = Field(
+        "bernoulli",
+        description="bernoulli: drawn in every step (F); random: drawn once (a control); or the name of the phase "
+        "that measured it (D)",
+    )
+    share: float = Field(0.3, gt=0, le=1, description="share of the entries that are kept, for masks that are drawn")
+    scope: Literal["all", "layers"] | None = Field(
+        None, description="tensors that a drawn mask covers; null: all for bernoulli, layers for random"
+    )
+    rescale: bool | None = Field(
+        None, description="divide what is kept by the share; null: for bernoulli, not for random"
+    )
+
+
+class ChildTuning(Regulariser):
+    """Masks the gradient after clipping."""
+
+    name = "child_tuning"
+    Config = ChildTuningConfig
+    off: ClassVar[dict[str, Any]] = {"share": 1.0}
+
+    @classmethod
+    def active(cls, options: ChildTuningConfig) -> bool:
+        return options.mask not in DRAWN or options.share < 1
+
+    @classmethod
+    def needs(cls, options: ChildTuningConfig) -> dict[str, Need]:
+        return {} if options.mask in DRAWN else {options.mask: "state"}
+
+    @classmethod
+    def check_options(cls, options: ChildTuningConfig, phase: Phase) -> list[str]:
+        if options.mask in DRAWN:
+            return []
+        given = [name for name in ("share", "scope", "rescale") if name in options.model_fields_set]
+        return [f"{name} belongs to masks that are drawn; phase '{options.mask}' decides it" for name in given]
+
+    @classmethod
+    def trains_encoder(cls, options: ChildTuningConfig) -> bool:
+        return cls._scope(options) == "layers"
+
+    @staticmethod
+    def _scope(options: ChildTuningConfig) -> str:
+        return options.scope or ("all" if options.mask == "bernoulli" else "layers")
+
+    def prepare(self, trainee: Trainee, handed: Mapping[str, Handed]) -> None:
+        self.trainee = trainee
+        rescale = self.options.mask == "bernoulli" if self.options.rescale is None else self.options.rescale
+        self.factor = 1 / self.options.share if rescale else 1.0
+        self.masks = self._taken(handed[self.options.mask]) if self.needs(self.options) else {}
+
+    def _targets(self) -> Iterator[tuple[str, nn.Parameter]]:
+        """(name, trained tensor) of everything that the mask covers."""
+        prefixes = tuple(dict.fromkeys(site.name + "." for site in self.trainee.sites.layers))
+        taken, everywhere = bool(self.needs(self.options)), self._scope(self.options) == "all"
+        for name, parameter in self.trainee.named_trainable():
+            if (name in self.masks) if taken else (everywhere or name.startswith(prefixes)):
+                yield name, parameter
+
+    def _mask(self, name: str, gradient: Tensor, step: Step) -> Tensor:
+        """The mask of one tensor in this step, in the gradient's shape."""
+        if self.options.mask == "bernoulli":
+            generator = step.generator("child_tuning.mask", name)
+            return torch.empty_like(gradient).bernoulli_(self.options.share, generator=generator)
+        if name not in self.masks:
+            # Drawn when first needed: only then is everything attached. A resumed run draws it again.
+            generator = self.trainee.generator("child_tuning.fixed_mask", name)
+            draw = torch.rand(gradient.shape, generator=generator, device=gradient.device)
+            self.masks[name] = draw < self.options.share
+        return self.masks[name]
+
+    def _taken(self, handed: Handed) -> dict[str, Tensor]:
+        """The mask that an earlier phase measured; ModelError when it measured none, or of another encoder."""
+        state = handed.of("fisher")
+        found = {name.removeprefix("mask/"): mask for name, mask in state.items() if name.startswith("mask/")}
+        if not found:
+            raise ModelError(
+                f"child_tuning: phase '{self.options.mask}' hands over no mask; write "
+                "'regularisers: {fisher: {share: 0.3}}' and 'training: {epochs: 0}' in it"
+            )
+        own = dict(self.trainee.named_raw())
+        wrong = [name for name, mask in found.items() if name not in own or own[name].shape != mask.shape]
+        if wrong:
+            raise ModelError(f"child_tuning: the mask of phase '{self.options.mask}' does not fit {wrong[0]}")
+        return {name: mask.to(own[name].device) for name, mask in found.items()}
+
+    def after_clip(self, step: Step) -> None:
+        with torch.no_grad():  # not a decorator: that would import torch while methods are only validated
+            for name, parameter in self._targets():
+                if parameter.grad is not None:
+                    parameter.grad.mul_(self._mask(name, parameter.grad, step))
+                    if self.factor != 1.0:
+                        parameter.grad.mul_(self.factor)

@@ -1,0 +1,249 @@
+"""DPS: subnetworks chosen by accumulated gradients while training (Zhang et al., NeurIPS 2022).
+
+The run is cut into blocks of ``u = int(steps * block)`` optimiser steps that alternate between two stages:
+
+- dense, stage I: plain training; per entry the squares of the gradient are summed up. Stage II: in every
+  matrix only the ``ceil(n * (1 - drop))`` entries with the largest sums get a gradient.
+- mix, stage I: every forward pass mixes whole input columns of each matrix with the starting weights, as
+  Mixout does: ``((1 - m) T + m W - drop T) / (1 - drop)``, m the mask and T the starting weights. Stage II:
+  the same formula with T the weights at the beginning of the stage and m an entry's place among the top
+  share of its mean squared gradient, times ``exp(-count / u)`` when u is at least 50 (count: how often it
+  was kept). Entries whose m is 0 get no gradient. In evaluation the weights are the trained ones.
+
+Differences between paper and released code (``variant``):
+- released: hidden and attention dropout are off. (The code turns them off in runs below 2000 steps only; for
+  longer ones ``paper`` does what it does.)
+- released, mix: the gradient of what is kept is not divided by (1 - drop), as that of the formula is.
+
+Decisions:
+- ``drop`` is the share that is dropped in both variants, as the released code has it, where the same number
+  is called reserve_p.
+- matrices are those of the encoder's layers, of projections and pooler, and of the head; biases, norms and
+  embeddings are always trained. Sums and masks take the step's gradient before clipping.
+- a block is at least one step long (the released code divides by zero where it would be shorter).
+- the clock is the optimiser step (the released one counts forward calls, so it breaks with two passes).
+- ties with the last chosen entry are chosen too. Masked entries still move by momentum and weight decay.
+- ``selection: random`` (a control) chooses as many entries at random.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from pydantic import Field
+
+from regft_core.config.schema import StrictModel
+from regft_core.errors import RunFailed
+from regft_core.hooks.base import DropoutWish, Handed, Regulariser, Variant
+from regft_core.hooks.declare import Anchor
+from regft_core.lazy import torch
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from torch import Tensor
+
+    from regft_core.training.step import Step
+    from regft_core.training.trainee import Trainee
+
+#: Blocks of at least this many steps penalise what was kept often (mix).
+PENALISED_FROM = 50
+
+
+class DpsConfig(StrictModel):
+    """Options of DPS."""
+
+    variant: Variant = "paper"
+    mode: Literal["dense", "mix"] = "dense"
+    drop: float = Field(0.3, ge=0, lt=1, description="share of each matrix that stage II leaves as it is")
+    block: float = Field(0.05, gt=0, le=0.5, description="length of a block as a share of all steps (update ratio)")
+    selection: Literal["gradient", "random"] = Field("gradient", description="random: as many, at random (a control)")
+
+
+class Dps(Regulariser):
+    """Trains, in every second block, only the entries with the largest gradients of the block before."""
+
+    name = "dps"
+    Config = DpsConfig
+    off: ClassVar[dict[str, Any]] = {"drop": 0.0}
+
+    @classmethod
+    def active(cls, options: DpsConfig) -> bool:
+        # Without a share to drop, the released code still differs from plain fine-tuning by its dropout.
+        return options.drop > 0 or options.variant == "released"
+
+    @classmethod
+    def variant(cls, options: DpsConfig) -> Variant | None:
+        return options.variant
+
+    @classmethod
+    def anchors(cls, options: DpsConfig) -> frozenset[Anchor]:
+        return frozenset({"start"}) if options.mode == "mix" else frozenset()
+
+    @classmethod
+    def edits(cls, options: DpsConfig) -> frozenset[Literal["weights", "structure"]]:
+        return frozenset({"structure"}) if options.mode == "mix" else frozenset()
+
+    @classmethod
+    def owns_weights(cls, options: DpsConfig) -> bool:
+        return options.mode == "mix"
+
+    @classmethod
+    def trains_encoder(cls, options: DpsConfig) -> bool:
+        return True
+
+    @classmethod
+    def dropout(cls, options: DpsConfig) -> DropoutWish:
+        return DropoutWish(hidden=0.0, attention=0.0) if options.variant == "released" else DropoutWish()
+
+    def prepare(self, trainee: Trainee, handed: Mapping[str, Handed]) -> None:
+        from torch.nn.utils import parametrize
+
+        from regft_core.models.views import View
+
+        self.trainee = trainee
+        self.length: int | None = None
+        self.block = -1
+        self.sums: dict[str, Tensor] = {}
+        self.counts: dict[str, Tensor] = {}
+        self.counted: dict[str, tuple[str | int, ...]] = {}
+        self.masks: dict[str, Tensor] = {}
+        self.snapshots: dict[str, Tensor] = {}
+        sites = trainee.sites
+        heads = [name for name in sites.head if name not in sites.mixable and trainee.raw(name).dim() > 1]
+        self.names = (*sites.mixable, *heads) if self.options.drop else ()
+        if self.options.mode == "mix":
+            for name in self.names:
+                module, attribute = trainee.module_of(name)
+                parametrize.register_parametrization(module, attribute, View(self._mixed, name))
+
+    # ------------------------------------------------------------------------------- the clock
+
+    def _enter(self, index: int) -> None:
+        """Begin the block that step ``index`` is in, unless it is running."""
+        block = index // self.length if self.length is not None else 0
+        if block == self.block:
+            return
+        if block % 2 == 0:
+            self.sums, self.counts, self.masks, self.snapshots = {}, {}, {}, {}
+        else:
+            self.masks = {name: self._chosen(name, block) for name in self.names if name in self.sums}
+            if self.options.mode == "mix":
+                self.snapshots = {name: self.trainee.raw(name).detach().clone() for name in self.masks}
+            self.sums, self.counts = {}, {}
+        self.block = block
+
+    def _chosen(self, name: str, block: int) -> Tensor:
+        """Which entries of a matrix are trained in a stage II."""
+        from regft_core.training.quantile import order_statistics
+
+        score = self._score(name)
+        if self.options.selection == "random":
+            generator = self.trainee.generator("dps.selection", block, name)
+            score = torch.rand(score.shape, generator=generator, device=score.device)
+        rank = score.numel() - math.ceil(score.numel() * (1 - self.options.drop))
+        try:
+            return score >= order_statistics([score], rank, rank)[0]
+        except ValueError as error:
+            raise RunFailed(f"dps: the gradient of {name} is not finite; lower training.learning_rate") from error
+
+    def _score(self, name: str) -> Tensor:
+        """Sum of the squared gradients; for mix their mean, less for what was kept often."""
+        if self.options.mode == "dense":
+            return self.sums[name]
+        assert self.length is not None
+        count = self.counts[name].clamp(min=1)
+        score = self.sums[name] / count
+        return score * torch.exp(-count / self.length) if self.length >= PENALISED_FROM else score
+
+    # -------------------------------------------------------------------------------- the step
+
+    def _mixed(self, name: str, weight: Tensor) -> Tensor:
+        """The weight that a forward pass of training sees (mix); in evaluation the trained one."""
+        current = self.trainee.current
+        if current is None or not self.trainee.model.training or not weight.requires_grad:
+            return weight
+        with torch.no_grad():
+            self._enter(int(current.key[0]))
+        if self.block % 2 == 0:
+            target, mask = self.trainee.anchor("start")[name], self._columns(name, weight)
+        elif name in self.masks:
+            target, mask = self.snapshots[name], self.masks[name]
+        else:
+            return weight
+        # The formula above in a form that is exact where the weight is still the target.
+        mixed: Tensor = target + mask * (weight - target) / (1 - self.options.drop)
+        return mixed
+
+    def _columns(self, name: str, weight: Tensor) -> Tensor:
+        """A fresh mask that keeps or drops whole inputs of a matrix, counted once a pass where a gradient follows."""
+        assert self.trainee.current is not None
+        key = self.trainee.current.key
+        # Matrices are [out, in]; raw ones of XLNet are [in, heads, out].
+        shape = [1, weight.shape[1]] if weight.dim() == 2 else [weight.shape[0]] + [1] * (weight.dim() - 1)
+        generator = self.trainee.generator("dps.columns", *key, name)
+        mask = torch.empty(shape, device=weight.device).bernoulli_(1 - self.options.drop, generator=generator)
+        # A layer that is passed through several times uses its matrix as often, with the same mask.
+        if torch.is_grad_enabled() and self.counted.get(name) != key:
+            self.counted[name] = key
+            self.counts[name] = self.counts[name] + mask if name in self.counts else mask.clone()
+        return mask
+
+    def _gradients(self) -> Iterator[tuple[str, Tensor]]:
+        for name in self.names:
+            gradient = self.trainee.raw(name).grad
+            if gradient is not None:
+                yield name, gradient
+
+    def before_clip(self, step: Step) -> None:
+        self.length = max(1, int(step.total * self.options.block))
+        with torch.no_grad():
+            self._enter(step.index)
+            if self.block % 2 == 1:
+                for name, gradient in self._gradients():
+                    if name in self.masks:
+                        gradient.mul_(self.masks[name])
+                self._unscale()
+                return
+            # Under fp16 an overflowing step is skipped by the scaler; it must not enter the sums.
+            if step.scaler is not None and not all(bool(g.isfinite().all()) for _, g in self._gradients()):
+                return
+            for name, gradient in self._gradients():
+                if name not in self.sums:
+                    self.sums[name] = torch.zeros_like(gradient)
+                self.sums[name].addcmul_(gradient, gradient)
+            self._unscale()
+
+    def _unscale(self) -> None:
+        """Released, mix: take the factor of the formula's derivative out again."""
+        if self.options.mode == "mix" and self.options.variant == "released":
+            for _, gradient in self._gradients():
+                gradient.mul_(1 - self.options.drop)
+
+    # ----------------------------------------------------------------------------------- state
+
+    def _stored(self) -> dict[str, dict[str, Tensor]]:
+        return {"sum": self.sums, "count": self.counts, "mask": self.masks, "snapshot": self.snapshots}
+
+    def state(self) -> dict[str, Tensor]:
+        found = {f"{kind}/{name}": value for kind, named in self._stored().items() for name, value in named.items()}
+        return found | {"clock": torch.tensor([self.block, self.length or 0])}
+
+    def load_state(self, state: dict[str, Tensor]) -> None:
+        self.block, length = (int(value) for value in state["clock"])
+        self.length = length or None
+        for kind, named in self._stored().items():
+            named.clear()
+            for key, value in state.items():
+                if key.startswith(f"{kind}/"):
+                    name = key.removeprefix(f"{kind}/")
+                    named[name] = value.to(self.trainee.raw(name).device).clone()
+
+    def export(self, trainee: Trainee) -> None:
+        """Take the views off; the weights are the trained ones."""
+        from torch.nn.utils import parametrize
+
+        for name in self.names if self.options.mode == "mix" else ():
+            module, attribute = trainee.module_of(name)
+            parametrize.remove_parametrizations(module, attribute, leave_parametrized=False)

@@ -1,0 +1,126 @@
+"""The Fisher information of Child-Tuning-D (Xu et al., EMNLP 2021): which entries matter for the task.
+
+Measured before any step, in a phase of its own: F is the mean over the training rows of the squared
+gradient of the loss, entry by entry (the diagonal of the empirical Fisher information). The share of
+the entries with the largest F, over all masked tensors together, is handed on as a mask; an entry is
+chosen when F is at least the (1 - share) quantile, so ties may add some.
+
+Differences between paper and released code (``variant``):
+- squared is the gradient of one example; released: the mean gradient of a mini-batch.
+- nothing is clipped; released: the gradient of every tensor is first clipped to ``training.clip_norm``.
+- dropout is off while measuring; released: on (so are all perturbations of the forward pass).
+
+Decisions:
+- masked are the tensors inside the encoder's layers, biases and norms included, as in the released code
+  (which takes every parameter whose name contains "layer"); embeddings, pooler and head are always trained.
+- the head is the newly drawn one of fine-tuning. Regression takes gradients of the squared error.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pydantic import Field
+
+from regft_core.config.method import Phase
+from regft_core.config.schema import StrictModel
+from regft_core.errors import RunFailed
+from regft_core.hooks.base import Regulariser, Variant
+from regft_core.lazy import torch
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+    from regft_core.training.fitting import FitData
+    from regft_core.training.trainee import Trainee
+
+
+class FisherConfig(StrictModel):
+    """Options of the Fisher mask."""
+
+    variant: Variant = "paper"
+    share: float = Field(0.3, gt=0, le=1, description="share of the entries that stay trained (p_D)")
+
+
+class Fisher(Regulariser):
+    """Measures the Fisher information over the training rows and hands on a mask."""
+
+    name = "fisher"
+    Config = FisherConfig
+    off = None  # it changes nothing by itself
+
+    @classmethod
+    def variant(cls, options: FisherConfig) -> Variant | None:
+        return options.variant
+
+    @classmethod
+    def check_options(cls, options: FisherConfig, phase: Phase) -> list[str]:
+        problems = []
+        if phase.name == "finetune":
+            problems.append("it only measures; use it in an earlier phase and name that phase in child_tuning.mask")
+        elif phase.training.epochs:
+            problems.append("it measures at the start and takes no steps; give the phase 'training: {epochs: 0}'")
+        if phase.members > 1:
+            problems.append("masks of several members cannot be averaged; remove repeat")
+        return problems
+
+    @classmethod
+    def refused_precisions(cls, options: FisherConfig) -> dict[str, str]:
+        return {"fp16": "gradients are squared without loss scaling and underflow"}
+
+    @classmethod
+    def trains_encoder(cls, options: FisherConfig) -> bool:
+        return True
+
+    def fit(self, trainee: Trainee, data: FitData) -> None:
+        """Set ``masks`` by name of the tensor."""
+        from regft_core.training.quantile import quantile
+
+        values = self.information(trainee, data)
+        try:
+            cut = quantile(list(values.values()), 1 - self.options.share).cut
+        except ValueError as error:
+            raise RunFailed(f"the Fisher information is not finite: {error}") from error
+        self.masks = {name: value >= cut for name, value in values.items()}
+        kept = sum(int(mask.sum()) for mask in self.masks.values())
+        self.diagnostics.log("fisher.kept_share", 0, kept / sum(mask.numel() for mask in self.masks.values()))
+        self.diagnostics.log("fisher.threshold", 0, cut)
+
+    def information(self, trainee: Trainee, data: FitData) -> dict[str, Tensor]:
+        """F of every trained tensor inside the layers; dropout as the variant has it."""
+        released = self.options.variant == "released"
+        parameters = layer_parameters(trainee)
+        found = {name: torch.zeros_like(parameter) for name, parameter in parameters.items()}
+        size = self.setting.training.batch_size if released else 1
+        batches = -(-len(data.stream.rows) // size)
+        training = trainee.model.training
+        trainee.model.train(released)
+        trainee.attached.train(released)
+        try:
+            for index, batch in enumerate(data.sequential(size)):
+                step = data.step(batch, index)
+                gradients = step.gradients(step.task_loss(step.forward()), list(parameters.values()))
+                for value, gradient in zip(found.values(), gradients, strict=True):
+                    if released:
+                        self._clip(gradient)
+                    value.addcmul_(gradient, gradient, value=1 / batches)
+        finally:
+            trainee.model.train(training)
+            trainee.attached.train(training)
+        return found
+
+    def _clip(self, gradient: Tensor) -> None:
+        """Clip one tensor's gradient to the protocol's norm, in place."""
+        limit = self.setting.training.clip_norm
+        if limit is not None:
+            gradient.mul_(torch.clamp(limit / (torch.linalg.vector_norm(gradient) + 1e-6), max=1.0))
+
+    def hand(self, trainee: Trainee) -> dict[str, Tensor]:
+        return {f"mask/{name}": mask for name, mask in self.masks.items()}
+
+
+def layer_parameters(trainee: Trainee) -> dict[str, nn.Parameter]:
+    """Trained tensors inside the encoder's layers by plain name, biases and norms included."""
+    prefixes = tuple(dict.fromkeys(site.name + "." for site in trainee.sites.layers))
+    named = ((name, parameter) for name, parameter in trainee.named_raw() if name.startswith(prefixes))
+    return {name: parameter for name, parameter in named if parameter.requires_grad}

@@ -1,0 +1,122 @@
+"""L2-SP: weight decay toward the pretrained weights (Li et al., ICML 2018).
+
+The penalty strength / 2 * ||w - w0||^2 of all pretrained tensors takes the place of their weight decay.
+
+Decisions:
+- ``form: loss`` is the paper's: the penalty is part of the loss, so Adam rescales its gradient and clipping sees it.
+  ``form: decoupled`` shrinks the distance by learning rate * strength after each step, as AdamW's decay does with
+  the weights themselves (it needs much larger strengths, and no plain pass).
+- biases and norms are pulled like all others: the paper's vector holds every pretrained weight.
+- the new head keeps the protocol's weight decay, which has the part of the paper's second term.
+- ``toward: start`` pulls toward where the phase started, for instance a model of another task; ``zero`` (a control)
+  is the same penalty on the weights themselves, the paper's own opponent L2.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from pydantic import Field
+
+from regft_core.config.method import Phase
+from regft_core.config.schema import StrictModel
+from regft_core.hooks.base import Handed, MainPass, ParameterGroup, Regulariser
+from regft_core.lazy import torch
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from torch import Tensor, nn
+
+    from regft_core.hooks.declare import Anchor
+    from regft_core.training.step import Step
+    from regft_core.training.trainee import Trainee
+
+
+class L2SpConfig(StrictModel):
+    """Options of L2-SP."""
+
+    strength: float = Field(0.01, ge=0, description="of the penalty (alpha)")
+    form: Literal["loss", "decoupled"] = Field("loss", description="a term of the loss, or a pull after the step")
+    toward: Literal["checkpoint", "start", "zero"] = Field(
+        "checkpoint", description="what the weights are pulled to; start: as the phase found them"
+    )
+
+
+def penalty(weights: list[Tensor], targets: list[Tensor] | None, strength: float) -> Tensor:
+    """strength / 2 * ||w - target||^2 over all tensors; without targets the distance to 0."""
+    differences = weights if targets is None else [w - t for w, t in zip(weights, targets, strict=True)]
+    return 0.5 * strength * torch.stack([difference.square().sum() for difference in differences]).sum()
+
+
+class L2Sp(Regulariser):
+    """Pulls pretrained tensors back to where they came from."""
+
+    name = "l2_sp"
+    Config = L2SpConfig
+    off: ClassVar[dict[str, Any]] = {"strength": 0.0}
+
+    @classmethod
+    def active(cls, options: L2SpConfig) -> bool:
+        return options.strength > 0
+
+    @classmethod
+    def anchors(cls, options: L2SpConfig) -> frozenset[Anchor]:
+        return frozenset() if options.toward == "zero" else frozenset({options.toward})
+
+    @classmethod
+    def adds_terms(cls, options: L2SpConfig) -> bool:
+        return options.form == "loss"
+
+    @classmethod
+    def check_options(cls, options: L2SpConfig, phase: Phase) -> list[str]:
+        step = phase.training.learning_rate * options.strength
+        if options.form == "decoupled" and step >= 2:
+            return [
+                f"strength {options.strength:g} times the learning rate {phase.training.learning_rate:g} is {step:g}; "
+                "from 2 on every step overshoots the target by more than the distance; lower strength"
+            ]
+        return []
+
+    def prepare(self, trainee: Trainee, handed: Mapping[str, Handed]) -> None:
+        self.trainee = trainee
+        self._new = frozenset(trainee.sites.head)
+
+    def _pulled(self) -> dict[str, nn.Parameter]:
+        """The pretrained tensors that are trained, by plain name."""
+        return {n: p for n, p in self.trainee.named_raw() if n not in self._new and p.requires_grad}
+
+    def parameter_groups(self) -> list[ParameterGroup]:
+        """Pretrained tensors lose the plain decay, whose place the pull takes."""
+        pulled = self._pulled()
+        return [ParameterGroup(pulled, weight_decay=0.0)] if pulled else []
+
+    def _targets(self, names: list[str]) -> list[Tensor] | None:
+        if self.options.toward == "zero":
+            return None
+        anchor = self.trainee.anchor(self.options.toward)
+        return [anchor[name] for name in names]
+
+    def terms(self, step: Step, main: MainPass) -> Tensor | None:
+        pulled = self._pulled()
+        if not pulled:
+            return None
+        term = penalty(list(pulled.values()), self._targets(list(pulled)), self.options.strength)
+        if step.index % 10 == 0 and step.micro == 0:
+            self.diagnostics.log("l2_sp.penalty", step.index, float(term.detach()))
+        return term
+
+    def after_update(self, step: Step) -> None:
+        """Each tensor by its own learning rate: w <- w - rate * strength * (w - target)."""
+        if self.options.form != "decoupled":
+            return
+        assert step.optimizer is not None
+        pulled = self._pulled()
+        with torch.no_grad():
+            for group in step.optimizer.param_groups:
+                share = float(group["lr"]) * self.options.strength
+                names = [name for name in group["names"] if name in pulled]
+                targets = self._targets(names)
+                for index, name in enumerate(names):
+                    weight = pulled[name]
+                    weight.sub_(share * (weight if targets is None else weight - targets[index]))

@@ -1,0 +1,91 @@
+"""Layer-wise learning-rate decay (Howard and Ruder, ACL 2018; Clark et al., ICLR 2020).
+
+The learning rate shrinks by the factor ``decay`` from layer to layer on the way down, so that lower
+layers stay closer to their pretrained weights. Head and pooler have the full rate.
+
+Differences between paper and released code (``variant``; of ELECTRA, Clark et al.):
+- paper: each layer has the rate of the layer above times ``decay``: the top layer decay, the embeddings
+  decay^(N + 1), for N layers.
+- released: the head counts two steps above the top layer: decay^2 for the top, decay^(N + 2) for embeddings.
+
+Decisions:
+- what several layers share (relative positions) and projections behind the embeddings go with the embeddings;
+  a final norm and the pooler with the head.
+- BART: the decoder lies above the encoder; the embeddings, which both use, lie below all.
+- ALBERT shares one layer; it is refused.
+- ``shape: flat`` (a control) gives the whole encoder one rate: the mean over its entries.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from pydantic import Field
+
+from regft_core.config.schema import StrictModel
+from regft_core.hooks.base import Handed, Regulariser, Variant
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from regft_core.training.trainee import Trainee
+
+
+class LayerwiseDecayConfig(StrictModel):
+    """Options of layer-wise learning-rate decay."""
+
+    variant: Variant = Field("paper", description="released: the head lies two steps above the top layer")
+    decay: float = Field(0.9, gt=0, le=1, description="factor of the learning rate from a layer to the one below")
+    shape: Literal["geometric", "flat"] = Field(
+        "geometric", description="flat: one rate for the encoder, of the same mean (a control)"
+    )
+
+
+def factors(depths: Mapping[str, int], layers: int, sizes: Mapping[str, int], options: Any) -> dict[str, float]:
+    """Factor of the learning rate of every parameter.
+
+    Args:
+        depths: 0 for embeddings, 1 to ``layers``, ``layers + 1`` for head and pooler.
+        sizes: number of entries of each parameter, for the mean of ``shape: flat``.
+    """
+    gap = 2 if options.variant == "released" else 1
+    found = {
+        name: 1.0 if depth > layers else float(options.decay ** (layers - depth + gap))
+        for name, depth in depths.items()
+    }
+    if options.shape == "flat":
+        encoder = [name for name, depth in depths.items() if depth <= layers]
+        mean = sum(sizes[name] * found[name] for name in encoder) / sum(sizes[name] for name in encoder)
+        found.update(dict.fromkeys(encoder, mean))
+    return found
+
+
+class LayerwiseDecay(Regulariser):
+    """Gives lower layers smaller learning rates."""
+
+    name = "layerwise_decay"
+    Config = LayerwiseDecayConfig
+    off: ClassVar[dict[str, Any]] = {"decay": 1.0}
+    refused_architectures = ("albert",)
+
+    @classmethod
+    def trains_encoder(cls, options: LayerwiseDecayConfig) -> bool:
+        return True
+
+    @classmethod
+    def active(cls, options: LayerwiseDecayConfig) -> bool:
+        return options.decay < 1
+
+    @classmethod
+    def variant(cls, options: LayerwiseDecayConfig) -> Variant | None:
+        return options.variant
+
+    def prepare(self, trainee: Trainee, handed: Mapping[str, Handed]) -> None:
+        from regft_core.models.depths import depths
+
+        sizes = {name: parameter.numel() for name, parameter in trainee.named_raw()}
+        found = depths(trainee.model, trainee.sites, trainee.plain_names)
+        self._factors = factors(found, len(trainee.sites.layers), sizes, self.options)
+
+    def learning_rate_factors(self) -> Mapping[str, float]:
+        return self._factors

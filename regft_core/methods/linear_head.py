@@ -1,0 +1,149 @@
+"""A linear head that is solved, not stepped: linear probing, and the first half of LP-FT (Kumar et al., ICLR 2022).
+
+The encoder is frozen; the last linear of the head is fitted to the phase's rows on the features that it
+receives in evaluation mode: multinomial logistic regression, or ridge regression for a value. The strength of
+the L2 penalty comes from cross-validation inside these rows. A later phase may fine-tune from there (LP-FT).
+
+Decisions:
+- Kumar et al. also solve the probe by logistic regression (their head search is over the strength, on a
+  development set; here inside the training rows, as no other rows are given).
+- a pooled encoder has one linear, so the fit is exact; in a family's own head everything before the last
+  linear keeps the weights that it was drawn or pretrained with.
+- features are centred and scaled by one number for the fit, which is folded into the weights: the exported model
+  is plain. Standardised one by one, features that hardly vary would get weights from which fine-tuning diverges.
+- a class without a row is never predicted; a class with one row forbids cross-validation. Both are marked.
+- features are computed in fp32 whatever the precision of training is.
+- steps of the phase, if there are any, train this linear alone. ``training: {epochs: 0}`` takes the solution.
+- ``labels: permuted`` (a control) fits the head to the rows' labels in random order.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from pydantic import Field
+
+from regft_core.config.method import Phase
+from regft_core.config.schema import StrictModel
+from regft_core.errors import ModelError
+from regft_core.hooks.base import Handed, Regulariser
+from regft_core.lazy import np, torch
+from regft_core.rng import derive
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from torch import Tensor, nn
+
+    from regft_core.training.fitting import FitData
+    from regft_core.training.trainee import Trainee
+
+#: Rows per forward pass; nothing but speed depends on it.
+FEATURE_BATCH = 64
+
+
+class LinearHeadConfig(StrictModel):
+    """Options of the solved head."""
+
+    labels: Literal["own", "permuted"] = Field("own", description="permuted: in random order (a control)")
+
+
+class LinearHead(Regulariser):
+    """Fits the last linear of the head on frozen features."""
+
+    name = "linear_head"
+    Config = LinearHeadConfig
+    off: ClassVar[dict[str, Any] | None] = None
+    edit_order = 100  # the features are those of the encoder as every other edit has left it
+
+    @classmethod
+    def edits(cls, options: LinearHeadConfig) -> frozenset[Literal["weights", "structure"]]:
+        return frozenset({"weights"})
+
+    @classmethod
+    def freezes_encoder(cls, options: LinearHeadConfig) -> bool:
+        return True
+
+    @classmethod
+    def check_options(cls, options: LinearHeadConfig, phase: Phase) -> list[str]:
+        if not phase.data.labels:
+            return ["the phase has no labels to fit a head to; remove 'labels: false' from its data"]
+        return []
+
+    def prepare(self, trainee: Trainee, handed: Mapping[str, Handed]) -> None:
+        from regft_core.models.heads import last_linear
+
+        self.trainee = trainee
+        self._name = last_linear(trainee.model, trainee.sites.head, self.setting.num_labels)
+        self._notes: list[str] = []
+        trainee.model.requires_grad_(False)
+        for parameter in self._linear().parameters():
+            parameter.requires_grad_(True)
+
+    def _linear(self) -> nn.Linear:
+        return self.trainee.model.get_submodule(self._name)  # type: ignore[return-value]
+
+    def fit(self, trainee: Trainee, data: FitData) -> None:
+        from regft_core.training.linear_solution import classify_linearly, regress_linearly
+
+        features, labels = self.features(data)
+        if self.options.labels == "permuted":
+            order = torch.randperm(
+                len(labels), generator=trainee.generator("linear_head.permutation"), device=trainee.device
+            )
+            labels = labels[order.to(labels.device)]
+        rows, targets = features.numpy().astype(np.float64), labels.numpy()
+        if self.setting.kind == "regression":
+            solution = regress_linearly(rows, targets.astype(np.float64))
+        else:
+            seed = derive(trainee.seed, trainee.phase, "linear_head.folds")
+            solution = classify_linearly(rows, targets, self.setting.num_labels, seed)
+        linear = self._linear()
+        with torch.no_grad():
+            linear.weight.copy_(torch.from_numpy(solution.weight))
+            linear.bias.copy_(torch.from_numpy(solution.bias))
+        self._notes = solution.notes
+        self.diagnostics.log("linear_head.strength", 0, solution.strength)
+
+    def marks(self) -> list[str]:
+        return list(self._notes)
+
+    def features(self, data: FitData) -> tuple[Tensor, Tensor]:
+        """What the linear receives of every row in evaluation mode, [n, d], and the labels [n]; on the CPU.
+
+        Raises ModelError when the logits are not this linear's map of what it receives.
+        """
+        from regft_core.models.sites import classify
+
+        model, linear = self.trainee.model, self._linear()
+        received: list[Tensor] = []
+        handle = linear.register_forward_pre_hook(lambda _module, args: received.append(args[0].detach()))
+        training = model.training
+        model.eval()
+        features, labels = [], []
+        try:
+            with torch.no_grad():
+                for batch in data.sequential(FEATURE_BATCH):
+                    received.clear()
+                    logits, _ = classify(model, batch.model_inputs())
+                    rows = _one_each(received[-1], batch.attention_mask)
+                    mapped = linear.weight @ rows.T + linear.bias[:, None]
+                    if rows.shape[0] != logits.shape[0] or not torch.allclose(mapped.T, logits, atol=1e-3, rtol=1e-3):
+                        raise ModelError(
+                            f"linear_head: the logits of {type(model).__name__} are not a linear map of what "
+                            f"{self._name} receives, so no head can be solved for; use model: {{pooling: mean}}"
+                        )
+                    features.append(rows.float().cpu())
+                    labels.append(batch.labels.cpu())
+        finally:
+            handle.remove()
+            model.train(training)
+        return torch.cat(features), torch.cat(labels)
+
+
+def _one_each(received: Tensor, mask: Tensor) -> Tensor:
+    """One vector a row; where the head maps tokens and averages their logits, the mean of the real tokens."""
+    if received.dim() == 2:
+        return received
+    weight = mask.unsqueeze(-1).to(received.dtype)
+    return (received * weight).sum(1) / weight.sum(1)

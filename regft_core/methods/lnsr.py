@@ -1,0 +1,144 @@
+"""LNSR: layer-wise noise stability (Hua et al., NAACL 2021).
+
+A second pass gets noise e at the input of one layer, and the outputs of that layer and of all above it
+must not move: R = weight * mean over those layers r of |h_r(h + e) - h_r(h)|^2. The squared norm is over
+the hidden units of a token; it is averaged over the real tokens of the batch. The loss is CE + R, whatever
+the task. No official code was found, so there is no ``variant``.
+
+Decisions, where the source that could be read is silent:
+- both passes see the same dropout masks (and the same noise of other regularisers); with masks of their
+  own, R would measure dropout.
+- gradient flows through both passes.
+- sizes: the noise is Gaussian, its sd 0.01 and the weight 1 are ours; the layer is a choice per task in the
+  paper, 0 (the noise is on the embedding output) is ours.
+- all layers count alike.
+- BART: layers are counted over encoder and decoder; what a stack's last layer gives is compared for the
+  decoder, whose output the head reads, and the encoder's through it.
+- padding gets no noise and counts nowhere, so R does not depend on how far a batch is padded.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from pydantic import Field
+
+from regft_core.config.schema import StrictModel
+from regft_core.errors import ModelError
+from regft_core.hooks.base import Cost, Handed, MainPass, Regulariser
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from torch import Tensor
+
+    from regft_core.models.sites import LayerSite
+    from regft_core.training.step import Step
+    from regft_core.training.trainee import Trainee
+
+LOG_EVERY = 10
+NOISED = "lnsr.noised"
+
+
+class LnsrConfig(StrictModel):
+    """Options of layer-wise noise stability."""
+
+    weight: float = Field(1.0, ge=0, description="of the mean squared difference; not published")
+    scale: float = Field(0.01, ge=0, description="sd of the noise, absolute; not published")
+    layer: int = Field(0, description="layer whose input gets the noise, 0-based; negative numbers count from the top")
+
+
+class Lnsr(Regulariser):
+    """Adds a pass with noise at one layer and the movement of all hidden states above it."""
+
+    name = "lnsr"
+    Config = LnsrConfig
+    off: ClassVar[dict[str, Any]] = {"weight": 0.0}
+    edit_order = 5  # sees layer inputs before the noise of others (HyPe), which both passes share
+
+    @classmethod
+    def active(cls, options: LnsrConfig) -> bool:
+        return options.weight > 0
+
+    @classmethod
+    def adds_terms(cls, options: LnsrConfig) -> bool:
+        return True
+
+    @classmethod
+    def added_passes(cls, options: LnsrConfig) -> tuple[str, ...]:
+        return (NOISED,)
+
+    @classmethod
+    def needs_hidden(cls, options: LnsrConfig) -> bool:
+        return True
+
+    @classmethod
+    def cost(cls, options: LnsrConfig) -> Cost:
+        return Cost(2, 2)
+
+    @classmethod
+    def smallest_effect(cls, options: LnsrConfig) -> float | None:
+        return options.scale if options.scale > 0 else None
+
+    def prepare(self, trainee: Trainee, handed: Mapping[str, Handed]) -> None:
+        count = len(trainee.sites.layers)
+        self.layer = self.options.layer + count if self.options.layer < 0 else self.options.layer
+        if not 0 <= self.layer < count:
+            raise ModelError(f"lnsr.layer: the model has layers 0 to {count - 1}, given {self.options.layer}")
+        self.trainee = trainee
+        self.step: Step | None = None
+        self.states: dict[str, list[tuple[Tensor, LayerSite]]] = {}
+        starts = trainee.sites.embedding_layers
+        above = [index for index in range(self.layer + 1, count) if index not in starts]
+        trainee.hooks.on_layer_input(self._see, above)
+        trainee.hooks.on_layer_input(self._noise, [self.layer])
+
+    def _see(self, tensor: Tensor, site: LayerSite) -> Tensor:
+        current = self.trainee.current
+        if current is not None and current.name in ("main", NOISED):
+            self.states.setdefault(current.name, []).append((tensor, site))
+        return tensor
+
+    def _noise(self, tensor: Tensor, site: LayerSite) -> Tensor:
+        """The layer's input plus noise on real tokens, in the noised pass."""
+        from regft_core.training.perturbation import real_positions, token_draws
+
+        current = self.trainee.current
+        if current is None or current.name != NOISED or self.step is None or self.options.scale == 0:
+            return tensor
+        positions = real_positions(current.attention_mask, site.stack)
+        generator = self.step.generator("lnsr.noise")
+        draws = token_draws(positions, tensor.shape[-1], self.step.batch.real_tokens, "normal", generator)
+        # In fp32: half precision would round small noise away.
+        return tensor.float() + self.options.scale * (draws.transpose(0, 1) if site.batch_dim == 1 else draws)
+
+    def terms(self, step: Step, main: MainPass) -> Tensor:
+        """The weighted mean over layers of how far the noise moved their outputs."""
+        from regft_core.training.perturbation import real_positions
+
+        assert main.hidden is not None
+        self.step = step
+        _, hidden = step.forward(NOISED, draw=0, hidden=True)
+        mask = step.batch.attention_mask
+        last = self.trainee.sites.layers[-1].stack
+        moved = [movement(main.hidden, hidden, real_positions(mask, last))]
+        pairs = zip(self.states.get("main", ()), self.states.get(NOISED, ()), strict=True)
+        for (clean, site), (noised, _) in pairs:
+            if site.batch_dim == 1:
+                clean, noised = clean.transpose(0, 1), noised.transpose(0, 1)
+            moved.append(movement(clean, noised, real_positions(mask, site.stack)))
+        self.states.clear()
+        self.step = None
+        total = moved[0]
+        for value in moved[1:]:
+            total = total + value
+        mean = total / len(moved)
+        if step.index % LOG_EVERY == 0 and step.micro == 0:
+            self.diagnostics.log("lnsr.movement", step.index, float(mean.detach()))
+        return self.options.weight * mean
+
+
+def movement(clean: Tensor, noised: Tensor, positions: Tensor) -> Tensor:
+    """Mean over ``positions [rows, n]`` of the squared distance of two states ``[rows, n, H]``."""
+    squares = (noised.float() - clean.float()).square().sum(-1)
+    return (squares * positions).sum() / positions.sum()

@@ -1,0 +1,142 @@
+"""Mixout: weights are swapped for their pretrained values at random (Lee, Cho, Kang, ICLR 2020).
+
+In training every linear uses W0 + m (W - W0) / (1 - p) in place of its weight W: m is drawn with mean
+1 - p per input unit, shared by all its outgoing weights, so a column is either the pretrained one or the
+current one pushed away from it, and the mean over draws is W. Biases, embeddings and norms stay. All
+dropout, of hidden representations and of attention, is switched off. Evaluation and the result are W.
+
+Differences between paper and released code (``variant``):
+- gradient: that of the formula, m / (1 - p); released: m, without the factor, which Adam does not see
+  but clipping does.
+
+Decisions:
+- the head's linear is mixed too, with its own initial values (as released); ``head: leave`` does not.
+- the mask is drawn per pass, from the pass's draw: passes of one draw (the two branches of a comparison
+  that must see the same network) share it. ALBERT's shared layers have one mask per pass.
+- an input unit of XLNet's raw matrices is an entry of the dimension that is summed over.
+- p is not published for small tasks beyond 0.7, 0.8 and 0.9; later comparisons tune it from 0.1.
+- ``target: zero`` mixes with 0 instead (the paper's comparison, a dropout of input units): its control.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from pydantic import Field
+
+from regft_core.config.schema import StrictModel
+from regft_core.hooks.base import DropoutWish, Handed, Regulariser, Variant
+from regft_core.hooks.declare import Anchor
+from regft_core.lazy import torch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from torch import Tensor
+
+    from regft_core.training.trainee import Trainee
+
+
+class MixoutConfig(StrictModel):
+    """Options of Mixout."""
+
+    variant: Literal["paper", "released"] = "paper"
+    probability: float = Field(0.7, ge=0, le=1, description="share of input units whose weights are pretrained ones")
+    target: Literal["checkpoint", "zero"] = "checkpoint"
+    head: Literal["mix", "leave"] = Field("mix", description="whether new linears are mixed with their initial values")
+    dropout: Literal["off", "keep"] = "off"
+
+
+class Mixout(Regulariser):
+    """Mixes the weights of all linears with their pretrained values, column by column, at random."""
+
+    name = "mixout"
+    Config = MixoutConfig
+    off: ClassVar[dict[str, Any]] = {"probability": 0.0, "dropout": "keep"}
+
+    @classmethod
+    def active(cls, options: MixoutConfig) -> bool:
+        # Probability 0 with dropout off is the arm that only switches dropout off.
+        return options.probability > 0 or options.dropout == "off"
+
+    @classmethod
+    def variant(cls, options: MixoutConfig) -> Variant | None:
+        return options.variant
+
+    @classmethod
+    def dropout(cls, options: MixoutConfig) -> DropoutWish:
+        return DropoutWish(hidden=0.0, attention=0.0) if options.dropout == "off" else DropoutWish()
+
+    @classmethod
+    def anchors(cls, options: MixoutConfig) -> frozenset[Anchor]:
+        return frozenset({"checkpoint"}) if options.target == "checkpoint" else frozenset()
+
+    @classmethod
+    def edits(cls, options: MixoutConfig) -> frozenset[Literal["weights", "structure"]]:
+        return frozenset({"structure"})
+
+    @classmethod
+    def owns_weights(cls, options: MixoutConfig) -> bool:
+        return True
+
+    @classmethod
+    def random_passes(cls, options: MixoutConfig) -> bool:
+        return 0 < options.probability < 1
+
+    def prepare(self, trainee: Trainee, handed: Mapping[str, Handed]) -> None:
+        from torch.nn.utils import parametrize
+
+        from regft_core.models.views import MixoutView
+
+        self.trainee = trainee
+        self.mixed: list[str] = []
+        if self.options.probability == 0:
+            return
+        anchor = trainee.anchor("checkpoint") if self.options.target == "checkpoint" else {}
+        for name in mixed_weights(trainee, head=self.options.head == "mix"):
+            module, attribute = trainee.module_of(name)
+            view = MixoutView(
+                anchor.get(name), self.options.probability, self._mask(name), self.options.variant == "paper"
+            )
+            parametrize.register_parametrization(module, attribute, view)
+            self.mixed.append(name)
+
+    def _mask(self, name: str) -> Callable[[], Tensor | None]:
+        """The mask of one weight in the running pass: 1 for input units that keep their current weights."""
+        shape = mask_shape(name, self.trainee.raw(name).shape)
+
+        def mask() -> Tensor | None:
+            if self.trainee.current is None:
+                return None
+            generator = self.trainee.generator("mixout.mask", *self.trainee.current.key, name)
+            draws = torch.rand(shape, generator=generator, device=self.trainee.device)
+            return (draws >= self.options.probability).float()
+
+        return mask
+
+    def export(self, trainee: Trainee) -> None:
+        """The trained weights, which evaluation used all along."""
+        from torch.nn.utils import parametrize
+
+        for name in self.mixed:
+            module, attribute = trainee.module_of(name)
+            parametrize.remove_parametrizations(module, attribute, leave_parametrized=False)
+
+
+def mixed_weights(trainee: Trainee, *, head: bool) -> list[str]:
+    """Names of the weights of all linears (and XLNet's raw matrices), with or without the newly drawn ones."""
+    names = list(trainee.sites.mixable)
+    if head:
+        linear = {f"{n}.weight" for n, m in trainee.model.named_modules() if isinstance(m, torch.nn.Linear)}
+        names += [name for name in trainee.sites.head if name in linear]
+    return names
+
+
+def mask_shape(name: str, shape: torch.Size) -> tuple[int, ...]:
+    """Shape of a mask over input units: ``[1, in]`` of a linear's ``[out, in]``.
+
+    XLNet's raw q, k, v and r are ``[in, heads, size]``, its o is ``[out, heads, size]``.
+    """
+    if len(shape) == 2 or name.endswith(".o"):
+        return (1, *shape[1:])
+    return (shape[0], *(1 for _ in shape[1:]))

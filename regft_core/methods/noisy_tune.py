@@ -1,0 +1,83 @@
+"""NoisyTune: noise on the pretrained weights before fine-tuning (Wu et al., ACL 2022).
+
+Every tensor W gets W + U(-intensity/2, intensity/2) * std(W), once, before the first step.
+
+Differences between paper and released code (``variant``):
+- paper: the parameters of the pretrained model are perturbed, the new head is not.
+- released: the published snippet loops over all parameters of the classifier, head included.
+
+Decisions:
+- std is that of a tensor's entries with n - 1 in the denominator, as in the snippet. A tensor of one entry has none
+  and stays (the bias of a one-output head would become NaN); so do constant tensors, whose std is 0.
+- tied tensors are perturbed once.
+- methods that pull toward pretrained weights pull toward those without the noise.
+- ``scaling: global`` (a control) gives all tensors noise of one size: the same energy in sum, not by tensor.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from pydantic import Field
+
+from regft_core.config.schema import StrictModel
+from regft_core.hooks.base import Regulariser, Variant
+from regft_core.lazy import torch
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from torch import Tensor
+
+    from regft_core.training.trainee import Trainee
+
+
+class NoisyTuneConfig(StrictModel):
+    """Options of NoisyTune."""
+
+    variant: Variant = Field("paper", description="paper: pretrained tensors; released: the new head as well")
+    intensity: float = Field(0.15, ge=0, description="width of the uniform law in standard deviations (lambda)")
+    scaling: Literal["tensor", "global"] = Field(
+        "tensor", description="global: one size of noise for all tensors, of the same energy in sum (a control)"
+    )
+
+
+def deviations(tensors: Mapping[str, Tensor], scaling: str) -> dict[str, float]:
+    """The standard deviation by which each tensor's noise is scaled; tensors of one entry are left out."""
+    found = {name: float(tensor.double().std()) for name, tensor in tensors.items() if tensor.numel() > 1}
+    if scaling == "tensor" or not found:
+        return found
+    count = sum(tensors[name].numel() for name in found)
+    energy = sum(tensors[name].numel() * value**2 for name, value in found.items())
+    return dict.fromkeys(found, float((energy / count) ** 0.5))
+
+
+class NoisyTune(Regulariser):
+    """Perturbs every pretrained tensor once, in proportion to its standard deviation."""
+
+    name = "noisy_tune"
+    Config = NoisyTuneConfig
+    off: ClassVar[dict[str, Any]] = {"intensity": 0.0}
+
+    @classmethod
+    def active(cls, options: NoisyTuneConfig) -> bool:
+        return options.intensity > 0
+
+    @classmethod
+    def variant(cls, options: NoisyTuneConfig) -> Variant | None:
+        return options.variant
+
+    @classmethod
+    def edits(cls, options: NoisyTuneConfig) -> frozenset[Literal["weights", "structure"]]:
+        return frozenset({"weights"})
+
+    def edit_weights(self, trainee: Trainee) -> None:
+        spared = frozenset(trainee.sites.head) if self.options.variant == "paper" else frozenset()
+        chosen = {name: parameter for name, parameter in trainee.named_raw() if name not in spared}
+        with torch.no_grad():
+            for name, std in deviations(chosen, self.options.scaling).items():
+                parameter = chosen[name]
+                # A generator for each tensor: what one draws does not depend on which others are perturbed.
+                generator = trainee.generator("noisy_tune.noise", name)
+                draw = torch.rand(parameter.shape, generator=generator, device=parameter.device)
+                parameter.add_((draw - 0.5) * (self.options.intensity * std))

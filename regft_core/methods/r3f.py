@@ -1,0 +1,126 @@
+"""R3F: predictions must not change under noise on the word embeddings (Aghajanyan et al., ICLR 2021).
+
+The loss is CE(clean) + weight * (KL(p || q) + KL(q || p)), averaged over the batch, where q is predicted
+from word embeddings with noise of size about 1e-5; the two directions are summed, not halved, and the
+noised pass has no task loss. The noised embeddings are cut off from the table, so that pass trains
+everything but it. Padding gets noise too. R4F adds spectral normalisation of the head (``r4f.py``).
+
+Differences between paper and released code (``variant``):
+- regression: squared difference of the outputs, regft's own substitute (as in the comparisons of the
+  HyPe paper), marked; released: no term at all, so it is refused.
+
+Decisions:
+- dropout is active in both passes, with masks of their own, as in the released code. The divergence of
+  two dropout masks is then far larger than that of the noise: ``scale: 0`` is the control which shows
+  that, and nearly R-Drop with one cross-entropy.
+- the noised pass is called ``r3f.noised``. In HyPe + R3F the hidden noise acts there in place of the
+  embedding noise: ``r3f: {scale: 0.0}`` with ``hype: {passes: [r3f.noised]}``; both together is an option.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from pydantic import Field
+
+from regft_core.config.schema import StrictModel, TaskConfig
+from regft_core.hooks.base import Cost, DropoutWish, Handed, MainPass, Regulariser, Variant
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from torch import Tensor
+
+    from regft_core.models.sites import EmbeddingSite
+    from regft_core.training.step import Step
+    from regft_core.training.trainee import Trainee
+
+LOG_EVERY = 10
+NOISED = "r3f.noised"
+
+
+class R3fConfig(StrictModel):
+    """Options of R3F."""
+
+    variant: Literal["paper", "released"] = "paper"
+    weight: float = Field(1.0, ge=0, description="of the divergence; 0.1, 0.5, 1 or 5 in the paper")
+    distribution: Literal["uniform", "normal"] = "uniform"
+    scale: float = Field(1e-5, ge=0, description="bound of the uniform law, U(-scale, scale), or sd of the normal one")
+
+
+class R3f(Regulariser):
+    """Adds a pass over noised word embeddings and its divergence from the plain one."""
+
+    name = "r3f"
+    Config = R3fConfig
+    off: ClassVar[dict[str, Any]] = {"weight": 0.0}
+
+    @classmethod
+    def active(cls, options: R3fConfig) -> bool:
+        return options.weight > 0
+
+    @classmethod
+    def variant(cls, options: R3fConfig) -> Variant | None:
+        return options.variant
+
+    @classmethod
+    def dropout(cls, options: R3fConfig) -> DropoutWish:
+        return DropoutWish(either=options.scale == 0)
+
+    @classmethod
+    def adds_terms(cls, options: R3fConfig) -> bool:
+        return True
+
+    @classmethod
+    def added_passes(cls, options: R3fConfig) -> tuple[str, ...]:
+        return (NOISED,)
+
+    @classmethod
+    def cost(cls, options: R3fConfig) -> Cost:
+        return Cost(2, 2)
+
+    @classmethod
+    def smallest_effect(cls, options: R3fConfig) -> float | None:
+        return options.scale if options.scale > 0 else None
+
+    @classmethod
+    def check_task(cls, options: R3fConfig, task: TaskConfig) -> list[str]:
+        if task.kind == "regression" and options.variant == "released":
+            return [
+                "the released code adds nothing on regression, which would be plain fine-tuning at twice the cost; "
+                "use variant: paper, whose squared difference is regft's own substitute"
+            ]
+        return []
+
+    @classmethod
+    def degraded(cls, options: R3fConfig, task: TaskConfig) -> list[str]:
+        if task.kind != "regression":
+            return []
+        return ["r3f on regression: the squared difference is regft's substitute; the paper compares distributions"]
+
+    def prepare(self, trainee: Trainee, handed: Mapping[str, Handed]) -> None:
+        self.trainee = trainee
+        trainee.hooks.on_word_embedding(self._noised)
+
+    def _noised(self, tensor: Tensor, site: EmbeddingSite) -> Tensor:
+        """The embeddings of the noised pass, without a way back to the table; others as they are."""
+        from regft_core.training.perturbation import draw
+
+        current = self.trainee.current
+        if current is None or current.name != NOISED:
+            return tensor
+        detached = tensor.detach().float()
+        if self.options.scale == 0:
+            return detached
+        generator = self.trainee.generator("r3f.noise", *current.key, site.index)
+        return detached + self.options.scale * draw(detached.shape, self.options.distribution, generator)
+
+    def terms(self, step: Step, main: MainPass) -> Tensor:
+        """The weighted divergence of the noised prediction from the plain one."""
+        from regft_core.training.divergence import symmetric_divergence
+
+        noised = step.forward(NOISED, draw=NOISED)
+        divergence = symmetric_divergence(main.logits, noised, step.setting.kind).mean()
+        if step.index % LOG_EVERY == 0 and step.micro == 0:
+            self.diagnostics.log("r3f.divergence", step.index, float(divergence.detach()))
+        return self.options.weight * divergence

@@ -1,0 +1,80 @@
+"""R4F's own part: spectral normalisation of the head's last projection (Aghajanyan et al., ICLR 2021).
+
+The weight W of the last linear is used as W / sigma(W), its largest singular value, so that the head is
+1-Lipschitz; the bias stays. R4F as published is this together with ``r3f`` (``pipelines/methods/r4f.yaml``).
+The view stays in evaluation and is folded into the weight at the end.
+
+Differences between paper and released code:
+- largest singular value: exact; released: estimated by power iteration, one step per pass, which lags
+  behind the weight and moves with every pass. That is not offered: an estimate that depends on how many
+  passes a step has would make the method differ between its compositions.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+from regft_core.config.schema import StrictModel
+from regft_core.errors import ModelError
+from regft_core.hooks.base import Handed, Regulariser
+from regft_core.lazy import torch
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from regft_core.training.trainee import Trainee
+
+
+class R4fConfig(StrictModel):
+    """Options of spectral normalisation: none."""
+
+
+class R4f(Regulariser):
+    """Divides the weight of the head's last projection by its largest singular value."""
+
+    name = "r4f"
+    Config = R4fConfig
+    off = None  # a head is normalised or it is not
+    edit_order = 5  # the head alone; views of other weights do not depend on it
+
+    @classmethod
+    def edits(cls, options: R4fConfig) -> frozenset[Literal["weights", "structure"]]:
+        return frozenset({"structure"})
+
+    @classmethod
+    def owns_weights(cls, options: R4fConfig) -> bool:
+        return True
+
+    def prepare(self, trainee: Trainee, handed: Mapping[str, Handed]) -> None:
+        from torch.nn.utils import parametrize
+
+        from regft_core.models.views import SpectralView
+
+        self.weight = last_projection(trainee, self.setting.num_labels)
+        module, attribute = trainee.module_of(self.weight)
+        parametrize.register_parametrization(module, attribute, SpectralView())
+
+    def export(self, trainee: Trainee) -> None:
+        """Fold: the weight becomes its normalised value."""
+        from torch.nn.utils import parametrize
+
+        module, attribute = trainee.module_of(self.weight)
+        parametrize.remove_parametrizations(module, attribute, leave_parametrized=True)
+
+
+def last_projection(trainee: Trainee, num_labels: int) -> str:
+    """Name of the weight of the linear that gives the logits.
+
+    Raises:
+        ModelError: the head's last linear does not have one output per label.
+    """
+    head = set(trainee.sites.head)
+    found = [
+        (f"{name}.weight", module)
+        for name, module in trainee.model.named_modules()
+        if isinstance(module, torch.nn.Linear) and f"{name}.weight" in head
+    ]
+    if not found or found[-1][1].out_features != num_labels:
+        last = f"'{found[-1][0]}' has {found[-1][1].out_features}" if found else "it has none"
+        raise ModelError(f"r4f: the head of {trainee.sites.architecture} must end in {num_labels} outputs; {last}")
+    return found[-1][0]

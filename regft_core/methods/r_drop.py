@@ -1,0 +1,136 @@
+"""R-Drop: two passes with dropout masks of their own must agree (Liang et al., NeurIPS 2021).
+
+The batch is read twice; the loss is CE(1) + CE(2) + alpha * (KL(p1 || p2) + KL(p2 || p1)) / 2, the KL
+averaged over the batch. Gradient flows through both passes. On regression the KL becomes the squared
+difference of the two outputs, as in the released code.
+
+Differences between paper and released code (``variant``):
+- KL: mean over the batch; released: summed over it while the cross-entropy is averaged, so the weight
+  grows with the batch.
+- weights: ``alpha``, from 0.1 to 1.0; released: hard-coded 0.5 (regression: 1.0), and, in its RoBERTa
+  branch, 0.7 (0.8). ``alpha: null`` takes these.
+- cross-entropy: both passes; released: both, but in the RoBERTa branch half of the first pass only.
+  The RoBERTa family takes that branch, every other family the BERT branch.
+
+Decisions:
+- the sum of both cross-entropies doubles the task's gradient, which Adam does not see but clipping
+  does. ``cross_entropy: mean`` (the repository's front page) halves it, ``first`` leaves out the second.
+- the second pass is called ``r_drop.second``; with HyPe, noise is drawn anew in both.
+- something must make the passes differ: some dropout, or another regulariser's noise. Where both
+  dropouts are 0 and nothing else is random, it is refused; a checkpoint that has none is marked.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from pydantic import Field
+
+from regft_core.config.method import Phase
+from regft_core.config.schema import StrictModel
+from regft_core.hooks.base import Cost, DropoutWish, Handed, MainPass, Regulariser, Variant
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from torch import Tensor
+
+    from regft_core.training.step import Step
+    from regft_core.training.trainee import Trainee
+
+LOG_EVERY = 10
+#: Hard-coded weights of the released code, (classification, regression), by its two branches.
+RELEASED_ALPHA = {"bert": (0.5, 1.0), "roberta": (0.7, 0.8)}
+
+
+class RDropConfig(StrictModel):
+    """Options of R-Drop."""
+
+    variant: Literal["paper", "released"] = "paper"
+    alpha: float | None = Field(
+        None, ge=0, description="weight of the divergence; null: 1.0 (paper) or what the released code says"
+    )
+    cross_entropy: Literal["sum", "mean", "first"] | None = Field(
+        None, description="task loss of both passes, of their mean, or of the first alone; by variant when null"
+    )
+
+
+class RDrop(Regulariser):
+    """Adds a second pass with masks of its own, its task loss, and the divergence of the two."""
+
+    name = "r_drop"
+    Config = RDropConfig
+    off: ClassVar[dict[str, Any]] = {"alpha": 0.0, "cross_entropy": "first"}
+
+    @classmethod
+    def active(cls, options: RDropConfig) -> bool:
+        return options.alpha != 0 or options.cross_entropy != "first"
+
+    @classmethod
+    def variant(cls, options: RDropConfig) -> Variant | None:
+        return options.variant
+
+    @classmethod
+    def dropout(cls, options: RDropConfig) -> DropoutWish:
+        return DropoutWish(either=True)
+
+    @classmethod
+    def adds_terms(cls, options: RDropConfig) -> bool:
+        return True
+
+    @classmethod
+    def added_passes(cls, options: RDropConfig) -> tuple[str, ...]:
+        return ("r_drop.second",)
+
+    @classmethod
+    def cost(cls, options: RDropConfig) -> Cost:
+        return Cost(2, 2)
+
+    @classmethod
+    def check_options(cls, options: RDropConfig, phase: Phase) -> list[str]:
+        if options.variant == "released" and options.cross_entropy is not None and cls.active(options):
+            return ["cross_entropy is fixed by the encoder's family in variant: released; remove it"]
+        return []
+
+    def prepare(self, trainee: Trainee, handed: Mapping[str, Handed]) -> None:
+        from regft_core.models.architectures import without_dropout
+
+        self.branch = "roberta" if trainee.sites.architecture == "roberta" else "bert"
+        self.still = without_dropout(trainee.model.config)
+
+    def marks(self) -> list[str]:
+        if not self.still:
+            return []
+        return ["r_drop: this encoder runs without dropout, so its passes differ by the noise of others or not at all"]
+
+    def terms(self, step: Step, main: MainPass) -> Tensor:
+        """What makes the plain loss that of R-Drop: CE(2) and the weighted divergence."""
+        second = step.forward("r_drop.second", draw="r_drop.second")
+        divergence = self.divergence(main.logits, second, step.setting.kind)
+        if step.index % LOG_EVERY == 0 and step.micro == 0:
+            self.diagnostics.log("r_drop.divergence", step.index, float(divergence.detach()))
+        return self.alpha(step.setting.kind) * divergence + self.second_task_loss(step, main, second)
+
+    def second_task_loss(self, step: Step, main: MainPass, second: Tensor) -> Tensor | float:
+        """What to add to the task loss of the first pass."""
+        if self.options.variant == "released" and self.branch == "roberta":
+            return -0.5 * main.loss
+        rule = self.options.cross_entropy or "sum"
+        if rule == "first":
+            return 0.0
+        loss = step.task_loss(second)
+        return loss if rule == "sum" else (loss - main.loss) / 2
+
+    def alpha(self, kind: str) -> float:
+        if self.options.alpha is not None:
+            return float(self.options.alpha)
+        return RELEASED_ALPHA[self.branch][kind == "regression"] if self.options.variant == "released" else 1.0
+
+    def divergence(self, one: Tensor, two: Tensor, kind: str) -> Tensor:
+        """A scalar from ``[B, K]`` logits: half the symmetric KL, or the squared difference on regression."""
+        from regft_core.training.divergence import squared_difference, symmetric_kl
+
+        if kind == "regression":
+            return squared_difference(one, two).mean()
+        each = symmetric_kl(one, two) / 2
+        return each.sum() if self.options.variant == "released" else each.mean()

@@ -1,0 +1,92 @@
+"""Re-init: draw the top layers anew before fine-tuning (Zhang et al., ICLR 2021).
+
+The top ``layers`` layers, and with them the pooler, forget their pretraining: matrices are drawn from
+N(0, initializer_range), biases set to 0, norms to 1. The paper's other two pieces of advice, bias-corrected
+Adam and longer training, belong to the protocol (bias correction is always on; ``long_training.yaml``).
+
+Decisions:
+- the pooler is BERT's, or what else stands pretrained between encoder and head (ModernBERT). A pooler that the
+  checkpoint does not hold is drawn with the head, as in every arm; so are the heads of families without a pooler.
+- BART: the top layers are the decoder's, at most all of them.
+- ALBERT shares one layer, which has no top; it is refused.
+- methods that pull toward pretrained weights pull toward those of the checkpoint, also in drawn layers.
+- each layer has a random stream of its own: the top layer is the same whether 1 or 5 are drawn.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from pydantic import Field
+
+from regft_core.config.schema import StrictModel
+from regft_core.errors import ModelError
+from regft_core.hooks.base import Regulariser
+from regft_core.rng import derive
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from regft_core.training.trainee import Trainee
+
+
+class ReInitConfig(StrictModel):
+    """Options of Re-init."""
+
+    layers: int = Field(2, ge=0, description="how many of the top layers are drawn anew")
+    pooler: bool = Field(True, description="whether a pretrained pooler is drawn anew with them")
+
+
+class ReInit(Regulariser):
+    """Draws the top layers and the pooler anew."""
+
+    name = "re_init"
+    Config = ReInitConfig
+    off: ClassVar[dict[str, Any]] = {"layers": 0, "pooler": False}
+    refused_architectures = ("albert",)
+    edit_order = -10  # noise on weights comes after: it is scaled to the weights that training starts from
+
+    @classmethod
+    def active(cls, options: ReInitConfig) -> bool:
+        return options.layers > 0 or options.pooler
+
+    @classmethod
+    def edits(cls, options: ReInitConfig) -> frozenset[Literal["weights", "structure"]]:
+        return frozenset({"weights"})
+
+    def edit_weights(self, trainee: Trainee) -> None:
+        from regft_core.models.load import draw_parameters
+
+        modules = self._layers(trainee) | (self._pooler(trainee) if self.options.pooler else {})
+        for name, module in modules.items():
+            draw_parameters([module], trainee.model.config, derive(trainee.seed, trainee.phase, "re_init", name))
+
+    def _layers(self, trainee: Trainee) -> dict[str, nn.Module]:
+        from regft_core.models.depths import depths
+
+        sites = trainee.sites
+        depths(trainee.model, sites, ())  # refuses shared layers
+        top = [site for site in sites.layers if site.stack == sites.layers[-1].stack]
+        if self.options.layers > len(top):
+            raise ModelError(
+                f"re_init.layers: {self.options.layers} was given, but the {top[-1].stack} of this "
+                f"{sites.architecture} has {len(top)} layers; give 0 to {len(top)}"
+            )
+        return {site.name: site.module for site in top[len(top) - self.options.layers :]}
+
+    def _pooler(self, trainee: Trainee) -> dict[str, nn.Module]:
+        """What stands pretrained between the encoder and the new head."""
+        from regft_core.models.architectures import architecture_of
+
+        config: Any = trainee.model.config
+        row = architecture_of(config.model_type)
+        paths = list(row.pretrained_head)
+        if row.pooler:
+            paths.append(f"{trainee.model.base_model_prefix}.{row.pooler}")
+        modules = dict(trainee.model.named_modules())
+        new = frozenset(trainee.sites.head)
+        return {
+            path: modules[path]
+            for path in paths
+            if path in modules and any(f"{path}.{name}" not in new for name, _ in modules[path].named_parameters())
+        }

@@ -1,0 +1,80 @@
+"""SAGE: learning rates guided by sensitivity (Liang et al., ICLR 2022).
+
+The sensitivity of an entry is I = |weight * gradient|, A its moving average. The step of the base
+optimiser is multiplied by |I - A| / (A + eps^2): entries whose sensitivity changes, or is small, take
+large steps. A already includes the present I. Good learning rates are 2 to 5 times those of the base.
+
+Differences between paper and released code (``variant``):
+- weight decay: decoupled, at the scheduled rate, not multiplied; released: under Adamax inside the step
+  that is multiplied, under AdamW at the rate without its schedule.
+- released Adamax does not correct the bias of its first moment.
+
+Decisions:
+- the average starts at 0; AdamW's form corrects its bias, Adamax's does not (so the first factor is
+  decay / (1 - decay) everywhere under Adamax, and 0 under AdamW).
+- multiplied are weights and biases inside the layers without norms; everything else gets the base rule.
+- the sensitivity is read off the gradient after clipping, at the weights before the update.
+- ``multiplier: mean`` (a control) gives every entry the mean factor of its tensor; ``none`` is the base.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from pydantic import Field
+
+from regft_core.config.schema import StrictModel, TrainingConfig
+from regft_core.hooks.base import Handed, Regulariser, Variant
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import torch
+
+    from regft_core.training.trainee import Trainee
+
+
+class SageConfig(StrictModel):
+    """Options of SAGE."""
+
+    variant: Variant = "paper"
+    base: Literal["adamax", "adamw"] = Field("adamax", description="the optimiser whose steps are multiplied")
+    decay: float = Field(0.75, ge=0, lt=1, description="of the moving average of the sensitivity (beta 3)")
+    multiplier: Literal["sensitivity", "mean", "none"] = Field(
+        "sensitivity", description="mean: every entry gets the mean factor of its tensor (a control); none: the base"
+    )
+
+
+class Sage(Regulariser):
+    """Brings an optimiser whose steps depend on the sensitivity of every entry."""
+
+    name = "sage"
+    Config = SageConfig
+    off: ClassVar[dict[str, Any]] = {"multiplier": "none"}
+
+    @classmethod
+    def variant(cls, options: SageConfig) -> Variant | None:
+        return options.variant
+
+    @classmethod
+    def optimizer(cls, options: SageConfig) -> str | None:
+        return options.base if options.multiplier == "none" else f"sage_{options.base}"
+
+    def prepare(self, trainee: Trainee, handed: Mapping[str, Handed]) -> None:
+        self.names = trainee.sites.perturbable
+
+    def build_optimizer(self, groups: list[dict[str, Any]], training: TrainingConfig) -> torch.optim.Optimizer | None:
+        from regft_core.training.sensitivity import SensitivityGuided
+
+        if self.options.multiplier == "none":
+            return None
+        return SensitivityGuided(
+            groups,
+            names=self.names,
+            base=self.options.base,
+            betas=training.betas,
+            eps=training.epsilon,
+            decay=self.options.decay,
+            mean=self.options.multiplier == "mean",
+            released=self.options.variant == "released",
+        )

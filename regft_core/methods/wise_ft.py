@@ -1,0 +1,69 @@
+"""WiSE-FT: interpolate the trained weights with those that training started from (Wortsman et al., CVPR 2022).
+
+After the last step, w <- (1 - alpha) * start + alpha * w for every trained tensor. Start is what the
+phase found: the checkpoint, or the weights of the phase before (a fitted head, a post-trained encoder).
+
+Decisions:
+- the head is interpolated like all others, as in the paper, where it starts from text embeddings. Where it starts
+  from a draw, interpolation mostly shrinks it, and ``head: trained`` leaves it as it was trained.
+- where another method changes the starting weights (NoisyTune, Re-init), start is before that change.
+- behind a weight view the trained tensors are interpolated, not what the view makes of them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from pydantic import Field
+
+from regft_core.config.method import Phase
+from regft_core.config.schema import StrictModel
+from regft_core.hooks.base import Regulariser
+from regft_core.lazy import torch
+
+if TYPE_CHECKING:
+    from regft_core.hooks.declare import Anchor
+    from regft_core.training.trainee import Trainee
+
+
+class WiseFtConfig(StrictModel):
+    """Options of WiSE-FT."""
+
+    alpha: float = Field(0.5, ge=0, le=1, description="share of the trained weights; 1 is plain fine-tuning")
+    head: Literal["interpolated", "trained"] = Field(
+        "interpolated", description="trained: the new head is left as it was trained"
+    )
+
+
+class WiseFt(Regulariser):
+    """Averages the trained weights with the starting ones, once."""
+
+    name = "wise_ft"
+    Config = WiseFtConfig
+    off: ClassVar[dict[str, Any]] = {"alpha": 1.0}
+    edit_order = 20  # after an average over the steps
+
+    @classmethod
+    def active(cls, options: WiseFtConfig) -> bool:
+        return options.alpha < 1
+
+    @classmethod
+    def anchors(cls, options: WiseFtConfig) -> frozenset[Anchor]:
+        return frozenset({"start"})
+
+    @classmethod
+    def check_options(cls, options: WiseFtConfig, phase: Phase) -> list[str]:
+        problems = []
+        if cls.active(options) and phase.training.epochs == 0:
+            problems.append("a phase without steps ends where it starts, so there is nothing to interpolate")
+        if options.alpha == 0 and options.head == "interpolated":
+            problems.append("alpha 0 throws the whole training away, head included; raise it, or set head: trained")
+        return problems
+
+    def finish(self, trainee: Trainee) -> None:
+        start = trainee.anchor("start")
+        spared = frozenset(trainee.sites.head) if self.options.head == "trained" else frozenset()
+        with torch.no_grad():
+            for name, parameter in trainee.named_raw():
+                if parameter.requires_grad and name not in spared:
+                    parameter.copy_((1 - self.options.alpha) * start[name] + self.options.alpha * parameter)

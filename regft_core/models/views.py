@@ -1,0 +1,66 @@
+"""Views of weights: modules registered as parametrisations, which map a trained tensor to the one that is used."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+
+class SpectralView(nn.Module):
+    """W ``[K, H]`` divided by its largest singular value; a weight of zeros stays."""
+
+    def forward(self, weight: Tensor) -> Tensor:
+        # In fp32, also under autocast; the gradient goes through the singular value.
+        with torch.autocast(weight.device.type, enabled=False):
+            return weight / torch.linalg.matrix_norm(weight, ord=2).clamp_min(1e-12)
+
+
+class MixoutView(nn.Module):
+    """W mixed with an anchor W0 at random in training, and W itself in evaluation.
+
+    A column whose mask is 0 is W0, the others are W0 + (W - W0) / (1 - p), so that the mean over masks is W.
+
+    Args:
+        anchor: W0; not copied and not stored with the model. None: a zero weight.
+        probability: p, the share of columns that become W0; 1 gives W0 throughout.
+        mask: returns the mask of the running pass, 1 for kept columns, of a shape that broadcasts to W;
+            None while no pass is running.
+        scaled_gradient: False leaves the factor 1 / (1 - p) out of the gradient.
+    """
+
+    anchor: Tensor | None
+
+    def __init__(
+        self, anchor: Tensor | None, probability: float, mask: Callable[[], Tensor | None], scaled_gradient: bool
+    ) -> None:
+        super().__init__()
+        self.register_buffer("anchor", anchor, persistent=False)
+        self.probability, self.mask, self.scaled_gradient = probability, mask, scaled_gradient
+
+    def forward(self, weight: Tensor) -> Tensor:
+        mask = self.mask() if self.training else None
+        if mask is None:
+            return weight
+        kept = 1 - self.probability
+        if not self.scaled_gradient:
+            # The value of W, and kept times its gradient.
+            weight = weight.detach() + kept * (weight - weight.detach())
+        factor = mask / kept if kept > 0 else torch.zeros_like(mask)
+        return factor * weight if self.anchor is None else self.anchor + factor * (weight - self.anchor)
+
+
+class View(nn.Module):
+    """Maps the trained tensor of plain parameter ``name`` to the one that a forward pass uses.
+
+    Args:
+        function: called with ``name`` and the trained tensor; returns a tensor of its shape and dtype.
+    """
+
+    def __init__(self, function: Callable[[str, Tensor], Tensor], name: str) -> None:
+        super().__init__()
+        self.function, self.name = function, name
+
+    def forward(self, weight: Tensor) -> Tensor:
+        return self.function(self.name, weight)

@@ -1,0 +1,116 @@
+"""Perturbations of real tokens: draws that padding does not move, and trained ones on word embeddings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Literal
+
+import torch
+from torch import Tensor
+
+if TYPE_CHECKING:
+    from regft_core.models.sites import EmbeddingSite
+    from regft_core.training.step import Step
+    from regft_core.training.trainee import Trainee
+
+Law = Literal["normal", "uniform", "sign"]
+
+
+def draw(shape: Sequence[int], law: Law, generator: torch.Generator) -> Tensor:
+    """fp32 draws: standard normal, uniform on [-1, 1), or -1 and 1 alike."""
+    if law == "normal":
+        return torch.randn(shape, generator=generator, device=generator.device)
+    uniform = torch.rand(shape, generator=generator, device=generator.device) * 2 - 1
+    return uniform if law == "uniform" else torch.where(uniform < 0, -1.0, 1.0)
+
+
+def real_positions(attention_mask: Tensor, stack: str) -> Tensor:
+    """Booleans ``[rows, n]`` of the tokens that a stack reads; a decoder's are moved right by a start token."""
+    mask = attention_mask.bool()
+    if stack != "decoder":
+        return mask
+    return torch.cat([torch.ones_like(mask[:, :1]), mask[:, :-1]], dim=1)
+
+
+def token_draws(positions: Tensor, width: int, real_tokens: int, law: Law, generator: torch.Generator) -> Tensor:
+    """Draws ``[rows, n, width]`` at ``positions [rows, n]`` and 0 elsewhere, the same however far rows are padded.
+
+    Args:
+        real_tokens: of the batch, without padding; counted before, since counting here would wait for a GPU.
+    """
+    # A decoder's start tokens can make one more per row.
+    draws = draw((real_tokens + positions.shape[0], width), law, generator)
+    empty = torch.zeros((*positions.shape, width), device=positions.device)
+    return empty.masked_scatter(positions.unsqueeze(-1).expand_as(empty), draws)
+
+
+def example_norms(tensors: Sequence[Tensor], rows_per_example: int) -> Tensor:
+    """2-norms ``[rows, 1, 1]`` of what belongs to one example, over all ``tensors [rows, n, E]`` and its rows."""
+    squares = torch.stack([tensor.square().sum((1, 2)) for tensor in tensors]).sum(0)
+    per_example = squares.view(-1, rows_per_example).sum(1).sqrt()
+    return per_example.repeat_interleave(rows_per_example).view(-1, 1, 1)
+
+
+def example_maxima(tensors: Sequence[Tensor], rows_per_example: int) -> Tensor:
+    """Largest absolute entries ``[rows, 1, 1]`` of what belongs to one example, as in :func:`example_norms`."""
+    largest = torch.stack([tensor.abs().amax((1, 2)) for tensor in tensors]).amax(0)
+    per_example = largest.view(-1, rows_per_example).amax(1)
+    return per_example.repeat_interleave(rows_per_example).view(-1, 1, 1)
+
+
+class WordPerturbation:
+    """A perturbation ``[rows, n, E]`` per look-up of word embeddings (BART has two), added in chosen passes.
+
+    :meth:`begin` forgets that of the step before; the first pass with one of the names asks ``start``
+    for it, and later passes use the same until :meth:`update`. Padding keeps 0.
+
+    Args:
+        start: function of (positions ``[rows, n]``, E, site) that returns the first perturbation.
+    """
+
+    def __init__(
+        self, trainee: Trainee, passes: Sequence[str], start: Callable[[Step, Tensor, int, EmbeddingSite], Tensor]
+    ) -> None:
+        self.trainee, self.passes, self.start = trainee, tuple(passes), start
+        self.values: dict[int, Tensor] = {}
+        self.positions: dict[int, Tensor] = {}
+        self.step: Step | None = None
+        trainee.hooks.on_word_embedding(self._add)
+
+    def begin(self, step: Step) -> None:
+        self.step = step
+        self.values.clear()
+        self.positions.clear()
+
+    def tensors(self) -> list[Tensor]:
+        """The perturbations in the order of their look-ups; each is a leaf that asks for gradients."""
+        return [self.values[index] for index in sorted(self.values)]
+
+    @torch.no_grad()
+    def update(self, values: Sequence[Tensor]) -> None:
+        """Put ``values`` in the place of :meth:`tensors`, 0 on padding."""
+        for index, value in zip(sorted(self.values), values, strict=True):
+            kept = value * self.positions[index].unsqueeze(-1)
+            self.values[index] = kept.detach().requires_grad_()
+
+    def draws(self, law: Law, purpose: str, *key: str | int) -> Iterator[Tensor]:
+        """Fresh draws for each of :meth:`tensors`."""
+        assert self.step is not None
+        for index in sorted(self.values):
+            generator = self.step.generator(purpose, *key, index)
+            width = self.values[index].shape[-1]
+            yield token_draws(self.positions[index], width, self.step.batch.real_tokens, law, generator)
+
+    def _add(self, tensor: Tensor, site: EmbeddingSite) -> Tensor:
+        current = self.trainee.current
+        if current is None or current.name not in self.passes:
+            return tensor
+        if site.index not in self.values:
+            assert self.step is not None
+            positions = real_positions(current.attention_mask, site.stack)
+            self.positions[site.index] = positions
+            first = self.start(self.step, positions, tensor.shape[-1], site)
+            self.values[site.index] = first.detach().requires_grad_()
+        value = self.values[site.index]
+        # In fp32: half precision would round small perturbations away.
+        return tensor.float() + (value.transpose(0, 1) if site.batch_dim == 1 else value)

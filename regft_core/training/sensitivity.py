@@ -1,0 +1,103 @@
+"""The update rules of SAGE: Adamax or AdamW whose steps are multiplied entry by entry."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+class SensitivityGuided(torch.optim.Optimizer):
+    """Adamax or AdamW; the step of an entry of ``names`` is multiplied by ``|I - A| / (A + eps^2)``.
+
+    I is the entry's sensitivity ``|weight * gradient|``, A its moving average, which already includes I.
+    Other parameters get the base rule. State per parameter: ``step``, ``exp_avg``, ``exp_inf`` or
+    ``exp_avg_sq`` and, for ``names``, ``sensitivity``; all that a checkpoint needs.
+
+    Args:
+        groups: with ``names`` and ``base_lr``, as ``training.optim.parameter_groups`` gives them.
+        names: parameters whose steps are multiplied.
+        base: ``adamax`` or ``adamw``.
+        decay: of the moving average.
+        mean: every entry gets the mean factor of its tensor.
+        released: weight decay and bias correction as in the released code, see ``methods/sage.py``.
+    """
+
+    def __init__(
+        self,
+        groups: list[dict[str, Any]],
+        *,
+        names: Collection[str],
+        base: str,
+        betas: tuple[float, float],
+        eps: float,
+        decay: float,
+        mean: bool = False,
+        released: bool = False,
+    ) -> None:
+        self.base, self.betas, self.eps, self.decay = base, betas, eps, decay
+        self.mean, self.released = mean, released
+        self.guided = frozenset(names)
+        for group in groups:
+            group["lr"] = group["base_lr"]
+        super().__init__(groups, {})
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], float] | None = None) -> Any:  # type: ignore[override]
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        for group in self.param_groups:
+            for name, parameter in zip(group["names"], group["params"], strict=True):
+                if parameter.grad is not None:
+                    self._update(name, parameter, parameter.grad, group)
+        return loss
+
+    def _update(self, name: str, parameter: Tensor, gradient: Tensor, group: dict[str, Any]) -> None:
+        state = self.state[parameter]
+        second = "exp_inf" if self.base == "adamax" else "exp_avg_sq"
+        if not state:
+            state["step"] = torch.tensor(0.0)
+            state["exp_avg"], state[second] = torch.zeros_like(parameter), torch.zeros_like(parameter)
+            if name in self.guided:
+                state["sensitivity"] = torch.zeros_like(parameter)
+        state["step"] += 1
+        count = int(state["step"])
+        factor = self._factor(parameter, gradient, state["sensitivity"], count) if name in self.guided else None
+        direction = self._direction(gradient, state["exp_avg"], state[second], count)
+        rate, decay = float(group["lr"]), float(group["weight_decay"])
+        inside = self.released and self.base == "adamax"
+        if inside and decay:
+            direction.add_(parameter, alpha=decay)
+        elif decay and not self.released:
+            parameter.mul_(1 - rate * decay)
+        parameter.add_(direction if factor is None else direction.mul_(factor), alpha=-rate)
+        if self.released and not inside and decay:
+            parameter.mul_(1 - float(group["base_lr"]) * decay)
+
+    def _factor(self, parameter: Tensor, gradient: Tensor, average: Tensor, count: int) -> Tensor:
+        """What the step of each entry is multiplied by; moves the average."""
+        own = (parameter * gradient).abs_()
+        average.lerp_(own, 1 - self.decay)
+        # Adam's form corrects the average's start at zero, Adamax's does not.
+        current = average / (1 - self.decay**count) if self.base == "adamw" else average
+        factor = own.sub_(current).abs_().div_(current + self.eps**2)
+        return factor.mean() if self.mean else factor
+
+    def _direction(self, gradient: Tensor, first: Tensor, second: Tensor, count: int) -> Tensor:
+        """The base rule's step at a learning rate of 1, a new tensor; moves the moments."""
+        beta1, beta2 = self.betas
+        first.lerp_(gradient, 1 - beta1)
+        correction = 1 - beta1**count
+        if self.base == "adamax":
+            torch.maximum(second.mul_(beta2), gradient.abs().add_(self.eps), out=second)
+            if self.released:
+                return first / (second + self.eps)
+            return (first / second).div_(correction)
+        second.mul_(beta2).addcmul_(gradient, gradient, value=1 - beta2)
+        scale = second.sqrt().div_(math.sqrt(1 - beta2**count)).add_(self.eps)
+        return (first / scale).div_(correction)

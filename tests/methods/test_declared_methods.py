@@ -1,0 +1,114 @@
+"""Every YAML of ``pipelines/methods``, all its phases in order, on a tiny encoder.
+
+The encoder has no masked-LM head, as the default one, so that phases which train one do.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+
+import pytest
+import torch
+
+from regft_core.hooks import compose
+from regft_core.hooks.declare import Handed
+from regft_core.hooks.registry import discover
+from regft_core.phases.merge import merge_mean
+from regft_core.phases.training_run import build
+from tests.methods.cases import task
+from tests.methods.chain import METHODS, Ran, Runner, method, six_layers
+from tests.methods.harness import TRAINING, same, source_of
+
+REGISTRY = discover()
+#: Methods of which a later phase takes something from an earlier one beside the weights to start from.
+TAKING = [
+    name
+    for name in METHODS
+    if any(REGISTRY[r].needs(options) for given in method(name).phases for r, options in given.regularisers)
+]
+#: As many steps as the longest interval at which a method of the repository does something.
+STEPS = 4
+
+
+def names_layers(name: str) -> bool:
+    """Whether an option lists layers by number, of which the default encoder has six and a tiny one two."""
+    options = [vars(given) for phase in method(name).phases for _, given in phase.regularisers]
+    return any(key.endswith("layers") and not isinstance(value, str) for one in options for key, value in one.items())
+
+
+def own_runner(name: str) -> Runner:
+    return Runner(six_layers() if names_layers(name) else source_of("bert"), pair=True)
+
+
+@cache
+def run(name: str) -> dict[str, Ran]:
+    return own_runner(name).run(method(name).phases, steps=STEPS)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_nothing_speaks_against_it(name: str) -> None:
+    assert compose.check_method(REGISTRY, method(name), TRAINING, task(False)) == []
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_it_runs_costs_what_it_declares_and_leaves_a_plain_model(name: str) -> None:
+    for ran in run(name).values():
+        entries = compose.entries(REGISTRY, ran.phase.regularisers)
+        declared = compose.active(entries)
+        for member in ran.members:
+            done = member.progression
+            if member.skipped is not None or not done.batches:
+                continue
+            ratio = (done.forward_passes + 2 * done.backward_passes) / done.batches / 3
+            assert ratio == pytest.approx(ran.phase.ratio(REGISTRY)), ran.phase.name
+            forward = max([cls.cost(options).forward for cls, options in declared], default=1.0)
+            assert done.forward_passes / done.batches >= forward - 1e-9
+    weights = run(name)["finetune"].handed.weights
+    given = replace(method(name).finetune, regularisers=())
+    trainee, _ = build(own_runner(name).inputs(replace(given, start="checkpoint"), {}))
+    assert set(weights) == set(trainee.model.state_dict())
+    assert all(value.isfinite().all() for value in weights.values())
+
+
+@pytest.mark.parametrize("name", TAKING)
+def test_what_is_handed_over_is_what_the_next_phase_uses(name: str) -> None:
+    """Another state or other weights make another result; the same ones, read back, the same."""
+    phases, done = method(name).phases, run(name)
+    final = done["finetune"].phase
+    assert same(own_runner(name).run_phase(final, done).handed.weights, done["finetune"].handed.weights)
+    needed = {
+        where: what
+        for regulariser, options in phases[-1].regularisers
+        for where, what in REGISTRY[regulariser].needs(options).items()
+    }
+    for where, what in needed.items():
+        given = done[where].handed
+        assert given.state or what == "weights"
+        moved = Handed(given.key, {n: shifted(n, v) for n, v in given.state.items()}, given.weights)
+        other = replace_handed(done[where], moved)
+        changed = own_runner(name).run_phase(final, {**done, where: other}).handed.weights
+        if given.state:
+            assert not same(changed, done["finetune"].handed.weights), f"{where} is handed over and not used"
+
+
+def shifted(name: str, value: torch.Tensor) -> torch.Tensor:
+    """Other numbers of the same shape; what is a name or a count (a scalar) stays."""
+    if not value.is_floating_point() or value.dim() == 0:
+        return value
+    return value.flip(0) * 0.7 + 0.1
+
+
+def replace_handed(ran: Ran, handed: Handed) -> Ran:
+    other = Ran(ran.phase, ran.tensors, ran.members)
+    other.handed = handed
+    return other
+
+
+@pytest.mark.parametrize("name", TAKING)
+def test_averaging_one_member_changes_nothing(name: str) -> None:
+    """Also not a count or a mask among what is handed over."""
+    for ran in run(name).values():
+        merged = merge_mean([ran.tensors, ran.tensors])
+        for kind, named in ran.tensors.items():
+            assert same(merged[kind], {n: v.detach() for n, v in named.items()})

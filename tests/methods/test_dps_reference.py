@@ -1,0 +1,303 @@
+"""DPS, dense and mix, against its formulas and its cycle of two stages."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import torch
+
+from regft_core.config.schema import DropoutConfig
+from regft_core.errors import RunFailed
+from regft_core.methods.dps import Dps
+from tests.methods.harness import TRAINING, Bench, same
+from tests.methods.interruption import resumed
+from tests.tiny import ARCHITECTURES
+
+NO_DROPOUT = DropoutConfig(hidden=0.0, attention=0.0)
+NO_DECAY = TRAINING.model_copy(update={"weight_decay": 0.0})
+#: Six steps, so that a block of 0.34 is two of them.
+TWO = {"drop": 0.3, "block": 0.34}
+NAME = "bert.encoder.layer.0.intermediate.dense.weight"
+
+
+def bench(options: dict[str, Any], **more: Any) -> tuple[Bench, Dps]:
+    run = Bench([("dps", options)], **more)
+    regulariser = run.stack.regularisers[0]
+    assert isinstance(regulariser, Dps)
+    return run, regulariser
+
+
+def watched(run: Bench, look: Any) -> dict[str, torch.Tensor]:
+    """Train; ``look(step, gradients before, gradients after)`` around the regulariser's ``before_clip``."""
+    original = run.stack.before_clip
+
+    def gradients() -> dict[str, torch.Tensor]:
+        return {n: p.grad.clone() for n, p in run.trainee.named_trainable() if p.grad is not None}
+
+    def spy(step: Any) -> None:
+        before = gradients()
+        original(step)
+        look(step, before, gradients())
+
+    run.stack.before_clip = spy  # type: ignore[method-assign]
+    return run.train()
+
+
+def test_nothing_to_drop_is_plain_fine_tuning_or_without_dropout_as_released() -> None:
+    assert same(Bench().train(), Bench([("dps", {"drop": 0.0, "mode": "mix"})]).train())
+    assert same(Bench(dropout=NO_DROPOUT).train(), Bench([("dps", {"drop": 0.0, "variant": "released"})]).train())
+
+
+def test_two_stages_in_turn_and_as_many_gradients_as_stated() -> None:
+    run, regulariser = bench(TWO)
+    stages: list[str] = []
+
+    def look(step: Any, before: dict[str, torch.Tensor], after: dict[str, torch.Tensor]) -> None:
+        second = bool(regulariser.masks)
+        stages.append("II" if second else "I")
+        for name, gradient in after.items():
+            if second and name in regulariser.names:
+                kept = math.ceil(gradient.numel() * 0.7)
+                # A gradient that is 0 by itself may be among the chosen ones.
+                assert int(regulariser.masks[name].sum()) == kept, name
+                assert torch.equal(gradient, before[name] * regulariser.masks[name])
+            else:
+                assert torch.equal(gradient, before[name]), name
+
+    watched(run, look)
+    assert stages == ["I", "I", "II", "II", "I", "I"]
+    assert {"classifier.weight", "bert.pooler.dense.weight", NAME} <= set(regulariser.names)
+    assert not any("embeddings" in name or name.endswith("bias") for name in regulariser.names)
+
+
+def test_the_sums_are_those_of_one_block_and_their_scale_does_not_matter() -> None:
+    run, regulariser = bench(TWO)
+    seen: list[torch.Tensor] = []
+
+    def look(step: Any, before: dict[str, torch.Tensor], after: dict[str, torch.Tensor]) -> None:
+        seen.append(before[NAME])
+        if step.index == 1:
+            expected = seen[0] ** 2 + seen[1] ** 2
+            assert torch.allclose(regulariser.sums[NAME], expected, rtol=1e-6)
+            mask = regulariser._chosen(NAME, 1)
+            assert torch.equal(mask, expected >= expected.flatten().sort(descending=True).values[int(mask.sum()) - 1])
+            regulariser.sums[NAME] = expected / 1000
+            assert torch.equal(mask, regulariser._chosen(NAME, 1))
+        if step.index == 4:  # a new block began: nothing of the first one is left
+            assert torch.allclose(regulariser.sums[NAME], seen[4] ** 2, rtol=1e-6)
+
+    watched(run, look)
+
+
+def test_what_is_not_chosen_stays_through_a_second_stage() -> None:
+    """Without momentum and decay; the mask is frozen within the block."""
+    training = NO_DECAY.model_copy(update={"betas": (0.0, 0.999)})
+    run, regulariser = bench(TWO, training=training)
+    weights: list[torch.Tensor] = []
+    masks: list[torch.Tensor] = []
+
+    def look(step: Any, before: dict[str, torch.Tensor], after: dict[str, torch.Tensor]) -> None:
+        weights.append(run.trainee.raw(NAME).detach().clone())
+        if regulariser.masks:
+            masks.append(regulariser.masks[NAME])
+
+    watched(run, look)
+    assert torch.equal(masks[0], masks[1])
+    moved = weights[4] != weights[2]  # before the fifth step against before the third: one second stage
+    assert not moved[~masks[0]].any()
+    assert moved[masks[0]].double().mean() > 0.95
+
+
+@pytest.mark.parametrize(("steps", "block", "length"), [(6, 0.34, 2), (6, 0.05, 1), (40, 0.05, 2), (100, 0.5, 50)])
+def test_length_of_a_block(steps: int, block: float, length: int) -> None:
+    run, regulariser = bench({"block": block})
+    step = run.step()
+    step.total = steps
+    regulariser.before_clip(step)
+    assert regulariser.length == length
+
+
+def test_the_control_chooses_as_many_entries_at_random() -> None:
+    run, regulariser = bench({**TWO, "selection": "random"})
+    chosen: list[torch.Tensor] = []
+
+    def look(step: Any, before: dict[str, torch.Tensor], after: dict[str, torch.Tensor]) -> None:
+        if step.index == 2:
+            chosen.append(regulariser.masks[NAME])
+
+    watched(run, look)
+    assert int(chosen[0].sum()) == math.ceil(chosen[0].numel() * 0.7)
+    best, other = bench(TWO)
+    masks: list[torch.Tensor] = []
+    watched(best, lambda step, *_: masks.append(other.masks[NAME]) if step.index == 2 else None)
+    assert float((chosen[0] == masks[0]).double().mean()) == pytest.approx(0.7**2 + 0.3**2, abs=0.05)
+
+
+def test_released_switches_dropout_off() -> None:
+    run, _ = bench({**TWO, "variant": "released"})
+    assert run.training.dropout == NO_DROPOUT
+    assert same(run.train(), Bench([("dps", TWO)], dropout=NO_DROPOUT).train())
+
+
+# ----------------------------------------------------------------------------------------- mix
+
+
+def weights_in_passes(run: Bench, name: str, count: int, index: int = 0) -> list[torch.Tensor]:
+    """The weight that ``count`` training passes of one step use."""
+    module, attribute = run.trainee.module_of(name)
+    step, seen = run.step(index), []
+    handle = module.register_forward_pre_hook(lambda m, _: seen.append(getattr(m, attribute).detach().clone()))
+    for draw in range(count):
+        with torch.no_grad():
+            step.forward(draw=draw)
+    handle.remove()
+    return seen
+
+
+MIX = {**TWO, "mode": "mix"}
+
+
+def test_weights_that_have_not_moved_are_not_changed_by_any_mask() -> None:
+    run, _ = bench(MIX)
+    for weight in weights_in_passes(run, NAME, 5):
+        assert torch.equal(weight, run.trainee.raw(NAME))
+
+
+def test_stage_one_mixes_whole_columns_and_is_unbiased() -> None:
+    run, _ = bench(MIX)
+    raw = run.trainee.raw(NAME)
+    start = raw.detach().clone()
+    with torch.no_grad():
+        raw.add_(torch.randn(raw.shape, generator=torch.Generator().manual_seed(3)) * 0.1)
+    seen = weights_in_passes(run, NAME, 400)
+    kept = start + (raw.detach() - start) / 0.7
+    counts = torch.zeros(raw.shape[1])
+    for weight in seen:
+        columns = torch.isclose(weight, kept, atol=1e-6).all(0)
+        assert torch.equal(weight[:, ~columns], start[:, ~columns])
+        counts += columns
+    assert float((counts / 400).mean()) == pytest.approx(0.7, abs=0.02)
+    assert float((counts / 400).min()) > 0.6
+    mean = torch.stack(seen).mean(0)
+    # sd of one draw is |W - T| sqrt(p / (1 - p)).
+    error = (mean - raw.detach()).abs() / ((raw.detach() - start).abs() * (0.3 / 0.7) ** 0.5 / 400**0.5 + 1e-7)
+    assert float(error.max()) < 5
+
+
+def test_evaluation_sees_the_trained_weights() -> None:
+    run, _ = bench(MIX)
+    run.loop().train()
+    run.model.eval()
+    inputs = run.stream.batch(0).model_inputs()
+    with torch.no_grad():
+        expected = run.model(**inputs).logits
+        raw = run.trainee.trained_weights()
+        run.stack.export(run.trainee)
+        assert torch.equal(run.model(**inputs).logits, expected)
+    assert same(run.trainee.plain_weights(), raw)
+
+
+def test_stage_two_mixes_with_the_weights_of_its_beginning() -> None:
+    run, regulariser = bench(MIX)
+    raws: list[torch.Tensor] = []
+    snapshots: list[torch.Tensor | None] = []
+
+    def look(step: Any, before: dict[str, torch.Tensor], after: dict[str, torch.Tensor]) -> None:
+        raws.append(run.trainee.raw(NAME).detach().clone())
+        snapshots.append(regulariser.snapshots.get(NAME))
+        if step.index == 3:
+            seen = weights_in_passes(run, NAME, 1, index=3)[0]
+            mask, target = regulariser.masks[NAME], raws[2]
+            assert torch.equal(seen[~mask], target[~mask])
+            assert torch.allclose(seen[mask], (target + (raws[3] - target) / 0.7)[mask], atol=1e-6)
+            assert not after[NAME][~mask].any()
+
+    watched(run, look)
+    assert snapshots[0] is snapshots[1] is snapshots[4] is None
+    assert torch.equal(snapshots[2], raws[2])  # type: ignore[arg-type]
+    assert torch.equal(snapshots[3], raws[2])  # type: ignore[arg-type]
+    assert not torch.equal(raws[3], raws[2])
+
+
+@pytest.mark.parametrize(("length", "penalised"), [(49, False), (50, True), (100, True)])
+def test_the_score_is_a_mean_that_falls_with_the_count(length: int, penalised: bool) -> None:
+    _, regulariser = bench(MIX)
+    regulariser.length = length
+    regulariser.sums = {"w": torch.tensor([[6.0, 1.0, 0.0]])}
+    regulariser.counts = {"w": torch.tensor([[3.0, 1.0, 0.0]])}
+    expected = [2.0, 1.0, 0.0]
+    if penalised:
+        expected = [2.0 * math.exp(-3 / length), 1.0 * math.exp(-1 / length), 0.0]
+    assert regulariser._score("w")[0].tolist() == pytest.approx(expected)
+
+
+def test_counts_are_the_passes_in_which_a_column_was_kept() -> None:
+    run, regulariser = bench(MIX)
+    kept: list[torch.Tensor] = []
+
+    def look(step: Any, before: dict[str, torch.Tensor], after: dict[str, torch.Tensor]) -> None:
+        kept.append((before[NAME] != 0).any(0).float())
+        if step.index == 1:
+            assert torch.equal(regulariser.counts[NAME][0], kept[0] + kept[1])
+
+    watched(run, look)
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_mix_on_every_family(architecture: str) -> None:
+    """It begins like plain training, counts a pass once (ALBERT's layer runs twice), drops whole inputs."""
+    run, regulariser = bench(MIX, architecture=architecture, dropout=NO_DROPOUT)
+    inputs = run.stream.batch(0).model_inputs()
+    if not run.trainee.sites.token_types:
+        inputs.pop("token_type_ids", None)
+    with torch.no_grad():
+        expected = Bench(architecture=architecture, dropout=NO_DROPOUT).step().forward()
+        found = run.step().forward()
+    assert torch.allclose(found, expected, atol=1e-5)
+    steps: list[int] = []
+
+    def look(step: Any, before: dict[str, torch.Tensor], after: dict[str, torch.Tensor]) -> None:
+        steps.append(step.index)
+        for name, count in regulariser.counts.items():
+            assert float(count.max()) <= len(steps)
+            width = run.trainee.raw(name).shape[1 if count.dim() == 2 else 0]
+            assert count.numel() == width
+
+    watched(run, look)
+    assert len(steps) == 6
+    with torch.no_grad():
+        trained = run.model.eval()(**inputs).logits
+    fresh = Bench(architecture=architecture)
+    fresh.model.load_state_dict(run.trainee.plain_weights(), strict=True)
+    with torch.no_grad():
+        assert torch.equal(fresh.model.eval()(**inputs).logits, trained)
+
+
+def test_the_released_gradient_has_no_factor() -> None:
+    given: dict[str, dict[str, torch.Tensor]] = {}
+    for variant in ("paper", "released"):
+        run, _ = bench({**MIX, "variant": variant}, dropout=NO_DROPOUT)
+        step = run.step()
+        run.stack.backward(step)
+        run.stack.before_clip(step)
+        given[variant] = {n: p.grad.clone() for n, p in run.trainee.named_trainable() if p.grad is not None}
+    assert torch.allclose(given["released"][NAME], given["paper"][NAME] * 0.7, atol=1e-7)
+    assert torch.equal(given["released"]["classifier.bias"], given["paper"]["classifier.bias"])
+
+
+@pytest.mark.parametrize("mode", ["dense", "mix"])
+@pytest.mark.parametrize("kill", [1, 3, 4])
+def test_a_killed_run_goes_on_in_its_stage(mode: str, kill: int) -> None:
+    def make() -> Bench:
+        return Bench([("dps", {**TWO, "mode": mode})])
+
+    assert same(resumed(make, kill)[0], make().train())
+
+
+def test_gradients_that_are_not_numbers_fail_the_run_and_say_so() -> None:
+    _, regulariser = bench(TWO)
+    regulariser.sums = {NAME: torch.full((64, 32), float("nan"))}
+    with pytest.raises(RunFailed, match=r"the gradient of .* is not finite"):
+        regulariser._chosen(NAME, 1)

@@ -1,0 +1,160 @@
+"""FreeLB against numbers worked out by hand and the invariants of its algorithm."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from regft_core.config.schema import DropoutConfig
+from regft_core.hooks import compose
+from regft_core.methods.freelb import PASS, FreeLb
+from regft_core.training.perturbation import example_norms, token_draws
+from tests.methods.harness import TRAINING, Bench, entries
+from tests.tiny import ARCHITECTURES
+
+STILL = DropoutConfig(hidden=0.0, attention=0.0)
+
+
+def freelb(bench: Bench) -> FreeLb:
+    found = bench.stack.regularisers[0]
+    assert isinstance(found, FreeLb)
+    return found
+
+
+def trace(bench: Bench) -> list[list[Tensor]]:
+    """The perturbations that each pass of one step saw."""
+    method, seen = freelb(bench), []
+    step = bench.step()
+    forward = step.forward
+
+    def watched(*args: Any, **options: Any) -> Any:
+        logits = forward(*args, **options)
+        seen.append([value.detach().clone() for value in method.perturbation.tensors()])
+        return logits
+
+    step.forward = watched  # type: ignore[method-assign]
+    method.backward(step)
+    return seen
+
+
+def gradients(bench: Bench) -> dict[str, Tensor]:
+    bench.stack.backward(bench.step())
+    return {name: p.grad.clone() for name, p in bench.trainee.named_raw() if p.grad is not None}
+
+
+def test_without_perturbation_and_dropout_the_gradient_is_that_of_plain_fine_tuning() -> None:
+    # A size of 1e-30 keeps the program and moves nothing in fp32.
+    bench = Bench([("freelb", {"ascent_size": 0.0, "initial_size": 1e-30})], dropout=STILL)
+    plain = gradients(Bench(dropout=STILL))
+    for name, value in gradients(bench).items():
+        assert torch.allclose(value, plain[name], rtol=1e-4, atol=1e-7), name
+
+
+def test_all_passes_see_the_dropout_masks_of_plain_fine_tuning() -> None:
+    bench = Bench([("freelb", {"ascent_size": 0.0, "initial_size": 1e-30})])
+    plain = gradients(Bench())
+    for name, value in gradients(bench).items():
+        assert torch.allclose(value, plain[name], rtol=1e-4, atol=1e-7), name
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("direction", ["gradient", "random"])
+def test_each_move_has_the_stated_length_per_example(architecture: str, direction: str) -> None:
+    bench = Bench([("freelb", {"ascent_size": 0.3, "direction": direction})], architecture=architecture)
+    passes = trace(bench)
+    assert len(passes) == 3
+    for before, after in itertools.pairwise(passes):
+        moved = [b - a for a, b in zip(before, after, strict=True)]
+        assert torch.allclose(example_norms(moved, 1), torch.tensor(0.3), atol=1e-5)
+    mask = bench.step().batch.attention_mask.bool()
+    for values in passes:
+        assert not values[0][~mask].any()  # padding keeps 0
+
+
+def test_the_first_perturbation_is_within_its_bound_with_the_stated_mean() -> None:
+    wide = TRAINING.model_copy(update={"batch_size": 64})
+    bench = Bench([("freelb", {"initial_size": 0.6, "steps": 1})], rows=64, training=wide)
+    norms = example_norms(trace(bench)[0], 1)
+    assert norms.max() <= 0.6
+    assert norms.mean().item() == pytest.approx(0.6 / math.sqrt(3), rel=0.02)
+
+
+@pytest.mark.parametrize("radius", [0.05, 0.25])
+def test_the_radius_bounds_the_norm_after_a_move(radius: float) -> None:
+    passes = trace(Bench([("freelb", {"ascent_size": 0.2, "initial_size": 0.2, "radius": radius})]))
+    for values in passes[1:]:
+        assert example_norms(values, 1).max() <= radius * (1 + 1e-5)
+    assert example_norms(passes[-1], 1).max().item() == pytest.approx(radius, rel=1e-4)
+
+
+def test_a_move_along_the_gradient_raises_the_loss_more_than_a_random_one() -> None:
+    rises = {}
+    for direction in ("gradient", "random"):
+        bench = Bench([("freelb", {"ascent_size": 0.5, "direction": direction})], dropout=STILL)
+        bench.stack.backward(bench.step())
+        found = {name: value for name, _, value in bench.stack.diagnostics().values}
+        rises[direction] = found["freelb.last_loss"] - found["freelb.first_loss"]
+    assert rises["gradient"] > 0.01
+    assert rises["gradient"] > 3 * abs(rises["random"])
+
+
+def test_the_gradient_of_the_weights_is_the_mean_over_the_passes() -> None:
+    options = {"ascent_size": 0.5, "initial_size": 0.5, "steps": 2}
+    bench = Bench([("freelb", options)], dropout=STILL)
+    passes = trace(bench)
+    found = {name: p.grad.clone() for name, p in bench.trainee.named_raw() if p.grad is not None}
+    total: dict[str, Tensor] = {}
+    for values in passes:  # by hand: a plain backward at each perturbation
+        plain = Bench(dropout=STILL)
+        plain.trainee.hooks.on_word_embedding(lambda tensor, site, values=values: tensor + values[site.index])
+        for name, value in gradients(plain).items():
+            total[name] = total.get(name, 0) + value / 2
+    for name, value in found.items():
+        assert torch.allclose(value, total[name], rtol=1e-3, atol=1e-6), name
+    assert found["bert.embeddings.word_embeddings.weight"].any()
+
+
+def test_norms_are_over_all_rows_and_inputs_of_an_example() -> None:
+    one, two = torch.zeros(4, 1, 2), torch.zeros(4, 1, 2)
+    one[0], one[1], two[1] = torch.tensor([3.0, 0.0]), torch.tensor([0.0, 4.0]), torch.tensor([12.0, 0.0])
+    assert example_norms([one, two], 1).flatten().tolist() == pytest.approx([3.0, math.sqrt(160.0), 0.0, 0.0])
+    assert example_norms([one, two], 2).flatten().tolist() == [13.0, 13.0, 0.0, 0.0]
+
+
+@pytest.mark.parametrize("law", ["normal", "uniform", "sign"])
+def test_draws_on_real_tokens_do_not_depend_on_padding(law: Any) -> None:
+    near = torch.tensor([[1, 1, 1], [1, 0, 0]]).bool()
+    far = torch.nn.functional.pad(near, (0, 4))
+    one = token_draws(near, 5, 4, law, torch.Generator().manual_seed(1))
+    two = token_draws(far, 5, 4, law, torch.Generator().manual_seed(1))
+    assert torch.equal(one, two[:, :3])
+    assert not two[~far].any()
+    assert (one[near] != 0).all()
+
+
+def test_a_gradient_that_is_no_number_moves_nothing() -> None:
+    bench = Bench([("freelb", {})])
+    method, step = freelb(bench), bench.step()
+    method.perturbation.begin(step)
+    step.forward(PASS)
+    (value,) = method.perturbation.tensors()
+    value.grad = torch.full_like(value, math.inf)
+    value.grad[1:] = 0.0
+    method.ascend(step, 0)
+    assert torch.equal(method.perturbation.tensors()[0], value)
+
+
+def test_small_moves_are_refused_in_half_precision() -> None:
+    half = TRAINING.model_copy(update={"precision": "bf16"})
+    assert "rounds away" in compose.precision_problems(entries([("freelb", {"ascent_size": 0.02})]), half)[0][0]
+    assert compose.precision_problems(entries([("freelb", {})]), half) == ([], [])
+
+
+def test_it_owns_the_step_program() -> None:
+    (problem,) = compose.ownership_problems(entries([("freelb", {}), ("r_drop", {})]))
+    assert "'r_drop' adds to the loss of the plain pass, but 'freelb' owns the step program" in problem

@@ -1,0 +1,72 @@
+"""Label smoothing against numbers worked out by hand."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from regft_core.hooks.registry import discover
+from regft_core.methods.label_smoothing import LabelSmoothing, LabelSmoothingConfig, smoothing_term
+from tests.methods.harness import Bench, same
+
+
+def test_worked_numbers() -> None:
+    logits = torch.log(torch.tensor([[0.5, 0.25, 0.25]]))
+    label = torch.tensor([0])
+    # CE = ln 2; mean of -log p = (ln 2 + 2 ln 4) / 3 = 5/3 ln 2; the difference is 2/3 ln 2.
+    assert float(smoothing_term(logits, label, 0.3)) == pytest.approx(0.3 * 2 / 3 * math.log(2))
+    # The true class is the least likely: smoothing lowers the loss.
+    assert float(smoothing_term(torch.log(torch.tensor([[0.1, 0.9]])), label, 0.3)) < 0
+
+
+@pytest.mark.parametrize("smoothing", [0.05, 0.1, 0.5])
+def test_the_sum_is_the_library_s_smoothed_cross_entropy(smoothing: float) -> None:
+    generator = torch.Generator().manual_seed(0)
+    logits = torch.randn(8, 5, generator=generator, requires_grad=True)
+    labels = torch.randint(5, (8,), generator=generator)
+    cross_entropy = torch.nn.functional.cross_entropy
+    ours = cross_entropy(logits, labels) + smoothing_term(logits, labels, smoothing)
+    expected = cross_entropy(logits, labels, label_smoothing=smoothing)
+    assert torch.allclose(ours, expected, atol=1e-6)
+    assert torch.allclose(*(torch.autograd.grad(loss, logits)[0] for loss in (ours, expected)), atol=1e-6)
+
+
+def test_equal_logits_are_not_changed() -> None:
+    assert float(smoothing_term(torch.zeros(4, 3), torch.tensor([0, 1, 2, 0]), 0.4)) == pytest.approx(0.0, abs=1e-7)
+
+
+def test_drawn_labels_have_the_same_loss_on_average() -> None:
+    smooth = Bench([("label_smoothing", {"smoothing": 0.4})], labels=3)
+    drawn = Bench([("label_smoothing", {"smoothing": 0.4, "targets": "drawn"})], labels=3)
+    losses = []
+    with torch.no_grad():
+        logits = smooth.step().forward()
+    for index in range(4000):
+        step = drawn.step(0)
+        step.index = index
+        main = type("Main", (), {"logits": logits, "loss": step.task_loss(logits)})()
+        term = drawn.stack.regularisers[0].terms(step, main)
+        assert term is not None
+        losses.append(float(term))
+    step = smooth.step(0)
+    expected = float(smoothing_term(logits, step.batch.labels, 0.4))
+    spread = float(torch.tensor(losses).std()) / math.sqrt(len(losses))
+    assert sum(losses) / len(losses) == pytest.approx(expected, abs=4 * spread)
+    assert float(torch.tensor(losses).std()) > 0
+
+
+def test_drawn_labels_repeat_with_the_seed() -> None:
+    options = {"smoothing": 0.5, "targets": "drawn"}
+    assert same(Bench([("label_smoothing", options)]).train(), Bench([("label_smoothing", options)]).train())
+
+
+def test_a_regression_is_refused() -> None:
+    task = type("Task", (), {"kind": "regression"})()
+    assert "no distribution over classes" in LabelSmoothing.check_task(LabelSmoothingConfig(), task)[0]
+    assert discover()["label_smoothing"].cost(LabelSmoothingConfig()).ratio == 1
+
+
+def test_without_smoothing_it_is_plain_fine_tuning() -> None:
+    assert same(Bench([("label_smoothing", {"smoothing": 0.0})]).train(), Bench().train())

@@ -1,0 +1,167 @@
+"""The solved head: it is the fit of the features that it receives, and nothing else moves."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from regft_core.config.method import Phase
+from regft_core.config.schema import DataConfig
+from regft_core.data.batches import padding_of
+from regft_core.data.examples import Example
+from regft_core.evaluation.predict import predict
+from regft_core.methods.linear_head import LinearHead, LinearHeadConfig
+from regft_core.models.heads import last_linear
+from regft_core.training.linear_solution import regress_linearly
+from tests.methods.harness import TRAINING, Bench, same
+from tests.methods.phase_chain import NO_STEPS, Outcome, run_phase
+from tests.tiny import ARCHITECTURES
+
+POOLED: dict[str, Any] = {"pooling": "mean", "separately": True}
+SAYING = ("good", "bad", "slow")
+FILLING = ("the film", "a movie was", "very long story", "that is it")
+
+
+def rows(labels: int = 2, kind: str = "classification") -> list[Example]:
+    """36 pairs whose label is said by a word; a value is the number of words."""
+    found = []
+    for i in range(36):
+        label = (i * 7) % labels
+        text = f"{FILLING[i % 4]} {SAYING[label]} {FILLING[(i * 3) % 4]}"
+        second = f"{SAYING[label]} {FILLING[(i + 1) % 4]}"
+        value = float(len(text.split())) if kind == "regression" else label
+        found.append(Example(idx=str(i), text=text, text_pair=second, label=value))
+    return found
+
+
+def untrained(regularisers: Sequence[tuple[str, dict[str, Any]]] = (), **options: Any) -> Outcome:
+    """A phase without steps over ``rows``."""
+    given = rows(options.get("labels", 2), options.get("kind", "classification"))
+    return run_phase(regularisers, training=options.pop("training", NO_STEPS), rows=given, **options)
+
+
+def solve(*, labels_of_rows: str = "own", **options: Any) -> Outcome:
+    return untrained([("linear_head", {"labels": labels_of_rows})], **options)
+
+
+def cross_entropy(outcome: Outcome) -> float:
+    """Mean loss over the rows in evaluation mode."""
+    labels = torch.tensor(outcome.encoded.labels)
+    return float(torch.nn.functional.cross_entropy(torch.from_numpy(logits(outcome)), labels))
+
+
+def logits(outcome: Outcome) -> np.ndarray:
+    padding = padding_of(outcome.inputs.tokenizer)
+    return predict(
+        outcome.model,
+        outcome.encoded,
+        batch_size=5,
+        device="cpu",
+        pad_id=padding.pad_id,
+        pad_token_type_id=padding.pad_token_type_id,
+        padding_side=padding.side,
+        kind=outcome.inputs.kind,
+    )
+
+
+def pooled_features(outcome: Outcome) -> np.ndarray:
+    """[u, v, |u - v|, u * v] of every pair, one text at a time, without the classifier's code."""
+    model, vectors = outcome.model, []
+    assert outcome.encoded.second is not None
+    with torch.no_grad():
+        for texts in (outcome.encoded.input_ids, outcome.encoded.second["input_ids"]):
+            tokens = [model.base_model(input_ids=torch.tensor([row])).last_hidden_state[0] for row in texts]
+            vectors.append(torch.stack([token.mean(0) for token in tokens]))
+    u, v = vectors
+    return torch.cat([u, v, (u - v).abs(), u * v], -1).double().numpy()
+
+
+def only_the_linear_changed(outcome: Outcome, **options: Any) -> None:
+    plain = untrained(**options)
+    changed = {name for name, value in plain.weights.items() if not torch.equal(value, outcome.weights[name])}
+    outputs = 1 if outcome.inputs.kind == "regression" else len(outcome.inputs.labels or ())
+    linear = last_linear(outcome.model, outcome.trained.trainee.sites.head, outputs)
+    assert changed == {f"{linear}.weight", f"{linear}.bias"}
+
+
+def test_a_pooled_head_is_the_exact_fit_of_the_pooled_features() -> None:
+    outcome = solve(**POOLED, labels=3)
+    features = pooled_features(outcome)
+    labels = np.asarray(outcome.encoded.labels)
+    head = outcome.model.classifier
+    # The mean of real tokens differs from that of a padded batch in the last bits only.
+    raw = features @ head.weight.detach().double().numpy().T + head.bias.detach().double().numpy()
+    assert logits(outcome) == pytest.approx(raw, abs=1e-4)
+    assert (raw.argmax(1) == labels).mean() > 0.9
+    strength = outcome.trained.stack.diagnostics().values[0][2]
+    scale, centre = np.sqrt(features.var(0).mean()), features.mean(0)
+    odds = np.exp(raw - raw.max(1, keepdims=True))
+    odds /= odds.sum(1, keepdims=True)
+    odds[np.arange(len(labels)), labels] -= 1
+    gradient = odds.T @ ((features - centre) / scale) / len(labels)
+    gradient += strength * head.weight.detach().double().numpy() * scale
+    assert np.abs(gradient).max() < 1e-3
+    only_the_linear_changed(outcome, **POOLED, labels=3)
+
+
+def test_a_regression_head_is_the_ridge_of_the_pooled_features() -> None:
+    outcome = solve(**POOLED, kind="regression")
+    solution = regress_linearly(pooled_features(outcome), np.asarray(outcome.encoded.labels, dtype=np.float64))
+    expected = pooled_features(outcome) @ solution.weight.T + solution.bias
+    assert logits(outcome) == pytest.approx(expected, abs=1e-2)
+    only_the_linear_changed(outcome, **POOLED, kind="regression")
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_a_family_s_own_head_is_fitted_where_it_ends(architecture: str) -> None:
+    outcome = solve(architecture=architecture, labels=3)
+    only_the_linear_changed(outcome, architecture=architecture, labels=3)
+    before = cross_entropy(untrained(architecture=architecture, labels=3))
+    assert cross_entropy(outcome) < min(before, np.log(3) + 1e-3)
+
+
+def test_the_fit_is_repeatable_and_does_not_depend_on_the_batch_size() -> None:
+    small = NO_STEPS.model_copy(update={"batch_size": 3})
+    assert same(solve().weights, solve().weights)
+    assert same(solve().weights, solve(training=small).weights)
+
+
+def test_permuted_labels_are_fitted_to_other_rows() -> None:
+    own, permuted = solve(**POOLED), solve(**POOLED, labels_of_rows="permuted")
+    labels = np.asarray(own.encoded.labels)
+    right = [(logits(outcome).argmax(1) == labels).mean() for outcome in (own, permuted)]
+    assert right[0] > 0.9 > right[1]
+    assert same(permuted.weights, solve(**POOLED, labels_of_rows="permuted").weights)
+
+
+def test_steps_train_the_linear_alone() -> None:
+    bench = Bench([("linear_head", {})])
+    assert [name for name, _ in bench.trainee.named_trainable()] == ["classifier.weight", "classifier.bias"]
+    before = bench.trainee.plain_weights()
+    after = bench.train()
+    changed = {name for name in before if not torch.equal(before[name], after[name])}
+    assert changed == {"classifier.weight", "classifier.bias"}
+
+
+def test_fine_tuning_starts_from_the_solved_head() -> None:
+    solved = solve(name="head")
+    again = run_phase(start=solved.weights, training=NO_STEPS, rows=rows())
+    assert cross_entropy(again) < 0.5 * cross_entropy(untrained())
+    assert same(again.weights, solved.weights)
+    assert not same(run_phase(start=solved.weights, rows=rows()).weights, run_phase(rows=rows()).weights)
+
+
+def test_the_model_is_left_in_its_mode_and_without_hooks() -> None:
+    outcome = solve()
+    linear = outcome.model.classifier
+    assert not linear._forward_pre_hooks
+    assert outcome.trained.stack.marks() == []
+
+
+def test_a_phase_without_labels_is_refused() -> None:
+    phase = Phase("head", DataConfig(labels=False), "checkpoint", None, None, (), TRAINING, {})
+    assert "no labels" in LinearHead.check_options(LinearHeadConfig(), phase)[0]

@@ -1,0 +1,171 @@
+"""Mixout against numbers worked out by hand and the invariants of its paper."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from regft_core.config.schema import DropoutConfig
+from regft_core.hooks import compose
+from regft_core.methods.mixout import Mixout, mask_shape, mixed_weights
+from regft_core.models.views import MixoutView
+from regft_core.training.trainee import Pass
+from tests.methods.harness import TRAINING, Bench, entries, largest_difference, same
+from tests.tiny import ARCHITECTURES
+
+STILL = DropoutConfig(hidden=0.0, attention=0.0)
+QUERY = "bert.encoder.layer.0.attention.self.query.weight"
+W0, W = torch.tensor([[1.0, 2.0], [3.0, 4.0]]), torch.tensor([[2.0, 2.0], [1.0, 8.0]])
+
+
+def view(mask: list[float], probability: float = 0.75, anchor: Tensor | None = W0, scaled: bool = True) -> MixoutView:
+    return MixoutView(anchor, probability, lambda: torch.tensor([mask]), scaled)
+
+
+def in_pass(bench: Bench, name: str, step: int = 0, draw: int | str = 0) -> Tensor:
+    """A weight as a pass of this step and draw sees it."""
+    bench.model.train()
+    mask = bench.step().batch.attention_mask
+    bench.trainee.current = Pass("main", (("main", 0, len(mask)),), (step, 0, draw), mask)
+    module, attribute = bench.trainee.module_of(name)
+    seen: Tensor = getattr(module, attribute).detach().clone()
+    bench.trainee.current = None
+    return seen
+
+
+def moved(**options: object) -> Bench:
+    """A bench whose query weight is no longer the pretrained one."""
+    bench = Bench([("mixout", options)])
+    with torch.no_grad():
+        bench.trainee.raw(QUERY).add_(1.0)
+    return bench
+
+
+def test_dropped_columns_are_pretrained_and_kept_ones_pushed_away() -> None:
+    # p = 3/4: a kept column is W0 + 4 (W - W0).
+    assert view([0, 1])(W).tolist() == [[1.0, 2.0], [3.0, 20.0]]
+    assert view([1, 0])(W).tolist() == [[5.0, 2.0], [-5.0, 4.0]]
+    assert view([1, 0], anchor=None)(W).tolist() == [[8.0, 0.0], [4.0, 0.0]]
+    printed = torch.tensor([0.0, 1.0])
+    formula = ((1 - printed) * W0 + printed * W - 0.75 * W0) / 0.25
+    assert torch.allclose(view([0, 1])(W), formula)
+
+
+@pytest.mark.parametrize("mask", [[0, 0], [0, 1], [1, 1]])
+def test_the_pretrained_weight_is_itself_under_any_mask(mask: list[float]) -> None:
+    assert torch.equal(view(mask, probability=0.3)(W0), W0)
+
+
+def test_probability_one_freezes_to_the_pretrained_weight() -> None:
+    weight = W.clone().requires_grad_()
+    frozen = view([0, 0], probability=1.0)(weight)
+    assert torch.equal(frozen, W0)
+    frozen.sum().backward()
+    assert weight.grad is not None
+    assert not weight.grad.any()
+
+
+@pytest.mark.parametrize(("scaled", "expected"), [(True, [[0.0, 4.0], [0.0, 4.0]]), (False, [[0.0, 1.0], [0.0, 1.0]])])
+def test_the_released_gradient_lacks_the_factor(scaled: bool, expected: list[list[float]]) -> None:
+    weight = W.clone().requires_grad_()
+    mixed = view([0, 1], scaled=scaled)(weight)
+    assert torch.equal(mixed, view([0, 1])(W))
+    mixed.sum().backward()
+    assert weight.grad is not None
+    assert weight.grad.tolist() == expected
+
+
+def test_the_mean_over_masks_is_the_weight_and_columns_go_as_a_whole() -> None:
+    bench = moved(probability=0.25)
+    raw, anchor = bench.trainee.raw(QUERY).detach(), bench.trainee.anchor("checkpoint")[QUERY]
+    total, dropped = torch.zeros_like(raw), 0.0
+    for step in range(400):
+        seen = in_pass(bench, QUERY, step)
+        old = (seen == anchor).all(0)
+        kept = torch.isclose(seen, anchor + (raw - anchor) / 0.75, atol=1e-5).all(0)
+        assert (old ^ kept).all()
+        total += seen
+        dropped += old.float().mean().item()
+    assert dropped / 400 == pytest.approx(0.25, abs=0.02)
+    assert torch.allclose(total / 400, raw, atol=0.12)  # five standard errors
+
+
+def test_masks_are_fresh_in_every_pass_and_the_same_within_a_draw() -> None:
+    bench = moved(probability=0.5)
+    first = in_pass(bench, QUERY)
+    assert torch.equal(first, in_pass(bench, QUERY))
+    assert not torch.equal(first, in_pass(bench, QUERY, draw="r_drop.second"))
+    assert not torch.equal(first, in_pass(bench, QUERY, step=1))
+    key = QUERY.replace("query", "key")
+    with torch.no_grad():
+        bench.trainee.raw(key).copy_(bench.trainee.raw(QUERY))
+        bench.trainee.anchor("checkpoint")[key].copy_(bench.trainee.anchor("checkpoint")[QUERY])
+    assert not torch.equal(first, in_pass(bench, key))
+
+
+def test_evaluation_and_the_result_are_the_trained_weights() -> None:
+    bench = moved(probability=0.9)
+    bench.model.eval()
+    module = bench.trainee.module_of(QUERY)[0]
+    assert torch.equal(module.weight, bench.trainee.raw(QUERY))
+    raw = bench.trainee.raw(QUERY).detach().clone()
+    bench.model.train()
+    bench.stack.export(bench.trainee)
+    assert torch.equal(bench.trainee.plain_weights()[QUERY], raw)
+    assert set(bench.trainee.plain_weights()) == set(Bench().trainee.plain_weights())
+
+
+def test_probability_zero_is_plain_fine_tuning_without_dropout() -> None:
+    still = TRAINING.model_copy(update={"dropout": STILL})
+    plain = Bench(training=still).train()
+    assert same(Bench([("mixout", {"probability": 0.0})]).train(), plain)
+    assert largest_difference(Bench([("mixout", {"probability": 0.5})]).train(), plain) > 1e-4
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_every_linear_is_mixed_and_nothing_else(architecture: str) -> None:
+    bench = Bench(architecture=architecture)
+    linear = {f"{n}.weight" for n, m in bench.model.named_modules() if isinstance(m, nn.Linear)}
+    found = mixed_weights(bench.trainee, head=True)
+    assert len(found) == len(set(found))
+    raw = {name for name in found if architecture == "xlnet" and name.split(".")[-1] in "qkvor"}
+    assert set(found) - raw == linear
+    assert bool(raw) == (architecture == "xlnet")
+    assert not set(mixed_weights(bench.trainee, head=False)) & set(bench.trainee.sites.head)
+    mixed = Bench([("mixout", {})], architecture=architecture).stack.regularisers[0]
+    assert isinstance(mixed, Mixout)
+    assert mixed.mixed == found
+
+
+def test_a_mask_covers_input_units_also_of_raw_matrices() -> None:
+    assert mask_shape(QUERY, torch.Size([32, 64])) == (1, 64)
+    assert mask_shape("transformer.layer.0.rel_attn.q", torch.Size([32, 2, 16])) == (32, 1, 1)
+    assert mask_shape("transformer.layer.0.rel_attn.o", torch.Size([32, 2, 16])) == (1, 2, 16)
+    # A mask of ones in, zeros out of the inputs leaves no way from a dropped unit to any output.
+    states, weight = torch.zeros(1, 1, 4), torch.randn(4, 2, 3)
+    states[..., 1] = 1.0
+    dropped = torch.tensor([1.0, 0.0, 1.0, 1.0]).view(mask_shape("rel_attn.k", weight.shape)) * weight
+    assert not torch.einsum("ibh,hnd->ibnd", states, dropped).any()
+
+
+def test_all_dropout_is_off_and_the_random_weights_count_as_randomness() -> None:
+    bench = Bench([("mixout", {})])
+    assert {m.p for m in bench.model.modules() if isinstance(m, nn.Dropout)} == {0.0}
+    assert bench.model.config.attention_probs_dropout_prob == 0.0
+    stack = [("mixout", {}), ("r_drop", {})]
+    refused, marks = compose.randomness_problems(entries(stack), STILL)
+    assert not refused
+    assert marks == ["'r_drop' runs without dropout: its passes differ by 'mixout' only"]
+    both = Bench(stack)
+    both.stack.backward(both.step())
+    # At the start all weights are the pretrained ones, so the mixed network is the same in both passes.
+    assert both.stack.diagnostics().values[0][2] == pytest.approx(0.0, abs=1e-6)
+    both.loop().train()
+    later = both.step()
+    assert not torch.equal(later.forward(), later.forward(draw="r_drop.second"))
+
+
+def test_weights_have_one_owner() -> None:
+    problems = compose.ownership_problems(entries([("mixout", {}), ("weight_mixup", {"attention": "random"})]))
+    assert any("both own the weight view" in problem for problem in problems)

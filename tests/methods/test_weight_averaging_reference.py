@@ -1,0 +1,122 @@
+"""Averages along training, worked out by hand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from regft_core.config.method import Phase
+from regft_core.config.schema import DataConfig, TrainingConfig
+from regft_core.methods.weight_averaging import WeightAveraging, WeightAveragingConfig
+from regft_core.training.loop import Loop
+from tests.methods.harness import TRAINING, Bench, same
+from tests.methods.interruption import resumed
+
+NAME = "bert.encoder.layer.0.output.dense.weight"
+CONSTANT = TRAINING.model_copy(update={"schedule": "constant", "max_steps": 6})
+
+
+def trail(training: TrainingConfig = CONSTANT) -> list[torch.Tensor]:
+    """One tensor before training and after every step of plain fine-tuning."""
+    bench = Bench(training=training)
+    seen = [bench.model.get_parameter(NAME).detach().clone()]
+    bench.loop(on_step=lambda _: seen.append(bench.model.get_parameter(NAME).detach().clone())).train()
+    return seen
+
+
+def averaged(options: dict[str, Any], training: TrainingConfig = CONSTANT) -> torch.Tensor:
+    return Bench([("weight_averaging", options)], training=training).train()[NAME]
+
+
+@pytest.mark.parametrize(
+    ("options", "steps"),
+    [
+        ({"begin": 0.5}, [4, 5, 6]),
+        ({"begin": 0.0}, [1, 2, 3, 4, 5, 6]),
+        ({"begin": 0.0, "every": 2}, [2, 4, 6]),
+        ({"begin": 0.0, "every": 4}, [2, 6]),
+        ({"begin": 0.99}, [6]),
+    ],
+)
+def test_the_equal_average_is_the_mean_of_these_steps(options: dict[str, Any], steps: list[int]) -> None:
+    seen = trail()
+    expected = torch.stack([seen[step].double() for step in steps]).mean(0).float()
+    assert torch.allclose(averaged(options), expected, atol=1e-7)
+
+
+def test_the_exponential_average_by_hand() -> None:
+    seen = trail()
+    mean = seen[0].double()
+    for step in range(1, 7):
+        decay = min(0.3, step / (step + 9))
+        mean = decay * mean + (1 - decay) * seen[step].double()
+    assert torch.allclose(averaged({"average": "exponential", "decay": 0.3}), mean.float(), atol=1e-7)
+
+
+def test_a_large_decay_grows_with_the_steps() -> None:
+    seen = trail()
+    mean = seen[0].double()
+    for step, decay in enumerate([1 / 10, 2 / 11, 3 / 12, 4 / 13, 5 / 14, 6 / 15], start=1):
+        mean = decay * mean + (1 - decay) * seen[step].double()
+    assert torch.allclose(averaged({"average": "exponential", "decay": 0.999}), mean.float(), atol=1e-7)
+
+
+def test_equal_weights_are_their_own_average() -> None:
+    frozen = CONSTANT.model_copy(update={"learning_rate": 1e-30, "weight_decay": 0.0})
+    start = Bench().trainee.plain_weights()[NAME]
+    assert torch.equal(averaged({"begin": 0.0}, frozen), start)
+    assert torch.equal(averaged({"average": "exponential"}, frozen), start)
+
+
+@pytest.mark.parametrize("options", [{"average": "exponential", "decay": 0.0}])
+def test_without_decay_it_is_plain_fine_tuning(options: dict[str, Any]) -> None:
+    assert same(Bench([("weight_averaging", options)]).train(), Bench().train())
+
+
+def test_training_itself_does_not_see_the_average() -> None:
+    assert Bench([("weight_averaging", {})]).loop().train().curve == Bench().loop().train().curve
+
+
+@pytest.mark.parametrize("options", [{}, {"begin": 0.0, "every": 2}, {"average": "exponential", "decay": 0.9}])
+@pytest.mark.parametrize("at", [1, 3, 5])
+def test_a_resumed_run_has_the_bits_of_an_uninterrupted_one(options: dict[str, Any], at: int) -> None:
+    expected = Bench([("weight_averaging", options)]).train()
+    weights, _ = resumed(lambda: Bench([("weight_averaging", options)]), at=at)
+    assert same(weights, expected)
+
+
+def test_the_attention_of_a_weight_view_is_averaged_with_the_weights() -> None:
+    stack: list[tuple[str, dict[str, Any]]] = [
+        ("weight_averaging", {"begin": 0.0}),
+        ("weight_mixup", {"attention": "joint"}),
+    ]
+    bench = Bench(stack, training=CONSTANT)
+    loop: Loop = bench.loop()
+    loop.train()
+    averages = bench.stack.regularisers[0].averages  # type: ignore[attr-defined]
+    assert set(averages) == {name for group in loop.groups for name in group["names"]}
+    assert any(name.startswith("attention:") for name in averages)
+    bench.stack.export(bench.trainee)
+
+
+def test_it_comes_before_an_interpolation_with_the_start() -> None:
+    average = averaged({"begin": 0.0})
+    both = Bench([("weight_averaging", {"begin": 0.0}), ("wise_ft", {"alpha": 0.5})], training=CONSTANT).train()
+    assert torch.allclose(both[NAME], (average + trail()[0]) / 2, atol=1e-7)
+
+
+@pytest.mark.parametrize(
+    ("options", "epochs", "words"),
+    [
+        ({"decay": 0.9}, 2, "belongs to average: exponential"),
+        ({"average": "exponential", "begin": 0.1}, 2, "belongs to average: equal"),
+        ({}, 0, "nothing to average"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(options: dict[str, Any], epochs: int, words: str) -> None:
+    training = TrainingConfig().model_copy(update={"epochs": epochs})
+    phase = Phase("finetune", DataConfig(), "checkpoint", None, None, (), training, {})
+    (problem,) = WeightAveraging.check_options(WeightAveragingConfig.model_validate(options), phase)
+    assert words in problem

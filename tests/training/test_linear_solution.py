@@ -1,0 +1,120 @@
+"""Linear heads solved on fixed features, against hand-made cases and stationarity conditions."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from regft_core.errors import RunFailed
+from regft_core.training.linear_solution import ABSENT, STRENGTHS, classify_linearly, regress_linearly
+
+
+def blobs(count: int, classes: int, seed: int = 0) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]:
+    generator = np.random.default_rng(seed)
+    labels = np.arange(count) % classes
+    centres = generator.normal(size=(classes, 6)) * 1.5
+    scale = np.asarray([1.0, 100.0, 0.01, 1.0, 5.0, 1.0])
+    return (centres[labels] + generator.normal(size=(count, 6))) * scale + 3.0, labels
+
+
+def loss_gradient(features: npt.NDArray[np.float64], labels: npt.NDArray[np.int64], solution: object) -> np.ndarray:
+    """Gradient of mean loss + strength / 2 * ||W||^2 in the weights of the scaled features."""
+    weight, bias, strength = solution.weight, solution.bias, solution.strength  # type: ignore[attr-defined]
+    scale, centre = np.sqrt(features.var(0).mean()), features.mean(0)
+    logits = features @ weight.T + bias
+    odds = np.exp(logits - logits.max(1, keepdims=True))
+    odds /= odds.sum(1, keepdims=True)
+    odds[np.arange(len(labels)), labels] -= 1
+    gradient = odds.T @ ((features - centre) / scale) / len(labels)
+    scaled = weight * scale
+    # Two classes: scikit-learn penalises the one weight w of the logit, and W = (-w / 2, w / 2).
+    factor = 2.0 if len(weight) == 2 else 1.0
+    return gradient + factor * strength * scaled
+
+
+@pytest.mark.parametrize("classes", [2, 3, 5])
+def test_the_solution_is_stationary_on_raw_features(classes: int) -> None:
+    features, labels = blobs(60, classes)
+    solution = classify_linearly(features, labels, classes, seed=0)
+    assert solution.weight.shape == (classes, 6)
+    assert np.abs(loss_gradient(features, labels, solution)).max() < 1e-4
+    assert np.allclose(solution.weight.sum(0), 0, atol=1e-8)
+    assert (features @ solution.weight.T + solution.bias).argmax(1).tolist() != [0] * 60
+    assert not solution.notes
+
+
+def test_two_points_of_one_feature_by_hand() -> None:
+    # Scaled, the features are -1 and 1; by symmetry the bias is 0 and the boundary lies at 5.
+    features, labels = np.asarray([[4.0], [6.0]] * 4), np.asarray([0, 1] * 4)
+    solution = classify_linearly(features, labels, 2, seed=0)
+    assert solution.weight[0] == pytest.approx(-solution.weight[1])
+    assert 5.0 * solution.weight[1, 0] + solution.bias[1] == pytest.approx(0.0, abs=1e-6)
+    assert solution.strength == min(STRENGTHS)  # nothing speaks against certainty
+
+
+def test_noise_takes_a_strong_penalty() -> None:
+    generator = np.random.default_rng(1)
+    features, labels = generator.normal(size=(40, 30)), np.arange(40) % 2
+    assert classify_linearly(features, labels, 2, seed=0).strength >= 1.0
+
+
+def test_the_same_rows_give_the_same_bits() -> None:
+    features, labels = blobs(50, 3)
+    one, two = (classify_linearly(features, labels, 3, seed=7) for _ in range(2))
+    assert np.array_equal(one.weight, two.weight)
+    assert np.array_equal(one.bias, two.bias)
+
+
+def test_a_class_without_rows_is_never_predicted() -> None:
+    features, labels = blobs(30, 2)
+    labels = labels * 2  # 0 and 2 of 0, 1, 2
+    solution = classify_linearly(features, labels, 3, seed=0)
+    assert not solution.weight[1].any()
+    assert 1 not in (features @ solution.weight.T + solution.bias).argmax(1)
+    assert ABSENT == 10.0
+    assert "1 of 3 classes have no row" in solution.notes[0]
+
+
+def test_a_class_of_one_row_forbids_cross_validation() -> None:
+    features, labels = blobs(12, 2)
+    labels = np.where(np.arange(12) == 3, 1, 0)
+    solution = classify_linearly(features, labels, 2, seed=0)
+    assert solution.strength == pytest.approx(1 / 12)
+    assert "single row" in solution.notes[0]
+
+
+def test_one_label_alone_is_a_failed_run() -> None:
+    with pytest.raises(RunFailed, match="same label"):
+        classify_linearly(np.ones((4, 2)), np.zeros(4, dtype=np.int64), 2, seed=0)
+
+
+def test_features_that_hardly_vary_get_no_large_weights() -> None:
+    features, labels = blobs(30, 2)
+    features[:, 0] = 7.0
+    features[:, 1] = 1e-6 * (labels - 0.5)  # tells the classes apart, by a hair
+    solution = classify_linearly(features, labels, 2, seed=0)
+    assert solution.weight[:, 0] == pytest.approx([0, 0], abs=1e-9)
+    assert np.abs(solution.weight[:, 1]).max() < np.abs(solution.weight).max()
+    constant = classify_linearly(np.full((30, 2), 3.0), labels, 2, seed=0)
+    assert not constant.weight.any()
+
+
+def test_a_linear_relation_is_found_by_ridge() -> None:
+    features = np.random.default_rng(0).normal(size=(80, 6)) * 2 + 3
+    targets = features @ np.asarray([0.5, 0.01, 20.0, -1.0, 0.0, 2.0]) - 3.0
+    solution = regress_linearly(features, targets)
+    assert solution.strength == min(STRENGTHS)
+    assert (features @ solution.weight.T + solution.bias)[:, 0] == pytest.approx(targets, abs=1e-2)
+
+
+def test_ridge_is_stationary_on_raw_features() -> None:
+    generator = np.random.default_rng(0)
+    features = generator.normal(size=(40, 5)) * np.asarray([1, 10, 0.1, 1, 1]) + 2
+    targets = features[:, 0] + generator.normal(size=40)
+    solution = regress_linearly(features, targets)
+    scale, centre = np.sqrt(features.var(0).mean()), features.mean(0)
+    residual = (features @ solution.weight.T + solution.bias)[:, 0] - targets
+    gradient = ((features - centre) / scale).T @ residual / 40 + solution.strength * (solution.weight[0] * scale)
+    assert np.abs(gradient).max() < 1e-8
+    assert residual.mean() == pytest.approx(0.0, abs=1e-10)

@@ -3,15 +3,28 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
-from regft_core.errors import CodeChanged, RunFailed
+from regft_core.data.examples import Example, read_jsonl
+from regft_core.errors import CodeChanged, ModelError, RunFailed
 from regft_core.phases.context import Context, Job
 from regft_core.phases.evaluation_key import evaluation_identity, evaluation_key, scope_of, set_files
 from regft_core.phases.holds import release_model
 from regft_core.phases.run_phase import fetch
 from regft_core.runs.guard import LoadedCode
 from regft_core.runs.stored import StoredRun
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+    from torch import Tensor
+
+    from regft_core.training.stack import Stack
+    from regft_core.training.trainee import Trainee
+
+#: Gives answers [n, K] to n examples.
+Answering = Callable[[Sequence[Example]], "npt.NDArray[np.float32]"]
 
 
 def evaluate(job: Job, trained: dict[str, Any], *, device: str = "cpu") -> dict[str, Any]:
@@ -70,7 +83,31 @@ def _cost(trained: dict[str, Any]) -> dict[str, Any]:
 
 
 def trained_model(context: Context) -> Any:
-    """The plain model of the finished run, with what it needs for inference put back in; on its device."""
+    """The plain model of the finished run, with what it needs for inference put back in; on its device.
+
+    Raises ModelError when a regulariser answers in the place of the model.
+    """
+    stack, trainee, _ = _restored(context)
+    if stack.predictor is not None:
+        raise ModelError(
+            f"{context.job.method} has no model of its own to give: '{stack.predictor.name}' answers in its place, "
+            "which no Hugging Face directory can hold; its predictions are in work/evaluate"
+        )
+    assert trainee is not None
+    return trainee.model
+
+
+def answering(context: Context) -> Answering:
+    """What answers for the finished run: its model, or the regulariser that owns the prediction."""
+    stack, trainee, kept = _restored(context)
+    if stack.predictor is not None:
+        return lambda examples: stack.predict(trainee, kept, examples)
+    assert trainee is not None
+    return _model_answers(context, trainee.model)
+
+
+def _restored(context: Context) -> tuple[Stack, Trainee | None, dict[str, Tensor]]:
+    """The regularisers of the finished run, its model (None where none was stored) and what was kept for inference."""
     import torch
 
     from regft_core.config.schema import DropoutConfig
@@ -79,6 +116,15 @@ def trained_model(context: Context) -> Any:
     from regft_core.training.trainee import Trainee
 
     phase = context.phase("finetune")
+    stack = Stack(context.entries(phase), context.setting(phase))
+    wanted = context.weights_wanted(phase)
+    tensors = context.store.read_intact(
+        lambda: fetch(context, "finetune", "weights" if wanted else "state"),
+        lambda run: {name: run.load_tensors(name) for name in ("weights", "kept") if name in run.tensor_names},
+    )
+    kept = tensors.get("kept", {})
+    if not wanted:
+        return stack, None, kept
     model = load_classifier(
         context.source,
         kind=context.task["kind"],
@@ -88,35 +134,25 @@ def trained_model(context: Context) -> Any:
         pooling=context.encoder.pooling,
         rows_per_example=context.rows_per_example(context.data(phase).examples),
     )
-    tensors = context.store.read_intact(
-        lambda: fetch(context, "finetune", "weights"),
-        lambda run: {name: run.load_tensors(name) for name in ("weights", "kept") if name in run.tensor_names},
-    )
     model.load_state_dict(tensors["weights"])
     model.to(context.device)
-    if "kept" in tensors:
-        trainee = Trainee(
-            model, context.tokenizer, context.source, context.seed(phase), phase.name, torch.device(context.device)
-        )
-        Stack(context.entries(phase), context.setting(phase)).rebuild(trainee, tensors["kept"])
-    return model
+    trainee = Trainee(
+        model, context.tokenizer, context.source, context.seed(phase), phase.name, torch.device(context.device)
+    )
+    stack.rebuild(trainee, kept)
+    return stack, trainee, kept
 
 
-def _evaluate(context: Context, working: Any) -> StoredRun:
+def _model_answers(context: Context, model: Any) -> Answering:
     from regft_core.data.batches import padding_of
-    from regft_core.data.examples import read_jsonl
-    from regft_core.evaluation.evaluate import SetInfo, evaluate_run
     from regft_core.evaluation.predict import EVALUATION_BATCH, predict
 
-    model = trained_model(context)
     padding = padding_of(context.tokenizer)
-    logits, sets = {}, {}
-    for name, file in set_files(context.task).items():
-        examples = read_jsonl(context.dataset / file)
-        encoded = context.encode(examples)
-        logits[name] = predict(
+
+    def answer(examples: Sequence[Example]) -> npt.NDArray[np.float32]:
+        return predict(
             model,
-            encoded,
+            context.encode(list(examples)),
             batch_size=EVALUATION_BATCH,
             device=context.device,
             pad_id=padding.pad_id,
@@ -124,6 +160,18 @@ def _evaluate(context: Context, working: Any) -> StoredRun:
             padding_side=padding.side,
             kind=context.task["kind"],
         )
+
+    return answer
+
+
+def _evaluate(context: Context, working: Any) -> StoredRun:
+    from regft_core.evaluation.evaluate import SetInfo, evaluate_run
+
+    answer = answering(context)
+    logits, sets = {}, {}
+    for name, file in set_files(context.task).items():
+        examples = read_jsonl(context.dataset / file)
+        logits[name] = answer(examples)
         declared = context.task["sets"][name]
         sets[name] = SetInfo(
             labels=[example.label for example in examples],

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from regft_core.errors import DataError
+from regft_core.hooks import compose
 from regft_core.io import atomic_directory, read_json, write_json, write_text
 from regft_core.phases.context import Context
 from regft_core.phases.project import versions
@@ -90,7 +91,7 @@ def trains_encoder(context: Context) -> bool:
     phases = context.method.phases
     return any(
         context.phase(phase.name).training.epochs > 0
-        and not any(cls.freezes_encoder(options) for cls, options in context.entries(phase))
+        and not any(cls.freezes_encoder(options) for cls, options in compose.active(context.entries(phase)))
         for phase in phases
     )
 

@@ -145,6 +145,8 @@ class Bench:
             keyword_segment=keyword_segment,
             phase=phase,
             final=phase == "finetune" if final is None else final,
+            max_length=32,
+            value_range=(0.0, 5.0) if kind == "regression" else None,
         )
         self.stack = Stack(stack_entries, self.setting)
         self.trainee = Trainee(model, self.tokenizer, self.source, seed, phase, torch.device("cpu"))
@@ -158,7 +160,7 @@ class Bench:
         self.stack.prepare(self.trainee, handed or {})
         self.validation = self._stream(f"{phase}-validation") if validation else None
         self.stream = self._stream(phase)
-        self.stack.fit(self.trainee, FitData(self.trainee, self.setting, self.stream, self.validation))
+        self.stack.fit(self.trainee, FitData(self.trainee, self.setting, self.stream, self.validation, given))
 
     def _stream(self, name: str) -> BatchStream:
         return BatchStream(

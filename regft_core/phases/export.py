@@ -12,9 +12,9 @@ from regft_core.io import read_json
 from regft_core.models.export import export_model, model_card
 from regft_core.phases.cells import known_keys
 from regft_core.phases.context import Context, Job
-from regft_core.phases.evaluate import trained_model
 from regft_core.phases.outputs import read_runs, stage_folder
 from regft_core.phases.project import versions
+from regft_core.phases.trained import Trained
 
 #: Examples whose logits the written model must reproduce.
 CHECKED_EXAMPLES = 8
@@ -38,7 +38,7 @@ def export(job: Job, out: Path | None = None) -> Path:
         why = record["error"] if record is not None else "it was not trained yet; run `dvc repro` first"
         raise RunFailed(f"seed {job.seed} of {job.method} on {job.task}-{job.size} has no model: {why}")
     context = Context(replace(job, keys=known_keys(record)), project=context.project)
-    model = trained_model(context)
+    model = Trained(context).model
     encoded = context.encode(context.data(context.phase("finetune")).examples[:CHECKED_EXAMPLES])
     padding = padding_of(context.tokenizer)
     rows = list(range(len(encoded.input_ids)))

@@ -14,8 +14,8 @@ from regft_core.models.served import Served
 from regft_core.phases.card_facts import card_facts
 from regft_core.phases.cells import known_keys
 from regft_core.phases.context import Context, Job
-from regft_core.phases.evaluate import trained_model
 from regft_core.phases.outputs import read_runs
+from regft_core.phases.trained import Trained
 
 #: Examples whose logits the written model must reproduce.
 CHECKED_EXAMPLES = 8
@@ -40,7 +40,7 @@ def export(job: Job, out: Path | None = None) -> Path:
         raise RunFailed(f"seed {job.seed} of {job.method} on {job.task}-{job.size} has no model: {why}")
     context = Context(replace(job, keys=known_keys(record)), project=context.project)
     refuse_kept(context.entries(context.phase("finetune")), job.method)
-    model = trained_model(context)
+    model = Trained(context).model
     encoded = context.encode(context.data(context.phase("finetune")).examples[:CHECKED_EXAMPLES])
     padding = padding_of(context.tokenizer)
     rows = list(range(len(encoded.input_ids)))

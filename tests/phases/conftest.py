@@ -15,6 +15,7 @@ from regft_core.data.subsample import write_subsamples
 from regft_core.phases import training_run
 from regft_core.phases.context import Context, Job
 from regft_core.phases.finetune import finetune
+from regft_core.phases.lengths import measure_task, write_lengths
 from regft_core.phases.project import open_project
 from regft_core.phases.search import search
 from regft_core.runs.stored import StoredRun
@@ -60,12 +61,13 @@ def shrink_task(root: Path, name: str) -> None:
 
 
 def refresh(root: Path) -> None:
-    """What the stages dataset and subsample do."""
+    """What the stages dataset, subsample and lengths do."""
     project = open_project(root)
     grid = project.params.grid
     for task in grid.tasks:
         prepare_dataset(root, task, project.tasks, root / "work" / "datasets" / task)
         write_subsamples(root, task, grid.sizes, grid.seeds, project.params.subsample.stratified)
+        write_lengths(project, task, measure_task(project, task))
 
 
 def change(root: Path, **changes: Any) -> None:

@@ -1,12 +1,12 @@
 """Training cost of methods relative to plain fine-tuning, all in one process, interleaved.
 
-    python benchmarks/cost.py --shape minilm --batch 16 --length 128 --out benchmarks/cost_cpu.json
-    python benchmarks/cost.py --shape bert-large --device cuda --out benchmarks/cost_gpu.json
+    python benchmarks/cost.py --shape minilm --out benchmarks/cost_cpu.json          # every shipped method
+    python benchmarks/cost.py --shape bert-large --device cuda --methods hype_n tdt pats weight_mixup
 
-Random weights, random tokens, no padding. In every round each arm makes a few optimiser steps;
-the ratio of an arm is the median over rounds of its time over vanilla's time in the same round,
-so that a machine that is busy for a while slows both. On a GPU the peak memory of an arm is
-taken with only that arm's model alive, in a pass of its own.
+Random weights, random tokens, no padding. Every phase that takes optimiser steps is timed; phases before it
+run a single step first, so that it finds what it needs. In every round an arm and plain fine-tuning make as many
+steps one after the other; the ratio is the median over rounds of the two times, so that a machine that is busy for a
+while slows both. Passes are those that the step counted. On a GPU the peak memory of an arm is taken, too.
 """
 
 from __future__ import annotations
@@ -20,26 +20,27 @@ import statistics
 import sys
 import tempfile
 import time
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from regft_core.config.schema import DropoutConfig, TrainingConfig, TrainingOverrides
-from regft_core.data.batches import Padding
+from regft_core.config.method import Method, Phase
+from regft_core.config.schema import TrainingConfig
 from regft_core.data.encode import Encoded
-from regft_core.methods import compose
-from regft_core.methods.base import Setting
-from regft_core.methods.registry import discover
-from regft_core.methods.stack import Stack
-from regft_core.models.load import load_classifier
+from regft_core.errors import RegftError
+from regft_core.hooks import compose
+from regft_core.hooks.declare import Handed
+from regft_core.hooks.registry import discover
 from regft_core.models.source import ModelSource
 from regft_core.phases.cells import KEEP_FREED_MEMORY
+from regft_core.phases.method_table import all_methods
+from regft_core.phases.training_run import PhaseInputs, outcome_tensors, prepare, train
 from regft_core.training.loop import Loop
-from regft_core.training.stream import BatchStream
-from regft_core.training.trainee import Trainee
 
+ROOT = Path(__file__).resolve().parents[1]
 SHAPES = {
     "tiny": {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 128},
     "minilm": {"hidden_size": 384, "num_hidden_layers": 6, "num_attention_heads": 12, "intermediate_size": 1536},
@@ -47,40 +48,42 @@ SHAPES = {
     "bert-large": {"hidden_size": 1024, "num_hidden_layers": 24, "num_attention_heads": 16, "intermediate_size": 4096},
 }
 VOCABULARY = 30_522
+#: Issue targets, as ratios on a GPU; shown beside the measurement.
+TARGETS = {"hype_n": 1.05, "pats": 1.15, "mask_tuning": 2.1, "tdt": 2.7, "weight_mixup (search)": 4.2}
 
 
-@dataclass(frozen=True)
-class Arm:
-    """One timed configuration; ``search`` arms time a step of the search phase."""
+@dataclass
+class Row:
+    """One timed phase of a method."""
 
     name: str
-    regularisers: tuple[tuple[str, dict[str, Any]], ...] = ()
-    search: dict[str, Any] | None = None
-    optimizer: str = "adamw"
-    target: float | None = None
+    ratio: float
+    low: float
+    high: float
+    milliseconds: float
+    forward: float
+    backward: float
+    declared_forward: float
+    declared_backward: float
+    peak: int | None
 
-
-ARMS = (
-    Arm("vanilla"),
-    Arm("adamax", optimizer="adamax"),
-    Arm("hype_n", (("hype", {}),), target=1.05),
-    Arm("pats", (("pats", {}),), optimizer="adamax", target=1.15),
-    Arm("mask_tuning", (("mask_tuning", {}),), target=2.1),
-    Arm("tdt", (("tdt", {}),), target=2.7),
-    Arm("weight_mixup search step", (("weight_mixup", {}),), search={}, target=4.2),
-    Arm("weight_mixup search step, reused gradient", (("weight_mixup", {}),), search={"inner_gradient": "reused"}),
-    Arm("weight_mixup search step, released", (("weight_mixup", {"variant": "released"}),), search={}),
-    Arm("weight_mixup fine-tuning step", (("weight_mixup", {"mode": "fixed"}),)),
-)
+    def shown(self) -> str:
+        peak = f"{self.peak / 2**30:.2f}" if self.peak else "-"
+        passes = f"{self.forward:.2f}+{self.backward:.2f}"
+        declared = f"{self.declared_forward:.2f}+{self.declared_backward:.2f}"
+        target = TARGETS.get(self.name, "-")
+        return (
+            f"{self.name:44} {self.ratio:6.2f} {self.low:6.2f} {self.high:6.2f} {target!s:>6} "
+            f"{passes:>11} {declared:>11} {self.milliseconds:8.1f} {peak:>6}"
+        )
 
 
 def checkpoint(shape: str, folder: Path) -> ModelSource:
     """A random BERT of the given shape with a masked-LM head, saved where the loaders find it."""
     from transformers import BertConfig, BertForMaskedLM
 
-    config = BertConfig(vocab_size=VOCABULARY, **SHAPES[shape])
     torch.manual_seed(0)
-    BertForMaskedLM(config).save_pretrained(folder)
+    BertForMaskedLM(BertConfig(vocab_size=VOCABULARY, **SHAPES[shape])).save_pretrained(folder)
     return ModelSource(path=folder, name=shape, revision=None, content_sha256="0" * 64, tokenizer_sha256="0" * 64)
 
 
@@ -89,57 +92,82 @@ def tokens(rows: int, length: int) -> Encoded:
     ids = [[101, *(draw.randrange(1000, VOCABULARY) for _ in range(length - 2)), 102] for _ in range(rows)]
     special = [[1, *([0] * (length - 2)), 1] for _ in range(rows)]
     segment = [[-1, *([0] * (length - 2)), -1] for _ in range(rows)]
-    types = [[0] * length for _ in range(rows)]
     labels: list[int | float] = [i % 2 for i in range(rows)]
-    return Encoded(ids, types, labels, [str(i) for i in range(rows)], special, segment)
+    return Encoded(ids, [[0] * length for _ in range(rows)], labels, [str(i) for i in range(rows)], special, segment)
 
 
 class Tokenizer:
-    """What methods ask a tokenizer for."""
+    """What methods and the collation ask a tokenizer for."""
 
-    mask_token_id = 103
-    pad_token_id = 0
-    mask_token = "[MASK]"
+    mask_token_id, pad_token_id, pad_token_type_id = 103, 0, 0
+    mask_token, padding_side = "[MASK]", "right"
     all_special_ids = (0, 101, 102, 103)
 
+    def __len__(self) -> int:
+        return VOCABULARY
 
-def build(arm: Arm, source: ModelSource, data: Encoded, batch: int, device: torch.device) -> Loop:
-    registry = discover()
-    entries = [(registry[name], registry[name].Config.model_validate(options)) for name, options in arm.regularisers]
-    shared = TrainingConfig(batch_size=batch, learning_rate=2e-5, warmup_ratio=0.0, epochs=10_000)
-    overrides = TrainingOverrides(optimizer=arm.optimizer) if arm.optimizer != "adamw" else TrainingOverrides()
-    training, problems = compose.resolve_training(entries, shared, overrides)
-    assert not problems, problems
-    search = None
-    if arm.search is not None:
-        owner = entries[0][0]
-        assert owner.SearchConfig is not None
-        search = owner.SearchConfig.model_validate(arm.search)
-    phase = "finetune" if search is None else "search-0"
-    setting = Setting("classification", 2, 0, training, None, phase)
-    model = load_classifier(
-        source, kind="classification", labels=["a", "b"], dropout=training.dropout or DropoutConfig(), head_seed=0
-    ).to(device)
-    trainee = Trainee(model, Tokenizer(), source, 0, phase, device)
-    stack = Stack(entries, search, setting)
-    stack.prepare(trainee, None)
 
-    def stream(name: str) -> BatchStream:
-        return BatchStream(
-            data,
-            kind="classification",
-            padding=Padding(0, 0, "right"),
+class Bench:
+    """Prepares phases of methods on one checkpoint and one set of rows."""
+
+    def __init__(self, source: ModelSource, data: Encoded, batch: int, device: str) -> None:
+        self.source, self.data, self.device = source, data, device
+        self.shared = TrainingConfig(batch_size=batch, learning_rate=2e-5, warmup_ratio=0.0, epochs=10_000)
+        self.registry = discover()
+
+    def phases(self, method: Method) -> Iterator[tuple[Phase, PhaseInputs]]:
+        """Every phase that takes steps, with what the phases before it left after one step."""
+        handed: dict[str, Handed] = {}
+        for phase in method.phases:
+            inputs = self.inputs(method, phase, handed)
+            if phase.training.epochs:
+                yield phase, replace(inputs, phase=replace(inputs.phase, training=self.endless(inputs.training)))
+            if phase is not method.finetune:
+                once = inputs.training.model_copy(update={"max_steps": 1 if phase.training.epochs else None})
+                short = replace(inputs, phase=replace(inputs.phase, training=once), final=False)
+                tensors = outcome_tensors(short, train(short), weights=True)
+                handed[phase.name] = Handed("0" * 64, tensors.get("state", {}), tensors.get("weights", {}))
+
+    def endless(self, training: TrainingConfig) -> TrainingConfig:
+        return training.model_copy(update={"epochs": 10_000, "max_steps": None})
+
+    def inputs(self, method: Method, phase: Phase, handed: dict[str, Handed]) -> PhaseInputs:
+        entries = compose.entries(self.registry, phase.regularisers)
+        training, problems = compose.resolve_training(entries, phase, self.shared)
+        if problems:
+            raise RegftError("; ".join(problems))
+        rows = len(self.data.input_ids)
+        cut = rows if phase.data.split == 1.0 else rows // 2
+        needed = {name for cls, options in compose.active(entries) for name in cls.needs(options)}
+        start = handed[phase.start].weights if phase.start in handed else None
+        return PhaseInputs(
+            phase=replace(phase, training=training),
+            entries=entries,
             seed=0,
-            stream=name,
-            batch_size=batch,
-            bucket_batches=1,
-            device=device,
+            streams={"noise": phase.name, "order": phase.name, "head": "head"},
+            source=self.source,
+            tokenizer=Tokenizer(),
+            encoded=self.data,
+            train_rows=list(range(cut)),
+            validation_rows=list(range(cut, rows)),
+            kind="classification",
+            labels=["a", "b"],
+            keyword_segment=None,
+            device=self.device,
+            pooling=(method.config.model.pooling if method.config.model else None) or "head",
+            start=start or None,
+            handed={name: handed[name] for name in needed},
+            final=phase is method.finetune,
         )
 
-    loop = Loop(trainee, stack, stream(phase), training, validation=stream("validation") if search else None)
-    trainee.model.train()
-    trainee.attached.train()
-    return loop
+    def loop(self, inputs: PhaseInputs) -> Loop | None:
+        """The loop of a phase; None where it has nothing to do for this checkpoint."""
+        ready = prepare(inputs)
+        if ready.loop is None:
+            return None
+        ready.trainee.model.train()
+        ready.trainee.attached.train()
+        return ready.loop
 
 
 def run_steps(loop: Loop, count: int, device: torch.device) -> float:
@@ -157,29 +185,49 @@ def run_steps(loop: Loop, count: int, device: torch.device) -> float:
     return (time.perf_counter() - started) / count
 
 
-def memory(arm: Arm, source: ModelSource, data: Encoded, batch: int, device: torch.device) -> int | None:
-    """Peak bytes of a few steps with nothing else on the GPU."""
-    if device.type != "cuda":
-        return None
-    gc.collect()
-    torch.cuda.empty_cache()
-    loop = build(arm, source, data, batch, device)
+def measure(name: str, phase: Phase, loop: Loop, vanilla: Loop, rounds: int, steps: int) -> Row:
+    """Interleave the arm with plain fine-tuning; see the module's text."""
+    device = loop.trainee.device
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats()
     run_steps(loop, 1, device)
-    torch.cuda.reset_peak_memory_stats()
-    run_steps(loop, 2, device)
-    peak = torch.cuda.max_memory_allocated()
-    del loop
-    return int(peak)
+    peak = int(torch.cuda.max_memory_allocated()) if device.type == "cuda" else None
+    own, plain = [], []
+    for _ in range(rounds):
+        plain.append(run_steps(vanilla, steps, device))
+        own.append(run_steps(loop, steps, device))
+    ratios = [a / b for a, b in zip(own, plain, strict=True)]
+    declared = phase_cost(phase)
+    done = loop.done
+    return Row(
+        name,
+        statistics.median(ratios),
+        min(ratios),
+        max(ratios),
+        1000 * statistics.median(own),
+        done.forward_passes / done.batches,
+        done.backward_passes / done.batches,
+        *declared,
+        peak,
+    )
+
+
+def phase_cost(phase: Phase) -> tuple[float, float]:
+    from regft_core.config.method import declared_cost
+
+    cost = declared_cost(compose.entries(discover(), phase.regularisers))
+    return cost.forward, cost.backward
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--shape", choices=SHAPES, default="minilm")
+    parser.add_argument("--methods", nargs="*", help="methods to time (default: all shipped ones)")
     parser.add_argument("--batch", type=int, default=16)
     parser.add_argument("--length", type=int, default=128)
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--steps", type=int, default=2, help="optimiser steps of each arm in a round")
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
@@ -187,46 +235,59 @@ def main() -> None:
         # As the pipeline's workers, which get these before they start.
         os.execve(sys.executable, [sys.executable, *sys.argv], KEEP_FREED_MEMORY | os.environ)
     torch.set_num_threads(options.threads)
-    device = torch.device(options.device)
-    if device.type == "cuda":
-        torch.backends.cuda.matmul.allow_tf32 = False
-    data = tokens(options.batch * 8, options.length)
+    methods = all_methods(ROOT)
+    wanted = options.methods or list(methods)
+    rows: list[Row] = []
+    seen: dict[Any, str] = {}
+    failed: dict[str, str] = {}
+    print(
+        f"{'arm (phase)':44} {'ratio':>6} {'low':>6} {'high':>6} {'target':>6} {'passes':>11} {'declared':>11} "
+        f"{'ms/step':>8} {'GiB':>6}"
+    )
     with tempfile.TemporaryDirectory() as folder:
         source = checkpoint(options.shape, Path(folder))
-        peaks = {arm.name: memory(arm, source, data, options.batch, device) for arm in ARMS}
-        loops = {arm.name: build(arm, source, data, options.batch, device) for arm in ARMS}
-        for loop in loops.values():
-            run_steps(loop, 1, device)
-        times: dict[str, list[float]] = {arm.name: [] for arm in ARMS}
-        for _ in range(options.rounds):
-            for name, loop in loops.items():
-                times[name].append(run_steps(loop, options.steps, device))
-    arms = {}
-    for arm in ARMS:
-        ratios = [own / vanilla for own, vanilla in zip(times[arm.name], times["vanilla"], strict=True)]
-        done = loops[arm.name].done
-        arms[arm.name] = {
-            "ratio": round(statistics.median(ratios), 3),
-            "ratio_low": round(min(ratios), 3),
-            "ratio_high": round(max(ratios), 3),
-            "target": arm.target,
-            "milliseconds_per_step": round(1000 * statistics.median(times[arm.name]), 1),
-            "forward_passes": done.forward_passes / done.batches,
-            "backward_passes": done.backward_passes / done.batches,
-            "peak_memory_bytes": peaks[arm.name],
-        }
-    name = torch.cuda.get_device_name(device) if device.type == "cuda" else f"cpu, {options.threads} thread(s)"
-    settings = {k: v for k, v in vars(options).items() if k != "out"}
-    result = {"settings": settings, "hardware": name, "torch": torch.__version__, "arms": arms}
-    print(f"{'arm':44} {'ratio':>6} {'low':>6} {'high':>6} {'target':>6} {'ms/step':>8} {'GiB':>6}")
-    for key, row in arms.items():
-        peak = f"{row['peak_memory_bytes'] / 2**30:.2f}" if row["peak_memory_bytes"] else "-"
-        target = row["target"] or "-"
-        print(
-            f"{key:44} {row['ratio']:6.2f} {row['ratio_low']:6.2f} {row['ratio_high']:6.2f} {target:>6} "
-            f"{row['milliseconds_per_step']:8.1f} {peak:>6}"
-        )
+        bench = Bench(source, tokens(options.batch * 8, options.length), options.batch, options.device)
+        vanilla = bench.loop(next(iter(bench.phases(methods["vanilla"])))[1])
+        assert vanilla is not None
+        run_steps(vanilla, 2, vanilla.trainee.device)
+        for name in wanted:
+            try:
+                for phase, inputs in bench.phases(methods[name]):
+                    # Arms that differ in the number of steps, or in nothing that a step does, are timed once.
+                    step = (
+                        inputs.phase.regularisers,
+                        inputs.training.optimizer,
+                        inputs.training.dropout,
+                        inputs.pooling,
+                    )
+                    same = repr((step, sorted(inputs.handed)))
+                    label = name if phase.name == "finetune" else f"{name} ({phase.name})"
+                    if same in seen:
+                        continue
+                    seen[same] = label
+                    loop = bench.loop(inputs)
+                    if loop is None:
+                        continue
+                    rows.append(measure(label, phase, loop, vanilla, options.rounds, options.steps))
+                    print(rows[-1].shown(), flush=True)
+                    del loop
+                    gc.collect()
+            except (RegftError, NotImplementedError) as error:
+                failed[name] = str(error)
+    for name, why in failed.items():
+        print(f"{name}: not timed: {why}")
+    device = torch.device(options.device)
+    hardware = torch.cuda.get_device_name(device) if device.type == "cuda" else f"cpu, {options.threads} thread(s)"
     if options.out is not None:
+        settings = {k: v for k, v in vars(options).items() if k not in ("out", "methods")}
+        arms = {row.name: {k: v for k, v in vars(row).items() if k != "name"} for row in rows}
+        result = {
+            "settings": settings,
+            "hardware": hardware,
+            "torch": torch.__version__,
+            "arms": arms,
+            "not timed": failed,
+        }
         options.out.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
 
 

@@ -23,7 +23,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from regft_core.errors import StoreError
 
@@ -274,6 +274,39 @@ def write_json(path: Path | str, value: Any) -> None:
     """
     text = json.dumps(_plain(value, "value"), sort_keys=True, ensure_ascii=False, indent=2, allow_nan=False)
     write_text(path, text + "\n")
+
+
+@contextmanager
+def atomic_file(target: Path | str) -> Iterator[IO[str]]:
+    """Yield a UTF-8 text file (no newline translation) that becomes ``target`` when the block ends without an error.
+
+    On an error nothing of it stays and the old ``target`` is untouched. Raises ``StoreError``.
+    """
+    target = Path(target)
+    with explained(target):
+        target.parent.mkdir(parents=True, exist_ok=True)
+        sweep_stale(target.parent, target.name)
+        temporary = _temporary(target)
+        file = open(temporary, "x", encoding="utf-8", newline="")  # noqa: SIM115 - closed before it is renamed
+    try:
+        try:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        except OSError as error:
+            if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG):
+                raise explain_write_error(error, target) from error
+            raise
+        finally:
+            with suppress(OSError):
+                file.close()
+        with explained(target):
+            os.replace(temporary, target)
+            fsync_directory(target.parent)
+    except BaseException:
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)
+        raise
 
 
 # ----------------------------------------------------------------------------- directories

@@ -1,27 +1,86 @@
-"""What every stage shares: the command line, and errors without a traceback."""
+"""What every stage shares: the command line with its help, and errors without a traceback."""
 
 from __future__ import annotations
 
 import argparse
+import inspect
 import logging
 import os
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from regft_core.errors import RegftError
 from regft_core.runs.processes import die_with_parent
 
 
-def run(main: Callable[[Path, argparse.Namespace], None], *names: str) -> None:
-    """Parse ``--name VALUE`` for each of ``names``, call ``main(root, arguments)``, exit.
+@dataclass(frozen=True)
+class Argument:
+    """One ``--name VALUE`` of a command line.
 
-    The project root is the working directory, where DVC runs stages.
+    Attributes:
+        help: what the value means, shown by ``--help``.
+        default: makes the argument optional, as does ``required=False`` (then None).
+        flag: no value; true when given.
+        repeated: may be given more than once; a list.
     """
-    parser = argparse.ArgumentParser(description=main.__doc__)
-    for name in names:
-        parser.add_argument(f"--{name}", required=True)
-    arguments = parser.parse_args()
+
+    name: str
+    help: str
+    required: bool = True
+    default: Any = None
+    kind: Callable[[str], Any] = str
+    flag: bool = False
+    repeated: bool = False
+
+    def add(self, parser: argparse.ArgumentParser) -> None:
+        if self.flag:
+            parser.add_argument(f"--{self.name}", action="store_true", help=self.help)
+            return
+        shown = f" (default: {self.default})" if self.default is not None else ""
+        parser.add_argument(
+            f"--{self.name}",
+            required=self.required and self.default is None,
+            default=[] if self.repeated else self.default,
+            action="append" if self.repeated else "store",
+            type=self.kind,
+            metavar=self.name.upper().replace("-", "_"),
+            help=self.help + shown,
+        )
+
+
+def whole_number(text: str) -> int:
+    """A number of at least 1, for ``Argument.kind``."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"'{text}' is not a whole number of at least 1")
+    return int(text)
+
+
+METHOD = Argument("method", "a method that params.yaml lists (pipelines/methods/METHOD.yaml)")
+TASK = Argument("task", "a task of grid.tasks in params.yaml (pipelines/tasks/TASK.yaml)")
+
+
+def run(main: Callable[[Path, argparse.Namespace], None], *arguments: Argument) -> None:
+    """Parse the command line, call ``main(root, arguments)``, exit.
+
+    The project root is the working directory, where DVC runs stages. ``--help`` shows the module's
+    docstring, which says what the stage does, and every argument.
+    """
+    module = inspect.getmodule(main)
+    name = Path(module.__file__ or "").stem if module is not None else None
+    parser = argparse.ArgumentParser(
+        prog=f"python -m stages.{name}",
+        description="\n\n".join(filter(None, [inspect.getdoc(module), inspect.getdoc(main)])),
+        epilog="DVC runs stages in the project's folder: `dvc repro` runs those whose inputs changed."
+        if name in DVC_STAGES
+        else None,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    for argument in arguments:
+        argument.add(parser)
+    given = parser.parse_args()
     if "DVC_STAGE" in os.environ:
         # A killed `dvc repro` must not leave a training behind that nobody waits for.
         die_with_parent()
@@ -30,10 +89,15 @@ def run(main: Callable[[Path, argparse.Namespace], None], *names: str) -> None:
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(message)s")
     try:
-        main(Path.cwd(), arguments)
+        main(Path.cwd(), given)
     except RegftError as error:
         print(f"regft: {error}", file=sys.stderr)
         sys.exit(error.exit_code)
     except KeyboardInterrupt:
-        print("regft: interrupted; run `dvc repro` again to continue where it stopped", file=sys.stderr)
+        again = "run `dvc repro` again to continue where it stopped" if name in DVC_STAGES else "nothing was written"
+        print(f"regft: interrupted; {again}", file=sys.stderr)
         sys.exit(130)
+
+
+#: The others are for people only.
+DVC_STAGES = ("facts", "dataset", "subsample", "lengths", "search", "finetune", "evaluate", "report")

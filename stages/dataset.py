@@ -6,13 +6,13 @@ import argparse
 from pathlib import Path
 
 from regft_core.phases.stages import run_dataset
-from stages.common import run
+from stages.common import TASK, run
 
 
 def main(root: Path, arguments: argparse.Namespace) -> None:
-    """Write work/datasets/<task>."""
+    """Write work/datasets/TASK: train, dev and every out-of-distribution set as JSON lines, with task.json."""
     run_dataset(root, arguments.task)
 
 
 if __name__ == "__main__":
-    run(main, "task")
+    run(main, TASK)

@@ -6,13 +6,13 @@ import argparse
 from pathlib import Path
 
 from regft_core.phases.stages import run_evaluate
-from stages.common import run
+from stages.common import METHOD, TASK, run
 
 
 def main(root: Path, arguments: argparse.Namespace) -> None:
-    """Evaluate every size and seed of a method on a task; predictions are kept per example."""
+    """Write work/evaluate/METHOD/TASK (scores, predictions per example) and work/metrics/METHOD/TASK.json."""
     run_evaluate(root, arguments.method, arguments.task)
 
 
 if __name__ == "__main__":
-    run(main, "method", "task")
+    run(main, METHOD, TASK)

@@ -10,15 +10,22 @@ from pathlib import Path
 
 from regft_core.phases.context import Job
 from regft_core.phases.export import export
-from stages.common import run
+from stages.common import METHOD, TASK, Argument, run
 
 
 def main(root: Path, arguments: argparse.Namespace) -> None:
-    """Export one run to exports/<method>-<task>-<size>-seed-<seed>."""
-    job = Job(str(root), arguments.method, arguments.task, arguments.size, int(arguments.seed))
-    target = export(job)
-    print(f"exported to {target}; use it with transformers' pipeline('text-classification', model='{target}')")
+    """Write exports/METHOD-TASK-SIZE-seed-SEED: weights, tokenizer, model card; its logits are those of the run."""
+    target = export(Job(str(root), arguments.method, arguments.task, arguments.size, arguments.seed))
+    shown = target.relative_to(root) if target.is_relative_to(root) else target
+    print(f"exported to {shown}; {shown}/README.md says how to load it. Predict new texts:")
+    print(f"  python -m stages.predict --model {shown} --data new.csv --out predictions.csv")
 
 
 if __name__ == "__main__":
-    run(main, "method", "task", "size", "seed")
+    run(
+        main,
+        METHOD,
+        TASK,
+        Argument("size", "training rows of the run, one of grid.sizes: a number or full"),
+        Argument("seed", "one of grid.seeds", kind=int),
+    )

@@ -11,7 +11,7 @@ from stages.common import run
 
 
 def main(root: Path, arguments: argparse.Namespace) -> None:
-    """Write work/facts/<name>.json; files whose content stays the same are not touched."""
+    """Write work/facts/*.json; files whose content stays the same are not touched."""
     write_facts(open_project(root))
 
 

@@ -6,13 +6,13 @@ import argparse
 from pathlib import Path
 
 from regft_core.phases.stages import run_finetune
-from stages.common import run
+from stages.common import METHOD, TASK, run
 
 
 def main(root: Path, arguments: argparse.Namespace) -> None:
-    """Fine-tune every size and seed of a method on a task; finished runs are taken from the run store."""
+    """Write work/finetune/METHOD/TASK; finished runs come from the run store, killed ones continue."""
     run_finetune(root, arguments.method, arguments.task)
 
 
 if __name__ == "__main__":
-    run(main, "method", "task")
+    run(main, METHOD, TASK)

@@ -6,13 +6,14 @@ import argparse
 import json
 from pathlib import Path
 
-from stages.common import run
+from stages.common import METHOD, TASK, run
 
 
 def main(root: Path, arguments: argparse.Namespace) -> None:
-    """Run the phases before fine-tuning; finished ones are taken from the run store."""
-    fact = root / "work" / "facts" / f"search-{arguments.method}.json"
-    if fact.is_file() and json.loads(fact.read_text(encoding="utf-8")) == {"phases": []}:
+    """Write work/search/METHOD/TASK for every size and seed; finished phases come from the run store."""
+    facts = root / "work" / "facts"
+    fact, task = facts / f"search-{arguments.method}.json", facts / f"task-{arguments.task}.json"
+    if task.is_file() and fact.is_file() and json.loads(fact.read_text(encoding="utf-8")) == {"phases": []}:
         # Most methods have no such phase: nothing that costs a second is imported for them.
         from regft_core.phases.no_search import write_nothing_to_search
 
@@ -24,4 +25,4 @@ def main(root: Path, arguments: argparse.Namespace) -> None:
 
 
 if __name__ == "__main__":
-    run(main, "method", "task")
+    run(main, METHOD, TASK)

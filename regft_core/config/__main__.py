@@ -40,7 +40,28 @@ def plan(root: Path, params_file: str) -> str:
 
     project = open_project(root, params_file)
     _warn(project)
-    return table(plan_rows(project, discover(), cached=lambda cell: cached_seeds(root, project, cell)))
+    planned = table(plan_rows(project, discover(), cached=lambda cell: cached_seeds(root, project, cell)))
+    return f"{planned}\n\n{_lengths(project)}"
+
+
+def _lengths(project: Project) -> str:
+    """Tokens of the texts of every prepared task, and how many rows ``max_length`` cuts."""
+    from regft_core.data import lengths
+    from regft_core.phases.lengths import known_lengths, modes
+
+    every = {task: known_lengths(project, task) for task in project.params.grid.tasks}
+    found = {task: measured for task, measured in every.items() if measured is not None}
+    parts = []
+    if found:
+        parts = [f"tokens per row at max_length {project.params.model.max_length}", lengths.table(found)]
+    if missing := [task for task in every if task not in found]:
+        parts.append(
+            f"token lengths of {', '.join(missing)}: known once the stage dataset has run (`dvc repro dataset`)"
+        )
+    for task, measured in found.items():
+        for text in lengths.warnings(task, measured, modes(project)):
+            print(f"warning: {text}", file=sys.stderr)
+    return "\n".join(parts)
 
 
 def controls(root: Path, params_file: str, write: bool) -> str:
@@ -85,7 +106,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     commands = parser.add_subparsers(dest="command")
     commands.add_parser("validate", parents=[shared], help="check everything (the default)")
-    commands.add_parser("plan", parents=[shared], help="what would be trained")
+    commands.add_parser("plan", parents=[shared], help="what would be trained, and how many rows max_length cuts")
     missing = commands.add_parser("controls", parents=[shared], help="controls of listed methods that are not listed")
     missing.add_argument("--write", action="store_true", help="add them to the params file")
     given = parser.parse_args(arguments)

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import csv
 import gzip
 import io
-import json
 import os
 import zlib
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from regft_core.config.hub import shadow_problem
 from regft_core.config.paths import what_is
@@ -18,10 +16,10 @@ from regft_core.config.schema import BuiltinSource, FilesSource, HubSource
 from regft_core.data import builtin
 from regft_core.data.declare import Declaration, Row, Split, check_columns, to_examples
 from regft_core.data.examples import Example
+from regft_core.data.rows import FORMATS, json_lines, parquet, suffix_of, table
 from regft_core.errors import DataError
 
 Source = HubSource | FilesSource | BuiltinSource
-FORMATS = (".csv", ".tsv", ".jsonl", ".parquet")
 
 
 def read_split(root: Path, task_name: str, source: Source, split: str, declaration: Declaration) -> list[Example]:
@@ -67,7 +65,7 @@ def _locate(root: Path, split: str, where: str) -> Path:
         raise DataError(
             f"{where}: the path leaves data/\n    -> copy or link the file into data/ and name it from there"
         )
-    suffix = _suffix(relative)
+    suffix = suffix_of(relative)
     if suffix not in FORMATS:
         raise DataError(f"{where}: unknown format\n    -> the name ends in one of {', '.join(FORMATS)}, or that + .gz")
     path = folder / relative
@@ -75,17 +73,12 @@ def _locate(root: Path, split: str, where: str) -> Path:
     if kind not in (None, "a file"):
         raise DataError(f"{where}: data/{relative} is {kind}, not a file\n    -> give the path of a data file")
     if kind is None:
-        files = (p for p in folder.rglob("*") if _suffix(p) in FORMATS and what_is(p) == "a file")
+        files = (p for p in folder.rglob("*") if suffix_of(p) in FORMATS and what_is(p) == "a file")
         present = sorted(str(p.relative_to(folder)) for p in files)
         near = get_close_matches(str(relative), present, n=1, cutoff=0.5)
         hint = f"did you mean '{near[0]}'?" if near else f"put it at data/{relative}"
         raise DataError(f"{where}: no file data/{relative}\n    -> {hint}")
     return path
-
-
-def _suffix(path: Path) -> str:
-    name = path.name.lower().removesuffix(".gz")
-    return Path(name).suffix
 
 
 def _read_file(path: Path, where: str) -> tuple[list[str], list[Row]]:
@@ -97,9 +90,10 @@ def _read_file(path: Path, where: str) -> tuple[list[str], list[Row]]:
         raise DataError(f"{where}: the gzip file is damaged or cut off ({error})\n    -> copy it again") from error
     except OSError as error:
         raise DataError(f"{where}: cannot be read ({error.strerror})") from error
-    suffix = _suffix(path)
+    suffix = suffix_of(path)
     if suffix == ".parquet":
-        return _parse_parquet(content, where)
+        names, _, found = parquet(io.BytesIO(content), where)
+        return names, list(found)
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -109,76 +103,16 @@ def _read_file(path: Path, where: str) -> tuple[list[str], list[Row]]:
         ) from error
     if suffix == ".jsonl":
         return _parse_jsonl(text, where)
-    return _parse_table(text, "\t" if suffix == ".tsv" else ",", where)
-
-
-def _parse_table(text: str, delimiter: str, where: str) -> tuple[list[str], list[Row]]:
-    """CSV and TSV with a header line; quoted fields may hold delimiters and line breaks."""
-    # A .tsv whose quotes are plain characters (GLUE's files) would swallow rows if they were
-    # taken as quoting, so in TSV a quote is a character like any other.
-    quoting: Literal[0, 3] = csv.QUOTE_NONE if delimiter == "\t" else csv.QUOTE_MINIMAL
-    csv.field_size_limit(2**31 - 1)
-    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, quoting=quoting, strict=True)
-    try:
-        header = next(reader, None)
-        if not header:
-            raise DataError(f"{where}: empty file\n    -> its first line names the columns")
-        repeated = sorted({name for name in header if header.count(name) > 1})
-        if repeated:
-            raise DataError(f"{where}: line 1 names the column '{repeated[0]}' twice")
-        rows: list[Row] = []
-        line = reader.line_num + 1
-        for values in reader:
-            position = f"row {len(rows) + 1} (line {line})"
-            if values:  # a blank line is no row
-                if len(values) != len(header):
-                    raise DataError(
-                        f"{where}: {position} has {len(values)} fields, the header {len(header)}: {_excerpt(values)}"
-                        "\n    -> quote fields that hold the delimiter or a line break (CSV), or use .jsonl"
-                    )
-                rows.append(Row(position, dict(zip(header, values, strict=True))))
-            line = reader.line_num + 1
-    except csv.Error as error:
-        raise DataError(f"{where}: line {reader.line_num}: {error}\n    -> check the quotes on that line") from error
-    return header, rows
+    names, found = table(io.StringIO(text, newline=""), "\t" if suffix == ".tsv" else ",", where)
+    return names, list(found)
 
 
 def _parse_jsonl(text: str, where: str) -> tuple[list[str], list[Row]]:
-    names: dict[str, None] = {}
-    rows: list[Row] = []
-    # Only "\n" ends a line; texts may hold other Unicode line breaks.
-    for line, content in enumerate(text.split("\n"), start=1):
-        if not content.strip():
-            continue
-        try:
-            value = json.loads(content)
-        except (ValueError, RecursionError) as error:  # also a number of thousands of digits
-            raise DataError(f"{where}: line {line} is not JSON ({error}): {content[:60]!r}") from error
-        if not isinstance(value, dict):
-            raise DataError(f"{where}: line {line} is not an object {{column: value}}: {content[:60]!r}")
-        names.update(dict.fromkeys(value))
-        rows.append(Row(f"row {len(rows) + 1} (line {line})", value))
-    if not rows:
+    found = list(json_lines(text.split("\n"), where))
+    if not found:
         raise DataError(f"{where}: no rows\n    -> one JSON object per line")
-    return list(names), rows
-
-
-def _parse_parquet(content: bytes, where: str) -> tuple[list[str], list[Row]]:
-    import pyarrow
-    import pyarrow.parquet
-
-    try:
-        table = pyarrow.parquet.read_table(io.BytesIO(content))
-        values = table.to_pylist()
-    except (pyarrow.ArrowException, OSError, ValueError) as error:
-        message = str(error).splitlines()[0]
-        raise DataError(f"{where}: the Parquet file is damaged or cut off ({message})\n    -> copy it again") from error
-    return table.column_names, [Row(f"row {number}", row) for number, row in enumerate(values, start=1)]
-
-
-def _excerpt(values: list[str]) -> str:
-    text = repr(values)
-    return text if len(text) <= 100 else text[:100] + "..."
+    names = dict.fromkeys(name for row in found for name in row.values)
+    return list(names), found
 
 
 # --------------------------------------------------------------------------------------- hub

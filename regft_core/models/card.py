@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 _PIPELINE = """from transformers import pipeline
@@ -47,43 +47,108 @@ def model_card(facts: Mapping[str, Any]) -> str:
     """Render a model card (Markdown with the hub's metadata header) from plain facts.
 
     Args:
-        facts: all optional: ``name``, ``method``, ``description``, ``paper``, ``base_model`` and ``revision``,
-            ``task``, ``kind``, ``labels``, ``train_rows``, ``seed``, ``run_key``, ``notes`` (list of str),
-            ``versions`` {package: version}, ``training`` {name: value}, and ``scores``: a list of
-            {"set", "metric", "value", "low", "high", "runs"}, where low and high bound the confidence interval
-            over runs (absent: none is shown), with ``confidence`` (0.95) for all of them. ``pooling`` (head),
-            ``summary`` (first) and ``rows_per_example`` (1) decide how the model is loaded; ``max_length`` is shown.
+        facts: all optional. What it is: ``name``, ``method``, ``description``, ``paper``, ``base_model`` and
+            ``revision``, ``task``, ``kind``, ``labels``, ``max_length``, ``seed``, ``run_key``. Data:
+            ``train_rows``, ``train_total``, ``train_labels`` {label: rows}, ``source`` (text), ``columns``
+            {what: column}. ``scores``: a list of {"set", "metric", "value", "mean", "low", "high", "runs"}, where
+            ``value`` is this run's and the others are over all runs (absent: not reported yet), with
+            ``confidence`` (0.95) for all of them. ``cost`` {title: text}; ``limits`` (list of sentences);
+            ``training`` {name: value}; ``versions`` {package: version}. ``pooling`` (head), ``summary`` (first)
+            and ``rows_per_example`` (1) decide how the model is loaded.
     """
     pooled = facts.get("pooling", "head") != "head"
-    name = str(facts.get("name") or "Fine-tuned classifier")
+    lines = [*_header(facts, pooled), *_summary(facts)]
+    sections: list[tuple[str, list[str]]] = [
+        ("Data", _items(_data(facts))),
+        ("Scores", _scores(facts)),
+        ("Cost", _items((facts.get("cost") or {}).items())),
+        ("Limits", [f"- {text}" for text in facts.get("limits") or ()]),
+        ("Use", [*_predict(facts), *(_pooled_use(facts) if pooled else ["With transformers:", "", *_code(_PIPELINE)])]),
+        ("Training", [f"- {key}: {value}" for key, value in sorted((facts.get("training") or {}).items())]),
+        ("Versions", [f"- {key}: {value}" for key, value in sorted((facts.get("versions") or {}).items())]),
+    ]
+    for title, content in sections:
+        if content:
+            lines += ["", f"## {title}", "", *content]
+    return "\n".join([*lines, ""])
+
+
+def _header(facts: Mapping[str, Any], pooled: bool) -> list[str]:
     library = "sentence-transformers" if pooled else "transformers"
     header = ["---", f"library_name: {library}", "pipeline_tag: text-classification"]
     if facts.get("base_model"):
         header.append(f"base_model: {_quoted(facts['base_model'])}")
-    header += ["tags: [regft]", "---", ""]
-    lines = [*header, f"# {name}", ""]
+    return [*header, "tags: [regft]", "---", ""]
+
+
+def _summary(facts: Mapping[str, Any]) -> list[str]:
+    name = str(facts.get("name") or "Fine-tuned classifier")
     method = f"Fine-tuned with regft, method `{facts['method']}`." if facts.get("method") else "Fine-tuned with regft."
-    lines += [" ".join([method, str(facts.get("description") or "")]).strip(), ""]
     rows = [
         ("Base model", _join(facts.get("base_model"), facts.get("revision"), " at ")),
         ("Paper", facts.get("paper")),
         ("Task", _join(facts.get("task"), facts.get("kind"), ", ")),
         ("Labels", ", ".join(f"{i} = {label}" for i, label in enumerate(facts.get("labels") or ()))),
-        ("Training rows", facts.get("train_rows")),
-        ("Longest input", f"{facts['max_length']} tokens" if facts.get("max_length") else None),
+        ("Longest input", f"{facts['max_length']} tokens; what is longer is cut" if facts.get("max_length") else None),
         ("Seed", facts.get("seed")),
         ("Run", facts.get("run_key")),
     ]
-    lines += [f"- **{title}**: {value}" for title, value in rows if value not in (None, "")]
-    if facts.get("scores"):
-        lines += ["", "## Scores", "", *_score_table(facts["scores"], facts.get("confidence"))]
-    for title, key in (("Training", "training"), ("Versions", "versions")):
-        if facts.get(key):
-            lines += ["", f"## {title}", "", *(f"- {k}: {v}" for k, v in sorted(facts[key].items()))]
-    if facts.get("notes"):
-        lines += ["", "## Notes", "", *(f"- {note}" for note in facts["notes"])]
-    lines += ["", "## Use", "", *(_pooled_use(facts) if pooled else _code(_PIPELINE)), ""]
-    return "\n".join(lines)
+    text = " ".join([method, str(facts.get("description") or "")]).strip()
+    return [f"# {name}", "", text, "", *_items(rows)]
+
+
+def _items(rows: Iterable[tuple[str, Any]]) -> list[str]:
+    return [f"- **{title}**: {value}" for title, value in rows if value not in (None, "")]
+
+
+def _data(facts: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    rows = facts.get("train_rows")
+    total = facts.get("train_total")
+    drawn = f" of {total:,}, drawn with seed {facts.get('seed')}" if rows and total and total != rows else ""
+    labels = ", ".join(f"{label} {count:,}" for label, count in (facts.get("train_labels") or {}).items())
+    columns = ", ".join(f"{what} `{name}`" for what, name in (facts.get("columns") or {}).items() if name)
+    return [
+        ("Training rows", f"{rows:,}{drawn}" if rows else None),
+        ("Labels of the training rows", labels),
+        ("Columns", columns),
+        ("Source", facts.get("source")),
+    ]
+
+
+def _scores(facts: Mapping[str, Any]) -> list[str]:
+    scores: Sequence[Mapping[str, Any]] = facts.get("scores") or ()
+    if not scores:
+        return []
+    confidence = facts.get("confidence")
+    interval = f"{confidence:.0%} interval" if confidence else "interval"
+    table = [f"| Set | Metric | This model | Mean of all seeds | {interval} | Seeds |", "|---|---|---|---|---|---|"]
+    for score in scores:
+        bounds = ""
+        if score.get("low") is not None and score.get("high") is not None:
+            bounds = f"{score['low']:.4f} to {score['high']:.4f}"
+        value = "failed" if score.get("value") is None else f"{score['value']:.4f}"
+        mean = "" if score.get("mean") is None else f"{score['mean']:.4f}"
+        runs = "" if score.get("runs") is None else score["runs"]
+        table.append(f"| {score['set']} | {score['metric']} | {value} | {mean} | {bounds} | {runs} |")
+    text = "`dev` is in distribution, every other set is not. Nothing was selected: the last step of this seed."
+    if any(score.get("mean") is None for score in scores):
+        text += (
+            " Means and intervals over the seeds were not there when this model was exported: run `dvc repro` first."
+        )
+    return [*table, "", text]
+
+
+def _predict(facts: Mapping[str, Any]) -> list[str]:
+    columns = facts.get("columns") or {}
+    named = " and ".join(f"`{name}`" for what, name in columns.items() if name and what != "label")
+    return [
+        "With regft, for a whole file" + (f" (columns {named}; others: `--text`, `--text-pair`):" if named else ":"),
+        "",
+        "```sh",
+        "python -m stages.predict --model path/to/this/directory --data new.csv --out predictions.csv",
+        "```",
+        "",
+    ]
 
 
 def _pooled_use(facts: Mapping[str, Any]) -> list[str]:
@@ -114,18 +179,6 @@ def _pooled_use(facts: Mapping[str, Any]) -> list[str]:
 
 def _code(text: str) -> list[str]:
     return ["```python", *text.splitlines(), "```"]
-
-
-def _score_table(scores: list[Mapping[str, Any]], confidence: float | None) -> list[str]:
-    interval = f"{confidence:.0%} interval" if confidence else "interval"
-    table = [f"| Set | Metric | Score | {interval} | Runs |", "|---|---|---|---|---|"]
-    for score in scores:
-        bounds = ""
-        if score.get("low") is not None and score.get("high") is not None:
-            bounds = f"{score['low']:.4f} to {score['high']:.4f}"
-        value = "failed" if score.get("value") is None else f"{score['value']:.4f}"
-        table.append(f"| {score['set']} | {score['metric']} | {value} | {bounds} | {score.get('runs', '')} |")
-    return table
 
 
 def _join(first: Any, second: Any, between: str) -> str:

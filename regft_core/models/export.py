@@ -22,6 +22,7 @@ from regft_core.models.card import model_card
 from regft_core.models.layout import logits_from, write_modules
 from regft_core.models.load import quiet
 from regft_core.models.pooling import PooledClassifier, without_pooler
+from regft_core.models.served import Served, write_served
 from regft_core.models.sites import classify, takes_token_types
 
 __all__ = ["export_model", "fold", "model_card"]
@@ -63,6 +64,7 @@ def export_model(
     card: str,
     check_batch: Mapping[str, torch.Tensor],
     max_length: int | None = None,
+    served: Served | None = None,
 ) -> Path:
     """Write weights (safetensors), configuration, tokenizer and model card; return ``directory``.
 
@@ -75,6 +77,7 @@ def export_model(
         check_batch: model inputs (tensors [rows, n]) on which the written model must agree.
         max_length: tokens that the model was trained with. The written tokenizer truncates to it wherever truncation
             is asked for (pipelines: ``truncation=True``); None leaves the tokenizer's own length.
+        served: content of ``regft.json``, which ``stages.predict`` reads.
 
     Raises:
         ExportMismatch: the reloaded model or tokenizer differs; nothing is left behind.
@@ -96,6 +99,8 @@ def export_model(
             plain.save_pretrained(temporary)
         tokenizer.save_pretrained(temporary)
         (temporary / "README.md").write_text(card, encoding="utf-8")
+        if served is not None:
+            write_served(temporary, served)
         _check(temporary, directory, expected, model, tokenizer, check_batch, max_length)
     return directory
 

@@ -13,8 +13,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from regft_core.errors import ModelError
 from regft_core.io import read_json, write_json
-from regft_core.models.pooling import PooledClassifier
+from regft_core.models.load import quiet
+from regft_core.models.pooling import PooledClassifier, without_pooler
 
 POOLING, DENSE, PAIR_HEAD = "1_Pooling", "2_Dense", "pair_head"
 _PACKAGE = "sentence_transformers.models"
@@ -88,3 +90,49 @@ def logits_from(directory: Path, batch: dict[str, Tensor], attention: str, devic
             u, v = vectors[0::2], vectors[1::2]
             vectors = torch.cat([u, v, (u - v).abs(), u * v], -1)
         return torch.nn.functional.linear(vectors, head["linear.weight"], head["linear.bias"])
+
+
+def is_pooled(directory: Path) -> bool:
+    """Whether ``directory`` has the layout that ``write_modules`` writes."""
+    return (directory / "modules.json").is_file()
+
+
+def load_modules(directory: Path) -> PooledClassifier:
+    """The classifier that ``write_modules`` wrote, in evaluation mode on the CPU.
+
+    Raises ModelError when a part is missing (a sentence encoder without a head) or does not fit.
+    """
+    from safetensors.torch import load_file
+    from transformers import AutoConfig, AutoModel
+
+    head = next((directory / name for name in (DENSE, PAIR_HEAD) if (directory / name).is_dir()), None)
+    if head is None:
+        raise ModelError(
+            f"{directory}: a sentence encoder without a head ({DENSE} or {PAIR_HEAD})"
+            "\n    -> give a directory that `python -m stages.export` wrote"
+        )
+    try:
+        modes = read_json(directory / POOLING / "config.json")
+        config = AutoConfig.from_pretrained(directory, local_files_only=True, trust_remote_code=False)
+        options = without_pooler(AutoModel._model_mapping[type(config)])
+        with quiet():
+            encoder, info = AutoModel.from_pretrained(
+                directory,
+                local_files_only=True,
+                use_safetensors=True,
+                trust_remote_code=False,
+                output_loading_info=True,
+                dtype=torch.float32,
+                **options,
+            )
+        pooling = "mean" if modes["pooling_mode_mean_tokens"] else "cls"
+        model = PooledClassifier(encoder, pooling=pooling, rows_per_example=2 if head.name == PAIR_HEAD else 1)
+        tensors = load_file(str(head / "model.safetensors"))
+        model.classifier.load_state_dict({name.removeprefix("linear."): value for name, value in tensors.items()})
+    except Exception as error:  # missing or damaged files: each library has its own errors
+        raise ModelError(f"{directory}: the model cannot be loaded: {error}\n    -> export it again") from error
+    if absent := sorted(info["missing_keys"]):
+        raise ModelError(
+            f"{directory}: weights are missing, among them {', '.join(absent[:3])}\n    -> export it again"
+        )
+    return model.eval()

@@ -273,6 +273,12 @@ def _positions(config: dict[str, Any], architecture: Architecture) -> int | None
     return limit - config.get("pad_token_id", 1) - 1 if architecture.positions == "after_padding" else limit
 
 
+def longest_input(source: ModelSource, encoder: EncoderConfig) -> int | None:
+    """The most tokens that ``model.max_length`` may be for this encoder; None when only the schema limits it."""
+    config = _read_json(source.path / "config.json", encoder.name)
+    return _positions(config, _architecture(config, source.path, encoder.name))
+
+
 def _weight_files(path: Path, name: str) -> list[Path]:
     single, index = path / "model.safetensors", path / "model.safetensors.index.json"
     if single.is_file():

@@ -18,17 +18,16 @@ from regft_core.config.method import FINETUNE, Phase
 from regft_core.config.schema import EncoderConfig, RepeatConfig
 from regft_core.config.store import store_path
 from regft_core.data.examples import Example
-from regft_core.errors import ConfigError, DataError, Problem
+from regft_core.errors import DataError
 from regft_core.hooks import compose
 from regft_core.hooks.declare import Setting
 from regft_core.hooks.registry import discover
 from regft_core.io import canonical_json, read_json, sha256_text
-from regft_core.names import suggestion
 from regft_core.phases.code import TOKENS, merge_scope, phase_scope, scope_sha256
 from regft_core.phases.facts import phase_fact
 from regft_core.phases.other_task import training_rows
 from regft_core.phases.phase_data import PhaseData, member_rows, member_streams, read_phase_data
-from regft_core.phases.project import open_project
+from regft_core.phases.project import check_listed, open_project
 from regft_core.runs.fingerprint import Scope
 from regft_core.runs.store import RunStore
 
@@ -82,28 +81,11 @@ class Context:
         self.root = Path(job.root)
         self.project = open_project(self.root) if project is None else project
         self.params = self.project.params
-        self._check_job()
+        check_listed(self.project, method=job.method, task=job.task, size=job.size, seed=job.seed)
         self.method = self.project.methods[job.method]
         self.task_config = self.project.tasks[job.task]
         self.registry = discover()
         self._data: dict[str, PhaseData] = {}
-
-    def _check_job(self) -> None:
-        grid = self.params.grid
-        listed = {
-            "method": list(self.project.methods),
-            "task": list(grid.tasks),
-            "size": [str(size) for size in grid.sizes],
-            "seed": [str(seed) for seed in grid.seeds],
-        }
-        problems = []
-        for what, names in listed.items():
-            given = str(getattr(self.job, what))
-            if given not in names:
-                hint = suggestion(given, names, f"{what}s there")
-                problems.append(Problem("params.yaml", 0, "", f"{what} '{given}' is not listed", hint))
-        if problems:
-            raise ConfigError(problems)
 
     # -------------------------------------------------------------------------------- paths
 
@@ -206,6 +188,8 @@ class Context:
             training=phase.training,
             phase=phase.name,
             keyword_segment=self.task.get("keyword_segment"),
+            max_length=self.encoder.max_length,
+            value_range=self.data(phase).value_range,
         )
 
     def start_head(self, phase: Phase) -> bool:
@@ -224,11 +208,15 @@ class Context:
         return needed
 
     def weights_wanted(self, phase: Phase) -> bool:
-        """Whether anything starts from, or needs, the weights of ``phase``; the last one's are the result."""
+        """Whether anything starts from, or needs, the weights of ``phase``; the last one's are the result.
+
+        What answers in place of the model and does not read the encoder leaves none.
+        """
+        if phase.name == FINETUNE:
+            acting = compose.active(self.entries(phase))
+            return not any(cls.owns_prediction(o) and not cls.reads_encoder(o) for cls, o in acting)
         later = self.method.phases[[p.name for p in self.method.phases].index(phase.name) + 1 :]
-        return phase.name == FINETUNE or any(
-            other.start == phase.name or self.needs(other).get(phase.name) == "weights" for other in later
-        )
+        return any(other.start == phase.name or self.needs(other).get(phase.name) == "weights" for other in later)
 
     # --------------------------------------------------------------------------------- keys
 
@@ -250,6 +238,7 @@ class Context:
                 "kind": data.kind,
                 "labels": data.labels,
                 "keyword_segment": data.task.get("keyword_segment"),
+                "range": data.value_range,
             },
             "start": None if phase.start == "checkpoint" else self.key(phase.start),
             "start_head": self.start_head(phase),

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from regft_core.data.batches import collate, padding_of
-from regft_core.errors import RunFailed
-from regft_core.io import read_json
+from regft_core.errors import ModelError, RunFailed
+from regft_core.hooks import compose
 from regft_core.models.export import export_model, model_card
+from regft_core.models.served import Served
+from regft_core.phases.card_facts import card_facts
 from regft_core.phases.cells import known_keys
 from regft_core.phases.context import Context, Job
-from regft_core.phases.evaluate import trained_model
-from regft_core.phases.outputs import read_runs, stage_folder
-from regft_core.phases.project import versions
+from regft_core.phases.outputs import read_runs
+from regft_core.phases.trained import Trained
 
 #: Examples whose logits the written model must reproduce.
 CHECKED_EXAMPLES = 8
@@ -38,7 +39,8 @@ def export(job: Job, out: Path | None = None) -> Path:
         why = record["error"] if record is not None else "it was not trained yet; run `dvc repro` first"
         raise RunFailed(f"seed {job.seed} of {job.method} on {job.task}-{job.size} has no model: {why}")
     context = Context(replace(job, keys=known_keys(record)), project=context.project)
-    model = trained_model(context)
+    refuse_kept(context.entries(context.phase("finetune")), job.method)
+    model = Trained(context).model
     encoded = context.encode(context.data(context.phase("finetune")).examples[:CHECKED_EXAMPLES])
     padding = padding_of(context.tokenizer)
     rows = list(range(len(encoded.input_ids)))
@@ -46,7 +48,7 @@ def export(job: Job, out: Path | None = None) -> Path:
     # The tracker finds exports by the run key on their cards, one folder deep.
     name = f"{job.method}-{job.task}-{job.size}-seed-{job.seed}"
     target = out if out is not None else context.root / "exports" / name
-    card = model_card(_facts(context, record) | {"summary": getattr(model, "summary", None)})
+    card = model_card(card_facts(context, record) | {"summary": getattr(model, "summary", None)})
     export_model(
         model,
         context.tokenizer,
@@ -54,42 +56,31 @@ def export(job: Job, out: Path | None = None) -> Path:
         card=card,
         check_batch=batch.model_inputs(),
         max_length=context.encoder.max_length,
+        served=_served(context, record["key"]),
     )
     return target
 
 
-def _facts(context: Context, record: dict[str, Any]) -> dict[str, Any]:
-    job = context.job
-    scores = []
-    reported = context.root / "reports" / "results.json"
-    result = stage_folder(context.root, "evaluate", job.method, job.task) / job.size / "result.json"
-    if result.is_file():
-        intervals = read_json(reported) if reported.is_file() else {}
-        run = next((run for run in read_json(result)["runs"] if run["seed"] == job.seed), None)
-        for name, found in (run or {"sets": {}})["sets"].items():
-            for metric, value in found["metrics"].items():
-                cell = intervals.get(f"{job.task}-{job.size}", {}).get(job.method, {}).get(name, {}).get(metric, {})
-                bounds = {"low": cell.get("low"), "high": cell.get("high"), "runs": cell.get("n")}
-                scores.append({"set": name, "metric": metric, "value": value, **bounds})
-    return {
-        "name": f"{job.method} on {job.task}",
-        "method": job.method,
-        "description": context.method.config.description,
-        "paper": context.method.config.paper,
-        "base_model": context.source.name,
-        "revision": context.source.revision,
-        "pooling": context.encoder.pooling,
-        "rows_per_example": context.rows_per_example(context.data(context.phase("finetune")).examples),
-        "max_length": context.encoder.max_length,
-        "task": job.task,
-        "kind": context.task["kind"],
-        "labels": context.task["labels"],
-        "train_rows": len(context.data(context.phase("finetune")).examples),
-        "seed": job.seed,
-        "run_key": record["key"],
-        "notes": record["degraded"],
-        "versions": versions(),
-        "training": context.phase("finetune").training.model_dump(mode="json"),
-        "scores": scores,
-        "confidence": context.params.report.confidence,
-    }
+def refuse_kept(entries: Sequence[compose.Entry], method: str) -> None:
+    """ModelError when a run needs more than plain weights: its directory would give other logits."""
+    for cls, options in compose.active(entries):
+        if cls.keeps_for_inference(options):
+            raise ModelError(
+                f"export: '{cls.name}' learned tensors that an ordinary model directory cannot hold, so {method} has "
+                "no export; its predictions are in work/evaluate, and a method that folds (lora) can be exported"
+            )
+
+
+def _served(context: Context, key: str) -> Served:
+    columns = context.task_config.columns
+    examples = context.data(context.phase("finetune")).examples
+    return Served(
+        text=columns.text,
+        text_pair=columns.text_pair,
+        kind=context.task["kind"],
+        labels=context.task["labels"],
+        max_length=context.encoder.max_length,
+        rows_per_example=2 if context.rows_per_example(examples) == 2 else 1,
+        task=context.job.task,
+        run_key=key,
+    )

@@ -63,6 +63,11 @@ def catalogue(root: Path) -> list[Line]:
     return [_line(project, method, registry, controls.get(name, [])) for name, method in project.methods.items()]
 
 
+def all_methods(root: Path) -> dict[str, Method]:
+    """Every shipped method by name; raises ConfigError when one of them is wrong."""
+    return dict(_project(root).methods)
+
+
 def _project(root: Path) -> Project:
     """A project that lists every shipped method, on built-in tasks that suit most of them."""
     names = sorted(path.stem for path in (root / METHODS).glob("*.yaml"))

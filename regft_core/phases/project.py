@@ -10,9 +10,12 @@ from regft_core import __version__
 from regft_core.config.load import Builtin, Method, Project, load_project
 from regft_core.config.schema import Params, TaskConfig
 from regft_core.data.builtin import SPLITS, BuiltinOptions
+from regft_core.errors import ConfigError, Problem
+from regft_core.evaluations import find
 from regft_core.hooks import compose
 from regft_core.hooks.registry import discover
 from regft_core.models.source import encoder_problems
+from regft_core.names import suggestion
 
 REPORTED_PACKAGES = (
     "torch",
@@ -53,9 +56,32 @@ def open_project(
         compose_check if check_composition else None,
         builtin=Builtin(BuiltinOptions, SPLITS),
         encoder_check=encoder_problems,
+        find_evaluation=find,
         params_file=params_file,
         params_text=params_text,
     )
+
+
+def check_listed(project: Project, **given: str | int) -> None:
+    """Check names that a command line gave: ``method``, ``task``, ``size``, ``seed``.
+
+    Raises ConfigError for those that ``params.yaml`` does not list, with the nearest name.
+    """
+    grid = project.params.grid
+    listed = {
+        "method": list(project.methods),
+        "task": list(grid.tasks),
+        "size": [str(size) for size in grid.sizes],
+        "seed": [str(seed) for seed in grid.seeds],
+    }
+    problems = []
+    for what, value in given.items():
+        if str(value) not in listed[what]:
+            key = "methods" if what == "method" else f"grid.{what}s"
+            hint = suggestion(str(value), listed[what], f"{what}s listed")
+            problems.append(Problem("params.yaml", 0, key, f"{what} '{value}' is not listed", hint))
+    if problems:
+        raise ConfigError(problems)
 
 
 def versions() -> dict[str, str]:

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from regft_core.data.encode import Encoded
+    from regft_core.data.examples import Example
     from regft_core.models.source import ModelSource
 
 
@@ -44,7 +45,8 @@ class PhaseInputs:
         seed: of the run, or the phase's own.
         streams: names of the random streams: of noise and dropout, of the data order, of the head.
         encoded: tokenised rows; ``train_rows`` and ``validation_rows`` number some of them.
-        kind, labels: of the task whose rows these are.
+        examples: the same rows as text, for what is fitted without the encoder.
+        kind, labels, value_range: of the task whose rows these are.
         start: weights to start from, or None for the checkpoint's; ``start_head``: with their head.
         handed: what the phases that regularisers need have left.
         final: whether this is the last phase.
@@ -69,6 +71,9 @@ class PhaseInputs:
     start_head: bool = True
     handed: Mapping[str, Handed] = field(default_factory=dict)
     final: bool = True
+    examples: Sequence[Example] = ()
+    max_length: int | None = None
+    value_range: tuple[float, float] | None = None
 
     @property
     def training(self) -> TrainingConfig:
@@ -83,6 +88,8 @@ class PhaseInputs:
             phase=self.phase.name,
             final=self.final,
             keyword_segment=self.keyword_segment,
+            max_length=self.max_length,
+            value_range=self.value_range,
         )
 
 
@@ -133,6 +140,45 @@ def build(inputs: PhaseInputs) -> tuple[Trainee, Stack]:
     return trainee, stack
 
 
+@dataclass
+class Prepared:
+    """A phase before its first step: the model as the regularisers want it, fitted, and its loop.
+
+    ``skipped`` is the reason when every regulariser has nothing to do; there is no loop then.
+    """
+
+    trainee: Trainee
+    stack: Stack
+    loop: Loop | None
+    fit_seconds: float = 0.0
+    skipped: str | None = None
+
+
+def prepare(inputs: PhaseInputs, **loop_options: Any) -> Prepared:
+    """Everything of a phase that comes before the loop; ``loop_options`` go to :class:`Loop`.
+
+    Raises ModelError when a regulariser cannot act on this encoder.
+    """
+    make_deterministic(inputs.device, inputs.deterministic)
+    trainee, stack = build(inputs)
+    reason = stack.skip(trainee)
+    if reason is not None:
+        return Prepared(trainee, Stack((), inputs.setting()), None, skipped=reason)
+    stack.prepare(trainee, inputs.handed)
+    training_stream = _stream(inputs, trainee, inputs.train_rows, inputs.streams["order"])
+    validation = None
+    if inputs.validation_rows:
+        validation = _stream(inputs, trainee, inputs.validation_rows, f"{inputs.streams['order']}-validation")
+    if trainee.device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(trainee.device)
+    started = time.monotonic()
+    stack.fit(trainee, FitData(trainee, stack.setting, training_stream, validation, inputs.examples))
+    fit_seconds = time.monotonic() - started
+    steps = stack.total_steps(inputs.phase, len(inputs.train_rows))
+    loop = Loop(trainee, stack, training_stream, inputs.training, validation=validation, steps=steps, **loop_options)
+    return Prepared(trainee, stack, loop, fit_seconds)
+
+
 def train(
     inputs: PhaseInputs,
     *,
@@ -147,36 +193,19 @@ def train(
         RunFailed: the loss became NaN.
         ModelError: a regulariser cannot act on this encoder.
     """
-    make_deterministic(inputs.device, inputs.deterministic)
-    trainee, stack = build(inputs)
-    reason = stack.skip(trainee)
-    if reason is not None:
-        return Trained(trainee, Stack((), inputs.setting()), Progression(), 0.0, None, reason)
-    stack.prepare(trainee, inputs.handed)
-    training_stream = _stream(inputs, trainee, inputs.train_rows, inputs.streams["order"])
-    validation = None
-    if inputs.validation_rows:
-        validation = _stream(inputs, trainee, inputs.validation_rows, f"{inputs.streams['order']}-validation")
-    if trainee.device.type == "cuda":
-        torch.cuda.reset_peak_memory_stats(trainee.device)
-    started = time.monotonic()
-    stack.fit(trainee, FitData(trainee, stack.setting, training_stream, validation))
-    fit_seconds = time.monotonic() - started
-    loop = Loop(
-        trainee,
-        stack,
-        training_stream,
-        inputs.training,
-        validation=validation,
+    ready = prepare(
+        inputs,
         checkpointer=checkpointer,
         checkpoint_seconds=checkpoint_seconds,
         progress=progress,
         on_step=on_step,
-        steps=stack.total_steps(inputs.phase, len(inputs.train_rows)),
     )
-    progression = loop.train()
-    peak = torch.cuda.max_memory_allocated(trainee.device) if trainee.device.type == "cuda" else None
-    return Trained(trainee, stack, progression, fit_seconds, peak, None)
+    if ready.loop is None:
+        return Trained(ready.trainee, ready.stack, Progression(), 0.0, None, ready.skipped)
+    progression = ready.loop.train()
+    device = ready.trainee.device
+    peak = torch.cuda.max_memory_allocated(device) if device.type == "cuda" else None
+    return Trained(ready.trainee, ready.stack, progression, ready.fit_seconds, peak, None)
 
 
 def _stream(inputs: PhaseInputs, trainee: Trainee, rows: Sequence[int], name: str) -> BatchStream:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from regft_core.reporting import cuts
 from regft_core.reporting.formatting import listed, plural
 from regft_core.reporting.load import BlockData, CellData
 from regft_core.reporting.tables import MethodMeta, controlled_methods
@@ -152,6 +153,8 @@ def data_facts(blocks: Sequence[BlockData]) -> list[dict[str, Any]]:
                 "dropped": described.get("dropped") or {},
                 "duplicates": described.get("duplicates") or {},
                 "draws": [_draws(block) for block in own],
+                "max_length": own[0].lengths["max_length"],
+                "lengths": cuts.rows(own[0].lengths),
             }
         )
     return found

@@ -70,6 +70,8 @@ class CellData:
     curves: tuple[CurvePoint, ...] | None
     #: (seed, phase, step, name, value) as the method logged them
     diagnostics: tuple[tuple[int, str, int, str, float], ...]
+    #: Evaluation beyond the scores -> its file, with the runs of the grid's seeds.
+    evaluations: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     @property
     def trains_encoder(self) -> bool:
@@ -92,11 +94,19 @@ class BlockData:
     described: Mapping[str, Any]
     #: ``manifest.json`` of the subsamples
     subsample: Mapping[str, Any]
+    #: Content of ``work/lengths/<task>.json``: tokens of the rows of every set
+    lengths: Mapping[str, Any]
     #: set -> [n] gold labels, shared by all runs
     gold: Mapping[str, Array]
     #: set -> index of the class that F1 counts (None for regression)
     positive: Mapping[str, int | None]
     cells: Mapping[str, CellData]
+
+    @property
+    def modes(self) -> list[str]:
+        """How the block's encoders read pairs: jointly, separately."""
+        models = [cell.finetune.get("model") for cell in self.cells.values()]
+        return list(dict.fromkeys(str(model.get("pairs") or "jointly") for model in models if model))
 
     @property
     def name(self) -> str:
@@ -134,6 +144,7 @@ def _json(path: Path, stage: str) -> Any:
 
 def _block(work: Path, task: str, size: str, found: list[Cell], seeds: Sequence[int], named: set[str]) -> BlockData:
     described = _json(work / "datasets" / task / "task.json", f"dataset@{task}")
+    lengths = _json(work / "lengths" / f"{task}.json", f"lengths@{task}")
     drawn = work / "subsamples" / task / size / "manifest.json"
     subsample = _json(drawn, f"subsample@{task}")
     undrawn = [seed for seed in seeds if str(seed) not in subsample["seeds"]]
@@ -152,6 +163,7 @@ def _block(work: Path, task: str, size: str, found: list[Cell], seeds: Sequence[
         size,
         described,
         subsample,
+        lengths,
         {name: labels for name, (_, labels) in gold.items()},
         {name: _positive(described, name) for name in described["sets"]},
         cells,
@@ -212,7 +224,18 @@ def _cell(
         for row in _rows(folder / "method_metrics.csv")
         if int(row["seed"]) in kept
     )
-    return CellData(cell.method, runs, finetune, search, curves if curve_files else None, diagnostics)
+    found = _evaluations(evaluated, seeds, name)
+    return CellData(cell.method, runs, finetune, search, curves if curve_files else None, diagnostics, found)
+
+
+def _evaluations(folder: Path, seeds: Sequence[int], name: str) -> dict[str, Mapping[str, Any]]:
+    """What the evaluate stage wrote about each evaluation that is switched on; it writes the folder as a whole."""
+    found = {}
+    for path in sorted((folder / "evaluations").glob("*.json")):
+        content = _json(path, f"evaluate@{name}")
+        records = {run["seed"]: run for run in content["runs"]}
+        found[path.stem] = content | {"runs": [records[seed] for seed in seeds if seed in records]}
+    return found
 
 
 def _environments(manifests: Mapping[str, Mapping[str, Any]], seed: int) -> dict[str, Mapping[str, Any]]:

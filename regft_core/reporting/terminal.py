@@ -21,6 +21,9 @@ def summary_table(report: Report) -> RenderableType:
         if block.mixed_environments:
             parts.append(Text("MIXED ENVIRONMENTS: runs of this table were made in different places", style="bold red"))
             parts += [Text(f"  {line}", style="red") for line in block.mixed_environments]
+    parts += [Text(text, style="bold yellow") for text in report.cut_warnings]
+    warned = {text.split(":")[0] for text in report.cut_warnings}
+    parts += [Text(text, style="dim") for text in report.cuts if text.split(":")[0] not in warned]
     if report.warnings:
         count = len(report.warnings)
         parts.append(Text(f"{count} warning{'s' if count > 1 else ''}; see reports/report.html", style="yellow"))

@@ -12,7 +12,7 @@ from typing import Any
 from regft_core.config.grid import Cell
 from regft_core.config.schema import ReportConfig, TrainingConfig
 from regft_core.io import write_json, write_text
-from regft_core.reporting import environments, facts, numbers
+from regft_core.reporting import cuts, environments, evaluations, facts, numbers
 from regft_core.reporting.across import across_tasks, with_holm
 from regft_core.reporting.curves import thinned
 from regft_core.reporting.html import render
@@ -86,6 +86,12 @@ def build_report(
         for block in with_holm([build_block(block, methods, config, seeds, shared_training) for block in data])
     )
     present = {row.method for block in blocks for row in block.rows}
+    order = {block.name: [row.method for row in block.rows] for block in blocks}
+    found = evaluations.sections(data, order, config.confidence)
+    results = numbers.results(blocks)
+    for block, methods_of in evaluations.as_numbers(found).items():
+        for method, own in methods_of.items():
+            results[block][method]["evaluations"] = own
     return Report(
         reference=config.reference if config.reference in present else None,
         confidence=config.confidence,
@@ -93,9 +99,13 @@ def build_report(
         blocks=blocks,
         across=across_tasks(blocks, config) if len(blocks) > 1 else (),
         findings=findings(blocks, config.reference),
-        warnings=facts.warnings(data, methods, config.reference, seeds, marks),
+        # What the model never saw comes before everything else.
+        warnings=(*cuts.warnings(data), *facts.warnings(data, methods, config.reference, seeds, marks)),
         unbeaten=unbeaten(blocks),
-        results=numbers.results(blocks),
+        cuts=cuts.summary(data),
+        cut_warnings=cuts.warnings(data),
+        evaluations=found,
+        results=results,
         metrics=numbers.primary(blocks),
     )
 

@@ -51,6 +51,13 @@ def example_norms(tensors: Sequence[Tensor], rows_per_example: int) -> Tensor:
     return per_example.repeat_interleave(rows_per_example).view(-1, 1, 1)
 
 
+def example_maxima(tensors: Sequence[Tensor], rows_per_example: int) -> Tensor:
+    """Largest absolute entries ``[rows, 1, 1]`` of what belongs to one example, as in :func:`example_norms`."""
+    largest = torch.stack([tensor.abs().amax((1, 2)) for tensor in tensors]).amax(0)
+    per_example = largest.view(-1, rows_per_example).amax(1)
+    return per_example.repeat_interleave(rows_per_example).view(-1, 1, 1)
+
+
 class WordPerturbation:
     """A perturbation ``[rows, n, E]`` per look-up of word embeddings (BART has two), added in chosen passes.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from typing import Any
 
@@ -67,7 +68,7 @@ def test_each_move_has_the_stated_length_per_example(architecture: str, directio
     bench = Bench([("freelb", {"ascent_size": 0.3, "direction": direction})], architecture=architecture)
     passes = trace(bench)
     assert len(passes) == 3
-    for before, after in zip(passes, passes[1:]):
+    for before, after in itertools.pairwise(passes):
         moved = [b - a for a, b in zip(before, after, strict=True)]
         assert torch.allclose(example_norms(moved, 1), torch.tensor(0.3), atol=1e-5)
     mask = bench.step().batch.attention_mask.bool()
@@ -96,7 +97,7 @@ def test_a_move_along_the_gradient_raises_the_loss_more_than_a_random_one() -> N
     for direction in ("gradient", "random"):
         bench = Bench([("freelb", {"ascent_size": 0.5, "direction": direction})], dropout=STILL)
         bench.stack.backward(bench.step())
-        found = dict((name, value) for name, _, value in bench.stack.diagnostics().values)
+        found = {name: value for name, _, value in bench.stack.diagnostics().values}
         rises[direction] = found["freelb.last_loss"] - found["freelb.first_loss"]
     assert rises["gradient"] > 0.01
     assert rises["gradient"] > 3 * abs(rises["random"])

@@ -30,11 +30,13 @@ FACTS = {
     "seed": 4,
     "confidence": 0.95,
     "scores": [
-        {"set": "dev", "metric": "accuracy", "value": 0.81234, "low": 0.79, "high": 0.8301, "runs": 5},
+        {"set": "dev", "metric": "accuracy", "value": 0.81234, "mean": 0.8, "low": 0.79, "high": 0.8301, "runs": 5},
         {"set": "reversed", "metric": "accuracy", "value": None},
     ],
     "versions": {"torch": "2"},
-    "notes": ["variant: paper"],
+    "limits": ["Degraded: bf16"],
+    "cost": {"Training": "57 steps"},
+    "columns": {"text": "review", "label": "verdict"},
 }
 
 
@@ -276,11 +278,13 @@ def test_the_card_shows_method_data_and_scores_with_their_interval():
     card = model_card(FACTS)
     assert card.startswith("---\nlibrary_name: transformers\n")
     assert 'base_model: "odd \\"name\\""' in card
-    for text in ("hype_n", "sentiment, classification", "0 = negative, 1 = positive", "300", "variant: paper"):
+    for text in ("hype_n", "sentiment, classification", "0 = negative, 1 = positive", "300", "- Degraded: bf16"):
         assert text in card
-    assert "| dev | accuracy | 0.8123 | 0.7900 to 0.8301 | 5 |" in card
+    for text in ("57 steps", "text `review`"):
+        assert text in card
+    assert "| dev | accuracy | 0.8123 | 0.8000 | 0.7900 to 0.8301 | 5 |" in card
     assert "95% interval" in card
-    assert "| reversed | accuracy | failed |  |  |" in card
+    assert "| reversed | accuracy | failed |  |  |  |" in card
 
 
 def test_the_card_says_nothing_about_what_it_was_not_told():

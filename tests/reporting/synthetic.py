@@ -84,6 +84,12 @@ class Task:
     #: Examples of each out-of-distribution set; ``n`` when None.
     ood_n: int | None = None
     labels: tuple[str, ...] = ("negative", "positive")
+    #: set -> share of the rows that max_length cuts.
+    cuts: Mapping[str, float] = field(default_factory=dict)
+
+    def cut(self, name: str) -> dict[str, float]:
+        """Of the token lengths of one set: the shares beyond max_length and beyond the encoder's limit."""
+        return {"cut": self.cuts.get(name, 0.01), "cut_at_limit": 0.0}
 
     def size(self, name: str) -> int:
         """Number of examples of one set."""
@@ -163,6 +169,12 @@ def _task(root: Path, name: str, task: Task) -> dict[str, Any]:
         "source": {"kind": "files"},
     }
     _json(root / "work" / "datasets" / name / "task.json", described)
+    measured = {
+        one: {"rows": n, "measured": n, "jointly": {"median": 20, "p95": 60, "longest": 200, **task.cut(one)}}
+        for one, n in described["counts"].items()
+    }
+    lengths = {"encoder": "minilm", "max_length": 128, "limit": 512, "sets": measured}
+    _json(root / "work" / "lengths" / f"{name}.json", lengths)
     return described
 
 

@@ -20,7 +20,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("hooks",),
     ("training", "evaluation"),
     ("methods", "evaluations"),
-    ("phases", "reporting"),
+    ("phases", "reporting", "serving"),
     ("tracking", "api"),
     ("stages",),
 )

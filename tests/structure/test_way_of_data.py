@@ -10,7 +10,7 @@ import yaml
 
 ROOT = Path(__file__).resolve().parents[2]
 TEXT = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
-STAGES = ["facts", "dataset", "subsample", "search", "finetune", "evaluate", "report"]
+STAGES = ["facts", "dataset", "subsample", "lengths", "search", "finetune", "evaluate", "report"]
 
 
 def pipeline() -> dict[str, dict[str, object]]:

@@ -1,0 +1,160 @@
+"""How many tokens texts have, and how many rows a ``max_length`` cuts. Needs the ``tokenizers`` library only.
+
+Every text is tokenised once, without truncation. A pair that is read jointly has the tokens of both texts and
+the separators of its family; read separately, each text is a row of its own, and the longer one counts.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from regft_core.data.examples import Example
+
+#: Rows that are measured of a larger set, evenly spaced.
+MOST_ROWS = 20_000
+#: A set of which more than this share is cut is worth a warning.
+WORTH_A_WARNING = 0.10
+#: Lengths that are advised are multiples of this.
+STEP = 8
+_CHUNK = 1_000
+
+
+def measure(examples: Sequence[Example], tokenizer: Any, max_length: int, limit: int | None) -> dict[str, Any]:
+    """Lengths of one set's rows in tokens, special tokens included.
+
+    Args:
+        examples: rows of one set; at most ``MOST_ROWS`` of them, evenly spaced, are measured.
+        tokenizer: a ``tokenizers.Tokenizer``; its own truncation and padding are switched off.
+        max_length: tokens that are kept.
+        limit: the longest input that the encoder reads; None when there is no limit.
+
+    Returns ``{"rows", "measured", "jointly": {...}}``, for pairs also ``"separately"``; each reading has
+    ``median``, ``p95`` and ``longest`` (tokens), ``cut`` and ``cut_at_limit`` (shares of the rows).
+    """
+    count = min(len(examples), MOST_ROWS)
+    chosen = [examples[index * len(examples) // count] for index in range(count)]
+    found: dict[str, Any] = {"rows": len(examples), "measured": count}
+    lengths = row_lengths(chosen, tokenizer)
+    return found | {mode: _reading(values, max_length, limit) for mode, values in lengths.items()}
+
+
+def row_lengths(examples: Sequence[Example], tokenizer: Any) -> dict[str, list[int]]:
+    """Tokens of each row as it would be without truncation: ``jointly`` and, for pairs, ``separately``.
+
+    Separately, an example counts as long as the longer of its two texts.
+    """
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    first = _counts([example.text for example in examples], tokenizer)
+    single = tokenizer.num_special_tokens_to_add(False)
+    if not examples or examples[0].text_pair is None:
+        return {"jointly": [one + single for one in first]}
+    second = _counts([example.text_pair or "" for example in examples], tokenizer)
+    both = tokenizer.num_special_tokens_to_add(True)
+    return {
+        "jointly": [one + other + both for one, other in zip(first, second, strict=True)],
+        "separately": [max(one, other) + single for one, other in zip(first, second, strict=True)],
+    }
+
+
+def _counts(texts: Sequence[str], tokenizer: Any) -> list[int]:
+    found: list[int] = []
+    for start in range(0, len(texts), _CHUNK):
+        batch = tokenizer.encode_batch_fast(texts[start : start + _CHUNK], add_special_tokens=False)
+        found += [len(one.ids) for one in batch]
+    return found
+
+
+def _reading(lengths: Sequence[int], max_length: int, limit: int | None) -> dict[str, Any]:
+    ordered = sorted(lengths)
+
+    def at(share: float) -> int:
+        """The smallest length that at least this share of the rows does not exceed."""
+        return ordered[max(0, math.ceil(share * len(ordered)) - 1)] if ordered else 0
+
+    def over(most: int | None) -> float:
+        return sum(length > most for length in ordered) / len(ordered) if ordered and most is not None else 0.0
+
+    return {
+        "median": at(0.5),
+        "p95": at(0.95),
+        "longest": ordered[-1] if ordered else 0,
+        "cut": over(max_length),
+        "cut_at_limit": over(limit),
+    }
+
+
+def in_order(sets: Mapping[str, Any]) -> dict[str, Any]:
+    """The sets as people name them: train, dev, then the others."""
+    return {name: sets[name] for name in sorted(sets, key=lambda name: (name != "train", name != "dev", name))}
+
+
+def in_use(measured: Mapping[str, Any], modes: Iterable[str]) -> dict[str, Mapping[str, Any]]:
+    """The readings of one set that some method makes: ``modes`` are their ``pairs`` (jointly, separately)."""
+    # A single text is read in one way, whatever is done with pairs.
+    return {mode: measured[mode] for mode in dict.fromkeys(m if m in measured else "jointly" for m in modes)}
+
+
+def warnings(task: str, found: Mapping[str, Any], modes: Iterable[str]) -> list[str]:
+    """One sentence for each way of reading under which a set loses more than ``WORTH_A_WARNING`` of its rows' ends.
+
+    ``found`` is the content of ``work/lengths/<task>.json``.
+    """
+    modes, texts = list(modes), []
+    per_set = {name: in_use(measured, modes) for name, measured in in_order(found["sets"]).items()}
+    for mode in dict.fromkeys(mode for readings in per_set.values() for mode in readings):
+        readings = {name: of_set[mode] for name, of_set in per_set.items() if mode in of_set}
+        bad = {name: one for name, one in readings.items() if one["cut"] > WORTH_A_WARNING}
+        if not bad:
+            continue
+        paired = any("separately" in measured for measured in found["sets"].values())
+        shares = ", ".join(f"{share(one['cut'])} of {name}" for name, one in bad.items())
+        texts.append(
+            f"{task}: max_length {found['max_length']} cuts {shares}{f' (pairs {mode})' if paired else ''}; "
+            f"95 of 100 rows have at most {max(one['p95'] for one in bad.values())} tokens, the longest has "
+            f"{max(one['longest'] for one in bad.values())}. {_advice(found, bad.values())}"
+        )
+    return texts
+
+
+def _advice(found: Mapping[str, Any], bad: Iterable[Mapping[str, Any]]) -> str:
+    bad, limit = list(bad), found["limit"]
+    wanted = math.ceil(max(one["p95"] for one in bad) / STEP) * STEP
+    if limit is None or wanted <= limit:
+        reads = "" if limit is None else f" (the encoder reads up to {limit})"
+        return f"Set model.max_length: {wanted} in params.yaml{reads}."
+    rest = share(max(one["cut_at_limit"] for one in bad))
+    if found["max_length"] >= limit:
+        return f"The encoder reads no more than {limit} tokens: shorten the texts, or take another encoder."
+    return f"Set model.max_length: {limit} in params.yaml, all that the encoder reads; that still cuts {rest}."
+
+
+def share(value: float) -> str:
+    """A share in percent; what is neither none nor all never looks like it."""
+    if 0 < value < 0.001:
+        return "under 0.1%"
+    return f"{100 * value:.1f}%" if value < 0.999 or value == 1 else "over 99.9%"
+
+
+def table(tasks: Mapping[str, Mapping[str, Any]]) -> str:
+    """Task -> content of its file, as text: one line per set and way of reading."""
+    head = ("task", "set", "pairs", "rows", "median", "95%", "longest", "cut")
+    lines: list[tuple[str, ...]] = [head]
+    for task, found in tasks.items():
+        for name, measured in in_order(found["sets"]).items():
+            for mode in ("jointly", "separately"):
+                if mode not in measured:
+                    continue
+                one = measured[mode]
+                paired = mode if "separately" in measured else "-"
+                numbers = (f"{one[key]:,}" for key in ("median", "p95", "longest"))
+                lines.append((task, name, paired, f"{measured['rows']:,}", *numbers, share(one["cut"])))
+    widths = [max(len(line[i]) for line in lines) for i in range(len(head))]
+    return "\n".join(
+        "  ".join(
+            word.ljust(width) if i < 3 else word.rjust(width) for i, (word, width) in enumerate(zip(line, widths))
+        )
+        for line in lines
+    )

@@ -1,0 +1,137 @@
+"""LoRA: low-rank additions to frozen matrices (Hu et al., ICLR 2022), as in the PEFT library.
+
+The encoder is frozen; each chosen linear map W x becomes W x + (alpha / rank) B A dropout(x). B starts at
+0, A uniformly between -1 and 1 over the root of its width. A, B and the head are trained; a pretrained
+pooler is frozen. At the end the product is folded into W, so the result is a plain model.
+
+Decisions:
+- targets: query and value of every layer, PEFT's default for BERT-like models; where query, key and value are
+  one matrix (DeBERTa's in_proj, ModernBERT's Wqkv), that matrix. BART's are those of all its attentions.
+- everything that is newly drawn is trained (PEFT leaves DeBERTa's pooler as it was drawn).
+- A and B are decayed like every other matrix.
+- XLNet's projections are raw tensors, not linear maps; it is refused.
+- ``rank: 0`` (a control) adds nothing, so that the head alone is trained.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from pydantic import Field
+
+from regft_core.config.schema import StrictModel
+from regft_core.errors import ModelError
+from regft_core.hooks.base import Handed, Regulariser
+from regft_core.names import suggestion
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from torch import Tensor, nn
+
+    from regft_core.models.low_rank import LowRank
+    from regft_core.training.trainee import Trainee
+
+#: Names that the families give to the linear maps of query and value, or of all three together.
+QUERY_VALUE = (
+    *("query", "value", "query_proj", "value_proj", "q_proj", "v_proj", "q_lin", "v_lin", "q", "v"),
+    *("in_proj", "Wqkv"),
+)
+
+
+class LoraConfig(StrictModel):
+    """Options of LoRA."""
+
+    rank: int = Field(8, ge=0, le=1024, description="0 trains the head alone (a control)")
+    alpha: float = Field(16.0, gt=0, description="the product is scaled by alpha / rank")
+    dropout: float = Field(0.1, ge=0, lt=1, description="on what enters A")
+    scaling: Literal["rank", "root"] = Field("rank", description="root: alpha over the root of the rank")
+    targets: Annotated[tuple[str, ...], Field(strict=False, min_length=1)] | None = Field(
+        None, description="last parts of the names of linear modules inside the layers; null: query and value"
+    )
+
+
+class Lora(Regulariser):
+    """Freezes the encoder and trains low-rank additions to its matrices."""
+
+    name = "lora"
+    Config = LoraConfig
+    off = None  # the encoder is frozen at any strength
+    refused_architectures = ("xlnet",)
+    export_tolerance = 5e-6  # the folded weight rounds differently from the sum of two products
+
+    @classmethod
+    def edits(cls, options: LoraConfig) -> frozenset[Literal["weights", "structure"]]:
+        return frozenset({"structure"}) if options.rank else frozenset()
+
+    @classmethod
+    def freezes_encoder(cls, options: LoraConfig) -> bool:
+        return True
+
+    def prepare(self, trainee: Trainee, handed: Mapping[str, Handed]) -> None:
+        from regft_core.models.freezing import freeze_encoder
+
+        self.trainee = trainee
+        self.additions: dict[str, LowRank] = {}
+        self._handles: list[Any] = []
+        targets = self._targets(trainee) if self.options.rank else {}
+        freeze_encoder(trainee)
+        if targets:
+            self._attach(trainee, targets)
+
+    def _targets(self, trainee: Trainee) -> dict[str, nn.Linear]:
+        """Linear modules to add to, by path; ModelError when one of the chosen names is nowhere."""
+        from torch import nn
+
+        if trainee.sites.architecture in self.refused_architectures:
+            raise ModelError(
+                f"lora: {trainee.sites.architecture} projects with raw tensors instead of linear modules; "
+                "use another encoder, or prompt_tuning"
+            )
+        prefixes = tuple(dict.fromkeys(site.name + "." for site in trainee.sites.layers))
+        linear = {
+            name: module
+            for name, module in trainee.model.named_modules()
+            if isinstance(module, nn.Linear) and name.startswith(prefixes)
+        }
+        ends = {name.rsplit(".", 1)[1] for name in linear}
+        for wanted in self.options.targets or ():
+            if wanted not in ends:
+                hint = suggestion(wanted, sorted(ends), "there are")
+                raise ModelError(f"lora.targets: no linear module inside the layers is called '{wanted}'; {hint}")
+        chosen = self.options.targets or QUERY_VALUE
+        return {name: module for name, module in linear.items() if name.rsplit(".", 1)[1] in chosen}
+
+    def _attach(self, trainee: Trainee, targets: Mapping[str, nn.Linear]) -> None:
+        from torch import nn
+
+        from regft_core.models.low_rank import LowRank
+
+        rank = self.options.rank
+        scale = self.options.alpha / (rank if self.options.scaling == "rank" else rank**0.5)
+        for name, module in targets.items():
+            self.additions[name] = LowRank(
+                module.in_features,
+                module.out_features,
+                rank=rank,
+                scale=scale,
+                dropout=self.options.dropout,
+                generator=trainee.generator("lora.initial", name),
+            )
+            self._handles.append(module.register_forward_hook(partial(self._add, self.additions[name])))
+        # Parameter names have dots between modules and slashes in checkpoints.
+        trainee.attach("lora", nn.ModuleDict({name.replace(".", ":"): a for name, a in self.additions.items()}))
+
+    def _add(self, addition: LowRank, module: nn.Module, args: tuple[Any, ...], output: Tensor) -> Tensor:
+        return output + addition.addition(args[0], self.trainee.model.training)
+
+    def export(self, trainee: Trainee) -> None:
+        """Fold every product into its matrix."""
+        for handle in self._handles:
+            handle.remove()
+        self._handles.clear()
+        for name, addition in self.additions.items():
+            weight = trainee.raw(f"{name}.weight")
+            weight.data.add_(addition.product())
+        self.additions = {}

@@ -1,0 +1,114 @@
+"""Prompt tuning: trained vectors before the word embeddings (Lester et al., EMNLP 2021), as in the PEFT library.
+
+The encoder is frozen; ``tokens`` vectors stand before the words of every input, at positions 0 to
+tokens - 1 and in segment 0. They and the head are trained; a pretrained pooler is frozen.
+
+The head of an encoder reads the first position, which is now a virtual token: ``reads: first`` is that
+literal form, what PEFT does. ``reads: text`` lets it read the first token of the text again (a variant
+of ours). Heads that pool over the text's tokens (``model.pooling: cls`` or ``mean``) do so in both.
+
+Decisions:
+- ``start: normal`` is PEFT's default, N(0, 1), far larger than word embeddings; ``vocabulary`` takes the
+  embeddings of as many words, drawn at random.
+- the vectors are decayed like every other matrix.
+- a plain model cannot hold them: evaluation puts them back, an ordinary export is refused.
+- BART (its decoder reads ids) and XLNet (padding on the left, between them and the text) are refused.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+from pydantic import Field
+
+from regft_core.config.method import Phase
+from regft_core.config.schema import StrictModel
+from regft_core.errors import ModelError
+from regft_core.hooks.base import Handed, Regulariser
+from regft_core.lazy import torch
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from torch import Tensor
+
+    from regft_core.training.trainee import Trainee
+
+
+class PromptTuningConfig(StrictModel):
+    """Options of prompt tuning."""
+
+    tokens: int = Field(20, ge=1, le=1024, description="virtual tokens")
+    reads: Literal["first", "text"] = Field(
+        "first", description="what the family's own head reads: the first position, or the text's first token"
+    )
+    start: Literal["normal", "vocabulary"] = Field(
+        "normal", description="N(0, 1), or the embeddings of random words of the vocabulary"
+    )
+
+
+class PromptTuning(Regulariser):
+    """Freezes the encoder and trains vectors before the words."""
+
+    name = "prompt_tuning"
+    Config = PromptTuningConfig
+    off = None  # the encoder is frozen at any strength
+    refused_architectures = ("bart", "xlnet")
+    edit_order = 2
+
+    @classmethod
+    def edits(cls, options: PromptTuningConfig) -> frozenset[Literal["weights", "structure"]]:
+        return frozenset({"structure"})
+
+    @classmethod
+    def freezes_encoder(cls, options: PromptTuningConfig) -> bool:
+        return True
+
+    @classmethod
+    def moves_tokens(cls, options: PromptTuningConfig) -> bool:
+        return options.reads == "first"
+
+    @classmethod
+    def keeps_for_inference(cls, options: PromptTuningConfig) -> bool:
+        return True
+
+    @classmethod
+    def check_options(cls, options: PromptTuningConfig, phase: Phase) -> list[str]:
+        return [] if phase.name == "finetune" else ["its vectors are not in the weights that a later phase starts from"]
+
+    def prepare(self, trainee: Trainee, handed: Mapping[str, Handed]) -> None:
+        from regft_core.models.freezing import freeze_encoder
+        from regft_core.models.prompts import REFUSED
+
+        if trainee.sites.architecture in REFUSED:
+            raise ModelError(
+                f"prompt_tuning: {trainee.sites.architecture} cannot have vectors before the words (BART's decoder "
+                "reads ids, XLNet is padded on the left); use another encoder, or lora"
+            )
+        freeze_encoder(trainee)
+        self._put(trainee, self._initial(trainee))
+
+    def _initial(self, trainee: Trainee) -> Tensor:
+        words = trainee.sites.word_embedding.weight.detach()
+        generator = trainee.generator("prompt_tuning.initial")
+        if self.options.start == "vocabulary":
+            chosen = torch.randint(len(words), (self.options.tokens,), generator=generator, device=trainee.device)
+            return words[chosen].clone()
+        return torch.randn(self.options.tokens, words.shape[1], generator=generator, device=trainee.device)
+
+    def _put(self, trainee: Trainee, table: Tensor) -> None:
+        from regft_core.models.prompts import Prompts
+
+        self.table = torch.nn.Parameter(table)
+        trainee.attach("prompt_tuning", torch.nn.ParameterDict({"table": self.table}))
+        self.prompts = Prompts(trainee, self.table, method=self.name, strip=self.options.reads == "text")
+
+    def keep(self, trainee: Trainee) -> dict[str, Tensor]:
+        return {"table": self.table}
+
+    def rebuild(self, trainee: Trainee, kept: Mapping[str, Tensor]) -> None:
+        self._put(trainee, kept["table"].to(trainee.device))
+
+    def export(self, trainee: Trainee) -> None:
+        """Take the vectors off; the weights are those of a frozen encoder and a trained head."""
+        self.prompts.remove()

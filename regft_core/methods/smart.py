@@ -1,0 +1,268 @@
+"""SMART: smoothness against adversarial noise, and small steps in prediction space (Jiang et al., ACL 2020).
+
+The loss is CE + weight * D(f(x), f(x + d)) + proximal * D(f(x), f~(x)). D is the symmetric KL (the sum of both
+directions), or the squared difference on regression, averaged over the batch. d perturbs the word
+embeddings: it starts as N(0, noise^2), moves by ``step_size`` along its gradient of D divided by the
+gradient's largest entry per example, and is clipped to [-radius, radius]. f~ is the model under a moving
+average of its past weights, with momentum 0.99 in the first tenth of the steps and 0.999 later (the
+Bregman proximal point method); no gradient goes into it.
+
+Differences between paper and released code (``variant``):
+- proximal term: weight 1; released: the toolkit has none.
+- perturbation: as above; released: noise plus step_size (1e-5 instead of 1e-3) times the raw gradient is
+  divided by its largest entry per token and not scaled back, so its entries reach 1, not 1e-5.
+- site: word embeddings; released: the full embedding output is fed in as word embeddings, so positions, norm
+  and dropout are applied twice. Families without an embedding module of that kind are refused there.
+- gradient of D: through both predictions; released: each direction's target is detached.
+
+Decisions:
+- the passes over perturbed inputs have dropout masks of their own, as in the released code; the proximal
+  pass shares those of the plain one, so that its divergence is due to the weights alone.
+- ``direction: random`` takes noise of the same size without an ascent: the control.
+- passes: ``smart.ascent``, ``smart.perturbed``, ``smart.past``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from pydantic import Field
+
+from regft_core.config.method import Phase
+from regft_core.config.schema import StrictModel
+from regft_core.errors import ModelError
+from regft_core.hooks.base import Cost, Handed, MainPass, Regulariser, Variant
+from regft_core.lazy import torch
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from torch import Tensor
+
+    from regft_core.models.sites import EmbeddingSite
+    from regft_core.training.averaging import MovingAverage
+    from regft_core.training.step import Step
+    from regft_core.training.trainee import Trainee
+
+LOG_EVERY = 10
+ASCENT, PERTURBED, PAST = "smart.ascent", "smart.perturbed", "smart.past"
+#: Share of the steps after which the moving average gets its later momentum.
+EARLY = 0.1
+
+
+class SmartConfig(StrictModel):
+    """Options of SMART."""
+
+    variant: Literal["paper", "released"] = "paper"
+    weight: float = Field(1.0, ge=0, description="of the smoothness term; 1, 3 or 5 in the paper")
+    proximal: float | None = Field(None, ge=0, description="weight of the proximal term; null: 1 (paper), 0 (released)")
+    steps: int = Field(1, ge=1, le=32, description="ascent steps")
+    noise: float = Field(1e-5, gt=0, description="sd of the first perturbation")
+    step_size: float | None = Field(None, gt=0, description="of the ascent; null: 1e-3 (paper), 1e-5 (released)")
+    radius: float = Field(1e-5, gt=0, description="largest entry of the perturbation (paper)")
+    direction: Literal["gradient", "random"] = "gradient"
+    momentum: float = Field(0.99, ge=0, lt=1, description="of past weights, in the first tenth of the steps")
+    late_momentum: float = Field(0.999, ge=0, lt=1, description="of past weights, from then on")
+
+    @property
+    def mu(self) -> float:
+        """Weight of the proximal term."""
+        if self.proximal is not None:
+            return float(self.proximal)
+        return 1.0 if self.variant == "paper" else 0.0
+
+    @property
+    def eta(self) -> float:
+        """Step size of the ascent."""
+        if self.step_size is not None:
+            return float(self.step_size)
+        return 1e-3 if self.variant == "paper" else 1e-5
+
+
+class Smart(Regulariser):
+    """Adds the divergence under adversarial noise and the one from a moving average of the model."""
+
+    name = "smart"
+    Config = SmartConfig
+    off: ClassVar[dict[str, Any]] = {"weight": 0.0, "proximal": 0.0}
+
+    @classmethod
+    def active(cls, options: SmartConfig) -> bool:
+        return options.weight > 0 or options.mu > 0
+
+    @classmethod
+    def variant(cls, options: SmartConfig) -> Variant | None:
+        return options.variant
+
+    @classmethod
+    def adds_terms(cls, options: SmartConfig) -> bool:
+        return True
+
+    @classmethod
+    def added_passes(cls, options: SmartConfig) -> tuple[str, ...]:
+        ascent = (ASCENT,) if options.direction == "gradient" else ()
+        smooth = (*ascent, PERTURBED) if options.weight > 0 else ()
+        return (*smooth, PAST) if options.mu > 0 else smooth
+
+    @classmethod
+    def cost(cls, options: SmartConfig) -> Cost:
+        ascents = options.steps if options.direction == "gradient" else 0
+        smooth = ascents + 1 if options.weight > 0 else 0
+        return Cost(1 + smooth + (options.mu > 0), 1 + smooth)
+
+    @classmethod
+    def smallest_effect(cls, options: SmartConfig) -> float | None:
+        if options.weight == 0:
+            return None
+        return min(options.noise, options.radius) if options.variant == "paper" else options.noise
+
+    @classmethod
+    def check_options(cls, options: SmartConfig, phase: Phase) -> list[str]:
+        given = options.model_fields_set
+        problems = []
+        if options.variant == "released" and options.mu > 0:
+            problems.append("proximal is not in the released code; use variant: paper, or remove it")
+        if options.variant == "released" and "radius" in given:
+            problems.append("radius is not used by the released code, which scales to 1; remove it")
+        if options.direction == "random":
+            unused = [name for name in ("steps", "step_size") if name in given]
+            problems += [f"{name} belongs to direction: gradient; remove it" for name in unused]
+        return problems
+
+    # ------------------------------------------------------------------------------- prepare
+
+    def prepare(self, trainee: Trainee, handed: Mapping[str, Handed]) -> None:
+        from regft_core.training.perturbation import WordPerturbation
+
+        self.trainee = trainee
+        self.past: MovingAverage | None = None
+        self.output: Tensor | None = None
+        if self.options.weight == 0:
+            return
+        if self.options.variant == "released":
+            embeddings = getattr(trainee.model.base_model, "embeddings", None)
+            if not isinstance(embeddings, torch.nn.Module):
+                raise ModelError(
+                    f"smart: variant released feeds the embedding output in as word embeddings, and "
+                    f"{trainee.sites.architecture} has no module that gives it; use variant: paper"
+                )
+            embeddings.register_forward_hook(self._keep_output)
+            trainee.hooks.on_word_embedding(self._output_again)
+        self.perturbation = WordPerturbation(trainee, (ASCENT, PERTURBED), self._start)
+
+    def _keep_output(self, module: Any, args: Any, output: Tensor) -> None:
+        current = self.trainee.current
+        if module.training and current is not None and current.name == "main":
+            self.output = output
+
+    def _output_again(self, tensor: Tensor, site: EmbeddingSite) -> Tensor:
+        """The plain pass's embedding output in the place of the word embeddings."""
+        current = self.trainee.current
+        if current is None or current.name not in (ASCENT, PERTURBED):
+            return tensor
+        assert self.output is not None
+        if self.output.shape != tensor.shape:
+            raise ModelError(
+                f"smart: variant released feeds the embedding output {tuple(self.output.shape)} in as word embeddings "
+                f"{tuple(tensor.shape)}, which does not fit this encoder; use variant: paper"
+            )
+        # The ascent needs the gradient of the perturbation only.
+        return self.output.detach() if current.name == ASCENT else self.output
+
+    def _start(self, step: Step, positions: Tensor, width: int, site: EmbeddingSite) -> Tensor:
+        """The first perturbation ``[rows, n, E]``; with random directions, also the last."""
+        from regft_core.training.perturbation import token_draws
+
+        paper, random = self.options.variant == "paper", self.options.direction == "random"
+        generator = step.generator("smart.noise", site.index)
+        law: Literal["sign", "normal"] = "sign" if paper and random else "normal"
+        draws = token_draws(positions, width, step.batch.real_tokens, law, generator)
+        if random:
+            return draws * self.options.radius if paper else per_token(draws * self.options.noise)
+        return draws * self.options.noise
+
+    # ------------------------------------------------------------------------------ the step
+
+    def terms(self, step: Step, main: MainPass) -> Tensor:
+        """The weighted smoothness and proximal terms."""
+        found = []
+        if self.options.weight > 0:
+            smoothness = self.smoothness(step, main)
+            found.append(self.options.weight * smoothness)
+            self._log(step, "smart.smoothness", smoothness)
+        if self.options.mu > 0:
+            proximity = self.proximity(step, main)
+            found.append(self.options.mu * proximity)
+            self._log(step, "smart.proximity", proximity)
+        self.output = None
+        return torch.stack(found).sum()
+
+    def smoothness(self, step: Step, main: MainPass) -> Tensor:
+        """D between the plain prediction and the one under the perturbation that the ascent found."""
+        from regft_core.training.divergence import kl, symmetric_divergence
+
+        kind = step.setting.kind
+        self.perturbation.begin(step)
+        if self.options.direction == "gradient":
+            for ascent in range(self.options.steps):
+                logits = step.forward(ASCENT, draw=f"{ASCENT}.{ascent}")
+                loss = symmetric_divergence(main.logits.detach(), logits, kind).sum()
+                self.ascend(step, step.gradients(loss, self.perturbation.tensors()))
+        perturbed = step.forward(PERTURBED, draw=PERTURBED)
+        if self.options.variant == "released" and kind == "classification":
+            each = kl(perturbed.detach(), main.logits) + kl(main.logits.detach(), perturbed)
+        else:
+            each = symmetric_divergence(main.logits, perturbed, kind)
+        return each.mean()
+
+    def ascend(self, step: Step, gradients: list[Tensor]) -> None:
+        """One step of the perturbation along its gradients ``[rows, n, E]``."""
+        from regft_core.training.perturbation import example_maxima
+
+        old = [value.detach() for value in self.perturbation.tensors()]
+        if self.options.variant == "released":
+            pairs = zip(old, gradients, strict=True)
+            self.perturbation.update([per_token(value + self.options.eta * one) for value, one in pairs])
+            return
+        largest = example_maxima(gradients, step.batch.rows_per_example)
+        size = torch.where(largest > 0, self.options.eta / largest, 0.0)
+        limit = self.options.radius
+        moved = [(value + size * one).clamp(-limit, limit) for value, one in zip(old, gradients, strict=True)]
+        self.perturbation.update(moved)
+
+    def proximity(self, step: Step, main: MainPass) -> Tensor:
+        """D between the plain prediction and that of the past weights under the same dropout masks."""
+        from regft_core.training.divergence import symmetric_divergence
+
+        with self._past().in_place_of_the_weights():
+            past = step.forward(PAST, draw=0)
+        return symmetric_divergence(main.logits, past, step.setting.kind).mean()
+
+    def after_update(self, step: Step) -> None:
+        if self.options.mu > 0:
+            early = step.index < EARLY * step.total
+            self._past().update(self.options.momentum if early else self.options.late_momentum)
+
+    def _past(self) -> MovingAverage:
+        from regft_core.training.averaging import MovingAverage
+
+        # Not in prepare: regularisers that come later may still change the starting weights.
+        if self.past is None:
+            self.past = MovingAverage(self.trainee)
+        return self.past
+
+    def _log(self, step: Step, name: str, value: Tensor) -> None:
+        if step.index % LOG_EVERY == 0 and step.micro == 0:
+            self.diagnostics.log(name, step.index, float(value.detach()))
+
+    def state(self) -> dict[str, Tensor]:
+        return dict(self._past().tensors) if self.options.mu > 0 else {}
+
+    def load_state(self, state: dict[str, Tensor]) -> None:
+        if self.options.mu > 0:
+            self._past().load(state)
+
+
+def per_token(value: Tensor) -> Tensor:
+    """``[rows, n, E]`` over its largest absolute entry per token, v / (v + 1e-6) of which remains."""
+    return value / (value.abs().amax(-1, keepdim=True) + 1e-6)

@@ -1,0 +1,57 @@
+"""``regft.json`` in an exported directory: what loading the files alone does not tell about the inputs.
+
+Other programs need it for nothing; ``stages.predict`` and people read it.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from regft_core.errors import ModelError, StoreError
+from regft_core.io import read_json, write_json
+
+FILE = "regft.json"
+
+
+class Served(BaseModel):
+    """How an exported model was trained to read its inputs.
+
+    Attributes:
+        text, text_pair: columns of the training data; ``text_pair`` is None for single texts.
+        labels: names in the order of the logits; None for regression.
+        max_length: tokens that the model saw of a row.
+        rows_per_example: 2 when the texts of a pair are rows of their own.
+    """
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+    format: Literal[1] = 1
+    text: str
+    text_pair: str | None = None
+    kind: Literal["classification", "regression"]
+    labels: tuple[str, ...] | None = None
+    max_length: int = Field(ge=1)
+    rows_per_example: Literal[1, 2] = 1
+    task: str | None = None
+    run_key: str | None = None
+
+
+def write_served(directory: Path, served: Served) -> None:
+    """Write ``regft.json`` into ``directory``."""
+    write_json(directory / FILE, served.model_dump(mode="json"))
+
+
+def read_served(directory: Path) -> Served | None:
+    """What ``directory`` says of itself; None for a model from elsewhere. Raises ModelError for a wrong file."""
+    if not (directory / FILE).is_file():
+        return None
+    try:
+        return Served.model_validate(read_json(directory / FILE))
+    except (ValidationError, StoreError) as error:
+        raise ModelError(
+            f"{directory / FILE} is not what an export of this version writes ({str(error).splitlines()[0]})"
+            "\n    -> export the model again"
+        ) from error

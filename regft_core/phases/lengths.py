@@ -1,0 +1,104 @@
+"""Token lengths of a task's sets under the project's encoder: ``work/lengths/<task>.json``. No torch."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from regft_core.config.load import Project
+from regft_core.data import lengths
+from regft_core.data.examples import read_jsonl
+from regft_core.errors import DataError, ModelError, StoreError
+from regft_core.io import read_json, write_json
+from regft_core.models.source import ModelSource, longest_input, resolve_model
+
+#: Raise it when the content of the file changes.
+FORMAT = 1
+
+
+def lengths_file(root: Path, task: str) -> Path:
+    return root / "work" / "lengths" / f"{task}.json"
+
+
+def settings(project: Project) -> dict[str, Any]:
+    """What of the encoder decides the lengths."""
+    source = resolve_model(project.params.model, project.root)
+    return {
+        "format": FORMAT,
+        "encoder": source.name,
+        "tokenizer": source.tokenizer_sha256,
+        "max_length": project.params.model.max_length,
+        "limit": longest_input(source, project.params.model),
+    }
+
+
+def measure_task(project: Project, task: str) -> dict[str, Any]:
+    """Tokenise every set of a prepared task once.
+
+    Raises:
+        DataError: the task is not prepared.
+        ModelError: the encoder or its tokenizer cannot be read.
+    """
+    folder = project.root / "work" / "datasets" / task
+    described = _described(project.root, task)
+    if described is None:
+        raise DataError(f"{folder} has no task.json; run `dvc repro`, whose stage dataset@{task} writes it")
+    found = settings(project)
+    tokenizer = fast_tokenizer(resolve_model(project.params.model, project.root))
+    files = {"train": "train.jsonl", "dev": "dev.jsonl"}
+    files |= {name: f"ood/{name}.jsonl" for name in described["sets"] if name != "dev"}
+    sets = {
+        name: lengths.measure(read_jsonl(folder / file), tokenizer, found["max_length"], found["limit"])
+        for name, file in files.items()
+    }
+    return found | {"content": described["content"], "sets": sets}
+
+
+def known_lengths(project: Project, task: str) -> dict[str, Any] | None:
+    """The lengths of a task: from its file where that is of this encoder and these rows, else measured now.
+
+    None when the task is not prepared.
+    """
+    described = _described(project.root, task)
+    if described is None:
+        return None
+    wanted = settings(project) | {"content": described["content"]}
+    try:
+        found: dict[str, Any] = read_json(lengths_file(project.root, task))
+        if all(found.get(key) == value for key, value in wanted.items()):
+            return found
+    except StoreError:
+        pass  # the stage has not run
+    return measure_task(project, task)
+
+
+def write_lengths(project: Project, task: str, found: dict[str, Any]) -> None:
+    write_json(lengths_file(project.root, task), found)
+
+
+def modes(project: Project) -> list[str]:
+    """How the listed methods read pairs."""
+    return list(dict.fromkeys(method.encoder(project.params.model).pairs for method in project.methods.values()))
+
+
+def fast_tokenizer(source: ModelSource) -> Any:
+    """The encoder's ``tokenizers.Tokenizer``.
+
+    From ``tokenizer.json``; where there is none, transformers builds it from the vocabulary.
+    """
+    path = source.path / "tokenizer.json"
+    if not path.is_file():
+        from regft_core.models.load import load_tokenizer
+
+        return load_tokenizer(source).backend_tokenizer
+    from tokenizers import Tokenizer
+
+    try:
+        return Tokenizer.from_file(str(path))
+    except Exception as error:  # the library raises bare Exceptions
+        raise ModelError(f"model '{source.name}': {path} cannot be read as a tokenizer: {error}") from error
+
+
+def _described(root: Path, task: str) -> dict[str, Any] | None:
+    path = root / "work" / "datasets" / task / "task.json"
+    return read_json(path) if path.is_file() else None

@@ -1,0 +1,1 @@
+"""Predictions of an exported model on new files."""

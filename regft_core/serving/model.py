@@ -1,0 +1,159 @@
+"""An exported directory, loaded: a transformers classifier, or an encoder with pooling and head (models/layout.py)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from regft_core.data.batches import Padding, padding_of
+from regft_core.data.encode import encode
+from regft_core.data.examples import Example
+from regft_core.data.lengths import row_lengths
+from regft_core.errors import ModelError
+from regft_core.evaluation.predict import predict
+from regft_core.models.layout import is_pooled, load_modules
+from regft_core.models.load import quiet
+from regft_core.models.served import read_served
+
+#: Lengths above this stand for "no limit" in tokenizer configurations.
+_NO_LIMIT = 1_000_000
+
+
+@dataclass(frozen=True)
+class ServedModel:
+    """A model with all that its inputs and outputs need.
+
+    Attributes:
+        text, text_pair: columns of the training data, None where the directory does not say.
+        pairs: whether it was trained on pairs; None where the directory does not say.
+        labels: names in the order of the logits; one name for regression.
+        max_length: tokens of a row that it reads.
+    """
+
+    model: Any
+    tokenizer: Any
+    padding: Padding
+    kind: Literal["classification", "regression"]
+    labels: tuple[str, ...]
+    max_length: int
+    rows_per_example: int
+    text: str | None
+    text_pair: str | None
+    pairs: bool | None
+    device: str
+
+    def scores(self, examples: Sequence[Example], batch_size: int) -> npt.NDArray[np.float64]:
+        """Probabilities [n, K] (classification) or values [n, 1] (regression), in the order of ``examples``.
+
+        Batches hold texts of similar length. Raises RunFailed for logits that are not numbers.
+        """
+        encoded = encode(examples, self.tokenizer, self.max_length, rows_per_example=self.rows_per_example)
+        logits = predict(
+            self.model,
+            encoded,
+            batch_size=batch_size,
+            device=self.device,
+            pad_id=self.padding.pad_id,
+            pad_token_type_id=self.padding.pad_token_type_id,
+            padding_side=self.padding.side,
+            kind=self.kind,
+        ).astype(np.float64)
+        if self.kind == "regression":
+            return logits
+        powers = np.exp(logits - logits.max(axis=1, keepdims=True))
+        return powers / powers.sum(axis=1, keepdims=True)
+
+    def cut(self, examples: Sequence[Example]) -> int:
+        """How many of the examples are longer than what the model reads."""
+        lengths = row_lengths(examples, self.tokenizer.backend_tokenizer)
+        mode = "separately" if self.rows_per_example == 2 else "jointly"
+        return sum(length > self.max_length for length in lengths[mode])
+
+
+def load_served(directory: Path, device: str) -> ServedModel:
+    """Load an exported directory (or any fine-tuned transformers classifier) onto ``device``; nothing is downloaded.
+
+    Raises:
+        ModelError: no model directory, no safetensors weights, no head, no fast tokenizer.
+    """
+    if not (directory / "config.json").is_file():
+        found = "is not a directory" if not directory.is_dir() else "has no config.json"
+        raise ModelError(
+            f"{directory} {found}, so it is no exported model"
+            "\n    -> write one: python -m stages.export --method METHOD --task TASK --size SIZE --seed SEED"
+        )
+    served = read_served(directory)
+    tokenizer = _tokenizer(directory)
+    model = load_modules(directory) if is_pooled(directory) else _classifier(directory)
+    config = model.config
+    if config.problem_type == "multi_label_classification":
+        raise ModelError(f"{directory}: a multi-label classifier, whose labels are no alternatives; not supported")
+    one_output = config.num_labels == 1 or config.problem_type == "regression"
+    kind: Literal["classification", "regression"] = "regression" if one_output else "classification"
+    labels = tuple(str(config.id2label[index]) for index in range(config.num_labels))
+    if served is not None:
+        kind, labels = served.kind, served.labels or labels
+    if len(labels) != config.num_labels:
+        raise ModelError(f"{directory}: {len(labels)} labels, but the model has {config.num_labels} outputs")
+    return ServedModel(
+        model=model.to(device).eval(),
+        tokenizer=tokenizer,
+        padding=padding_of(tokenizer),
+        kind=kind,
+        labels=labels,
+        max_length=served.max_length if served is not None else _own_length(tokenizer, config),
+        rows_per_example=getattr(model, "rows_per_example", 1),
+        text=served.text if served is not None else None,
+        text_pair=served.text_pair if served is not None else None,
+        pairs=served.text_pair is not None if served is not None else None,
+        device=device,
+    )
+
+
+def _tokenizer(directory: Path) -> Any:
+    from transformers import AutoTokenizer
+
+    try:
+        with quiet():
+            tokenizer = AutoTokenizer.from_pretrained(directory, local_files_only=True, trust_remote_code=False)
+    except Exception as error:  # every tokenizer class fails in its own way on damaged files
+        raise ModelError(f"{directory}: its tokenizer cannot be loaded: {error}\n    -> export it again") from error
+    if not getattr(tokenizer, "is_fast", False):
+        raise ModelError(f"{directory}: {type(tokenizer).__name__} is no fast tokenizer (no tokenizer.json)")
+    return tokenizer
+
+
+def _classifier(directory: Path) -> Any:
+    from transformers import AutoModelForSequenceClassification
+
+    try:
+        with quiet():
+            model, info = AutoModelForSequenceClassification.from_pretrained(
+                directory,
+                local_files_only=True,
+                use_safetensors=True,
+                trust_remote_code=False,
+                output_loading_info=True,
+                dtype="float32",
+            )
+    except Exception as error:  # missing or damaged files, unknown families: each library has its own errors
+        raise ModelError(f"{directory}: the model cannot be loaded: {error}\n    -> export it again") from error
+    if absent := sorted(info["missing_keys"]):
+        # transformers would draw them at random and predict nonsense.
+        raise ModelError(
+            f"{directory}: weights are missing, among them {', '.join(absent[:3])}: an encoder that was not fine-tuned?"
+            "\n    -> give a directory that `python -m stages.export` wrote"
+        )
+    return model
+
+
+def _own_length(tokenizer: Any, config: Any) -> int:
+    """Tokens that a model from elsewhere reads, as its tokenizer or its positions say."""
+    told = [tokenizer.model_max_length, getattr(config, "max_position_embeddings", None)]
+    known = [int(length) for length in told if isinstance(length, int) and 0 < length < _NO_LIMIT]
+    return min(known, default=512)

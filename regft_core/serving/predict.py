@@ -1,0 +1,203 @@
+"""Predict a whole file with an exported model: read, score and write in chunks, in the order of the file."""
+
+from __future__ import annotations
+
+import math
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from regft_core.data.declare import Row
+from regft_core.data.examples import Example
+from regft_core.data.rows import OpenTable, open_table
+from regft_core.errors import DataError
+from regft_core.io import atomic_file
+from regft_core.names import listing, nearest
+from regft_core.serving.model import ServedModel
+from regft_core.serving.writing import DIGITS, Writer, check_format
+
+#: Rows that are in memory at a time; batches of similar length are made of them.
+CHUNK_ROWS = 2_000
+#: Seconds between two lines of progress: on a terminal, and in a log file.
+_EVERY = (0.5, 15.0)
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Where the texts are: column names of the file."""
+
+    text: str
+    text_pair: str | None
+
+
+@dataclass
+class Counted:
+    """What happened: rows written, rows cut to the model's length, rows without a text (and so without prediction)."""
+
+    rows: int = 0
+    cut: int = 0
+    empty: int = 0
+    seconds: float = 0.0
+
+
+def predict_file(
+    model: ServedModel,
+    data: Path,
+    out: Path,
+    *,
+    text: str | None = None,
+    text_pair: str | None = None,
+    keep: Sequence[str] = (),
+    batch_size: int = 64,
+    overwrite: bool = False,
+) -> Counted:
+    """Write ``out`` (.csv or .jsonl): ``row``, the kept columns, ``prediction`` and a probability per label.
+
+    The file appears complete or not at all. A row without a text gets no prediction and is counted.
+
+    Args:
+        data: .csv, .tsv, .jsonl or .parquet, also .gz.
+        text, text_pair: columns to read; by default those of the training data.
+        keep: columns of ``data`` to copy.
+        overwrite: replace an existing ``out``.
+
+    Raises:
+        DataError: a column or a row is missing, the file cannot be read, or ``out`` exists.
+        RunFailed: the model gives NaN.
+        StoreError: ``out`` cannot be written.
+    """
+    check_format(out)
+    if out.exists() and not overwrite:
+        raise DataError(f"--out {out} exists\n    -> choose another name, or add --overwrite")
+    if out.resolve() == data.resolve():
+        raise DataError(f"--out {out} is the file that is read\n    -> choose another name")
+    started = time.monotonic()
+    counted = Counted()
+    with open_table(data) as table:
+        columns = choose_columns(model, table.names, data, text, text_pair)
+        _check(table.names, [("--keep", name) for name in keep], data)
+        own = ["row", "prediction", *_probability_names(model)]
+        if taken := [name for name in keep if name in own]:
+            raise DataError(f"--keep {taken[0]}: predictions have a column of that name\n    -> rename it in {data}")
+        with atomic_file(out) as file:
+            writer = Writer(out, file, [own[0], *keep, *own[1:]])
+            progress = _Progress(table)
+            while chunk := list(islice(table.rows, CHUNK_ROWS)):
+                for values in _predicted(model, chunk, columns, keep, batch_size, counted):
+                    writer.row(values)
+                progress(counted.rows)
+            progress.end()
+            if not counted.rows:
+                raise DataError(f"{data}: no rows below the header\n    -> nothing to predict")
+    counted.seconds = time.monotonic() - started
+    return counted
+
+
+def choose_columns(
+    model: ServedModel, names: Sequence[str], data: Path, text: str | None, text_pair: str | None
+) -> Columns:
+    """The columns to read: what the caller says, else those of the training data.
+
+    Raises DataError when they are not there, or a pair is given to a model of single texts.
+    """
+    if text_pair is not None and model.pairs is False:
+        raise DataError("--text-pair: this model was trained on single texts\n    -> leave --text-pair out")
+    first = text or model.text or "text"
+    second = text_pair or model.text_pair
+    _check(names, [("--text", first), ("--text-pair", second)], data)
+    return Columns(first, second)
+
+
+def _check(names: Sequence[str], wanted: Sequence[tuple[str, str | None]], data: Path) -> None:
+    """Raise DataError when a wanted column (option that names it, column) is not among ``names``."""
+    missing = [(option, name) for option, name in wanted if name is not None and name not in names]
+    if not missing:
+        return
+    lines = []
+    for option, name in missing:
+        near = nearest(str(name), names)
+        lines.append(f"no column '{name}' ({option})" + (f", did you mean '{near}'?" if near else ""))
+    options = " ".join(f"{option} COLUMN" for option in dict.fromkeys(option for option, _ in missing))
+    raise DataError(
+        f"{data}: {'; '.join(lines)}\n    -> its columns are {listing(repr(name) for name in names)}; "
+        f"name the right one: {options}"
+    )
+
+
+def _probability_names(model: ServedModel) -> list[str]:
+    return [] if model.kind == "regression" else [f"probability_{label}" for label in model.labels]
+
+
+def _predicted(
+    model: ServedModel, chunk: Sequence[Row], columns: Columns, keep: Sequence[str], batch_size: int, counted: Counted
+) -> Iterator[dict[str, Any]]:
+    """The lines of one chunk, in its order."""
+    examples = [_example(row, columns) for row in chunk]
+    present = [example for example in examples if example is not None]
+    found = iter(model.scores(present, batch_size).tolist() if present else ())
+    counted.cut += model.cut(present) if present else 0
+    counted.empty += len(chunk) - len(present)
+    names = _probability_names(model)
+    for row, example in zip(chunk, examples, strict=True):
+        counted.rows += 1
+        values: dict[str, Any] = {"row": counted.rows, **{name: row.values.get(name) for name in keep}}
+        if example is not None:
+            scores = next(found)
+            if model.kind == "regression":
+                values["prediction"] = round(scores[0], DIGITS)
+            else:
+                values["prediction"] = model.labels[max(range(len(scores)), key=scores.__getitem__)]
+                values |= {name: round(score, DIGITS) for name, score in zip(names, scores, strict=True)}
+        yield values
+
+
+def _example(row: Row, columns: Columns) -> Example | None:
+    text = _text(row, columns.text)
+    pair = None if columns.text_pair is None else _text(row, columns.text_pair)
+    if text is None or (columns.text_pair is not None and pair is None):
+        return None
+    return Example(row.position, text, pair, 0)
+
+
+def _text(row: Row, column: str) -> str | None:
+    """The text of a cell; None for an empty one. Raises DataError for something else than text."""
+    value = row.values.get(column)
+    if isinstance(value, list | tuple) and value and all(isinstance(part, str) for part in value):
+        value = " ".join(value)  # keyword lists, as in training data
+    if (
+        value is None
+        or (isinstance(value, float) and math.isnan(value))
+        or (isinstance(value, str) and not value.strip())
+    ):
+        return None
+    if not isinstance(value, str):
+        raise DataError(f"{row.position}: column '{column}' is {repr(value)[:60]}, not text")
+    return value
+
+
+class _Progress:
+    """Rows so far, share of the file and time left, on standard error."""
+
+    def __init__(self, table: OpenTable) -> None:
+        self._done = table.done
+        self._terminal = sys.stderr.isatty()
+        self._started = self._last = time.monotonic()
+
+    def __call__(self, rows: int) -> None:
+        now = time.monotonic()
+        if now - self._last < _EVERY[0 if self._terminal else 1]:
+            return
+        self._last = now
+        spent, done = now - self._started, self._done()
+        left = f", about {spent * (1 - done) / done:.0f} s left" if 0 < done < 1 else ""
+        text = f"{rows:,} rows, {100 * done:.0f}% of the file, {rows / spent:,.0f} rows/s{left}"
+        print(f"\r{text}\x1b[K" if self._terminal else f"  {text}", end="" if self._terminal else "\n", file=sys.stderr)
+        sys.stderr.flush()
+
+    def end(self) -> None:
+        if self._terminal:
+            print("\r\x1b[K", end="", file=sys.stderr, flush=True)

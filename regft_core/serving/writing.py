@@ -1,0 +1,62 @@
+"""Predictions as CSV (cells that no spreadsheet takes for a formula) or JSON lines, row by row."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import IO, Any
+
+from regft_core.errors import DataError
+
+FORMATS = (".csv", ".jsonl")
+#: A cell that starts with one of these may be run as a formula when a spreadsheet opens the file.
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+#: Digits after the point of probabilities and values: beyond them are the last bits of sums.
+DIGITS = 6
+
+
+def safe_cell(value: Any) -> Any:
+    """``value`` as a spreadsheet may show it: text that could be a formula gets a leading ``'``; numbers stay."""
+    if not isinstance(value, str) or not value.lstrip(" ").startswith(_FORMULA):
+        return value
+    try:
+        float(value)
+    except ValueError:
+        return "'" + value
+    return value
+
+
+class Writer:
+    """Writes one line per row to an open text file, in the format that ``path`` names."""
+
+    def __init__(self, path: Path, file: IO[str], columns: Sequence[str]) -> None:
+        self._json = path.suffix.lower() == ".jsonl"
+        self._file = file
+        self._columns = list(columns)
+        if not self._json:
+            self._csv = csv.writer(file, lineterminator="\n")
+            self._csv.writerow([safe_cell(name) for name in self._columns])
+
+    def row(self, values: Mapping[str, Any]) -> None:
+        """Write the values of the columns; None is an empty cell."""
+        if self._json:
+            line = {name: values.get(name) for name in self._columns}
+            self._file.write(json.dumps(line, ensure_ascii=False, default=str) + "\n")
+            return
+        self._csv.writerow([safe_cell(_cell(values.get(name))) for name in self._columns])
+
+
+def _cell(value: Any) -> Any:
+    if isinstance(value, float):
+        return f"{value:.{DIGITS}f}"
+    if isinstance(value, bool | list | dict):
+        return json.dumps(value, ensure_ascii=False, default=str)
+    return value
+
+
+def check_format(path: Path) -> None:
+    """Raise DataError when the name of the output does not end as it must."""
+    if path.suffix.lower() not in FORMATS:
+        raise DataError(f"--out {path}: unknown format\n    -> the name ends in {' or '.join(FORMATS)}")

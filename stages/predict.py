@@ -1,0 +1,67 @@
+"""Predict a file of new texts with an exported model (not a DVC stage).
+
+python -m stages.predict --model exports/hype_n-sst2-300-seed-0 --data new.csv --out predictions.csv
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from regft_core.data.lengths import share
+from regft_core.errors import ConfigError, ModelError
+from regft_core.serving.predict import predict_file
+from stages.common import Argument, run, whole_number
+
+
+def device_of(given: str) -> str:
+    """The device that ``--device`` means on this machine. Raises ModelError when it is not there."""
+    from regft_core.runs.executors import visible_devices
+
+    try:
+        return visible_devices(given)[0]
+    except ConfigError as error:
+        problem = error.problems[0]
+        raise ModelError(f"--device {given}: not available on this machine\n    -> {problem.hint}") from error
+
+
+def main(root: Path, arguments: argparse.Namespace) -> None:
+    """Predict every row of a file with an exported model; write one line per row, in the order of the file."""
+    from regft_core.serving.model import load_served
+
+    model = load_served(Path(arguments.model), device_of(arguments.device))
+    counted = predict_file(
+        model,
+        Path(arguments.data),
+        Path(arguments.out),
+        text=arguments.text,
+        text_pair=arguments.text_pair,
+        keep=arguments.keep,
+        batch_size=arguments.batch_size,
+        overwrite=arguments.overwrite,
+    )
+    print(f"{arguments.out}: {counted.rows:,} predictions in {counted.seconds:.1f} s")
+    if counted.cut:
+        rows = f"{counted.cut:,} rows ({share(counted.cut / counted.rows)})"
+        length = f"the {model.max_length} tokens that the model was trained with"
+        print(f"warning: {rows} are longer than {length}; the rest of them was not read", file=sys.stderr)
+    if counted.empty:
+        print(f"warning: {counted.empty:,} rows have no text, and so no prediction", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    run(
+        main,
+        Argument("model", "directory that `python -m stages.export` wrote"),
+        Argument("data", "file with the new texts: .csv, .tsv, .jsonl or .parquet, also .gz"),
+        Argument("out", "file to write: .csv or .jsonl"),
+        Argument("text", "column of the text; by default that of the training data", required=False),
+        Argument(
+            "text-pair", "column of the second text of pairs; by default that of the training data", required=False
+        ),
+        Argument("keep", "column to copy to the output; may be repeated", required=False, repeated=True),
+        Argument("batch-size", "texts per forward pass", default=64, kind=whole_number),
+        Argument("device", "auto, cpu, mps, cuda or cuda:N", default="auto"),
+        Argument("overwrite", "replace an output that exists", flag=True),
+    )

@@ -1,0 +1,103 @@
+"""Token lengths without truncation, the share that is cut, and what to do about it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from regft_core.data import lengths
+from regft_core.data.encode import encode
+from regft_core.data.examples import Example
+from regft_core.data.lengths import measure, share, table, warnings
+from tests.tiny import ARCHITECTURES, tiny_tokenizer
+
+TEXTS = ["a film", "the plot was not good, but the actor was great!", "yes", "is it a bad story? no. " * 12]
+
+
+def singles(*texts: str) -> list[Example]:
+    return [Example(str(i), text, None, 0) for i, text in enumerate(texts)]
+
+
+def pairs() -> list[Example]:
+    return [Example(str(i), text, other, 0) for i, (text, other) in enumerate(zip(TEXTS, reversed(TEXTS), strict=True))]
+
+
+def reading(cut: float = 0.0, p95: int = 40, longest: int = 60, rest: float = 0.0) -> dict[str, Any]:
+    return {"median": 20, "p95": p95, "longest": longest, "cut": cut, "cut_at_limit": rest}
+
+
+def found(limit: int | None = 512, max_length: int = 128, **sets: dict[str, Any]) -> dict[str, Any]:
+    return {"max_length": max_length, "limit": limit, "sets": {k: {"jointly": v, "rows": 5} for k, v in sets.items()}}
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("rows", [1, 2])
+def test_lengths_are_those_of_what_the_model_reads(architecture: str, rows: int) -> None:
+    tokenizer = tiny_tokenizer(architecture)
+    read = encode(pairs(), tokenizer, 4096, rows_per_example=rows).lengths
+    core = tokenizer.backend_tokenizer
+    core.enable_truncation(16)  # as checkpoints are saved; nothing may be cut here
+    measured = measure(pairs(), core, 100, 160)["separately" if rows == 2 else "jointly"]
+    assert measured["longest"] == max(read)
+    assert measured["cut"] == sum(length > 100 for length in read) / 4
+    assert measured["cut_at_limit"] == sum(length > 160 for length in read) / 4
+
+
+def test_median_and_percentile_count_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    core = tiny_tokenizer("bert").backend_tokenizer
+    examples = singles(*(" ".join(["good"] * n) for n in range(1, 101)))
+    one = measure(examples, core, 62, None)
+    assert one["jointly"] == {"median": 52, "p95": 97, "longest": 102, "cut": 0.4, "cut_at_limit": 0.0}
+    assert "separately" not in one
+    monkeypatch.setattr(lengths, "MOST_ROWS", 10)
+    some = measure(examples, core, 62, None)
+    assert (some["rows"], some["measured"], some["jointly"]["cut"]) == (100, 10, 0.4)
+
+
+def test_a_tenth_is_silent_and_more_names_the_value_to_set() -> None:
+    assert warnings("opinions", found(train=reading(0.10)), ["jointly"]) == []
+    (text,) = warnings("opinions", found(train=reading(0.62, 410, 800), dev=reading(0.05)), ["jointly"])
+    assert text == (
+        "opinions: max_length 128 cuts 62.0% of train; 95 of 100 rows have at most 410 tokens, the longest has 800. "
+        "Set model.max_length: 416 in params.yaml (the encoder reads up to 512)."
+    )
+
+
+def test_the_advice_ends_where_the_positions_end() -> None:
+    (text,) = warnings("t", found(dev=reading(0.9, 900, 2000, 0.45)), ["jointly"])
+    assert text.endswith("Set model.max_length: 512 in params.yaml, all that the encoder reads; that still cuts 45.0%.")
+    (text,) = warnings("t", found(max_length=512, dev=reading(0.9, 900, 2000, 0.9)), ["jointly"])
+    assert text.endswith("reads no more than 512 tokens: shorten the texts, or take another encoder.")
+    (text,) = warnings("t", found(limit=None, dev=reading(0.9, 900, 2000)), ["jointly"])
+    assert text.endswith("Set model.max_length: 904 in params.yaml.")
+
+
+def test_only_ways_of_reading_that_some_method_uses_are_warned_of() -> None:
+    both = {"max_length": 64, "limit": 512, "sets": {"dev": {"rows": 9, "jointly": reading(0.5)}}}
+    both["sets"]["dev"]["separately"] = reading(0.0)
+    assert warnings("t", both, ["separately"]) == []
+    assert "50.0% of dev (pairs jointly)" in warnings("t", both, ["separately", "jointly"])[0]
+    assert len(warnings("t", found(dev=reading(0.5)), ["separately", "jointly"])) == 1
+
+
+def test_the_table_and_shares_never_round_to_nothing() -> None:
+    lines = table({"t": found(train=reading(0.0004), dev=reading(1.0))}).splitlines()
+    assert lines[1].split() == ["t", "train", "-", "5", "20", "40", "60", "under", "0.1%"]
+    assert lines[2].split()[-1] == "100.0%"
+    assert share(0.9999) == "over 99.9%"
+    assert share(0.0) == "0.0%"
+
+
+def test_an_empty_set_has_no_length() -> None:
+    assert measure([], tiny_tokenizer("bert").backend_tokenizer, 8, None)["jointly"]["cut"] == 0.0
+
+
+def test_the_file_of_a_checkpoint_is_the_tokenizer_that_trains(tmp_path: Path) -> None:
+    from tokenizers import Tokenizer
+
+    tokenizer = tiny_tokenizer("roberta")
+    tokenizer.save_pretrained(tmp_path)
+    core = Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
+    assert measure(pairs(), core, 9, None) == measure(pairs(), tokenizer.backend_tokenizer, 9, None)

@@ -1,0 +1,272 @@
+"""SMART against numbers worked out by hand and the invariants of its paper."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from regft_core.config.schema import DropoutConfig
+from regft_core.errors import ModelError
+from regft_core.hooks.base import Cost
+from regft_core.hooks.declare import MainPass
+from regft_core.methods.smart import PERTURBED, Smart, SmartConfig, per_token
+from regft_core.training.averaging import MovingAverage
+from regft_core.training.perturbation import example_maxima
+from tests.methods.harness import TRAINING, Bench, same
+from tests.methods.interruption import resumed
+from tests.tiny import ARCHITECTURES
+
+STILL = DropoutConfig(hidden=0.0, attention=0.0)
+#: KL(p || q) + KL(q || p) of p = (1/2, 1/2) and q = (3/4, 1/4).
+P, Q, BOTH = torch.tensor([[0.0, 0.0]]), torch.tensor([[math.log(3.0), 0.0]]), 0.274653
+SMOOTH = {"proximal": 0.0}
+PROXIMAL = {"weight": 0.0, "proximal": 1.0}
+
+
+def smart(bench: Bench) -> Smart:
+    found = next(r for r in bench.stack.regularisers if r.name == "smart")
+    assert isinstance(found, Smart)
+    return found
+
+
+def perturbation(bench: Bench) -> list[Tensor]:
+    """What the perturbed pass of one step added to the word embeddings."""
+    bench.stack.backward(bench.step())
+    return [value.detach() for value in smart(bench).perturbation.tensors()]
+
+
+def given(bench: Bench, one: Tensor, two: Tensor) -> Tensor:
+    """The terms with given predictions of the plain and of every other pass."""
+    step = bench.step()
+    step.forward = lambda *args, **options: two  # type: ignore[method-assign]
+    return smart(bench).terms(step, MainPass(one, None, torch.zeros(())))
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({"weight": 3.0, "proximal": 0.0}, 3 * BOTH),
+        ({"weight": 0.0, "proximal": 2.0}, 2 * BOTH),
+        ({"weight": 3.0, "proximal": 2.0}, 5 * BOTH),
+    ],
+)
+def test_terms_of_known_predictions(options: dict[str, Any], expected: float) -> None:
+    bench = Bench([("smart", {**options, "direction": "random"})])
+    assert float(given(bench, P.repeat(2, 1), Q.repeat(2, 1))) == pytest.approx(expected, abs=1e-5)
+    assert float(given(bench, Q, Q)) == pytest.approx(0.0, abs=1e-7)
+    regression = Bench([("smart", {**options, "direction": "random"})], kind="regression")
+    squares = given(regression, torch.tensor([[1.0]]), torch.tensor([[-2.0]]))
+    assert float(squares) == pytest.approx(9 * expected / BOTH, rel=1e-5)
+
+
+def test_the_released_divergence_detaches_each_target() -> None:
+    """Of KL(q || p) + KL(p || q) with fixed targets, the gradient in the logits of p is p - q."""
+    for variant, expected in (("released", -0.25), ("paper", None)):
+        one = P.clone().requires_grad_()
+        options = {"variant": variant, "proximal": 0.0, "direction": "random"}
+        term = given(Bench([("smart", options)]), one, Q)
+        assert float(term.detach()) == pytest.approx(BOTH, abs=1e-6)
+        term.backward()
+        assert one.grad is not None
+        if expected is not None:
+            assert one.grad[0].tolist() == pytest.approx([expected, -expected], abs=1e-6)
+        else:  # and through both: p - q plus p (log(p / q) - KL(p || q))
+            ratio = math.log(0.5 / 0.75)
+            more = 0.5 * (ratio - 0.143841)
+            assert one.grad[0, 0].item() == pytest.approx(-0.25 + more, abs=1e-5)
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_the_perturbation_stays_in_its_radius_and_off_padding(architecture: str) -> None:
+    bench = Bench([("smart", {**SMOOTH, "steps": 2})], architecture=architecture)
+    values = perturbation(bench)
+    assert len(values) == (2 if architecture == "bart" else 1)
+    for value in values:
+        assert value.abs().max().item() == pytest.approx(1e-5, rel=1e-3)
+    mask = bench.step().batch.attention_mask.bool()
+    assert not values[0][~mask].any()
+    assert bench.stack.diagnostics().values[0][0] == "smart.smoothness"
+
+
+def test_one_ascent_step_by_hand() -> None:
+    bench = Bench([("smart", {**SMOOTH, "radius": 0.5, "step_size": 0.25})])
+    method, step = smart(bench), bench.step()
+    method.perturbation.begin(step)
+    step.forward(PERTURBED)
+    method.perturbation.update([torch.zeros_like(method.perturbation.tensors()[0])])
+    gradient = torch.zeros_like(method.perturbation.tensors()[0])
+    gradient[0, 0, :2] = torch.tensor([4.0, -2.0])
+    gradient[1, 0, 0] = -8.0
+    method.ascend(step, [gradient])
+    (value,) = method.perturbation.tensors()
+    assert value[0, 0, :3].tolist() == pytest.approx([0.25, -0.125, 0.0])
+    assert value[1, 0, 0].item() == pytest.approx(-0.25)
+    assert not value[2:].any()
+    for _ in range(2):
+        method.ascend(step, [gradient])
+    (value,) = method.perturbation.tensors()
+    assert value[0, 0, :2].tolist() == pytest.approx([0.5, -0.375])
+
+
+def test_largest_entries_are_over_all_rows_and_inputs_of_an_example() -> None:
+    one, two = torch.zeros(4, 1, 2), torch.zeros(4, 1, 2)
+    one[0, 0, 0], one[1, 0, 1], two[1, 0, 0] = 3.0, -4.0, 2.0
+    assert example_maxima([one, two], 1).flatten().tolist() == [3.0, 4.0, 0.0, 0.0]
+    assert example_maxima([one, two], 2).flatten().tolist() == [4.0, 4.0, 0.0, 0.0]
+
+
+def test_an_ascent_finds_a_larger_divergence_than_random_noise_of_its_size() -> None:
+    found = {}
+    for direction in ("gradient", "random"):
+        # Large enough for fp32 to resolve the divergence; the step reaches the radius in most entries.
+        size = {"step_size": 1.0} if direction == "gradient" else {}
+        options = {**SMOOTH, **size, "direction": direction, "noise": 1e-3, "radius": 1e-2}
+        bench = Bench([("smart", options)], dropout=STILL)
+        (value,) = perturbation(bench)
+        assert value.abs().max().item() == pytest.approx(1e-2)
+        found[direction] = bench.stack.diagnostics().values[0][2]
+    assert found["gradient"] > 3 * found["random"] > 0
+
+
+def test_random_noise_has_the_size_of_the_radius_everywhere() -> None:
+    (value,) = perturbation(Bench([("smart", {**SMOOTH, "direction": "random"})]))
+    real = value[value.abs().sum(-1) > 0]
+    assert torch.allclose(real.abs(), torch.tensor(1e-5))
+    assert (real > 0).float().mean().item() == pytest.approx(0.5, abs=0.05)
+
+
+# ------------------------------------------------------------------------------------- released
+
+
+@pytest.mark.parametrize("direction", ["gradient", "random"])
+def test_the_released_perturbation_reaches_one_per_token(direction: str) -> None:
+    (value,) = perturbation(Bench([("smart", {"variant": "released", "direction": direction})]))
+    largest = value.abs().amax(-1)
+    real = largest > 0
+    assert torch.equal(real, Bench().step().batch.attention_mask.bool())
+    # v / (v + 1e-6) for a largest entry v of about 2e-5.
+    assert largest[real].min() > 0.8
+    assert largest.max() < 1.0
+    assert per_token(torch.tensor([[[2e-6, -4e-6]]])).flatten().tolist() == pytest.approx([0.4, -0.8])
+
+
+def test_the_released_site_applies_the_embedding_module_twice() -> None:
+    bench = Bench([("smart", {"variant": "released", "direction": "random"})], dropout=STILL)
+    method, step = smart(bench), bench.step()
+    plain = step.forward()
+    assert torch.equal(plain, Bench(dropout=STILL).step().forward())
+    method.perturbation.begin(step)
+    method._start = lambda *args: torch.zeros(*step.batch.input_ids.shape, 32)  # type: ignore[method-assign]
+    method.perturbation.start = method._start
+    found = step.forward(PERTURBED)
+    other = Bench(dropout=STILL)
+    output = other.model.bert.embeddings(input_ids=step.batch.input_ids, token_type_ids=step.batch.token_type_ids)
+    other.trainee.hooks.on_word_embedding(lambda tensor, site: output)
+    assert torch.allclose(found, other.step().forward(), atol=1e-6)
+    assert not torch.allclose(found, plain, atol=1e-4)
+
+
+@pytest.mark.parametrize("architecture", ["xlnet", "bart", "eurobert"])
+def test_families_without_an_embedding_module_are_refused_as_released(architecture: str) -> None:
+    with pytest.raises(ModelError, match=rf"{architecture} has no module that gives it; use variant: paper"):
+        Bench([("smart", {"variant": "released"})], architecture=architecture)
+
+
+# ------------------------------------------------------------------------------------- proximal
+
+
+def test_at_the_start_the_past_is_the_present_also_under_dropout() -> None:
+    bench = Bench([("smart", PROXIMAL)])
+    plain = Bench()
+    losses = [float(one.stack.backward(one.step())) for one in (bench, plain)]
+    assert losses[0] == losses[1]
+    for name, parameter in bench.trainee.named_raw():
+        other = plain.trainee.raw(name).grad
+        assert (parameter.grad is None) == (other is None)
+        if parameter.grad is not None and other is not None:
+            assert torch.allclose(parameter.grad, other, atol=1e-7), name
+
+
+def test_the_proximal_gradient_by_hand() -> None:
+    """Passes of two models: one with today's weights, one with those of the past and no gradient."""
+    bench = Bench([("smart", {**PROXIMAL, "proximal": 0.7})], dropout=STILL)
+    past = smart(bench)._past()
+    with torch.no_grad():
+        for tensor in past.tensors.values():
+            tensor.mul_(-0.9)
+    today = {name: parameter.detach().clone() for name, parameter in bench.trainee.named_raw()}
+    loss = bench.stack.backward(bench.step())
+    for name, parameter in bench.trainee.named_raw():
+        assert torch.equal(parameter, today[name])  # the present is back
+    plain, old = Bench(dropout=STILL), Bench(dropout=STILL, start={n: -0.9 * v for n, v in today.items()})
+    step = plain.step()
+    one, two = step.forward(), old.step().forward().detach()
+    p, q = one.log_softmax(-1), two.log_softmax(-1)
+    both = ((p.exp() - q.exp()) * (p - q)).sum(-1).mean()
+    by_hand = step.task_loss(one) + 0.7 * both
+    by_hand.backward()
+    assert float(loss) == pytest.approx(float(by_hand.detach()), rel=1e-5)
+    assert float(both.detach()) > 1e-3
+    for name, parameter in bench.trainee.named_raw():
+        other = plain.trainee.raw(name).grad
+        if parameter.grad is not None and other is not None:
+            assert torch.allclose(parameter.grad, other, atol=1e-5, rtol=1e-4), name
+
+
+def test_momentum_follows_the_weights_and_changes_after_a_tenth() -> None:
+    bench = Bench([("smart", {**PROXIMAL, "momentum": 0.5, "late_momentum": 0.75})])
+    method, name = smart(bench), "classifier.bias"
+    average = method._past().tensors[name]
+    assert isinstance(method.past, MovingAverage)
+    with torch.no_grad():
+        average.zero_()
+        bench.trainee.raw(name).fill_(8.0)
+    for index, expected in ((0, 4.0), (1, 5.0), (9, 5.75)):  # step 1 of 10 is the first late one
+        method.after_update(bench.step(index))
+        assert average.tolist() == [expected] * 2
+
+
+def test_the_past_is_part_of_the_checkpoint() -> None:
+    def make() -> Bench:
+        return Bench([("smart", PROXIMAL)])
+
+    whole = make()
+    weights, _ = resumed(make, 3)
+    assert same(whole.train(), weights)
+    # It matters: with another past, the result is another one.
+    assert not same(weights, Bench([("smart", {**PROXIMAL, "momentum": 0.0, "late_momentum": 0.0})]).train())
+
+
+# -------------------------------------------------------------------------------------- declared
+
+
+@pytest.mark.parametrize(
+    ("options", "cost"),
+    [
+        ({}, Cost(4, 3)),
+        ({"steps": 2}, Cost(5, 4)),
+        ({"direction": "random"}, Cost(3, 2)),
+        (PROXIMAL, Cost(2, 1)),
+        ({"variant": "released"}, Cost(3, 3)),
+    ],
+)
+def test_cost_counts_every_pass(options: dict[str, Any], cost: Cost) -> None:
+    assert Smart.cost(SmartConfig.model_validate(options)) == cost
+    done = Bench([("smart", options)], training=TRAINING.model_copy(update={"max_steps": 2})).loop().train()
+    assert (done.forward_passes / done.batches, done.backward_passes / done.batches) == (cost.forward, cost.backward)
+
+
+def test_it_composes_with_other_added_terms() -> None:
+    both = Bench([("smart", SMOOTH), ("r_drop", {})])
+    step = both.step()
+    loss = float(both.stack.backward(step))
+    assert (step.forward_passes, step.backward_passes) == (4.0, 4.0)
+    alone = [Bench([one]) for one in (("smart", SMOOTH), ("r_drop", {}))]
+    terms = [float(bench.stack.backward(bench.step())) for bench in alone]
+    bench = Bench()
+    plain = float(bench.stack.backward(bench.step()))
+    assert loss == pytest.approx(terms[0] + terms[1] - plain, rel=1e-5)

@@ -1,0 +1,110 @@
+"""A complete project for tests of what users call: a tiny encoder, one task from files, few rows and steps."""
+
+from __future__ import annotations
+
+import csv
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tests.tiny import tiny_model_dir
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+TASK: dict[str, Any] = {
+    "source": {"kind": "files"},
+    "splits": {"train": "train.csv", "dev": "dev.csv"},
+    "columns": {"text": "review", "label": "verdict"},
+    "labels": ["bad", "good"],
+    "metrics": ["accuracy"],
+    "primary": "accuracy",
+    "ood": {"shop": {"source": {"kind": "files"}, "split": "shop.csv"}},
+}
+PAIRS: dict[str, Any] = {
+    **TASK,
+    "splits": {"train": "pairs.csv", "dev": "pairs.csv"},
+    "columns": {"text": "one", "text_pair": "other", "label": "verdict"},
+    "ood": {},
+}
+SCORES: dict[str, Any] = {
+    "kind": "regression",
+    "source": {"kind": "files"},
+    "splits": {"train": "scores.csv", "dev": "scores.csv"},
+    "columns": {"text": "review", "label": "stars"},
+    "range": [0, 5],
+    "metrics": ["pearson", "mse"],
+    "primary": "pearson",
+}
+PARAMS: dict[str, Any] = {
+    "model": {"name": "models/tiny", "max_length": 32},
+    "grid": {"tasks": ["reviews"], "sizes": [16], "seeds": [0, 1]},
+    "methods": ["vanilla"],
+    "subsample": {},
+    "training": {"epochs": 1, "batch_size": 8, "learning_rate": 1.0e-3},
+    "execution": {"executor": "serial", "device": "cpu"},
+    "report": {"reference": "vanilla", "bootstrap_samples": 200},
+}
+
+
+def review(number: int, words: int = 6) -> str:
+    """A text whose first word tells its label."""
+    return " ".join(
+        ["good" if number % 2 else "bad", *[["film", "story", "actor", "the", "was", "it"][number % 6]] * words]
+    )
+
+
+def build(root: Path, *, tasks: dict[str, Any] | None = None, words: int = 6, **changes: Any) -> Path:
+    """Write a project at ``root``.
+
+    Args:
+        tasks: task name -> YAML; ``reviews`` by default.
+        words: length of the texts of the training split.
+        changes: sections of ``params.yaml``; mappings are merged.
+    """
+    root.mkdir(parents=True, exist_ok=True)
+    for name in ("dvc.yaml", "pipelines"):
+        source = REPOSITORY / name
+        (shutil.copytree if source.is_dir() else shutil.copy)(source, root / name)
+    for name, declared in (tasks or {"reviews": TASK}).items():
+        (root / "pipelines" / "tasks" / f"{name}.yaml").write_text(yaml.dump(declared))
+    params = {
+        key: {**value, **changes.get(key, {})} if isinstance(value, dict) else value for key, value in PARAMS.items()
+    }
+    params |= {key: value for key, value in changes.items() if not isinstance(value, dict)}
+    (root / "params.yaml").write_text(yaml.dump(params))
+    names = ["bad", "good"]
+    texts = {"train": words, "dev": 6, "shop": 9}
+    for name, length in texts.items():
+        write_csv(
+            root / "data" / f"{name}.csv",
+            [("review", "verdict"), *((review(n, length), names[n % 2]) for n in range(32))],
+        )
+    rows = [(review(n), review(n + n % 3, 9), names[n % 2]) for n in range(32)]
+    write_csv(root / "data" / "pairs.csv", [("one", "other", "verdict"), *rows])
+    write_csv(root / "data" / "scores.csv", [("review", "stars"), *((review(n), n % 6) for n in range(32))])
+    shutil.copytree(tiny_model_dir(root / "scratch", "bert"), root / "models" / "tiny")
+    shutil.rmtree(root / "scratch")
+    return root
+
+
+def write_csv(path: Path, rows: Sequence[Sequence[Any]]) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w", newline="", encoding="utf-8") as file:
+        csv.writer(file).writerows(rows)
+    return path
+
+
+def stage(root: Path, name: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run ``python -m stages.<name>`` in the project, as a user does."""
+    return python(root, "-m", f"stages.{name}", *arguments)
+
+
+def python(root: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run Python in the project."""
+    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY), "OMP_NUM_THREADS": "1", "COLUMNS": "120"}
+    return subprocess.run([sys.executable, *arguments], cwd=root, env=environment, capture_output=True, text=True)

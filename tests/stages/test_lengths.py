@@ -1,0 +1,74 @@
+"""Cut texts are said before anything trains: by the stage and by the plan, without torch."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from regft_core.config import __main__ as config
+from regft_core.errors import FactsChanged
+from regft_core.phases import lengths
+from regft_core.phases.facts import write_facts
+from regft_core.phases.project import open_project
+from regft_core.phases.stages import run_dataset, run_lengths
+from tests.small_project import PAIRS, TASK, build, python
+
+
+@pytest.fixture
+def long(tmp_path: Path) -> Path:
+    """A project whose training texts have 62 tokens and lose 30 of them."""
+    root = build(tmp_path / "project", tasks={"reviews": TASK, "pairs": PAIRS}, words=59)
+    write_facts(open_project(root))
+    return root
+
+
+def test_the_stage_writes_the_lengths_and_warns(long: Path, capsys: Any) -> None:
+    run_dataset(long, "reviews")
+    run_lengths(long, "reviews")
+    found = json.loads((long / "work" / "lengths" / "reviews.json").read_text())
+    assert (found["max_length"], found["limit"], set(found["sets"])) == (32, 160, {"train", "dev", "shop"})
+    train = found["sets"]["train"]["jointly"]
+    assert train == {"median": 62, "p95": 62, "longest": 62, "cut": 1.0, "cut_at_limit": 0.0}
+    printed = capsys.readouterr()
+    assert "reviews: max_length 32 cuts 100.0% of train" in printed.err
+    assert "Set model.max_length: 64 in params.yaml (the encoder reads up to 160)" in printed.err
+
+
+def test_the_plan_says_it_before_the_stage_has_run(long: Path, capsys: Any) -> None:
+    assert config.main(["plan", "--root", str(long)]) == 0
+    assert "token lengths of reviews: known once the stage dataset has run" in capsys.readouterr().out
+    run_dataset(long, "reviews")
+    assert config.main(["plan", "--root", str(long)]) == 0
+    printed = capsys.readouterr()
+    assert "tokens per row at max_length 32" in printed.out
+    assert "cuts 100.0% of train" in printed.err
+
+
+def test_known_lengths_are_read_and_never_those_of_another_length(long: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run_dataset(long, "reviews")
+    run_lengths(long, "reviews")
+    measured = lengths.known_lengths(open_project(long), "reviews")
+    with monkeypatch.context() as patch:
+        patch.setattr(lengths, "measure_task", lambda *_: pytest.fail("measured again"))
+        assert lengths.known_lengths(open_project(long), "reviews") == measured
+    params = long / "params.yaml"
+    params.write_text(params.read_text().replace("max_length: 32", "max_length: 64"))
+    again = lengths.known_lengths(open_project(long), "reviews")
+    assert again is not None
+    assert (again["max_length"], again["sets"]["train"]["jointly"]["cut"]) == (64, 0.0)
+    with pytest.raises(FactsChanged, match="max_length"):
+        run_lengths(long, "reviews")
+
+
+def test_neither_needs_torch(long: Path) -> None:
+    run_dataset(long, "reviews")
+    code = (
+        "import sys; from pathlib import Path; from regft_core.config.__main__ import main; "
+        "from regft_core.phases.stages import run_lengths; main(['plan']); run_lengths(Path(), 'reviews'); "
+        "assert not {'torch', 'transformers', 'numpy'} & set(sys.modules), sys.modules.keys()"
+    )
+    ran = python(long, "-c", code)
+    assert ran.returncode == 0, ran.stderr

@@ -95,7 +95,7 @@ class MaskedLm(Regulariser):
         if self.options.trains == "head":
             self._require_own_weights(trainee, head)
             trainee.model.requires_grad_(False)
-        # The classifier's head has no gradient; left in the optimiser, decay alone would move it.
+        # The classifier's head has no part in the loss; frozen, no optimiser can decay it and no noise reaches it.
         for name in trainee.sites.head:
             trainee.raw(name).requires_grad_(False)
         self.head = trainee.attach("masked_lm", head)

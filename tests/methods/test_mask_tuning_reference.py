@@ -360,6 +360,7 @@ def test_a_filler_is_the_frozen_masked_lm_of_its_phase(pooling: str) -> None:
     head = dict(regulariser.second.head.named_parameters())
     assert all(torch.equal(head[name.removeprefix("head/")], value) for name, value in state.items())
     assert not regulariser.second.training
+    assert not any(parameter.requires_grad for parameter in regulariser.second.parameters())
     cost = MaskTuning.cost(MaskTuningConfig(**FILLED))
     assert (done.forward_passes / done.batches, done.backward_passes / done.batches) == (cost.forward, cost.backward)
     # Without dropout the fill depends on the masks alone.

@@ -146,14 +146,16 @@ def test_a_batch_without_masks_has_a_loss_and_gradients_of_zero() -> None:
 
 @pytest.mark.parametrize("options", [{}, {"replacement": "bert"}])
 def test_the_classifier_stays_as_it_was_drawn(options: dict[str, Any]) -> None:
-    """Also under weight decay: the head has no part in the loss, so decay alone would move it."""
+    """No optimiser is handed its head, so none can decay it: it has no part in the loss."""
     decayed = TRAINING.model_copy(update={"weight_decay": 0.5, "learning_rate": 0.01})
     made, _ = bench(options, training=decayed)
     before = made.trainee.trained_weights()
-    made.loop().train()
+    loop = made.loop()
+    loop.train()
     after = made.trainee.trained_weights()
     heads = set(made.trainee.sites.head)
     assert heads
+    assert not heads & {name for group in loop.groups for name in group["names"]}
     assert all(torch.equal(before[name], after[name]) for name in heads)
     weight = "bert.encoder.layer.0.intermediate.dense.weight"
     assert not torch.equal(before[weight], after[weight])

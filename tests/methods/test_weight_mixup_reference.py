@@ -584,7 +584,20 @@ def test_soup_control_searches_without_mixing() -> None:
 def test_released_clip_norm_counts_the_frozen_tensors() -> None:
     tight = TRAINING.model_copy(update={"clip_norm": 0.1, "optimizer": "adamax"})
     released = tuning({"variant": "released"}, training=tight)
+    norms: list[tuple[float, float]] = []
+    original = mixup(released).before_clip
+
+    def look(step: Any) -> None:
+        extra = [t.grad for m in mixup(released).mixings.values() for t in (m.pretrained, *m.parameters())]
+        own = [p.grad for _, p in released.trainee.named_trainable() if p.grad is not None]
+        norms.append(tuple(float(bilevel.global_norm(found)) for found in (own, extra)))  # type: ignore[arg-type]
+        original(step)
+
+    mixup(released).before_clip = look  # type: ignore[method-assign]
     done = released.loop().train()
+    own, extra = norms[0]
+    assert extra > 0.05 * own
+    assert done.curve[0][4] == pytest.approx(0.1 * own / (own**2 + extra**2) ** 0.5, rel=1e-4)
     plain = tuning(training=tight).loop().train()
     # The norm that the loop measures was already scaled by the larger, joint norm.
     assert done.curve[0][4] < 0.1 < plain.curve[0][4]

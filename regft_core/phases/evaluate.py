@@ -10,6 +10,7 @@ from regft_core.phases.context import Context, Job
 from regft_core.phases.evaluation_key import evaluation_identity, evaluation_key, scope_of, set_files
 from regft_core.phases.holds import release_model
 from regft_core.phases.run_phase import fetch
+from regft_core.progress import ProgressWriter
 from regft_core.runs.guard import LoadedCode
 from regft_core.runs.stored import StoredRun
 
@@ -110,6 +111,12 @@ def _evaluate(context: Context, working: Any) -> StoredRun:
 
     model = trained_model(context)
     padding = padding_of(context.tokenizer)
+    progress = ProgressWriter(context.job.progress, context.job.run, "evaluate", unit="row")
+    seen, total = 0, sum(declared["n"] for declared in context.task["sets"].values())
+
+    def show(rows: int) -> None:
+        progress(seen + rows, total, 0, None, 0.0)
+
     logits, sets = {}, {}
     for name, file in set_files(context.task).items():
         examples = read_jsonl(context.dataset / file)
@@ -123,7 +130,9 @@ def _evaluate(context: Context, working: Any) -> StoredRun:
             pad_token_type_id=padding.pad_token_type_id,
             padding_side=padding.side,
             kind=context.task["kind"],
+            on_batch=show,
         )
+        seen += len(examples)
         declared = context.task["sets"][name]
         sets[name] = SetInfo(
             labels=[example.label for example in examples],

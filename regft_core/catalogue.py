@@ -1,4 +1,4 @@
-"""Folders in which every file is one thing that a YAML can name: metrics, optimisers, executors.
+"""Folders in which every file is one thing that a YAML can name: metrics, optimisers, evaluations, executors.
 
 There is no list to keep up to date. The names are those of the files, so asking for them
 imports nothing: the validator knows the optimisers without torch. A file whose name starts
@@ -30,7 +30,7 @@ class Catalogue:
         self.package = package
         self.what = what
         self.folders = [Path(__file__).parent.joinpath(*package.split(".")[1:])]
-        self._loaded: dict[Path, ModuleType] = {}
+        self._loaded: dict[Path, tuple[tuple[int, int], ModuleType]] = {}
 
     def names(self) -> tuple[str, ...]:
         """Return all names, sorted; nothing is imported.
@@ -39,6 +39,10 @@ class Catalogue:
             ConfigError: two folders have a file of one name.
         """
         return tuple(self._files())
+
+    def path(self, name: str) -> Path:
+        """Return the file of ``name``; raises as ``load``."""
+        return self._files()[name]
 
     def load(self, name: str) -> ModuleType:
         """Import the file of ``name``.
@@ -50,14 +54,15 @@ class Catalogue:
         path = self._files()[name]
         if path.parent == self.folders[0]:
             return importlib.import_module(f"{self.package}.{name}")
-        if path not in self._loaded:
+        state = path.stat().st_mtime_ns, path.stat().st_size
+        if path not in self._loaded or self._loaded[path][0] != state:  # whoever hashes the file means what it says now
             spec = importlib.util.spec_from_file_location(f"regft_extra_{self.what}_{name}", path)
             assert spec is not None
             assert spec.loader is not None
             module = importlib.util.module_from_spec(spec)
             spec.loader.exec_module(module)
-            self._loaded[path] = module
-        return self._loaded[path]
+            self._loaded[path] = state, module
+        return self._loaded[path][1]
 
     @contextmanager
     def also(self, folder: Path) -> Iterator[None]:
@@ -84,4 +89,5 @@ class Catalogue:
 
 METRICS = Catalogue("regft_core.metrics", "metric")
 OPTIMISERS = Catalogue("regft_core.training.optimisers", "optimiser")
+EVALUATIONS = Catalogue("regft_core.evaluations", "evaluation")
 EXECUTORS = Catalogue("regft_core.runs.executors", "executor")

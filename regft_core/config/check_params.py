@@ -38,7 +38,7 @@ def check_params(
     problems: list[Problem] = []
     warnings: list[str] = []
     for key in ("tasks", "sizes", "seeds"):
-        problems += _duplicates(document, ("grid", key))
+        problems += duplicates(document, ("grid", key))
     problems += _check_methods(params, document)
     problems += _check_cell_names(params, document)
     if params.known("model"):
@@ -63,7 +63,7 @@ def moves(revision: str) -> bool:
     return not _COMMIT.fullmatch(revision)
 
 
-def _duplicates(document: Document, path: KeyPath) -> list[Problem]:
+def duplicates(document: Document, path: KeyPath) -> list[Problem]:
     """Values that a list in ``document`` holds twice, also when others in it are wrong."""
     data: Any = document.data
     for part in path:
@@ -80,7 +80,7 @@ def _duplicates(document: Document, path: KeyPath) -> list[Problem]:
 
 
 def _check_methods(params: Params, document: Document) -> list[Problem]:
-    problems = _duplicates(document, ("methods",))
+    problems = duplicates(document, ("methods",))
     if not (params.known("methods", "report") and params.report.known("reference")):
         return problems
     listed = params.methods

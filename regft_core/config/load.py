@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel
 
 from regft_core.config.check_builtin import check_sizes
+from regft_core.config.check_evaluations import FindEvaluation, check_evaluations
 from regft_core.config.check_methods import (
     METHODS,
     build_method,
@@ -65,6 +66,7 @@ def load_project(
     *,
     builtin: Builtin | None = None,
     encoder_check: EncoderCheck | None = None,
+    find_evaluation: FindEvaluation | None = None,
     params_file: str = "params.yaml",
     params_text: str | None = None,
 ) -> Project:
@@ -77,13 +79,15 @@ def load_project(
             sections of ``params.yaml`` other than ``training`` are wrong, it sees defaults there.
         builtin: options and splits of built-in datasets.
         encoder_check: what speaks against the files of an alias or a local directory.
+        find_evaluation: looks up what an evaluation declares; without it only their names are checked.
         params_file: another file in the place of ``params.yaml``, for instance a preset.
         params_text: content to check in place of that file's.
 
     Raises:
         ConfigError: all problems of all files.
     """
-    return _Loader(Path(root), registry, compose_check, builtin, encoder_check).load(params_file, params_text)
+    loader = _Loader(Path(root), registry, compose_check, builtin, encoder_check, find_evaluation)
+    return loader.load(params_file, params_text)
 
 
 class _Loader:
@@ -94,12 +98,14 @@ class _Loader:
         compose_check: ComposeCheck | None,
         builtin: Builtin | None,
         encoder_check: EncoderCheck | None,
+        find_evaluation: FindEvaluation | None,
     ) -> None:
         self.root = root
         self.registry = registry
         self.compose_check = compose_check
         self.builtin = builtin
         self.encoder_check = encoder_check
+        self.find_evaluation = find_evaluation
         self.problems: list[Problem] = []
         self.warnings: list[str] = []
         self.documents: dict[str, Document] = {}
@@ -117,6 +123,10 @@ class _Loader:
         methods = self._methods(document, partial, tasks)
         known = params or parts(Params, document.data)
         problems, warnings = check_params(self.root, known, document, self.encoder_check)
+        self.problems += problems
+        self.warnings += warnings
+        listed = {name: self.known[name] for name in grid_tasks.values() if name in self.known}
+        problems, warnings = check_evaluations(known, document, listed, self.find_evaluation)
         self.problems += problems
         self.warnings += warnings
         if partial is not None and self.compose_check is not None:

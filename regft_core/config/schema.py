@@ -288,6 +288,19 @@ class ReportConfig(StrictModel):
     )
 
 
+def _by_name(value: Any) -> Any:
+    """A list of names as a mapping from them to no options; ``check_evaluations`` finds names listed twice."""
+    if not isinstance(value, list):
+        return value
+    if wrong := [item for item in value if not isinstance(item, str)]:
+        raise ValueError(f"lists {wrong[0]!r}; list names, or write a mapping of names to their options")
+    return {name: {} for name in value}
+
+
+#: Options of one evaluation each; a list of names when none has options.
+Evaluations = Annotated[dict[Name, dict[str, Any]], BeforeValidator(_by_name)]
+
+
 class Params(StrictModel):
     """``params.yaml``.
 
@@ -299,6 +312,7 @@ class Params(StrictModel):
     methods: Annotated[tuple[Name, ...], Field(strict=False, min_length=1)]
     subsample: SubsampleConfig
     training: TrainingConfig
+    evaluations: Evaluations = Field({}, description="files of regft_core/evaluations, with their options")
     execution: ExecutionConfig = ExecutionConfig()
     store: StoreConfig = StoreConfig()
     report: ReportConfig

@@ -34,9 +34,12 @@ from regft_core.hooks.declare import (
 )
 
 if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
     import torch
     from torch import Tensor
 
+    from regft_core.data.examples import Example
     from regft_core.training.fitting import FitData
     from regft_core.training.step import Step
     from regft_core.training.trainee import Trainee
@@ -224,6 +227,16 @@ class Regulariser:
         """Whether a plain model cannot hold what was learned, so that :meth:`rebuild` is needed."""
         return False
 
+    @classmethod
+    def owns_prediction(cls, options: Any) -> bool:
+        """Whether :meth:`predict` answers in place of the model (a bag of words, a similarity)."""
+        return False
+
+    @classmethod
+    def reads_encoder(cls, options: Any) -> bool:
+        """Whether the answers depend on the encoder: not those of a bag of words, or a constant."""
+        return True
+
     def __init__(self, options: Any, setting: Setting) -> None:
         self.options = options
         self.setting = setting
@@ -322,6 +335,19 @@ class Regulariser:
 
     def rebuild(self, trainee: Trainee, kept: Mapping[str, Tensor]) -> None:
         """Put what was kept into a plain model, for evaluation (prefixes, prompts)."""
+
+    def predict(
+        self, trainee: Trainee | None, kept: Mapping[str, Tensor], examples: Sequence[Example]
+    ) -> npt.NDArray[np.float32]:
+        """Answers ``[n, K]`` of raw examples: logits (log-probabilities will do), or values ``[n, 1]``.
+
+        Only called on the owner of the prediction (:meth:`owns_prediction`), in evaluation.
+
+        Args:
+            trainee: the plain model with the run's weights; None where :meth:`reads_encoder` is False.
+            kept: what :meth:`keep` returned; all that was fitted, as plain arrays (see ``hooks.plain``).
+        """
+        raise NotImplementedError(f"{self.name} does not own the prediction")
 
 
 Regularisers = Sequence[tuple[type[Regulariser], Any]]

@@ -15,6 +15,7 @@ from typing import Any
 from regft_core.config.method import Method, Phase
 from regft_core.config.schema import DropoutConfig, EncoderConfig, TaskConfig, TrainingConfig
 from regft_core.hooks.base import Regulariser
+from regft_core.hooks.checks import is_last, takes_no_steps
 from regft_core.names import suggestion
 
 #: A regulariser class with its validated options.
@@ -92,6 +93,25 @@ def _moved_problems(acting: Sequence[Entry]) -> list[str]:
         for cls, options in acting
         if cls.name != mover and (cls.program(options) or cls.needs_hidden(options))
     ]
+
+
+def prediction_problems(stack: Sequence[Entry], phase: Phase) -> list[str]:
+    """What speaks against a regulariser that answers in place of the model."""
+    acting = active(stack)
+    owners = [cls.name for cls, options in acting if cls.owns_prediction(options)]
+    problems = _single_owner(owners, "the prediction", "each answers in place of the model")
+    if len(owners) != 1:
+        return problems
+    name, others = owners[0], [f"'{cls.name}'" for cls, _ in acting if cls.name not in owners]
+    if others:
+        problems.append(
+            f"'{name}' answers in place of the model, so nobody would see what {' and '.join(others)} does to it; "
+            "keep one of them"
+        )
+    problems += [f"'{name}': {problem}" for problem in (*is_last(phase), *takes_no_steps(phase))]
+    if phase.repeat is not None:
+        problems.append(f"'{name}': what it fits cannot be averaged; remove 'repeat' from its phase")
+    return problems
 
 
 def _dropout_side(side: str, stack: Sequence[Entry], declared: Any) -> tuple[Any, list[str]]:
@@ -222,7 +242,7 @@ def check_phase(
 
     ``encoder`` is the section ``model`` with what the method overrides; None stands for one input per example.
     """
-    problems = ownership_problems(stack)
+    problems = ownership_problems(stack) + prediction_problems(stack, phase)
     if encoder is not None:
         problems += encoder_problems(stack, encoder, task)
     training, found = resolve_training(stack, phase, shared)
@@ -237,7 +257,7 @@ def check_phase(
         problems += [f"'{cls.name}' on this task: {reason}" for reason in cls.check_task(options, task)]
         if cls.validation_share(options) and phase.data.split == 1.0:
             problems.append(f"'{cls.name}' learns on rows set aside; give the phase 'data: {{split: 0.8}}'")
-    return problems
+    return list(dict.fromkeys(problems))
 
 
 def check_method(

@@ -43,6 +43,8 @@ class Setting:
         phase: name of the phase.
         final: whether it is the last phase, whose weights are the result.
         keyword_segment: segment that token-level perturbations leave untouched, or None.
+        max_length: tokens at which inputs are truncated; None where nothing reads raw text.
+        value_range: smallest and largest value of the task (regression), or None.
     """
 
     kind: str
@@ -52,6 +54,8 @@ class Setting:
     phase: str = "finetune"
     final: bool = True
     keyword_segment: str | None = None
+    max_length: int | None = None
+    value_range: tuple[float, float] | None = None
 
 
 @dataclass(frozen=True)

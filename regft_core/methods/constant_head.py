@@ -66,6 +66,10 @@ class ConstantHead(Regulariser):
         return True
 
     @classmethod
+    def reads_encoder(cls, options: NoOptions) -> bool:
+        return False
+
+    @classmethod
     def check_options(cls, options: NoOptions, phase: Phase) -> list[str]:
         return [*takes_no_steps(phase), *reads_labels(phase)]
 
@@ -77,7 +81,7 @@ class ConstantHead(Regulariser):
 
         labels = [data.stream.encoded.labels[row] for row in data.stream.rows]
         answer = constant_answer(labels, None if self.setting.kind == "regression" else self.setting.num_labels)
-        linear = last_linear(trainee.model, trainee.sites.head, self.setting.num_labels)
+        name = last_linear(trainee.model, trainee.sites.head, self.setting.num_labels)
         with torch.no_grad():
-            linear.weight.zero_()
-            linear.bias.copy_(torch.from_numpy(answer))
+            trainee.raw(f"{name}.weight").zero_()
+            trainee.raw(f"{name}.bias").copy_(torch.from_numpy(answer))

@@ -183,9 +183,10 @@ def cut_tokens(mask: Tensor, allowed: Tensor, ratio: float, generator: torch.Gen
     place = (draws * allowed.sum(1, keepdim=True)).long()
     # The positions of each row with the allowed ones in front, in their order.
     order = (~allowed).long().argsort(dim=1, stable=True)
-    used = (torch.arange(most, device=mask.device) < counts(mask, ratio)).long()
-    hits = torch.zeros_like(order).scatter_add(1, order.gather(1, place), used)
-    return (hits > 0) & allowed
+    used = torch.arange(most, device=mask.device) < counts(mask, ratio)
+    # A draw at a time against all columns: a scatter of repeated places has no fixed order on a GPU.
+    hits = order.gather(1, place).unsqueeze(-1) == torch.arange(columns, device=mask.device)
+    return (hits & used.unsqueeze(-1)).any(1) & allowed
 
 
 def cut_span(mask: Tensor, allowed: Tensor, ratio: float, generator: torch.Generator) -> Tensor:

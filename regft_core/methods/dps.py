@@ -107,6 +107,7 @@ class Dps(Regulariser):
         self.block = -1
         self.sums: dict[str, Tensor] = {}
         self.counts: dict[str, Tensor] = {}
+        self.counted: dict[str, tuple[str | int, ...]] = {}
         self.masks: dict[str, Tensor] = {}
         self.snapshots: dict[str, Tensor] = {}
         sites = trainee.sites
@@ -176,13 +177,16 @@ class Dps(Regulariser):
         return mixed
 
     def _columns(self, name: str, weight: Tensor) -> Tensor:
-        """A fresh mask that keeps or drops whole inputs of a matrix, counted where a gradient will follow."""
+        """A fresh mask that keeps or drops whole inputs of a matrix, counted once a pass where a gradient follows."""
         assert self.trainee.current is not None
+        key = self.trainee.current.key
         # Matrices are [out, in]; raw ones of XLNet are [in, heads, out].
         shape = [1, weight.shape[1]] if weight.dim() == 2 else [weight.shape[0]] + [1] * (weight.dim() - 1)
-        generator = self.trainee.generator("dps.columns", *self.trainee.current.key, name)
+        generator = self.trainee.generator("dps.columns", *key, name)
         mask = torch.empty(shape, device=weight.device).bernoulli_(1 - self.options.drop, generator=generator)
-        if torch.is_grad_enabled():
+        # A layer that is passed through several times uses its matrix as often, with the same mask.
+        if torch.is_grad_enabled() and self.counted.get(name) != key:
+            self.counted[name] = key
             self.counts[name] = self.counts[name] + mask if name in self.counts else mask.clone()
         return mask
 

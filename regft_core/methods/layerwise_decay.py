@@ -69,6 +69,10 @@ class LayerwiseDecay(Regulariser):
     refused_architectures = ("albert",)
 
     @classmethod
+    def trains_encoder(cls, options: LayerwiseDecayConfig) -> bool:
+        return True
+
+    @classmethod
     def active(cls, options: LayerwiseDecayConfig) -> bool:
         return options.decay < 1
 

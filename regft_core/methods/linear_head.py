@@ -48,21 +48,6 @@ class LinearHeadConfig(StrictModel):
     labels: Literal["own", "permuted"] = Field("own", description="permuted: in random order (a control)")
 
 
-def last_linear(model: Any, head: tuple[str, ...], outputs: int) -> str:
-    """Name of the linear that computes the logits; ModelError where the head does not end with one."""
-    from torch import nn
-
-    new = frozenset(head)
-    found = [
-        name
-        for name, module in model.named_modules()
-        if isinstance(module, nn.Linear) and module.out_features == outputs and f"{name}.weight" in new
-    ]
-    if not found:
-        raise ModelError(f"linear_head: {type(model).__name__} has no new linear with {outputs} outputs; use pooling")
-    return found[-1]
-
-
 class LinearHead(Regulariser):
     """Fits the last linear of the head on frozen features."""
 
@@ -86,6 +71,8 @@ class LinearHead(Regulariser):
         return []
 
     def prepare(self, trainee: Trainee, handed: Mapping[str, Handed]) -> None:
+        from regft_core.models.heads import last_linear
+
         self.trainee = trainee
         self._name = last_linear(trainee.model, trainee.sites.head, self.setting.num_labels)
         self._notes: list[str] = []

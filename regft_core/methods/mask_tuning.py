@@ -233,7 +233,7 @@ class MaskTuning(Regulariser):
             if alpha > 0:
                 step.backward(alpha * masked_loss)
             total = alpha * masked_loss.detach()
-            predicted = self.predict(step, logits.detach())
+            predicted = self.filling(step, logits.detach())
             batch = with_tokens(step.batch, positions, predicted)
             self._log(step, masked_loss, predicted, targets)
         loss = (1 - alpha) * step.task_loss(step.forward("filled", batch=batch))
@@ -268,7 +268,7 @@ class MaskTuning(Regulariser):
         with autocast(self.trainee.device, step.setting.training.precision):
             return self.second(masked)
 
-    def predict(self, step: Step, logits: Tensor) -> Tensor:
+    def filling(self, step: Step, logits: Tensor) -> Tensor:
         """Token ids ``[masked positions]`` to fill in."""
         if self.options.fill == "argmax":
             return logits.argmax(-1)

@@ -13,6 +13,8 @@ Decisions:
 - midpoint and rate are counted in steps in the paper (250 to 1000, of runs of thousands of steps). Left out, they
   follow the length of the run: a quarter of its steps, and 25 / midpoint (0.1 at 250 steps, as published).
 - a pooler that the checkpoint lacks is new, so it is treated as head; the released code would pull it to its draw.
+- likewise the strength: left out, each full pull closes a tenth of the distance, as the published 5000 does at the
+  published learning rate of 2e-5. From a strength of 2 / learning rate on, the pull would diverge; it is refused.
 - t counts optimiser steps from 1. Bias correction is as in AdamW.
 - ``annealing: constant`` is lambda = 1, plain AdamW: strength 0.
 """
@@ -42,7 +44,9 @@ if TYPE_CHECKING:
 class RecAdamConfig(StrictModel):
     """Options of RecAdam; in parentheses the symbols of the released code."""
 
-    strength: float = Field(5000.0, ge=0, description="of the pull to the pretrained weights (gamma)")
+    strength: float | None = Field(
+        None, ge=0, description="of the pull to the pretrained weights (gamma); null: 0.1 / learning rate"
+    )
     annealing: Literal["sigmoid", "linear", "constant"] = "sigmoid"
     midpoint: int | None = Field(
         None, ge=1, description="step at which lambda is 1/2, or 1 if linear (t0); null: a quarter of the steps"
@@ -51,6 +55,10 @@ class RecAdamConfig(StrictModel):
     start: Literal["pretrained", "random"] = Field(
         "pretrained", description="random: only the anchor is pretrained, training starts from drawn weights"
     )
+
+
+#: Share of the distance that a full pull closes where no strength is given: 5000 x 2e-5.
+PULL = 0.1
 
 
 def task_share(step: int, total: int, options: RecAdamConfig) -> float:
@@ -97,7 +105,7 @@ class RecAdam(Regulariser):
             return problems
         if options.annealing == "linear" and options.rate is not None:
             problems.append("rate is the steepness of the sigmoid; remove it with annealing: linear")
-        step = phase.training.learning_rate * options.strength
+        step = phase.training.learning_rate * (options.strength or 0.0)
         if step >= 2:
             problems.append(
                 f"strength {options.strength:g} times the learning rate {phase.training.learning_rate:g} is {step:g}; "
@@ -122,7 +130,9 @@ class RecAdam(Regulariser):
     def build_optimizer(self, groups: list[dict[str, Any]], training: TrainingConfig) -> torch.optim.Optimizer:
         from regft_core.training.recall_adam import RecallAdam
 
-        self._optimizer = RecallAdam(groups, self._anchors, training, self.options.strength)
+        given = self.options.strength
+        strength = PULL / training.learning_rate if given is None else given
+        self._optimizer = RecallAdam(groups, self._anchors, training, strength)
         return self._optimizer
 
     def after_clip(self, step: Step) -> None:

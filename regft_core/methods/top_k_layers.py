@@ -31,7 +31,7 @@ class TopKLayersConfig(StrictModel):
     """Options of top-K fine-tuning."""
 
     layers: Annotated[int, Field(ge=0)] | Literal["all"] = Field(
-        3, description="how many layers are trained (K), 0 or more"
+        1, description="how many layers are trained (K), 0 or more"
     )
     embeddings: bool = Field(False, description="whether embeddings and what layers share are trained")
     pooler: bool = Field(True, description="whether what stands between the last layer and the head is trained")
@@ -45,6 +45,10 @@ class TopKLayers(Regulariser):
     Config = TopKLayersConfig
     off: ClassVar[dict[str, Any]] = {"layers": "all", "embeddings": True, "pooler": True}
     refused_architectures = ("albert",)
+
+    @classmethod
+    def trains_encoder(cls, options: TopKLayersConfig) -> bool:
+        return not cls.freezes_encoder(options)
 
     @classmethod
     def active(cls, options: TopKLayersConfig) -> bool:

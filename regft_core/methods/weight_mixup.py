@@ -189,7 +189,8 @@ class WeightMixup(Regulariser):
         self._require_attention_gradients(self.options.attention == "joint")
         if self.program(self.options):
             self.two_level = self._two_level_step()
-        self._extra_in_clip = self.options.variant == "released" and taken
+        clipped = self.setting.training.clip_norm is not None
+        self._extra_in_clip = self.options.variant == "released" and taken and clipped
         if self._extra_in_clip:
             self._require_attention_gradients(True)
             for mixing in self.mixings.values():
@@ -296,7 +297,9 @@ class WeightMixup(Regulariser):
 
         extra = [t for m in self.mixings.values() for t in (m.pretrained, *m.parameters())]
         own = [p.grad for p in step.weights() if p.grad is not None]
-        norm = global_norm([*own, *(t.grad for t in extra if t.grad is not None)])
+        # The optimiser does not know the frozen tensors, so nobody has unscaled their gradients.
+        scale = step.scaler.get_scale() if step.scaler is not None else 1.0
+        norm = global_norm([*own, *(t.grad / scale for t in extra if t.grad is not None)])
         factor = torch.clamp(limit / (norm + 1e-6), max=1.0)
         for gradient in own:
             gradient.mul_(factor)

@@ -9,17 +9,18 @@ from torch import nn
 from regft_core.errors import ModelError
 
 
-def last_linear(model: nn.Module, head: Collection[str], outputs: int) -> nn.Linear:
-    """The last linear with ``outputs`` outputs among the newly drawn parameters ``head`` (``Sites.head``).
+def last_linear(model: nn.Module, head: Collection[str], outputs: int) -> str:
+    """Name of the last linear with ``outputs`` outputs among the newly drawn parameters ``head`` (``Sites.head``).
 
     Raises ModelError where the head does not end with a linear that has a bias.
     """
+    new = frozenset(head)
     found = [
-        module
+        name
         for name, module in model.named_modules()
-        if isinstance(module, nn.Linear) and module.out_features == outputs and f"{name}.weight" in head
+        if isinstance(module, nn.Linear) and module.out_features == outputs and f"{name}.weight" in new
     ]
-    if not found or found[-1].bias is None:
+    if not found or model.get_submodule(found[-1]).bias is None:
         raise ModelError(
             f"the head of {type(model).__name__} does not end with a linear of {outputs} outputs and a bias; "
             "give the method 'model: {pooling: mean}'"

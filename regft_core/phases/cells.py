@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from regft_core.config.load import Project
-from regft_core.errors import DataError
+from regft_core.errors import DataError, FactsChanged
 from regft_core.hooks.registry import discover
 from regft_core.phases.context import Context, Job
 from regft_core.phases.outputs import read_runs
@@ -89,6 +89,7 @@ def run_cell(
         for size, seed in runs:
             record = _record_before(written, before, method, task, size, seed) if searches else NOTHING_SEARCHED
             keys = known_keys(record)
+            _check_keys(project, Job(str(root), method, task, size, seed), keys)
             calls.append(Call(Job(str(root), method, task, size, seed, keys, board.folder), function, record))
         records = run_all(
             calls,
@@ -125,6 +126,21 @@ def known_keys(record: dict[str, Any] | None) -> dict[str, str]:
         return {}
     own = {"finetune": record["key"]} if record.get("key") else {}
     return {**record["phases"], **own}
+
+
+def _check_keys(project: Project, job: Job, keys: dict[str, str]) -> None:
+    """Refuse keys that are not those of this configuration: another run would be taken for this one.
+
+    Raises FactsChanged: the files of the stage before are stale, edited, or of another project.
+    """
+    context = Context(job, project=project)
+    for name, key in keys.items():
+        if context.key(name) != key:
+            raise FactsChanged(
+                f"what was written down for phase '{name}' of {job.name} (key {key[:12]}) is not what it would be now "
+                f"(key {context.key(name)[:12]}): code, configuration, rows or packages have changed since, or the "
+                "files below work/ are of another project; run `dvc repro`"
+            )
 
 
 def _needed_next(record: dict[str, Any]) -> list[str]:

@@ -188,6 +188,8 @@ class Context:
             training=phase.training,
             phase=phase.name,
             keyword_segment=self.task.get("keyword_segment"),
+            max_length=self.encoder.max_length,
+            value_range=self.data(phase).value_range,
         )
 
     def start_head(self, phase: Phase) -> bool:
@@ -206,11 +208,15 @@ class Context:
         return needed
 
     def weights_wanted(self, phase: Phase) -> bool:
-        """Whether anything starts from, or needs, the weights of ``phase``; the last one's are the result."""
+        """Whether anything starts from, or needs, the weights of ``phase``; the last one's are the result.
+
+        What answers in place of the model and does not read the encoder leaves none.
+        """
+        if phase.name == FINETUNE:
+            acting = compose.active(self.entries(phase))
+            return not any(cls.owns_prediction(o) and not cls.reads_encoder(o) for cls, o in acting)
         later = self.method.phases[[p.name for p in self.method.phases].index(phase.name) + 1 :]
-        return phase.name == FINETUNE or any(
-            other.start == phase.name or self.needs(other).get(phase.name) == "weights" for other in later
-        )
+        return any(other.start == phase.name or self.needs(other).get(phase.name) == "weights" for other in later)
 
     # --------------------------------------------------------------------------------- keys
 
@@ -232,6 +238,7 @@ class Context:
                 "kind": data.kind,
                 "labels": data.labels,
                 "keyword_segment": data.task.get("keyword_segment"),
+                "range": data.value_range,
             },
             "start": None if phase.start == "checkpoint" else self.key(phase.start),
             "start_head": self.start_head(phase),

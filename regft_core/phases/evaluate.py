@@ -8,11 +8,16 @@ from typing import Any
 from regft_core.errors import CodeChanged, RunFailed
 from regft_core.phases.context import Context, Job
 from regft_core.phases.evaluation_key import evaluation_identity, evaluation_key, scope_of, set_files
+from regft_core.phases.evaluations import evaluations_of
 from regft_core.phases.holds import release_model
-from regft_core.phases.run_phase import fetch
+from regft_core.phases.logits import from_npy, to_npy
+from regft_core.phases.trained import Trained
 from regft_core.progress import ProgressWriter
 from regft_core.runs.guard import LoadedCode
 from regft_core.runs.stored import StoredRun
+
+#: Where a set's files are in the store.
+PREDICTIONS, LOGITS = "predictions/", "logits/"
 
 
 def evaluate(job: Job, trained: dict[str, Any], *, device: str = "cpu") -> dict[str, Any]:
@@ -22,27 +27,33 @@ def evaluate(job: Job, trained: dict[str, Any], *, device: str = "cpu") -> dict[
         trained: the record of the finetune stage for this size and seed.
 
     Returns the entry of ``runs`` in ``result.json``, plus ``predictions``: the lines of each
-    set's prediction file. A failed run gives its record with ``status: failed`` and no sets.
+    set's prediction file, and ``evaluations``: what each evaluation that is switched on found. A failed run
+    gives its record with ``status: failed`` and no sets.
     """
     context = Context(job, device)
     kept = ("size", "seed", "key", "status", "error", "variant", "degraded", "environment")
     record = {key: trained[key] for key in kept}
     record["cost"] = _cost(trained)
     if trained["status"] != "ok":
-        return record | {"collapsed": {}, "sets": {}, "predictions": {}}
-    result, predictions = context.store.read_intact(
-        lambda: _ensure(context, trained["key"]),
-        lambda run: (run.result, {_set_name(file): run.read_text(file) for file in run.files}),
+        return record | {"collapsed": {}, "sets": {}, "predictions": {}, "evaluations": {}}
+    model = Trained(context)
+    result, files = context.store.read_intact(
+        lambda: _ensure(context, model, trained["key"]),
+        lambda run: (run.result, {file: run.read_bytes(file) for file in run.files}),
     )
+    logits = {name: from_npy(content) for name, content in _under(LOGITS, files).items()}
+    record |= result | {"predictions": {name: text.decode() for name, text in _under(PREDICTIONS, files).items()}}
+    record["evaluations"] = evaluations_of(context, model, trained["key"], logits) if logits else {}
     release_model(context, trained["key"])
-    return record | result | {"predictions": predictions}
+    return record
 
 
-def _set_name(file: str) -> str:
-    return file.removeprefix("predictions/").removesuffix(".jsonl")
+def _under(folder: str, files: dict[str, bytes]) -> dict[str, bytes]:
+    """Name of the set -> content, of the files of one kind."""
+    return {name.removeprefix(folder).rpartition(".")[0]: files[name] for name in files if name.startswith(folder)}
 
 
-def _ensure(context: Context, finetuned: str) -> StoredRun:
+def _ensure(context: Context, model: Trained, finetuned: str) -> StoredRun:
     """The evaluation of a run, from the store or made now.
 
     Raises CodeChanged when the evaluation's code is edited while it runs.
@@ -58,7 +69,7 @@ def _ensure(context: Context, finetuned: str) -> StoredRun:
         if working.finished is not None:
             return working.finished
         try:
-            return _evaluate(context, working)
+            return _evaluate(context, model, working)
         except RunFailed as error:
             return working.commit({"status": "failed", "error": str(error), "collapsed": {}, "sets": {}})
 
@@ -70,47 +81,10 @@ def _cost(trained: dict[str, Any]) -> dict[str, Any]:
     return cost
 
 
-def trained_model(context: Context) -> Any:
-    """The plain model of the finished run, with what it needs for inference put back in; on its device."""
-    import torch
-
-    from regft_core.config.schema import DropoutConfig
-    from regft_core.models.load import load_classifier
-    from regft_core.training.stack import Stack
-    from regft_core.training.trainee import Trainee
-
-    phase = context.phase("finetune")
-    model = load_classifier(
-        context.source,
-        kind=context.task["kind"],
-        labels=context.task["labels"],
-        dropout=DropoutConfig(),
-        head_seed=0,
-        pooling=context.encoder.pooling,
-        rows_per_example=context.rows_per_example(context.data(phase).examples),
-    )
-    tensors = context.store.read_intact(
-        lambda: fetch(context, "finetune", "weights"),
-        lambda run: {name: run.load_tensors(name) for name in ("weights", "kept") if name in run.tensor_names},
-    )
-    model.load_state_dict(tensors["weights"])
-    model.to(context.device)
-    if "kept" in tensors:
-        trainee = Trainee(
-            model, context.tokenizer, context.source, context.seed(phase), phase.name, torch.device(context.device)
-        )
-        Stack(context.entries(phase), context.setting(phase)).rebuild(trainee, tensors["kept"])
-    return model
-
-
-def _evaluate(context: Context, working: Any) -> StoredRun:
-    from regft_core.data.batches import padding_of
+def _evaluate(context: Context, model: Trained, working: Any) -> StoredRun:
     from regft_core.data.examples import read_jsonl
     from regft_core.evaluation.evaluate import SetInfo, evaluate_run
-    from regft_core.evaluation.predict import EVALUATION_BATCH, predict
 
-    model = trained_model(context)
-    padding = padding_of(context.tokenizer)
     progress = ProgressWriter(context.job.progress, context.job.run, "evaluate", unit="row")
     seen, total = 0, sum(declared["n"] for declared in context.task["sets"].values())
 
@@ -120,18 +94,7 @@ def _evaluate(context: Context, working: Any) -> StoredRun:
     logits, sets = {}, {}
     for name, file in set_files(context.task).items():
         examples = read_jsonl(context.dataset / file)
-        encoded = context.encode(examples)
-        logits[name] = predict(
-            model,
-            encoded,
-            batch_size=EVALUATION_BATCH,
-            device=context.device,
-            pad_id=padding.pad_id,
-            pad_token_type_id=padding.pad_token_type_id,
-            padding_side=padding.side,
-            kind=context.task["kind"],
-            on_batch=show,
-        )
+        logits[name] = model.answer(examples, show)
         seen += len(examples)
         declared = context.task["sets"][name]
         sets[name] = SetInfo(
@@ -142,7 +105,8 @@ def _evaluate(context: Context, working: Any) -> StoredRun:
         )
     found = evaluate_run(logits, sets, context.task)
     files: dict[str, str | bytes] = {
-        f"predictions/{name}.jsonl": "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+        f"{PREDICTIONS}{name}.jsonl": "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
         for name, rows in found.rows.items()
     }
+    files |= {f"{LOGITS}{name}.npy": to_npy(values) for name, values in logits.items()}
     return working.commit({"status": "ok", "error": None, "sets": found.sets, "collapsed": found.collapsed}, {}, files)

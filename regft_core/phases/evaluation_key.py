@@ -18,7 +18,7 @@ def scope_of(context: Context) -> Scope:
 def evaluation_identity(context: Context, finetuned: str) -> dict[str, Any]:
     """Everything that determines the evaluation of the run with the key ``finetuned``."""
     return {
-        "format": 2,
+        "format": 3,
         "phase": "evaluate",
         "run": finetuned,
         "task": {key: context.task[key] for key in ("kind", "labels", "metrics", "primary", "positive_label", "sets")},

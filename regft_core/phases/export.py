@@ -14,8 +14,8 @@ from regft_core.models.served import Served
 from regft_core.phases.card_facts import card_facts
 from regft_core.phases.cells import known_keys
 from regft_core.phases.context import Context, Job
-from regft_core.phases.evaluate import trained_model
 from regft_core.phases.outputs import read_runs
+from regft_core.phases.trained import Trained
 
 #: Examples whose logits the written model must reproduce.
 CHECKED_EXAMPLES = 8
@@ -40,7 +40,7 @@ def export(job: Job, out: Path | None = None) -> Path:
         raise RunFailed(f"seed {job.seed} of {job.method} on {job.task}-{job.size} has no model: {why}")
     context = Context(replace(job, keys=known_keys(record)), project=context.project)
     refuse_kept(context.entries(context.phase("finetune")), job.method)
-    model = trained_model(context)
+    model = Trained(context).model
     encoded = context.encode(context.data(context.phase("finetune")).examples[:CHECKED_EXAMPLES])
     padding = padding_of(context.tokenizer)
     rows = list(range(len(encoded.input_ids)))
@@ -61,6 +61,16 @@ def export(job: Job, out: Path | None = None) -> Path:
     return target
 
 
+def refuse_kept(entries: Sequence[compose.Entry], method: str) -> None:
+    """ModelError when a run needs more than plain weights: its directory would give other logits."""
+    for cls, options in compose.active(entries):
+        if cls.keeps_for_inference(options):
+            raise ModelError(
+                f"export: '{cls.name}' learned tensors that an ordinary model directory cannot hold, so {method} has "
+                "no export; its predictions are in work/evaluate, and a method that folds (lora) can be exported"
+            )
+
+
 def _served(context: Context, key: str) -> Served:
     columns = context.task_config.columns
     examples = context.data(context.phase("finetune")).examples
@@ -74,13 +84,3 @@ def _served(context: Context, key: str) -> Served:
         task=context.job.task,
         run_key=key,
     )
-
-
-def refuse_kept(entries: Sequence[compose.Entry], method: str) -> None:
-    """ModelError when a run needs more than plain weights: its directory would give other logits."""
-    for cls, options in compose.active(entries):
-        if cls.keeps_for_inference(options):
-            raise ModelError(
-                f"export: '{cls.name}' learned tensors that an ordinary model directory cannot hold, so {method} has "
-                "no export; its predictions are in work/evaluate, and a method that folds (lora) can be exported"
-            )

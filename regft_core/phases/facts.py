@@ -24,6 +24,7 @@ from regft_core.hooks import compose
 from regft_core.hooks.registry import discover
 from regft_core.io import canonical_json, read_json, remove, sha256_file, write_json
 from regft_core.phases.code import evaluation_scope, merge_scope, phase_scope, report_scope, scope_sha256
+from regft_core.phases.switched_on import evaluations_fact
 from regft_core.runs.fingerprint import code_of, stage_code
 
 if TYPE_CHECKING:
@@ -170,11 +171,12 @@ def of_method(
 
 
 def evaluate_fact(project: Project) -> dict[str, Any]:
-    """The code that evaluates, with the metrics of all tasks of the grid."""
+    """The code that evaluates, with the metrics of all tasks of the grid, and the evaluations beyond them."""
     from regft_core.models.source import resolve_model
 
     source = resolve_model(project.params.model, project.root)
-    return {"code": scope_sha256(evaluation_scope(_metrics(project), source))}
+    code = scope_sha256(evaluation_scope(_metrics(project), source))
+    return {"code": code, "evaluations": evaluations_fact(project.params, source)}
 
 
 def _metrics(project: Project) -> set[str]:
@@ -182,11 +184,17 @@ def _metrics(project: Project) -> set[str]:
 
 
 def report_fact(project: Project) -> dict[str, Any]:
-    """The report's code, and what the methods' files say about themselves."""
+    """The report's code, what the methods' files say about themselves, and the evaluations that it shows.
+
+    Findings are no part of ``work/metrics``, which is all that the report is told of an evaluate stage by DVC.
+    """
+    from regft_core.models.source import resolve_model
+
     words = {"description", "paper", "control_for", "differs_by", "variant_of", "combines"}
     return {
         "code": scope_sha256(report_scope(_metrics(project))),
         "methods": {name: m.config.model_dump(mode="json", include=words) for name, m in project.methods.items()},
+        "evaluations": evaluations_fact(project.params, resolve_model(project.params.model, project.root)),
     }
 
 

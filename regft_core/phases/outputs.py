@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from regft_core.errors import DataError
+from regft_core.hooks import compose
 from regft_core.io import atomic_directory, read_json, write_json, write_text
 from regft_core.phases.context import Context
 from regft_core.phases.project import versions
@@ -17,6 +18,9 @@ CURVE_COLUMNS = ("seed", "phase", "step", "epoch", "loss", "learning_rate", "gra
 METRIC_COLUMNS = ("seed", "phase", "step", "name", "value")
 #: Parts of a record that have files of their own.
 BULKY = ("curve", "diagnostics")
+EVALUATED_APART = ("predictions", "evaluations")
+#: Parts of a finding that are those of its evaluation, not of the run.
+_SHARED = ("description", "options", "machine_dependent")
 
 
 def stage_folder(root: Path, stage: str, method: str, task: str) -> Path:
@@ -90,7 +94,7 @@ def trains_encoder(context: Context) -> bool:
     phases = context.method.phases
     return any(
         context.phase(phase.name).training.epochs > 0
-        and not any(cls.freezes_encoder(options) for cls, options in context.entries(phase))
+        and not any(cls.freezes_encoder(options) for cls, options in compose.active(context.entries(phase)))
         for phase in phases
     )
 
@@ -108,7 +112,10 @@ def _plain(size: str) -> int | str:
 
 
 def write_evaluation(context: Context, records: Sequence[dict[str, Any]]) -> Path:
-    """Write ``work/evaluate`` and ``work/metrics`` of a method and a task from the evaluations of its runs."""
+    """Write ``work/evaluate`` and ``work/metrics`` of a method and a task from the evaluations of its runs.
+
+    ``evaluations/<name>.json`` beside ``result.json`` is what an evaluation beyond the scores found out.
+    """
     job, task = context.job, context.task
     target = stage_folder(context.root, "evaluate", job.method, job.task)
     with atomic_directory(target) as folder:
@@ -119,15 +126,29 @@ def write_evaluation(context: Context, records: Sequence[dict[str, Any]]) -> Pat
                 "metrics": task["metrics"],
                 "kind": task["kind"],
                 "labels": task["labels"],
-                "runs": [{key: value for key, value in record.items() if key != "predictions"} for record in own],
+                "runs": [{key: record[key] for key in record if key not in EVALUATED_APART} for record in own],
             }
             write_json(folder / size / "result.json", result)
+            for name, content in evaluations_by_name(own).items():
+                write_json(folder / size / "evaluations" / f"{name}.json", {"cell": result["cell"], **content})
             for record in own:
                 for name, text in record["predictions"].items():
                     write_text(folder / size / "predictions" / f"seed-{record['seed']}" / f"{name}.jsonl", text)
     metrics_file = stage_folder(context.root, "metrics", job.method, job.task).with_suffix(".json")
     write_json(metrics_file, {size: metrics_summary(own) for size, own in by_size(records).items()})
     return target
+
+
+def evaluations_by_name(records: Sequence[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Content of the file of each evaluation: what it is, and what it found out about every run that it saw."""
+    found: dict[str, dict[str, Any]] = {}
+    for record in records:
+        for name, finding in record["evaluations"].items():
+            shared = {key: finding[key] for key in _SHARED}
+            own = {key: value for key, value in finding.items() if key not in _SHARED}
+            content = found.setdefault(name, {"evaluation": name, **shared, "runs": []})
+            content["runs"].append({"seed": record["seed"], "key": record["key"], **own})
+    return found
 
 
 def metrics_summary(records: Sequence[dict[str, Any]]) -> dict[str, Any]:

@@ -47,6 +47,12 @@ class PhaseData:
         return str(self.task["kind"]) if self.labelled else "classification"
 
     @property
+    def value_range(self) -> tuple[float, float] | None:
+        """Smallest and largest value of a regression task."""
+        given = self.task.get("range") if self.kind == "regression" else None
+        return None if given is None else (float(given[0]), float(given[1]))
+
+    @property
     def labels(self) -> list[str] | None:
         return self.task["labels"] if self.labelled or self.task["labels"] else ["0", "1"]
 

@@ -11,6 +11,7 @@ from regft_core.config.load import Builtin, Method, Project, load_project
 from regft_core.config.schema import Params, TaskConfig
 from regft_core.data.builtin import SPLITS, BuiltinOptions
 from regft_core.errors import ConfigError, Problem
+from regft_core.evaluations import find
 from regft_core.hooks import compose
 from regft_core.hooks.registry import discover
 from regft_core.models.source import encoder_problems
@@ -55,6 +56,7 @@ def open_project(
         compose_check if check_composition else None,
         builtin=Builtin(BuiltinOptions, SPLITS),
         encoder_check=encoder_problems,
+        find_evaluation=find,
         params_file=params_file,
         params_text=params_text,
     )

@@ -153,6 +153,9 @@ def phase_inputs(context: Context, phase: Phase, member: int | None) -> PhaseInp
         start_head=context.start_head(phase),
         handed=_handed(context, phase),
         final=phase.name == context.method.finetune.name,
+        examples=data.examples,
+        max_length=context.encoder.max_length,
+        value_range=data.value_range,
     )
 
 

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from regft_core.data.encode import Encoded
+    from regft_core.data.examples import Example
     from regft_core.models.source import ModelSource
 
 
@@ -44,7 +45,8 @@ class PhaseInputs:
         seed: of the run, or the phase's own.
         streams: names of the random streams: of noise and dropout, of the data order, of the head.
         encoded: tokenised rows; ``train_rows`` and ``validation_rows`` number some of them.
-        kind, labels: of the task whose rows these are.
+        examples: the same rows as text, for what is fitted without the encoder.
+        kind, labels, value_range: of the task whose rows these are.
         start: weights to start from, or None for the checkpoint's; ``start_head``: with their head.
         handed: what the phases that regularisers need have left.
         final: whether this is the last phase.
@@ -69,6 +71,9 @@ class PhaseInputs:
     start_head: bool = True
     handed: Mapping[str, Handed] = field(default_factory=dict)
     final: bool = True
+    examples: Sequence[Example] = ()
+    max_length: int | None = None
+    value_range: tuple[float, float] | None = None
 
     @property
     def training(self) -> TrainingConfig:
@@ -83,6 +88,8 @@ class PhaseInputs:
             phase=self.phase.name,
             final=self.final,
             keyword_segment=self.keyword_segment,
+            max_length=self.max_length,
+            value_range=self.value_range,
         )
 
 
@@ -165,7 +172,7 @@ def prepare(inputs: PhaseInputs, **loop_options: Any) -> Prepared:
     if trainee.device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(trainee.device)
     started = time.monotonic()
-    stack.fit(trainee, FitData(trainee, stack.setting, training_stream, validation))
+    stack.fit(trainee, FitData(trainee, stack.setting, training_stream, validation, inputs.examples))
     fit_seconds = time.monotonic() - started
     steps = stack.total_steps(inputs.phase, len(inputs.train_rows))
     loop = Loop(trainee, stack, training_stream, inputs.training, validation=validation, steps=steps, **loop_options)

@@ -20,12 +20,13 @@ CURVE_POINTS = 60
 WORD_STYLE = {"better": (BETTER, "^"), "worse": (WORSE, "v"), "no evidence": (MUTED, "o")}
 
 
-def _grid(count: int) -> tuple[int, int]:
+def grid(count: int) -> tuple[int, int]:
+    """Columns and rows of so many panels."""
     columns = min(count, COLUMNS)
     return columns, math.ceil(count / columns)
 
 
-def _width(columns: int) -> float:
+def panel_width(columns: int) -> float:
     """Inches of one panel: fewer panels are wider."""
     return {1: 4.6, 2: 3.4, 3: 2.6}.get(columns, 2.15)
 
@@ -47,12 +48,12 @@ def scores(block: Block) -> str:
     if not shown:
         return ""
     labels = [("↳ " if row.control_for else "") + row.method for row in block.rows]
-    columns, rows = _grid(len(shown))
+    columns, rows = grid(len(shown))
     with style(f"scores-{block.name}"):
         figure, axes = panels(
             columns,
             rows,
-            width=_width(columns),
+            width=panel_width(columns),
             height=0.3 * len(labels) + 0.1,
             left=text_width(labels) + 0.15,
             bottom=0.45,
@@ -111,12 +112,12 @@ def differences(block: Block) -> str:
         (c.method, c.other, c.role, c.set): c for row in block.rows for c in row.comparisons
     }
     labels = [f"{a} − {b}{' (control)' if role == 'control' else ''}" for a, b, role in pairs]
-    columns, rows = _grid(len(shown))
+    columns, rows = grid(len(shown))
     with style(f"differences-{block.name}"):
         figure, axes = panels(
             columns,
             rows,
-            width=_width(columns),
+            width=panel_width(columns),
             height=0.27 * len(labels) + 0.1,
             left=text_width(labels) + 0.15,
             bottom=0.45,
@@ -151,7 +152,7 @@ def learning_curves(block: Block, data: BlockData) -> str:
     shown = [row.method for row in block.rows if runs[row.method]]
     if not shown:
         return ""
-    columns, rows = _grid(len(shown))
+    columns, rows = grid(len(shown))
     every = np.concatenate([loss for name in shown for _, loss in runs[name]])
     # One run that diverged must not flatten all others.
     top = min(float(every.max()), 1.5 * float(np.quantile(every, 0.98)) + 1e-9)

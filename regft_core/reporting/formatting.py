@@ -80,6 +80,15 @@ def p_value(value: float | None) -> str:
     return "<0.001" if value < 0.001 else f"{value:.3f}"
 
 
+def quantity(value: float | None) -> str:
+    """A number of any size, whose unit nobody declared."""
+    if value is None or _missing(value) or math.isinf(value):
+        return number(value)
+    if float(value).is_integer() or abs(value) >= 1000:
+        return number(value, 0) if abs(value) < 10_000 else f"{MINUS if value < 0 else ''}{abs(value):,.0f}"
+    return number(value, 1 if abs(value) >= 100 else 2 if abs(value) >= 10 else 3 if abs(value) >= 0.1 else 4)
+
+
 def setting(value: Any) -> str:
     """A value of a configuration, as YAML would show it."""
     if value is None:

@@ -10,7 +10,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from regft_core import metrics
-from regft_core.reporting import facts, figures, formatting, words
+from regft_core.reporting import evaluation_figures, facts, figures, formatting, words
 from regft_core.reporting.families import GROUPED_ABOVE, grouped
 from regft_core.reporting.load import BlockData
 from regft_core.reporting.model import Block, Comparison, Report, Row
@@ -26,9 +26,22 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    for name in ("score", "interval", "ratio", "seconds", "memory", "p_value", "setting", "number", "unit", "plural"):
+    for name in (
+        "score",
+        "interval",
+        "ratio",
+        "seconds",
+        "memory",
+        "p_value",
+        "setting",
+        "number",
+        "unit",
+        "plural",
+        "quantity",
+    ):
         environment.filters[name] = getattr(formatting, name)
     environment.filters["listed"] = lambda words: formatting.listed(list(words))
+    environment.filters["capitalise"] = lambda text: text[:1].upper() + text[1:]
     environment.filters["sort_value"] = _sort_value
     environment.filters["detectable"] = words.detectable
     environment.globals["seed_values"] = lambda estimate: zip(estimate.seeds, estimate.values, strict=True)
@@ -55,6 +68,7 @@ def render(
         report=report,
         blocks=[_block(block, own) for block, own in zip(report.blocks, data, strict=True)],
         matrix=_matrix(report),
+        evaluation_figures=_evaluation_figures(report),
         methods={name: methods[name] for name in present},
         uses={name: _uses(report, name) for name in present},
         diagnostics=[entry for block in data for entry in facts.diagnostics(block)],
@@ -94,6 +108,22 @@ def _block(block: Block, data: BlockData) -> dict[str, Any]:
             "cost": Markup(figures.cost_and_score(block)),
         },
     }
+
+
+def _evaluation_figures(report: Report) -> dict[tuple[str, str], dict[str, Markup]]:
+    """(evaluation, block) -> name of a table that says how it is drawn -> figure."""
+    found: dict[tuple[str, str], dict[str, Markup]] = {}
+    for section in report.evaluations:
+        for entry in section.found:
+            own = found.setdefault((section.name, entry.block), {})
+            for name in dict.fromkeys(name for _, name in entry.tables):
+                tables = {place: shown for (place, other), shown in entry.tables.items() if other == name}
+                svg = evaluation_figures.plotted(
+                    f"{section.name}-{name}-{entry.block}", f"{section.name}: {name} on {entry.title}", tables
+                )
+                if svg:
+                    own[name] = Markup(svg)
+    return found
 
 
 def _pairs(rows: Sequence[Row]) -> list[dict[str, Any]]:

@@ -70,6 +70,8 @@ class CellData:
     curves: tuple[CurvePoint, ...] | None
     #: (seed, phase, step, name, value) as the method logged them
     diagnostics: tuple[tuple[int, str, int, str, float], ...]
+    #: Evaluation beyond the scores -> its file, with the runs of the grid's seeds.
+    evaluations: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     @property
     def trains_encoder(self) -> bool:
@@ -222,7 +224,18 @@ def _cell(
         for row in _rows(folder / "method_metrics.csv")
         if int(row["seed"]) in kept
     )
-    return CellData(cell.method, runs, finetune, search, curves if curve_files else None, diagnostics)
+    found = _evaluations(evaluated, seeds, name)
+    return CellData(cell.method, runs, finetune, search, curves if curve_files else None, diagnostics, found)
+
+
+def _evaluations(folder: Path, seeds: Sequence[int], name: str) -> dict[str, Mapping[str, Any]]:
+    """What the evaluate stage wrote about each evaluation that is switched on; it writes the folder as a whole."""
+    found = {}
+    for path in sorted((folder / "evaluations").glob("*.json")):
+        content = _json(path, f"evaluate@{name}")
+        records = {run["seed"]: run for run in content["runs"]}
+        found[path.stem] = content | {"runs": [records[seed] for seed in seeds if seed in records]}
+    return found
 
 
 def _environments(manifests: Mapping[str, Mapping[str, Any]], seed: int) -> dict[str, Mapping[str, Any]]:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from regft_core.reporting.evaluations import EvaluationSection
 from regft_core.statistics.best import Simultaneous
 from regft_core.statistics.bootstrap import Estimate
 from regft_core.statistics.failed import FailureRate
@@ -252,6 +253,8 @@ class Report:
     #: Per task: how many rows ``max_length`` cut; and, among the warnings too, where that is a tenth and more.
     cuts: tuple[str, ...] = ()
     cut_warnings: tuple[str, ...] = ()
+    #: What the evaluations beyond the scores found, in the order of their names.
+    evaluations: tuple[EvaluationSection, ...] = ()
     #: Content of ``results.json`` and of ``metrics.json``.
     results: Mapping[str, Any] = field(default_factory=dict)
     metrics: Mapping[str, Any] = field(default_factory=dict)

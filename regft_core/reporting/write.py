@@ -12,7 +12,7 @@ from typing import Any
 from regft_core.config.grid import Cell
 from regft_core.config.schema import ReportConfig, TrainingConfig
 from regft_core.io import write_json, write_text
-from regft_core.reporting import cuts, environments, facts, numbers
+from regft_core.reporting import cuts, environments, evaluations, facts, numbers
 from regft_core.reporting.across import across_tasks, with_holm
 from regft_core.reporting.curves import thinned
 from regft_core.reporting.html import render
@@ -86,6 +86,12 @@ def build_report(
         for block in with_holm([build_block(block, methods, config, seeds, shared_training) for block in data])
     )
     present = {row.method for block in blocks for row in block.rows}
+    order = {block.name: [row.method for row in block.rows] for block in blocks}
+    found = evaluations.sections(data, order, config.confidence)
+    results = numbers.results(blocks)
+    for block, methods_of in evaluations.as_numbers(found).items():
+        for method, own in methods_of.items():
+            results[block][method]["evaluations"] = own
     return Report(
         reference=config.reference if config.reference in present else None,
         confidence=config.confidence,
@@ -98,7 +104,8 @@ def build_report(
         unbeaten=unbeaten(blocks),
         cuts=cuts.summary(data),
         cut_warnings=cuts.warnings(data),
-        results=numbers.results(blocks),
+        evaluations=found,
+        results=results,
         metrics=numbers.primary(blocks),
     )
 

@@ -9,14 +9,18 @@ entries that it uses (regularisers, encoder family, optimiser), not those of oth
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from regft_core.errors import ConfigError, Problem
 from regft_core.io import canonical_json, sha256_text
 from regft_core.runs.code_graph import CodeGraph, Reach
 from regft_core.runs.distributions import versions
+from regft_core.runs.imports import imported_names
+from regft_core.runs.syntax import meaning
 
 PACKAGES = ("regft_core", "stages")
 
@@ -27,6 +31,7 @@ LOOKUPS: Mapping[str, str] = {
     "regft_core.models.families": "regft_core.models.families",
     "regft_core.training.optimisers": "regft_core.training.optimisers",
     "regft_core.metrics": "regft_core.metrics",
+    "regft_core.evaluations": "regft_core.evaluations",
 }
 
 #: Modules (with all below them) that change no number of any run or table.
@@ -67,7 +72,7 @@ _NO_SOURCES = {
     for name, reason in EXEMPT.items()
     if name.startswith("regft_core.data.") and name != "regft_core.data.prepare"
 }
-StageName = Literal["dataset", "subsample", "lengths", "evaluate", "merge", "report"]
+StageName = Literal["dataset", "subsample", "lengths", "evaluate", "evaluation", "merge", "report"]
 
 
 @dataclass(frozen=True)
@@ -96,6 +101,7 @@ STAGES: Mapping[StageName, Scope] = {
     "evaluate": Scope(
         (
             "regft_core.phases.evaluate",
+            "regft_core.phases.trained",
             "regft_core.evaluation.evaluate",
             "regft_core.evaluation.predict",
             "regft_core.data.batches",
@@ -105,6 +111,8 @@ STAGES: Mapping[StageName, Scope] = {
         {**EXEMPT, **_NO_TRAINING},
         resources=True,
     ),
+    # One evaluation beyond the scores: what it sees and says; its own file is added.
+    "evaluation": Scope(("regft_core.evaluation.evaluated", "regft_core.evaluation.findings"), EXEMPT),
     # Which members of a soup are averaged, and how, beyond what trained each of them.
     "merge": Scope(
         ("regft_core.phases.merge", "regft_core.evaluation.evaluate", "regft_core.evaluation.predict"),
@@ -172,6 +180,22 @@ def code_of(
     """
     graph = graph_of(root, packages)
     return describe(graph, graph.reach(entries, exempt), resources)
+
+
+def file_code(path: Path, packages: Sequence[str] = PACKAGES) -> tuple[str, list[str]]:
+    """Return the hash of what a Python file means that is no module of the project, and the project's modules in it.
+
+    Raises ConfigError when it is not valid Python.
+    """
+    try:
+        tree = ast.parse(path.read_bytes(), filename=str(path))
+    except (SyntaxError, ValueError) as error:
+        line = getattr(error, "lineno", None) or 0
+        raise ConfigError([Problem(str(path), line, "", f"is not valid Python: {error}")]) from error
+    graph = graph_of()
+    names = imported_names(tree, path.stem, False)
+    own = sorted(name for name in names if name.split(".")[0] in packages and graph.file(name) is not None)
+    return meaning(tree).sha256, own
 
 
 def training_code(own: Sequence[str], root: Path | None = None) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from typing import Any
 from regft_core.io import canonical_json, read_json, sha256_file, sha256_text
 from regft_core.tracking.flatten import parameters, regulariser_names
 from regft_core.tracking.records import CellLike, CellRecord, ReportRecord, RunRecord
-from regft_core.tracking.scores import cell_scores, run_scores
+from regft_core.tracking.scores import cell_scores, evaluation_scores, run_scores
 
 #: Digits of a digest that are kept; enough to tell the contents of one run apart.
 DIGEST = 16
@@ -104,6 +104,7 @@ def _read_cell(
         folders,
         manifests,
         result,
+        {path.stem: read_json(path) for path in sorted((folders["evaluate"] / "evaluations").glob("*.json"))},
         subsample,
         exports,
     )
@@ -129,6 +130,7 @@ class _Base:
     folders: Mapping[str, Path]
     manifests: Mapping[str, Mapping[str, Any]]
     result: Mapping[str, Any] | None
+    evaluations: Mapping[str, Mapping[str, Any]]
     subsample: Mapping[str, Any] | None
     exports: Mapping[str, str]
 
@@ -169,6 +171,7 @@ def _read_run(base: _Base, seed: int) -> RunRecord | None:
     end = int(max((base.folders[kind] / "manifest.json").stat().st_mtime for kind in kinds) * 1000)
     digests = [canonical_json(found), *curves, *diagnostics]
     scored = [canonical_json(evaluated), *(f"{p.name} {sha256_file(p)}" for p in predictions)] if evaluated else []
+    extra = _evaluations(base, seed) if evaluated is not None else {}
     return RunRecord(
         cell=base.cell,
         seed=seed,
@@ -181,7 +184,7 @@ def _read_run(base: _Base, seed: int) -> RunRecord | None:
         params=dict(base.params) | {"seed": str(seed)},
         curves=curves,
         diagnostics=diagnostics,
-        scores=run_scores(main, evaluated, (base.result or {}).get("primary")),
+        scores=run_scores(main, evaluated, (base.result or {}).get("primary")) | evaluation_scores(extra),
         start=end - int(seconds * 1000),
         end=end,
         search_seconds=search_seconds,
@@ -189,7 +192,14 @@ def _read_run(base: _Base, seed: int) -> RunRecord | None:
         record={"training": found, "evaluation": evaluated},
         predictions=predictions,
         dataset=_dataset(base, seed),
+        evaluations=extra,
     )
+
+
+def _evaluations(base: _Base, seed: int) -> dict[str, dict[str, Any]]:
+    """What each evaluation beyond the scores found about the run of one seed."""
+    found = {name: _of_seed(content, seed) for name, content in base.evaluations.items()}
+    return {name: finding for name, finding in found.items() if finding is not None}
 
 
 def _of_seed(document: Mapping[str, Any] | None, seed: int) -> dict[str, Any] | None:

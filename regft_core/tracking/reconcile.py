@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import shutil
 import tempfile
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
+from regft_core.io import canonical_json, sha256_text
 from regft_core.tracking.records import CellRecord, ReportRecord, RunRecord
 from regft_core.tracking.store import CURRENT, SUPERSEDED, Mirror, is_active
 
@@ -23,7 +25,10 @@ if TYPE_CHECKING:
 
 PARENT = "mlflow.parentRunId"
 #: Tags that a run has or has not, depending on the files.
-OPTIONAL_TAGS = ("primary", "control_for", "differs_by", "variant", "degraded", "collapsed", "error", "regft.export")
+OPTIONAL_TAGS = (
+    *("primary", "control_for", "differs_by", "variant", "degraded", "collapsed", "error", "regft.export"),
+    "regft.evaluations",
+)
 
 
 @dataclass
@@ -101,8 +106,12 @@ class Reconciliation:
         if exact:
             run = _best(exact)
             if run.data.tags["regft.evaluation"] == record.evaluation:
-                # Numbers that an earlier version of the mirror did not know.
-                new = [Metric(n, v, record.end, 0) for n, v in record.scores.items() if n not in run.data.metrics]
+                # Numbers that an earlier version of the mirror, or fewer evaluations, did not know.
+                missing = {name: value for name, value in record.scores.items() if name not in run.data.metrics}
+                if run.data.tags.get("regft.evaluations", "") != tags.get("regft.evaluations", ""):
+                    missing = _changed(record, run.data.metrics)
+                    self._upload(run.info.run_id, _evaluation_files(record))
+                new = [Metric(name, value, record.end, 0) for name, value in missing.items()]
                 self._refresh(run, tags, new, status, record.end)
             else:
                 self._refresh(run, run.data.tags | {"regft.status": CURRENT, PARENT: parent}, [], run.info.status)
@@ -240,16 +249,29 @@ def _parent_tags(record: CellRecord) -> dict[str, str]:
     return dict(record.tags) | {"regft.kind": "cell", "regft.cell": record.cell, "regft.status": CURRENT}
 
 
+def _changed(record: RunRecord, known: Mapping[str, float]) -> dict[str, float]:
+    """Scores that are new or differ; NaN for those that are gone, which MLflow cannot delete."""
+    curves = {point.name for point in record.points()}
+    gone = {name: math.nan for name in known if name not in record.scores and name not in curves}
+    return {name: value for name, value in (gone | dict(record.scores)).items() if not _same(value, known.get(name))}
+
+
 def _run_tags(record: RunRecord, parent: str) -> dict[str, str]:
-    return dict(record.tags) | {
-        "regft.kind": "run",
-        "regft.cell": record.cell,
-        "regft.key": record.key,
-        "regft.training": record.training,
-        "regft.evaluation": record.evaluation,
-        "regft.status": CURRENT,
-        PARENT: parent,
-    }
+    # Apart from the scores: switching an evaluation on adds to a run instead of making another one.
+    digest = {"regft.evaluations": sha256_text(canonical_json(record.evaluations))[:16]} if record.evaluations else {}
+    return (
+        dict(record.tags)
+        | digest
+        | {
+            "regft.kind": "run",
+            "regft.cell": record.cell,
+            "regft.key": record.key,
+            "regft.training": record.training,
+            "regft.evaluation": record.evaluation,
+            "regft.status": CURRENT,
+            PARENT: parent,
+        }
+    )
 
 
 def _yaml(value: Any) -> str:
@@ -261,7 +283,14 @@ def _run_files(record: RunRecord) -> dict[str, str | Path]:
         "config.yaml": _yaml({"seed": record.seed, **record.config}),
         "run.yaml": _yaml(record.record),
     }
-    return files | {f"predictions/{path.name}": path for path in record.predictions}
+    return files | _evaluation_files(record) | {f"predictions/{path.name}": path for path in record.predictions}
+
+
+def _evaluation_files(record: RunRecord) -> dict[str, str | Path]:
+    return {
+        f"evaluations/{name}.json": json.dumps(found, indent=1, ensure_ascii=False)
+        for name, found in record.evaluations.items()
+    }
 
 
 def _dataset(name: str, digest: str, profile: str) -> Any:

@@ -60,6 +60,8 @@ class RunRecord:
     predictions: tuple[Path, ...]
     dataset: tuple[str, str, str] | None
     """Name, digest and JSON profile of the training rows."""
+    evaluations: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """What each evaluation beyond the scores found about this run."""
 
     def points(self) -> list[Point]:
         """Curves and what the method logged, by step; times are spread evenly over the run."""

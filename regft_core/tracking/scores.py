@@ -29,6 +29,16 @@ def run_scores(
     return {name: value for name, value in numbers.items() if value is not None}
 
 
+def evaluation_scores(evaluations: Mapping[str, Mapping[str, Any]]) -> dict[str, float]:
+    """``<evaluation>.<set>.<name>`` -> number, of what the evaluations beyond the scores found about one run."""
+    return {
+        f"{evaluation}.{place}.{name}": float(value)
+        for evaluation, finding in evaluations.items()
+        for place, named in finding["scalars"].items()
+        for name, value in named.items()
+    }
+
+
 def cell_scores(runs: Sequence[RunRecord], reported: Mapping[str, Any]) -> dict[str, float]:
     """Means over the runs that did not fail, and the report's intervals where they are about the same runs."""
     good = [run for run in runs if run.ok]

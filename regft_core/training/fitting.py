@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from regft_core.data.batches import Batch
+from regft_core.data.examples import Example
 from regft_core.hooks.declare import Setting
 from regft_core.training.step import Step
 from regft_core.training.stream import BatchStream
@@ -20,12 +21,19 @@ class FitData:
         trainee: the prepared model.
         stream: the training rows, shuffled as the loop would see them.
         validation: the rows set aside (``data.split``), or None.
+        examples: the raw rows, numbered as in both streams; see :attr:`training_examples`.
     """
 
     trainee: Trainee
     setting: Setting
     stream: BatchStream
     validation: BatchStream | None = None
+    examples: Sequence[Example] = ()
+
+    @property
+    def training_examples(self) -> list[Example]:
+        """Text and label of every training row, in the order of the subsample."""
+        return [self.examples[row] for row in self.stream.rows]
 
     def sequential(self, batch_size: int) -> Iterator[Batch]:
         """Every training row once, in the order of the subsample, ``batch_size`` at a time."""

@@ -11,9 +11,12 @@ from regft_core.hooks.base import Regulariser
 from regft_core.hooks.declare import Diagnostics, Handed, MainPass, ParameterGroup, Setting
 
 if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
     import torch
     from torch import Tensor
 
+    from regft_core.data.examples import Example
     from regft_core.training.fitting import FitData
     from regft_core.training.step import Step
     from regft_core.training.trainee import Trainee
@@ -35,6 +38,7 @@ class Stack:
         self.regularisers = [cls(options, setting) for cls, options in acting]
         self.in_edit_order = sorted(self.regularisers, key=lambda r: r.edit_order)
         self.program = next((r for r in self.regularisers if type(r).program(r.options)), None)
+        self.predictor = next((r for r in self.regularisers if type(r).owns_prediction(r.options)), None)
         self.adding = [r for r in self.regularisers if type(r).adds_terms(r.options)]
         self.hidden = any(type(r).needs_hidden(r.options) for r in self.adding)
 
@@ -151,6 +155,13 @@ class Stack:
         for regulariser in self.in_edit_order:
             if type(regulariser).keeps_for_inference(regulariser.options):
                 regulariser.rebuild(trainee, _own(regulariser, kept))
+
+    def predict(
+        self, trainee: Trainee | None, kept: Mapping[str, Tensor], examples: Sequence[Example]
+    ) -> npt.NDArray[np.float32]:
+        """Answers of the regulariser that owns the prediction."""
+        assert self.predictor is not None
+        return self.predictor.predict(trainee, _own(self.predictor, kept), examples)
 
     def diagnostics(self) -> Diagnostics:
         return Diagnostics([value for r in self.regularisers for value in r.diagnostics.values])

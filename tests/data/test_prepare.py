@@ -90,6 +90,19 @@ def test_a_failure_leaves_the_old_directory_as_it_was(root: Path) -> None:
     assert [p.name for p in out.parent.iterdir()] == ["mine"]
 
 
+def test_who_refuses_at_the_last_moment_leaves_the_old_directory(root: Path) -> None:
+    out = prepare_dataset(root, "mine", {"mine": task()})
+    before = (out / "task.json").read_bytes()
+
+    def refuse() -> None:
+        raise DataError("changed meanwhile")
+
+    with pytest.raises(DataError, match="changed meanwhile"):
+        prepare_dataset(root, "mine", {"mine": task(ood={"stars": STARS})}, before_commit=refuse)
+    assert (out / "task.json").read_bytes() == before
+    assert not (out / "ood").exists()
+
+
 def test_the_split_of_a_referenced_set_can_be_chosen(root: Path) -> None:
     tasks = {"mine": task(ood={"other": {"split": "train.csv"}}), "other": task(splits={"dev": "dev.csv"})}
     out = prepare_dataset(root, "mine", tasks)

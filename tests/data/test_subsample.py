@@ -92,50 +92,71 @@ def dataset(root: Path) -> Path:
     write_jsonl(folder / "train.jsonl", train)
     write_jsonl(folder / "dev.jsonl", [Example("0", "text  3", None, 1), Example("1", "else", None, 0)])
     write_jsonl(folder / "ood" / "far.jsonl", [Example("0", f"text {i % 3}", None, 1) for i in range(9)])
-    described = {"labels": ["no", "yes"], "sets": {"dev": {}, "far": {}}}
+    described = {"labels": ["no", "yes"], "sets": {"dev": {}, "far": {}}, "content": {"train": "a hash"}}
     (folder / "task.json").write_text(json.dumps(described))
     return folder
 
 
 def test_the_written_subsamples(tmp_path: Path) -> None:
     dataset(tmp_path)
-    out = write_subsamples(tmp_path, "t", 20, [0, 5])
-    assert out == tmp_path / "work" / "subsamples" / "t-20"
-    assert sorted(p.name for p in out.iterdir()) == ["manifest.json", "seed-0.jsonl", "seed-5.jsonl"]
-    manifest = json.loads((out / "manifest.json").read_text())
-    assert {key: manifest[key] for key in ("task", "size", "n", "stratified")} == {
-        "task": "t", "size": 20, "n": 20, "stratified": False,
-    }  # fmt: skip
-    for seed in ("0", "5"):
-        entry = manifest["seeds"][seed]
-        content = (out / f"seed-{seed}.jsonl").read_bytes()
-        assert entry["sha256"] == hashlib.sha256(content).hexdigest()
-        assert entry["label_counts"] == {"no": 10, "yes": 10}
-        assert entry["duplicates_with"] == {"dev": 1, "far": 9}
-    order = [row.idx for row in read_jsonl(out / "seed-0.jsonl")]
-    assert order == [str(i) for i in draw(20, [0, 1] * 10, 20, seed=0, task="t")]
+    out = write_subsamples(tmp_path, "t", [20, 6], [0, 5])
+    assert out == tmp_path / "work" / "subsamples" / "t"
+    assert sorted(p.name for p in out.iterdir()) == ["20", "6"]
+    for size in (20, 6):
+        folder = out / str(size)
+        assert sorted(p.name for p in folder.iterdir()) == ["manifest.json", "seed-0.jsonl", "seed-5.jsonl"]
+        manifest = json.loads((folder / "manifest.json").read_text())
+        assert {key: manifest[key] for key in ("task", "size", "n", "stratified", "train_sha256")} == {
+            "task": "t", "size": size, "n": size, "stratified": False, "train_sha256": "a hash",
+        }  # fmt: skip
+        for seed in ("0", "5"):
+            content = (folder / f"seed-{seed}.jsonl").read_bytes()
+            assert manifest["seeds"][seed]["sha256"] == hashlib.sha256(content).hexdigest()
+            order = [row.idx for row in read_jsonl(folder / f"seed-{seed}.jsonl")]
+            assert order == [str(i) for i in draw(20, [0, 1] * 10, size, seed=int(seed), task="t")]
+    entry = json.loads((out / "20" / "manifest.json").read_text())["seeds"]["5"]
+    assert entry["label_counts"] == {"no": 10, "yes": 10}
+    assert entry["duplicates_with"] == {"dev": 1, "far": 9}
 
 
 def test_a_task_that_is_not_prepared(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="task 't' is not prepared"):
-        write_subsamples(tmp_path, "t", 8, [0])
+        write_subsamples(tmp_path, "t", [8], [0])
 
 
 def test_full_size_and_repetition(tmp_path: Path) -> None:
     dataset(tmp_path)
-    out = write_subsamples(tmp_path, "t", "full", [1], stratified=True)
-    assert out.name == "t-full"
-    first = (out / "manifest.json").read_bytes()
+    out = write_subsamples(tmp_path, "t", ["full"], [1], stratified=True)
+    first = (out / "full" / "manifest.json").read_bytes()
     assert json.loads(first)["n"] == 20
-    write_subsamples(tmp_path, "t", "full", [1], stratified=True)
-    assert (out / "manifest.json").read_bytes() == first
+    write_subsamples(tmp_path, "t", ["full"], [1], stratified=True)
+    assert (out / "full" / "manifest.json").read_bytes() == first
+
+
+def test_a_size_or_seed_less_leaves_nothing_of_it(tmp_path: Path) -> None:
+    dataset(tmp_path)
+    write_subsamples(tmp_path, "t", [8, 6], [0, 1])
+    out = write_subsamples(tmp_path, "t", [6], [1])
+    assert sorted(p.name for p in out.rglob("*")) == ["6", "manifest.json", "seed-1.jsonl"]
+
+
+def test_who_refuses_at_the_last_moment_leaves_the_old_folder(tmp_path: Path) -> None:
+    dataset(tmp_path)
+    out = write_subsamples(tmp_path, "t", [8], [0])
+
+    def refuse() -> None:
+        raise DataError("changed meanwhile")
+
+    with pytest.raises(DataError, match="changed meanwhile"):
+        write_subsamples(tmp_path, "t", [6], [0], before_commit=refuse)
+    assert [p.name for p in out.iterdir()] == ["8"]
 
 
 def test_evaluation_rows_do_not_influence_the_draw(tmp_path: Path) -> None:
     folder = dataset(tmp_path)
-    before = (write_subsamples(tmp_path, "t", 8, [0]) / "seed-0.jsonl").read_bytes()
+    before = (write_subsamples(tmp_path, "t", [8], [0]) / "8" / "seed-0.jsonl").read_bytes()
     write_jsonl(folder / "dev.jsonl", [Example("9", "text 1", None, 1)])
-    assert (write_subsamples(tmp_path, "t", 8, [0]) / "seed-0.jsonl").read_bytes() == before
+    assert (write_subsamples(tmp_path, "t", [8], [0]) / "8" / "seed-0.jsonl").read_bytes() == before
 
 
 def test_reading_and_drawing_import_no_torch() -> None:

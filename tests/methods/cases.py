@@ -99,6 +99,7 @@ def task(regression: bool) -> Any:
         splits=SplitsConfig(train="train", dev="dev"),
         columns=ColumnsConfig(text="text", text_pair="other"),
         labels=None if regression else ("a", "b"),
+        range=(0.0, 5.0) if regression else None,
         metrics=("pearson",) if regression else ("accuracy",),
         primary="pearson" if regression else "accuracy",
     )

@@ -34,9 +34,9 @@ METHODS = sorted(path.stem for path in (REPOSITORY / "pipelines" / "methods").gl
 
 
 @cache
-def method(name: str) -> Method:
-    """A method of ``pipelines/methods`` over the protocol of these tests."""
-    document = load_yaml(REPOSITORY / "pipelines" / "methods" / f"{name}.yaml", REPOSITORY)
+def method(name: str, text: str | None = None) -> Method:
+    """A method of ``pipelines/methods`` (or of ``text`` in its place) over the protocol of these tests."""
+    document = load_yaml(REPOSITORY / "pipelines" / "methods" / f"{name}.yaml", REPOSITORY, text)
     config, problems = validate(MethodConfig, document)
     assert config is not None, problems
     built, problems = build_method(REPOSITORY, name, config, document, discover(), TRAINING, lambda _: 1.0)
@@ -165,6 +165,9 @@ class Runner:
             kind=kind,
             labels=None if kind == "regression" else [f"label_{i}" for i in range(labels)],
             keyword_segment=None,
+            examples=rows,
+            max_length=32,
+            value_range=(0.0, 5.0) if kind == "regression" else None,
             device="cpu",
             pooling=self.pooling,
             start=before.handed.weights if before is not None else None,

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Mapping, Sequence
+from copy import deepcopy
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from regft_core.config.schema import EncoderConfig, TrainingConfig
+from regft_core.config.schema import DropoutConfig, EncoderConfig, TrainingConfig
 from regft_core.data.batches import padding_of
 from regft_core.data.encode import Encoded, encode
 from regft_core.data.examples import Example
@@ -38,6 +39,35 @@ def source_of(architecture: str, masked_lm: bool = False) -> ModelSource:
     """A tiny random checkpoint of ``architecture``, made once per test session."""
     folder = tiny_model_dir(Path(tempfile.mkdtemp(prefix="regft-tiny-")), architecture, masked_lm=masked_lm)
     return resolve_model(EncoderConfig(name=str(folder)), Path("/"))
+
+
+@lru_cache(maxsize=32)
+def tokenizer_of(source: ModelSource) -> Any:
+    return load_tokenizer(source)
+
+
+@lru_cache(maxsize=64)
+def loaded(
+    source: ModelSource,
+    kind: str,
+    labels: tuple[str, ...] | None,
+    dropout: DropoutConfig,
+    head_seed: int,
+    attention: str,
+    pooling: str,
+    rows_per_example: int,
+) -> Any:
+    """A classifier to copy: copying one is several times faster than loading it."""
+    return load_classifier(
+        source,
+        kind=kind,
+        labels=labels,
+        dropout=dropout,
+        head_seed=head_seed,
+        attn_implementation=attention,
+        pooling=pooling,
+        rows_per_example=rows_per_example,
+    )
 
 
 def examples(count: int, *, pair: bool = False, kind: str = "classification", labels: int = 2) -> list[Example]:
@@ -96,25 +126,17 @@ class Bench:
         separately: bool = False,
     ) -> None:
         self.source = source_of(architecture, masked_lm)
-        self.tokenizer = load_tokenizer(self.source)
+        self.tokenizer = tokenizer_of(self.source)
         stack_entries = entries(regularisers)
         settled, problems = compose.negotiate_dropout(compose.active(stack_entries), dropout or training.dropout, None)
         assert not problems, problems
         optimizer = next((o for c, opt in compose.active(stack_entries) if (o := c.optimizer(opt))), training.optimizer)
         self.training = training.model_copy(update={"dropout": settled, "optimizer": optimizer})
-        names = [f"label_{i}" for i in range(labels)]
         given = examples(rows, pair=pair or separately, kind=kind, labels=labels)
         self.encoded: Encoded = encode(given, self.tokenizer, 32, rows_per_example=2 if separately else 1)
-        model = load_classifier(
-            self.source,
-            kind=kind,
-            labels=None if kind == "regression" else names,
-            dropout=settled,
-            head_seed=derive(seed, "head"),
-            attn_implementation=attention,
-            pooling=pooling,
-            rows_per_example=self.encoded.rows_per_example,
-        )
+        names = None if kind == "regression" else tuple(f"label_{i}" for i in range(labels))
+        shape = (kind, names, settled, derive(seed, "head"), attention, pooling, self.encoded.rows_per_example)
+        model = deepcopy(loaded(self.source, *shape))
         self.setting = Setting(
             kind=kind,
             num_labels=1 if kind == "regression" else labels,
@@ -123,6 +145,8 @@ class Bench:
             keyword_segment=keyword_segment,
             phase=phase,
             final=phase == "finetune" if final is None else final,
+            max_length=32,
+            value_range=(0.0, 5.0) if kind == "regression" else None,
         )
         self.stack = Stack(stack_entries, self.setting)
         self.trainee = Trainee(model, self.tokenizer, self.source, seed, phase, torch.device("cpu"))
@@ -136,7 +160,7 @@ class Bench:
         self.stack.prepare(self.trainee, handed or {})
         self.validation = self._stream(f"{phase}-validation") if validation else None
         self.stream = self._stream(phase)
-        self.stack.fit(self.trainee, FitData(self.trainee, self.setting, self.stream, self.validation))
+        self.stack.fit(self.trainee, FitData(self.trainee, self.setting, self.stream, self.validation, given))
 
     def _stream(self, name: str) -> BatchStream:
         return BatchStream(

@@ -152,14 +152,23 @@ def test_every_two_methods_make_a_step_or_are_refused_with_both_names(pair: tupl
 
 @pytest.mark.parametrize("name", ["hype_n_weight_mixup", "hype_n_tdt", "hype_n_pats"])
 def test_the_order_of_the_yaml_never_counts(name: str) -> None:
-    """Phase by phase, in whatever order the regularisers are handed to the stack."""
+    """Neither that of the file nor, phase by phase, that in which the stack is handed its regularisers."""
     from dataclasses import replace
 
     given = method(name).phases
-    turned = [replace(one, regularisers=one.regularisers[::-1]) for one in given]
     assert any(len(one.regularisers) > 1 for one in given)
+    turned = [replace(one, regularisers=one.regularisers[::-1]) for one in given]
     one, other = (runner().run(phases, steps=2)["finetune"].handed.weights for phases in (given, turned))
     assert same(one, other)
+
+
+def test_two_orders_in_a_file_are_one_method() -> None:
+    lines = ["regularisers:", "  hype: {scale: 1.0e-3}", "  tdt: {}", "  weight_mixup: {attention: random}"]
+    text, turned = "\n".join(lines), "\n".join([lines[0], *lines[:0:-1]])
+    assert text != turned
+    one, other = (method("mine", given).finetune for given in (text, turned))
+    assert [name for name, _ in one.regularisers] == ["hype", "tdt", "weight_mixup"]
+    assert one == other
 
 
 def test_noise_comes_after_the_views_that_tdt_builds() -> None:

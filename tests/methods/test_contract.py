@@ -102,14 +102,16 @@ def test_pairs_as_two_rows_are_refused_with_the_reason_or_accepted(case: Case) -
 
     encoder = EncoderConfig(name="x", pooling="mean", pairs="separately")
     stack = entries([(case.name, case.options.model_dump(exclude_unset=True))])
-    problems = compose.check_phase(stack, case.phase, TRAINING, task(False), encoder)
+    # A method for values alone is asked on values.
+    of = task(bool(case.cls.check_task(case.options, task(False))))
+    problems = compose.check_phase(stack, case.phase, TRAINING, of, encoder)
     wanted = case.cls.pairs_separately
     if wanted is True:
         assert not problems
         return
     assert any(f"'{case.name}'" in problem and wanted in problem for problem in problems)
     # One text is one row, whatever the encoder does with pairs.
-    single = task(False).model_copy(update={"columns": task(False).columns.model_copy(update={"text_pair": None})})
+    single = of.model_copy(update={"columns": of.columns.model_copy(update={"text_pair": None})})
     assert not any(wanted in problem for problem in compose.check_phase(stack, case.phase, TRAINING, single, encoder))
 
 

@@ -14,6 +14,7 @@ from regft_core.config.schema import DropoutConfig
 from regft_core.hooks import compose
 from regft_core.hooks.declare import MainPass
 from regft_core.methods.cutoff import CUT, Cutoff, CutoffConfig, cut_features, cut_span, cut_tokens
+from regft_core.models.load import load_classifier
 from tests.methods.harness import Bench, entries
 from tests.tiny import ARCHITECTURES
 
@@ -159,6 +160,25 @@ def test_the_keyword_segment_stays() -> None:
     positions = cutoff(bench).positions(step)
     assert positions.any()
     assert not positions[step.batch.segment == 1].any()
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("pooling", ["cls", "mean", "head"])
+def test_a_summary_token_that_is_all_the_head_reads_is_never_cut(architecture: str, pooling: str) -> None:
+    bench = still(architecture)
+    bench.trainee.model = load_classifier(
+        bench.source, kind="classification", labels=["a", "b"], dropout=STILL, head_seed=1, pooling=pooling
+    )
+    batch = bench.step().batch
+    real, rows = batch.attention_mask.bool(), range(len(batch))
+    spared = real & ~cutoff(bench).allowed(batch)
+    if pooling == "cls" or architecture.startswith("deberta"):
+        assert spared.sum(1).tolist() == [1] * len(batch)
+        last = pooling == "cls" and architecture in ("xlnet", "bart")
+        expected = [int(real[row].nonzero().flatten()[-1 if last else 0]) for row in rows]
+        assert spared.long().argmax(1).tolist() == (expected if pooling == "cls" else [0] * len(batch))
+    else:
+        assert not spared.any()
 
 
 # ---------------------------------------------------------------------------- what the model sees

@@ -13,6 +13,7 @@ from regft_core.errors import RunFailed
 from regft_core.methods.dps import Dps
 from tests.methods.harness import TRAINING, Bench, same
 from tests.methods.interruption import resumed
+from tests.tiny import ARCHITECTURES
 
 NO_DROPOUT = DropoutConfig(hidden=0.0, attention=0.0)
 NO_DECAY = TRAINING.model_copy(update={"weight_decay": 0.0})
@@ -242,6 +243,36 @@ def test_counts_are_the_passes_in_which_a_column_was_kept() -> None:
             assert torch.equal(regulariser.counts[NAME][0], kept[0] + kept[1])
 
     watched(run, look)
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_mix_on_every_family(architecture: str) -> None:
+    """It begins like plain training, counts a pass once (ALBERT's layer runs twice), drops whole inputs."""
+    run, regulariser = bench(MIX, architecture=architecture, dropout=NO_DROPOUT)
+    inputs = run.stream.batch(0).model_inputs()
+    if not run.trainee.sites.token_types:
+        inputs.pop("token_type_ids", None)
+    with torch.no_grad():
+        expected = Bench(architecture=architecture, dropout=NO_DROPOUT).step().forward()
+        found = run.step().forward()
+    assert torch.allclose(found, expected, atol=1e-5)
+    steps: list[int] = []
+
+    def look(step: Any, before: dict[str, torch.Tensor], after: dict[str, torch.Tensor]) -> None:
+        steps.append(step.index)
+        for name, count in regulariser.counts.items():
+            assert float(count.max()) <= len(steps)
+            width = run.trainee.raw(name).shape[1 if count.dim() == 2 else 0]
+            assert count.numel() == width
+
+    watched(run, look)
+    assert len(steps) == 6
+    with torch.no_grad():
+        trained = run.model.eval()(**inputs).logits
+    fresh = Bench(architecture=architecture)
+    fresh.model.load_state_dict(run.trainee.plain_weights(), strict=True)
+    with torch.no_grad():
+        assert torch.equal(fresh.model.eval()(**inputs).logits, trained)
 
 
 def test_the_released_gradient_has_no_factor() -> None:

@@ -174,7 +174,7 @@ def test_the_task_loss_does_not_reach_the_head_of_the_masked_lm() -> None:
     assert all(p.grad is None for n, p in made.trainee.named_trainable() if "mask_tuning" in n)
     step = made.step()
     positions = regulariser.positions(step, 0.05)
-    assert not regulariser.predict(step, regulariser.masked_logits(step, positions)).requires_grad
+    assert not regulariser.filling(step, regulariser.masked_logits(step, positions)).requires_grad
 
 
 def test_oracle_predictions_give_the_plain_loss() -> None:
@@ -182,11 +182,11 @@ def test_oracle_predictions_give_the_plain_loss() -> None:
     made, regulariser = bench({"alpha": 0.0})
     step = made.step()
     gold = step.batch.input_ids[regulariser.positions(step, 0.05)]
-    regulariser.predict = lambda step, logits: gold  # type: ignore[method-assign]
+    regulariser.filling = lambda step, logits: gold  # type: ignore[method-assign]
     plain = Bench(architecture="roberta", masked_lm=True)
     assert torch.equal(regulariser.backward(step), plain.stack.backward(plain.step()))
     wrong, other = bench({"alpha": 0.0})
-    other.predict = lambda step, logits: (gold + 1) % 50  # type: ignore[method-assign]
+    other.filling = lambda step, logits: (gold + 1) % 50  # type: ignore[method-assign]
     assert not torch.equal(other.backward(wrong.step()), plain.stack.backward(plain.step()))
 
 
@@ -258,7 +258,7 @@ def test_masked_input_without_the_joint_loss_needs_no_head() -> None:
 def test_sampled_fills_follow_the_predicted_probabilities() -> None:
     made, regulariser = bench({"fill": "sample"})
     logits = torch.tensor([[3.0, 0.0, -50.0]]).expand(20_000, 3)
-    drawn = regulariser.predict(made.step(), logits)
+    drawn = regulariser.filling(made.step(), logits)
     share = float((drawn == 0).float().mean())
     assert share == pytest.approx(float(torch.tensor(3.0).sigmoid()), abs=0.01)
     assert not (drawn == 2).any()

@@ -97,6 +97,15 @@ def test_late_in_the_run_it_is_close_to_plain_fine_tuning() -> None:
     assert largest_difference(Bench([("rec_adam", {"strength": 0.0})]).train(), plain) > 0
 
 
+def test_left_out_the_strength_is_the_published_share_of_the_distance() -> None:
+    bench = Bench([("rec_adam", {})])
+    bench.loop()
+    assert bench.stack.regularisers[0]._optimizer.strength == pytest.approx(0.1 / 1e-3)  # type: ignore[attr-defined]
+    assert not RecAdam.check_options(RecAdamConfig(), phase(1e-2))
+    # At the published learning rate this is the published strength.
+    assert pytest.approx(5000) == 0.1 / 2e-5
+
+
 def test_the_head_is_not_pulled() -> None:
     bench = Bench([("rec_adam", {})])
     bench.loop()
@@ -144,7 +153,7 @@ def phase(rate: float = 1e-4) -> Phase:
 @pytest.mark.parametrize(
     ("options", "rate", "words"),
     [
-        ({}, 4e-4, "overshoots"),
+        ({"strength": 5000.0}, 4e-4, "overshoots"),
         ({"annealing": "linear", "rate": 0.1}, 1e-4, "steepness of the sigmoid"),
         ({"annealing": "constant", "start": "random"}, 1e-4, "throw the pretraining away"),
     ],

@@ -24,24 +24,24 @@ def example() -> str:
 
 
 def test_the_documented_example_is_found_in_another_folder(tmp_path: Path) -> None:
-    (tmp_path / "label_noise.py").write_text(example())
+    (tmp_path / "smooth_logits.py").write_text(example())
     found = discover([tmp_path])
-    assert set(found) - set(discover()) == {"label_noise"}
-    assert found["label_noise"].off == {"scale": 0.0}
-    assert not found["label_noise"].active(found["label_noise"].Config(scale=0.0))
+    assert set(found) - set(discover()) == {"smooth_logits"}
+    assert found["smooth_logits"].off == {"weight": 0.0}
+    assert not found["smooth_logits"].active(found["smooth_logits"].Config(weight=0.0))
 
 
 def test_the_documented_example_trains(tmp_path: Path) -> None:
-    (tmp_path / "label_noise.py").write_text(example())
-    label_noise = discover([tmp_path])["label_noise"]
-    weights = Bench([(label_noise, {"scale": 0.5})]).train()
+    (tmp_path / "smooth_logits.py").write_text(example())
+    smooth_logits = discover([tmp_path])["smooth_logits"]
+    weights = Bench([(smooth_logits, {"weight": 0.5})]).train()
     assert all(torch.isfinite(value).all() for value in weights.values())
     assert not same(weights, Bench().train())
-    assert same(Bench([(label_noise, {"scale": 0.0})]).train(), Bench().train())
+    assert same(Bench([(smooth_logits, {"weight": 0.0})]).train(), Bench().train())
 
 
 def test_a_name_claimed_twice_is_an_error(tmp_path: Path) -> None:
-    (tmp_path / "mine.py").write_text(example().replace('"label_noise"', '"hype"'))
+    (tmp_path / "mine.py").write_text(example().replace('"smooth_logits"', '"hype"'))
     with pytest.raises(ConfigError, match=r"'hype' is also defined in regft_core.methods.hype"):
         discover([tmp_path])
 

@@ -597,6 +597,25 @@ def test_released_clip_norm_counts_the_frozen_tensors() -> None:
         )
 
 
+def test_released_clipping_is_the_same_under_loss_scaling() -> None:
+    """The frozen tensors' gradients are scaled as the others are, and no optimiser unscales them."""
+    tight = TRAINING.model_copy(update={"clip_norm": 0.1, "optimizer": "adamax"})
+    norms = []
+    for scale in (None, 1024.0):
+        loop = tuning({"variant": "released"}, training=tight).loop()
+        if scale is not None:
+            loop.scaler = torch.amp.GradScaler("cpu", init_scale=scale)
+        norms.append([row[4] for row in loop.train().curve])
+    assert norms[1] == pytest.approx(norms[0], rel=1e-3)
+
+
+def test_without_clipping_no_gradient_gathers_on_frozen_tensors() -> None:
+    run = tuning({"variant": "released"}, training=TRAINING.model_copy(update={"clip_norm": None}))
+    run.loop().train()
+    frozen = [t for m in mixup(run).mixings.values() for t in (m.pretrained, *m.parameters())]
+    assert all(tensor.grad is None and not tensor.requires_grad for tensor in frozen)
+
+
 def test_folding_gives_a_plain_model_with_the_same_logits() -> None:
     """Card, oracle 7."""
     run = Bench([("weight_mixup", {"attention": "random", "initial_std": 0.45})])

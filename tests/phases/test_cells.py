@@ -7,6 +7,7 @@ import json
 import os
 import platform
 import resource
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from typing import Any
 import pytest
 import yaml
 
-from regft_core.errors import ConfigError, DataError, OutOfMemory, StoreError
+from regft_core.errors import ConfigError, DataError, FactsChanged, OutOfMemory, StoreError
 from regft_core.phases import training_run
 from regft_core.phases.cells import KEEP_FREED_MEMORY, describe, known_keys, run_cell
 from regft_core.phases.context import Context, Job
@@ -240,3 +241,16 @@ def test_keys_of_a_record_are_those_of_its_phases_and_its_own() -> None:
     assert known_keys(None) == {}
     assert known_keys({"phases": {"search": "a"}}) == {"search": "a"}
     assert known_keys({"phases": {"search": "a"}, "key": "b"}) == {"search": "a", "finetune": "b"}
+
+
+def test_keys_of_another_run_are_not_taken_for_this_one(project: Path) -> None:
+    """A work/ folder of another project, or one edited by hand, must not lend its weights to this method."""
+    written = {}
+    for method in ("vanilla", "hype_n"):
+        context, records = run_cell(project, finetune, method, TASK, before="search")
+        written[method] = write_training(context, "finetune", records)
+    shutil.rmtree(written["hype_n"])
+    shutil.copytree(written["vanilla"], written["hype_n"])
+    with pytest.raises(FactsChanged, match=r"phase 'finetune' of hype_n .* run `dvc repro`"):
+        run_cell(project, evaluate, "hype_n", TASK, before="finetune")
+    run_cell(project, evaluate, "vanilla", TASK, before="finetune")

@@ -48,7 +48,7 @@ TABLE: list[tuple[str, str, str, set[str], set[str]]] = [
     ("training/schedule.py", "    if step < warmup:", "\n\n    if step < warmup:", set(), set()),
     ("methods/pats.py", "scale of the noise variance (lambda)", "factor of the variance", set(), set()),
     ("runs/locks.py", '{"host":', '{"machine":', set(), set()),
-    ("runs/executors.py", "R = TypeVar", "UNUSED = 1\nR = TypeVar", set(), set()),
+    ("runs/executors/serial.py", "", "\nUNUSED = 1\n", set(), set()),
     ("runs/pool.py", "FAREWELL_SECONDS = 10.0", "FAREWELL_SECONDS = 20.0", set(), set()),
     ("progress.py", "LOG_SECONDS = 15.0", "LOG_SECONDS = 30.0", set(), set()),
     (
@@ -67,7 +67,7 @@ TABLE: list[tuple[str, str, str, set[str], set[str]]] = [
     ("training/optimisers/unlisted.py", "", "SCALE = 1\n", set(), set()),
     ("metrics/unlisted.py", "", NEW_METRIC, set(), set()),
     ("models/families/unlisted.py", "", NEW_FAMILY, set(), set()),
-    ("runs/cluster.py", "", "SCALE = 1\n", set(), set()),
+    ("runs/executors/unlisted.py", "", "SCALE = 1\n", set(), set()),
     # Files that others use.
     ("models/families/roberta.py", "", "\nUSED = 1\n", set(), set()),
     ("methods/tdt.py", "", "\nUSED = 1\n", set(), set()),

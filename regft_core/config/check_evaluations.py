@@ -1,0 +1,84 @@
+"""What speaks against ``evaluations:`` in ``params.yaml``: unknown names, wrong options, tasks that none fits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Protocol
+
+from pydantic import BaseModel, ValidationError
+
+from regft_core.catalogue import EVALUATIONS
+from regft_core.config.check_params import duplicates
+from regft_core.config.explain import validate
+from regft_core.config.schema import Params, TaskConfig
+from regft_core.config.yamlio import Document, KeyPath
+from regft_core.errors import ConfigError, Problem
+from regft_core.names import listing, suggestion
+
+
+class Declared(Protocol):
+    """What the configuration asks of an evaluation (``regft_core.evaluations.Evaluation``)."""
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """Kinds of task that it fits."""
+
+    @property
+    def Config(self) -> type[BaseModel]:
+        """Its options."""
+
+
+#: Finds an evaluation by its name; raises ConfigError when its file is not one.
+FindEvaluation = Callable[[str], Declared]
+
+
+def check_evaluations(
+    params: Params, document: Document, tasks: Mapping[str, TaskConfig], find: FindEvaluation | None
+) -> tuple[list[Problem], list[str]]:
+    """Problems and warnings of ``evaluations``.
+
+    Args:
+        params: may be incomplete (``parts``).
+        tasks: those of the grid; one that is wrong may be missing.
+        find: looks an evaluation up; without it only names are checked.
+    """
+    if not params.known("evaluations"):
+        return [], []
+    problems, warnings = duplicates(document, ("evaluations",)), []
+    given = document.data.get("evaluations")
+    for name in params.evaluations:
+        at: KeyPath = ("evaluations", given.index(name)) if isinstance(given, list) else ("evaluations", name)
+        known = EVALUATIONS.names()
+        if name not in known:
+            problems.append(document.problem(at, f"unknown evaluation '{name}'", suggestion(name, known, "there are")))
+            continue
+        if find is None:
+            continue
+        try:
+            found = find(name)
+        except ConfigError as error:
+            problems += error.problems
+            continue
+        if isinstance(given, list):
+            problems += _without_options(name, found, document, at)
+        else:
+            problems += validate(found.Config, document, at)[1]
+        unfit = [task for task, config in tasks.items() if config.known("kind") and config.kind not in found.kinds]
+        if unfit and len(unfit) == len(tasks):
+            message = f"'{name}' is for {' and '.join(found.kinds)} tasks, and there is none in the grid"
+            problems.append(document.problem(at, message, "take it out, or add such a task"))
+        elif unfit:
+            what = f"'{name}' is for {' and '.join(found.kinds)} tasks: it leaves {listing(unfit)} out"
+            warnings.append(f"{document.file}:{document.line(at)}: {what}")
+    return problems, warnings
+
+
+def _without_options(name: str, found: Declared, document: Document, at: KeyPath) -> list[Problem]:
+    """An evaluation in a list has its default options; some may not have any."""
+    try:
+        found.Config()
+    except ValidationError as error:
+        missing = listing(str(item["loc"][0]) for item in error.errors() if item["loc"])
+        hint = f"write `evaluations: {{{name}: {{...}}}}` with every evaluation as a key of its own"
+        return [document.problem(at, f"'{name}' cannot do without options: {missing}", hint)]
+    return []

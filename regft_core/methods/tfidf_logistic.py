@@ -1,0 +1,115 @@
+"""A bag of words: TF-IDF of word n-grams and a linear model, the opponent that reads no encoder.
+
+Features are TF-IDF weights of word 1- and 2-grams of the full text (``characters: n`` adds character n-grams),
+the model is logistic regression, or ridge regression for values. The strength of the L2 penalty is chosen by
+cross-validation inside the training rows. Nothing is stored but terms and numbers, and nothing of the encoder
+is used: the texts are not truncated to ``model.max_length``.
+
+Decisions:
+- pairs: the features of both texts, their product entry by entry (the terms that they share) and its sum (their
+  cosine), so that a linear model can see agreement.
+- terms and document frequencies are those of all training rows, also within the folds: they know no labels.
+- languages without spaces need ``characters``; a run of letters is one word.
+- a class without a row is never predicted, and a class of one row forbids cross-validation; both are marked.
+- answers are log-probabilities.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from pydantic import Field
+
+from regft_core.config.method import Phase
+from regft_core.config.schema import StrictModel
+from regft_core.hooks.base import Handed, Regulariser
+from regft_core.hooks.checks import is_last, reads_labels, takes_no_steps
+from regft_core.hooks.plain import from_tensor, to_tensor
+from regft_core.lazy import np, torch
+from regft_core.rng import derive
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+    from torch import Tensor
+
+    from regft_core.data.examples import Example
+    from regft_core.training.fitting import FitData
+    from regft_core.training.trainee import Trainee
+
+
+class TfidfLogisticConfig(StrictModel):
+    """Options of the bag of words."""
+
+    words: int = Field(2, ge=0, le=5, description="longest word n-gram; 0: no words")
+    characters: int = Field(0, ge=0, le=8, description="longest character n-gram, inside words; 0: none")
+    limit: int = Field(200_000, ge=1, description="terms of each kind that are kept, the most frequent ones")
+
+
+class TfidfLogistic(Regulariser):
+    """Answers in place of the model, from the words of the text."""
+
+    name = "tfidf_logistic"
+    Config = TfidfLogisticConfig
+    off: ClassVar[dict[str, Any] | None] = None  # a linear model of strength 0 is no fine-tuning
+
+    @classmethod
+    def owns_prediction(cls, options: TfidfLogisticConfig) -> bool:
+        return True
+
+    @classmethod
+    def reads_encoder(cls, options: TfidfLogisticConfig) -> bool:
+        return False
+
+    @classmethod
+    def freezes_encoder(cls, options: TfidfLogisticConfig) -> bool:
+        return True
+
+    @classmethod
+    def check_options(cls, options: TfidfLogisticConfig, phase: Phase) -> list[str]:
+        problems = [*takes_no_steps(phase), *is_last(phase), *reads_labels(phase)]
+        if not options.words and not options.characters:
+            problems.append("words and characters are both 0, so there is nothing to count; raise one of them")
+        return problems
+
+    def prepare(self, trainee: Trainee, handed: Mapping[str, Handed]) -> None:
+        trainee.model.requires_grad_(False)
+
+    def fit(self, trainee: Trainee, data: FitData) -> None:
+        from regft_core.training.bag_of_words import BagOfWords, classify, regress
+
+        examples, own = data.training_examples, self.options
+        self._bag = BagOfWords.fit(examples, words=own.words, characters=own.characters, limit=own.limit)
+        features = self._bag.features(examples)
+        labels = np.asarray([example.label for example in examples])
+        seed = derive(trainee.seed, trainee.phase, "tfidf_logistic.folds")
+        if self.setting.kind == "regression":
+            self._model = regress(features, labels.astype(np.float64), seed)
+        else:
+            self._model = classify(features, labels.astype(np.int64), self.setting.num_labels, seed)
+        self.diagnostics.log("tfidf_logistic.strength", 0, self._model.strength)
+        self.diagnostics.log("tfidf_logistic.terms", 0, len(self._bag.idf))
+
+    def marks(self) -> list[str]:
+        return list(self._model.notes)
+
+    def keep(self, trainee: Trainee) -> dict[str, Tensor]:
+        """All that was fitted: the terms as JSON in bytes, and numbers."""
+        return {
+            "blocks": to_tensor(self._bag.blocks),
+            "idf": torch.from_numpy(self._bag.idf),
+            "weight": torch.from_numpy(self._model.weight),
+            "bias": torch.from_numpy(self._model.bias),
+        }
+
+    def predict(
+        self, trainee: Trainee | None, kept: Mapping[str, Tensor], examples: Sequence[Example]
+    ) -> npt.NDArray[np.float32]:
+        from regft_core.training.bag_of_words import BagOfWords, log_probabilities
+
+        bag = BagOfWords(from_tensor(kept["blocks"]), kept["idf"].numpy())
+        answers = bag.features(examples) @ kept["weight"].numpy().T + kept["bias"].numpy()
+        if self.setting.kind == "classification":
+            answers = log_probabilities(answers)
+        found: npt.NDArray[np.float32] = answers.astype(np.float32)
+        return found

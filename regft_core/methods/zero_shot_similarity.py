@@ -1,0 +1,118 @@
+"""Zero-shot similarity: the cosine of two frozen embeddings, for tasks that ask how alike two texts are.
+
+Each text goes through the encoder on its own; its embedding is the mean over its tokens (Sentence-BERT, Reimers
+and Gurevych, EMNLP 2019). The cosine is mapped linearly to the task's range: ``lowest`` (0) to its smallest
+value, 1 to its largest. Nothing is trained, and no training row is read: what is learned must beat this.
+
+Decisions:
+- a cosine below ``lowest`` falls below the range and is left there; correlations do not see the mapping at all.
+- texts are truncated to ``model.max_length`` tokens each, whatever ``model.pairs`` says.
+- after an earlier phase (post-training) the embeddings are those of the encoder that it left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from pydantic import Field
+
+from regft_core.config.method import Phase
+from regft_core.config.schema import StrictModel, TaskConfig
+from regft_core.data.examples import Example
+from regft_core.hooks.base import Handed, Regulariser
+from regft_core.hooks.checks import is_last, takes_no_steps
+from regft_core.lazy import np, torch
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+    from torch import Tensor
+
+    from regft_core.training.trainee import Trainee
+
+#: Texts per forward pass; nothing but speed depends on it.
+BATCH = 64
+
+
+class ZeroShotSimilarityConfig(StrictModel):
+    """Options of the similarity."""
+
+    lowest: float = Field(0.0, ge=-1, lt=1, description="the cosine that means the smallest value of the range")
+
+
+class ZeroShotSimilarity(Regulariser):
+    """Answers with the similarity of the two texts' embeddings."""
+
+    name = "zero_shot_similarity"
+    Config = ZeroShotSimilarityConfig
+    off: ClassVar[dict[str, Any] | None] = None  # nothing is trained at any strength
+
+    @classmethod
+    def owns_prediction(cls, options: ZeroShotSimilarityConfig) -> bool:
+        return True
+
+    @classmethod
+    def freezes_encoder(cls, options: ZeroShotSimilarityConfig) -> bool:
+        return True
+
+    @classmethod
+    def check_options(cls, options: ZeroShotSimilarityConfig, phase: Phase) -> list[str]:
+        return [*takes_no_steps(phase), *is_last(phase)]
+
+    @classmethod
+    def check_task(cls, options: ZeroShotSimilarityConfig, task: TaskConfig) -> list[str]:
+        why = []
+        if task.kind != "regression":
+            why.append("a similarity is a value, and this task asks for classes")
+        if task.columns.text_pair is None:
+            why.append("there is one text, and a similarity needs two")
+        if task.kind == "regression" and task.range is None:
+            why.append("its YAML gives no 'range' to map the cosine to")
+        return why
+
+    def prepare(self, trainee: Trainee, handed: Mapping[str, Handed]) -> None:
+        trainee.model.requires_grad_(False)
+
+    def predict(
+        self, trainee: Trainee | None, kept: Mapping[str, Tensor], examples: Sequence[Example]
+    ) -> npt.NDArray[np.float32]:
+        assert trainee is not None
+        assert self.setting.value_range is not None
+        first = self._embed(trainee, [example.text for example in examples])
+        second = self._embed(trainee, [str(example.text_pair) for example in examples])
+        cosine = torch.nn.functional.cosine_similarity(first, second)
+        values = to_range(cosine, self.options.lowest, self.setting.value_range)
+        found: npt.NDArray[np.float32] = values.unsqueeze(1).numpy()
+        return found
+
+    def _embed(self, trainee: Trainee, texts: Sequence[str]) -> Tensor:
+        """Means [n, H] over the tokens of each text, on the CPU."""
+        from regft_core.data.batches import collate, evaluation_batches, padding_of
+        from regft_core.data.encode import encode
+        from regft_core.models.pooling import pool
+        from regft_core.models.sites import takes_token_types
+
+        model: Any = trainee.model
+        rows = [Example(str(i), text, None, 0) for i, text in enumerate(texts)]
+        encoded = encode(rows, trainee.tokenizer, self.setting.max_length or trainee.tokenizer.model_max_length)
+        padding = padding_of(trainee.tokenizer)
+        found: Tensor | None = None
+        model.eval()
+        with torch.inference_mode():
+            for chosen in evaluation_batches(encoded.lengths, BATCH):
+                batch = collate(encoded, chosen, padding.pad_id, padding.pad_token_type_id, padding.side)
+                inputs = batch.to(trainee.device).model_inputs()
+                if not takes_token_types(model):
+                    inputs.pop("token_type_ids", None)
+                hidden = model.base_model(**inputs)[0].float()
+                vectors = pool(hidden, inputs["attention_mask"], "mean", "first").cpu()
+                found = vectors.new_empty(len(rows), vectors.shape[1]) if found is None else found
+                found[chosen] = vectors
+        assert found is not None
+        return found
+
+
+def to_range(cosine: Tensor, lowest: float, value_range: tuple[float, float]) -> Tensor:
+    """The line through (lowest, smallest value) and (1, largest value)."""
+    smallest, largest = value_range
+    return smallest + (cosine - lowest) / (1 - lowest) * (largest - smallest)

@@ -1,0 +1,153 @@
+"""The evaluations that are switched on, for one run: taken from the run store, or made and put there.
+
+Each has an entry of its own, under the hash of all that it depends on: the run, the logits and rows of every
+set, its options, its code. So switching one on trains nothing, scores nothing and leaves the others alone.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any
+
+from regft_core.data.examples import read_jsonl
+from regft_core.errors import CodeChanged, DataError, RunFailed
+from regft_core.evaluation.evaluated import EvaluatedRun, EvaluatedSet
+from regft_core.evaluation.ood import label_indices
+from regft_core.evaluations import Evaluation
+from regft_core.io import sha256_file
+from regft_core.lazy import np
+from regft_core.phases.context import Context
+from regft_core.phases.environment import environment
+from regft_core.phases.evaluation_key import set_files
+from regft_core.phases.logits import to_npy
+from regft_core.phases.switched_on import finding_code, finding_scope, switched_on
+from regft_core.phases.trained import Trained
+from regft_core.runs.guard import LoadedCode
+from regft_core.runs.stored import StoredRun, run_key
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from regft_core.config.schema import StrictModel
+
+#: Raised when the meaning of stored findings changes in a way that no fingerprint shows.
+FORMAT = 1
+#: What an evaluation sees of ``task.json``; anything else would be missing from its key.
+_TASK = ("kind", "labels", "positive_label", "sets")
+
+
+def evaluations_of(
+    context: Context, model: Trained, finetuned: str, logits: Mapping[str, npt.NDArray[Any]]
+) -> dict[str, dict[str, Any]]:
+    """Name -> what each evaluation that is switched on and fits the task found out about a run.
+
+    Args:
+        finetuned: the run's key.
+        logits: [n, K] of every set.
+
+    Raises:
+        CodeChanged: an evaluation's code is edited while it runs.
+        DataError: an evaluation found something that is no finding.
+    """
+    judged = _Judged(context, model, finetuned, logits)
+    found = {}
+    for name, (evaluation, options) in switched_on(context.params).items():
+        if judged.task["kind"] in evaluation.kinds:
+            ensure = partial(judged.ensure, evaluation, options)
+            found[name] = context.store.read_intact(ensure, lambda stored: stored.result)
+    return found
+
+
+class _Judged:
+    """One run with its logits, as all evaluations share it."""
+
+    def __init__(
+        self, context: Context, model: Trained, finetuned: str, logits: Mapping[str, npt.NDArray[Any]]
+    ) -> None:
+        self.context = context
+        self.model = model
+        self.finetuned = finetuned
+        self.logits = logits
+        self.task: dict[str, Any] = {key: context.task.get(key) for key in _TASK}
+        self.files = {name: context.dataset / file for name, file in set_files(context.task).items()}
+
+    def ensure(self, evaluation: Evaluation, options: StrictModel) -> StoredRun:
+        """What one evaluation found, from the store or found out now."""
+        context, here = self.context, None
+        if evaluation.needs_model(options) or evaluation.machine_dependent:
+            here = environment(context.device, context.params.execution)
+        identity = self.identity(evaluation, options, here)
+        stored = context.store.get(run_key(identity))
+        if stored is not None:
+            return stored
+        guard = LoadedCode(finding_scope(evaluation, options, context.source))
+        if identity["code"]["modules"] != guard.sha256:
+            raise CodeChanged(
+                f"the code of evaluation '{evaluation.name}' was edited a moment ago; run `dvc repro` again"
+            )
+        with context.store.open(run_key(identity), identity, guard=guard.check) as working:
+            if working.finished is not None:
+                return working.finished
+            described = {
+                "description": evaluation.description,
+                "options": options.model_dump(mode="json"),
+                "machine_dependent": evaluation.machine_dependent,
+                "environment": here,
+            }
+            return working.commit(described | self.find(evaluation, options))
+
+    def identity(self, evaluation: Evaluation, options: StrictModel, here: Mapping[str, Any] | None) -> dict[str, Any]:
+        """Everything that determines what one evaluation finds out about the run."""
+        identity = {
+            "format": FORMAT,
+            "phase": "evaluation",
+            "evaluation": evaluation.name,
+            "run": self.finetuned,
+            "task": self.task,
+            "sets": self._contents,
+            "options": options.model_dump(mode="json"),
+            "code": finding_code(evaluation, options, self.context.source),
+        }
+        return identity | ({"environment": here} if evaluation.machine_dependent else {})
+
+    @cached_property
+    def _contents(self) -> dict[str, dict[str, str]]:
+        return {
+            name: {"rows": sha256_file(self.files[name]), "logits": hashlib.sha256(to_npy(values)).hexdigest()}
+            for name, values in self.logits.items()
+        }
+
+    def find(self, evaluation: Evaluation, options: StrictModel) -> dict[str, Any]:
+        """Run one evaluation; a RunFailed (a prediction that is not finite) is a finding too."""
+        trained = self.model if evaluation.needs_model(options) else None
+        run = EvaluatedRun(self.task, self.context.job.seed, options, self._sets, trained)
+        try:
+            found = evaluation.run(run).as_json(self._sets)
+        except RunFailed as error:
+            return {"status": "failed", "error": str(error), "scalars": {}, "tables": {}, "ranges": {}, "remarks": []}
+        except ValueError as error:
+            raise DataError(
+                f"evaluation '{evaluation.name}' on {self.context.job.name}: {error}\n    -> correct its file, "
+                "or take it out of `evaluations` in params.yaml"
+            ) from error
+        return {"status": "ok", "error": None, **found}
+
+    @cached_property
+    def _sets(self) -> dict[str, EvaluatedSet]:
+        own = list(self.task["labels"] or ())
+        found = {}
+        for name, values in self.logits.items():
+            examples, declared = read_jsonl(self.files[name]), self.task["sets"][name]
+            labels = list(declared.get("labels") or own)
+            found[name] = EvaluatedSet(
+                name=name,
+                kind=self.task["kind"],
+                logits=values,
+                gold=np.asarray([example.label for example in examples]),
+                examples=examples,
+                labels=tuple(labels),
+                to_set=label_indices(own, labels, declared.get("label_map"), name),
+            )
+        return found

@@ -1,0 +1,56 @@
+"""The evaluations that ``params.yaml`` switches on, with their options and their code. No torch here."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from regft_core.catalogue import EVALUATIONS
+from regft_core.config.schema import Params, StrictModel
+from regft_core.evaluations import Evaluation, find
+from regft_core.models.source import ModelSource
+from regft_core.phases.code import family_module, scope_sha256
+from regft_core.runs.fingerprint import PACKAGES, Scope, file_code, stage_scope
+
+
+def switched_on(params: Params) -> dict[str, tuple[Evaluation, StrictModel]]:
+    """Name -> the evaluation and its options, in the order of ``params.yaml``."""
+    found = {}
+    for name, options in params.evaluations.items():
+        evaluation = find(name)
+        found[name] = (evaluation, evaluation.Config.model_validate(options))
+    return found
+
+
+def finding_scope(evaluation: Evaluation, options: StrictModel, source: ModelSource) -> Scope:
+    """The code of one evaluation: its file and, where it needs the model, what makes models and predictions."""
+    own, _ = _file(evaluation)
+    if evaluation.needs_model(options):
+        own = [*own, *stage_scope("evaluate").entries, family_module(source)]
+    return stage_scope("evaluation", sorted(set(own)))
+
+
+def finding_code(evaluation: Evaluation, options: StrictModel, source: ModelSource) -> dict[str, str | None]:
+    """Hashes of the code of one evaluation: of the modules, and of its file when it is no module of regft."""
+    _, outside = _file(evaluation)
+    return {"modules": scope_sha256(finding_scope(evaluation, options, source)), "file": outside}
+
+
+def _file(evaluation: Evaluation) -> tuple[list[str], str | None]:
+    """The module of an evaluation; of a file elsewhere, the modules that it imports, and its hash."""
+    path = EVALUATIONS.path(evaluation.name)
+    if path.parent == EVALUATIONS.folders[0]:
+        return [f"{EVALUATIONS.package}.{evaluation.name}"], None
+    sha256, modules = file_code(path, PACKAGES)
+    return modules, sha256
+
+
+def evaluations_fact(params: Params, source: ModelSource) -> dict[str, Any]:
+    """What the stages that make and show findings depend on."""
+    return {
+        name: {
+            "options": options.model_dump(mode="json"),
+            "code": finding_code(evaluation, options, source),
+            "description": evaluation.description,
+        }
+        for name, (evaluation, options) in switched_on(params).items()
+    }

@@ -1,0 +1,223 @@
+"""What the evaluations beyond the scores found out, over seeds: the same for every evaluation.
+
+An evaluation is a file (``regft_core/evaluations``) that says nothing about reports; its numbers are shown
+with their mean and Student's t interval over seeds, its tables as the mean over seeds or of the first seed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from regft_core.reporting.load import BlockData
+from regft_core.statistics.bootstrap import seed_interval
+
+#: (set or ``run``, name of a number or of a table)
+Place = tuple[str, str]
+
+
+@dataclass(frozen=True)
+class Number:
+    """One number of one arm over its seeds."""
+
+    seeds: tuple[int, ...]
+    values: tuple[float, ...]
+    #: None below two seeds, whose spread nobody knows.
+    interval: tuple[float, float] | None
+
+    @property
+    def mean(self) -> float:
+        """Over the seeds that have it."""
+        return sum(self.values) / len(self.values)
+
+
+@dataclass(frozen=True)
+class ShownTable:
+    """A table of one arm; ``of`` says which seeds it is of."""
+
+    method: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[Any, ...], ...]
+    of: str
+    plot: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True)
+class Found:
+    """What one evaluation found on one task at one size."""
+
+    block: str
+    title: str
+    #: Numbers in the order in which the evaluation gave them.
+    places: tuple[Place, ...]
+    #: (method, number per place or None)
+    rows: tuple[tuple[str, tuple[Number | None, ...]], ...]
+    #: Place -> one table per method.
+    tables: Mapping[Place, tuple[ShownTable, ...]]
+    #: What a reader must know, and whom it is about.
+    remarks: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class EvaluationSection:
+    """One evaluation over all blocks."""
+
+    name: str
+    description: str
+    options: Mapping[str, Any]
+    machine_dependent: bool
+    #: Where it measured, when it depends on the machine.
+    environments: tuple[str, ...]
+    found: tuple[Found, ...]
+
+
+def sections(
+    data: Sequence[BlockData], order: Mapping[str, Sequence[str]], confidence: float
+) -> tuple[EvaluationSection, ...]:
+    """One section per evaluation that any arm has; ``order`` holds the methods of each block as they are shown."""
+    names = sorted({name for block in data for cell in block.cells.values() for name in cell.evaluations})
+    return tuple(_section(name, data, order, confidence) for name in names)
+
+
+def as_numbers(found: Sequence[EvaluationSection]) -> dict[str, dict[str, dict[str, Any]]]:
+    """block -> method -> evaluation -> set -> name -> mean, interval and number of seeds, for ``results.json``."""
+    plain: dict[str, dict[str, dict[str, Any]]] = {}
+    for section in found:
+        for entry in section.found:
+            for method, numbers in entry.rows:
+                for (place, name), number in zip(entry.places, numbers, strict=True):
+                    if number is not None:
+                        low, high = number.interval or (None, None)
+                        bounds = {"mean": number.mean, "low": low, "high": high, "n": len(number.values)}
+                        own = plain.setdefault(entry.block, {}).setdefault(method, {}).setdefault(section.name, {})
+                        own.setdefault(place, {})[name] = bounds
+    return plain
+
+
+def _section(
+    name: str, data: Sequence[BlockData], order: Mapping[str, Sequence[str]], confidence: float
+) -> EvaluationSection:
+    every = [cell.evaluations[name] for block in data for cell in block.cells.values() if name in cell.evaluations]
+    where = [run["environment"] for one in every for run in one["runs"] if run.get("environment")]
+    return EvaluationSection(
+        name=name,
+        description=every[0]["description"],
+        options=every[0]["options"],
+        machine_dependent=every[0]["machine_dependent"],
+        environments=tuple(sorted({f"{here['name']}, {here['threads']} threads" for here in where})),
+        found=tuple(
+            _found(block, name, order[block.name], confidence)
+            for block in data
+            if any(name in cell.evaluations for cell in block.cells.values())
+        ),
+    )
+
+
+def _found(block: BlockData, name: str, methods: Sequence[str], confidence: float) -> Found:
+    runs = {
+        method: block.cells[method].evaluations[name]["runs"]
+        for method in methods
+        if name in block.cells[method].evaluations
+    }
+    scalars: dict[Place, None] = {}
+    tables: dict[Place, None] = {}
+    ranges: dict[str, Sequence[float | None]] = {}
+    for run in (run for own in runs.values() for run in own):
+        ranges |= run["ranges"]
+        scalars |= {(place, key): None for place, named in run["scalars"].items() for key in named}
+        tables |= {(place, key): None for place, named in run["tables"].items() for key in named}
+    places = tuple(sorted(scalars, key=lambda place: _rank(block, place[0])))
+    shown = {
+        place: tuple(table for method, own in runs.items() if (table := _table(method, own, place)) is not None)
+        for place in sorted(tables, key=lambda place: _rank(block, place[0]))
+    }
+    title = f"{block.task} at full size" if block.size == "full" else f"{block.task} at {block.size} rows"
+    rows = tuple(
+        (method, tuple(_number(own, place, ranges.get(place[1]), confidence) for place in places))
+        for method, own in runs.items()
+    )
+    return Found(block.name, title, places, rows, shown, _remarks(runs))
+
+
+def _rank(block: BlockData, place: str) -> int:
+    """The development set, the other sets, then what is about the run as a whole; otherwise the order stays."""
+    sets = list(block.described["sets"])
+    return sets.index(place) if place in sets else len(sets)
+
+
+def _number(
+    runs: Sequence[Mapping[str, Any]], place: Place, bounds: Sequence[float | None] | None, confidence: float
+) -> Number | None:
+    having = {run["seed"]: run["scalars"][place[0]][place[1]] for run in runs if _has(run, "scalars", place)}
+    if not having:
+        return None
+    values = tuple(having.values())
+    interval = None
+    if len(values) > 1:
+        low, high = seed_interval(values, confidence)
+        lowest, highest = bounds or (None, None)
+        # Few seeds stretch an interval beyond what the number can be.
+        interval = (low if lowest is None else max(low, lowest), high if highest is None else min(high, highest))
+    return Number(tuple(having), values, interval)
+
+
+def _has(run: Mapping[str, Any], kind: str, place: Place) -> bool:
+    return place[1] in run[kind].get(place[0], {})
+
+
+def _table(method: str, runs: Sequence[Mapping[str, Any]], place: Place) -> ShownTable | None:
+    having = {run["seed"]: run["tables"][place[0]][place[1]] for run in runs if _has(run, "tables", place)}
+    if not having:
+        return None
+    seed, first = next(iter(having.items()))
+    columns = tuple(first["columns"])
+    alike = [table for table in having.values() if table["columns"] == first["columns"]]
+    if not first["keys"] or len(alike) < len(having):
+        return ShownTable(method, columns, tuple(map(tuple, first["rows"])), f"seed {seed}")
+    of = f"mean of {len(having)} seeds" if len(having) > 1 else f"seed {seed}"
+    return ShownTable(method, columns, _mean_rows(alike), of, first["plot"])
+
+
+def _mean_rows(tables: Sequence[Mapping[str, Any]]) -> tuple[tuple[Any, ...], ...]:
+    """Rows of the same name with the mean of every other column; rows in the order in which they first appear."""
+    keys, columns = tables[0]["keys"], tables[0]["columns"]
+    weight = tables[0]["weight"]
+    by_name: dict[tuple[Any, ...], list[Sequence[Any]]] = {}
+    for table in tables:
+        for row in table["rows"]:
+            by_name.setdefault(tuple(row[:keys]), []).append(row)
+    at = None if weight is None else keys + columns[keys:].index(weight)
+    return tuple(
+        (*name, *(_mean(rows, i, None if i == at else at) for i in range(keys, len(columns))))
+        for name, rows in by_name.items()
+    )
+
+
+def _mean(rows: Sequence[Sequence[Any]], column: int, weight: int | None) -> Any:
+    """Mean of the cells that are numbers, by ``weight``; text stays where all say the same."""
+    cells = [(row[column], 1.0 if weight is None else row[weight]) for row in rows if row[column] is not None]
+    if not cells:
+        return None
+    if any(isinstance(value, str | bool) for value, _ in cells):
+        return cells[0][0] if len({value for value, _ in cells}) == 1 else None
+    total = sum(share or 0 for _, share in cells)
+    return sum(value * (share or 0) for value, share in cells) / total if total else None
+
+
+def _remarks(runs: Mapping[str, Sequence[Mapping[str, Any]]]) -> tuple[str, ...]:
+    """What the evaluation remarked or could not do, each text once with everybody whom it is about."""
+    about: dict[str, dict[str, list[int]]] = {}
+    for method, own in runs.items():
+        for run in own:
+            failed = [f"failed: {run['error']}"] if run["status"] != "ok" else []
+            for text in (*run["remarks"], *failed):
+                about.setdefault(text, {}).setdefault(method, []).append(run["seed"])
+    found = []
+    for text, methods in about.items():
+        who = [
+            name if len(seeds) == len(runs[name]) else f"{name} (seeds {', '.join(map(str, seeds))})"
+            for name, seeds in methods.items()
+        ]
+        found.append(f"{', '.join(who)}: {text}")
+    return tuple(found)

@@ -1,0 +1,237 @@
+"""The bag of words against numbers worked out by hand, and against scikit-learn's own pipeline."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from regft_core.data.examples import Example
+from regft_core.errors import RunFailed
+from regft_core.hooks.plain import from_tensor, to_tensor
+from regft_core.methods.tfidf_logistic import TfidfLogistic, TfidfLogisticConfig
+from regft_core.training.bag_of_words import STRENGTHS, BagOfWords, classify, log_probabilities, regress
+from tests.methods.chain import method, phase, runner
+from tests.methods.harness import TRAINING, Bench, examples
+
+NO_STEPS = TRAINING.model_copy(update={"epochs": 0})
+
+
+def rows(*texts: str, second: tuple[str, ...] = (), labels: tuple[float, ...] = ()) -> list[Example]:
+    pairs = second or (None,) * len(texts)
+    return [
+        Example(str(i), one, two, label)
+        for i, (one, two, label) in enumerate(zip(texts, pairs, labels or (0,) * len(texts), strict=True))
+    ]
+
+
+def bag(given: list[Example], **options: int) -> BagOfWords:
+    return BagOfWords.fit(given, **{"words": 1, "characters": 0, "limit": 100, **options})
+
+
+# ------------------------------------------------------------------------------------ features
+
+
+def test_weights_by_hand() -> None:
+    given = rows("a good film", "a bad film", "Film!")
+    found = bag(given)
+    assert found.blocks == [{"analyzer": "word", "longest": 1, "terms": ["a", "bad", "film", "good"]}]
+    # Smoothed: ln((1 + 3) / (1 + documents with the term)) + 1.
+    a, bad, film = math.log(4 / 3) + 1, math.log(4 / 2) + 1, math.log(4 / 4) + 1
+    assert found.idf == pytest.approx([a, bad, film, bad])
+    length = math.sqrt(a**2 + film**2 + bad**2)
+    expected = [
+        [a / length, 0, film / length, bad / length],
+        [a / length, bad / length, film / length, 0],
+        [0, 0, 1, 0],
+    ]
+    np.testing.assert_allclose(found.features(given).toarray(), expected, atol=1e-12)
+    # A new word has no column; a text without a known word is empty.
+    assert found.features(rows("unseen words")).nnz == 0
+
+
+def test_two_words_and_characters_are_terms_too() -> None:
+    found = bag(rows("not bad"), words=2, characters=2)
+    assert found.blocks[0]["terms"] == ["bad", "not", "not bad"]
+    letters = [" ", " b", " n", "a", "ad", "b", "ba", "d", "d ", "n", "no", "o", "ot", "t", "t "]
+    assert found.blocks[1]["terms"] == letters
+    features = found.features(rows("not bad"))
+    assert features.shape == (1, 3 + 15)
+    assert features.multiply(features).sum() == pytest.approx(2)  # each block has length 1
+
+
+def test_a_pair_by_hand() -> None:
+    given = rows("red cat", "blue cat", second=("red dog", "blue cat"))
+    found = bag(given)
+    assert found.blocks[0]["terms"] == ["blue", "cat", "dog", "red"]
+    features = found.features(given).toarray()
+    assert features.shape == (2, 3 * 4 + 1)
+    # Four documents: blue 2, cat 3, dog 1, red 2.
+    blue, cat, dog = (math.log(5 / (1 + n)) + 1 for n in (2, 3, 1))
+    first, second = math.hypot(blue, cat), math.hypot(blue, dog)
+    cosine = blue * blue / (first * second)
+    assert features[0, :4] == pytest.approx([0, cat / first, 0, blue / first])
+    assert features[0, 4:8] == pytest.approx([0, 0, dog / second, blue / second])
+    assert features[0, 8:12] == pytest.approx([0, 0, 0, cosine])
+    assert features[0, 12] == pytest.approx(cosine)
+    assert features[1, 12] == pytest.approx(1)
+
+
+def test_the_most_frequent_terms_are_kept() -> None:
+    assert bag(rows("a a a b b c"), limit=2).blocks[0]["terms"] == ["a", "b"]
+
+
+def test_texts_without_a_word_are_said_so() -> None:
+    with pytest.raises(RunFailed, match="no word n-gram occurs"):
+        bag(rows("...", "!?"))
+
+
+def test_features_are_those_of_scikit_learn() -> None:
+    from sklearn.feature_extraction.text import TfidfVectorizer
+
+    given = examples(12)
+    texts = [example.text for example in given]
+    theirs = TfidfVectorizer(ngram_range=(1, 2), token_pattern=r"\b\w+\b").fit(texts[:8])
+    ours = bag(given[:8], words=2)
+    assert np.array_equal(ours.features(given).toarray(), theirs.transform(texts).toarray())
+
+
+# --------------------------------------------------------------------------------------- models
+
+
+def test_ridge_of_one_feature_by_hand() -> None:
+    from scipy import sparse
+
+    from regft_core.training.bag_of_words import _ridge
+
+    # Centred: x = -1, 0, 1 and y = -2, 0, 2; w = sum(xy) / (sum(xx) + strength) = 4 / (2 + 2) = 1.
+    weight, bias = _ridge(sparse.csr_matrix([[0.0], [1.0], [2.0]]), np.array([1.0, 3.0, 5.0]), 2.0)
+    assert weight[0, 0] == pytest.approx(1.0)
+    assert bias[0] == pytest.approx(3.0 - 1.0)
+
+
+def test_logistic_regression_is_at_its_stationary_point() -> None:
+    from scipy import sparse
+
+    from regft_core.training.bag_of_words import _logistic
+
+    features = np.array([[1.0, 0.0], [0.8, 0.6], [0.0, 1.0], [0.6, 0.8], [0.0, 0.0]])
+    labels, strength = np.array([0, 0, 1, 1, 2]), 0.5
+    weight, bias, converged = _logistic(sparse.csr_matrix(features), labels, strength)
+    assert converged
+    errors = np.exp(log_probabilities(features @ weight.T + bias)) - np.eye(3)[labels]
+    np.testing.assert_allclose(errors.T @ features + strength * weight, 0, atol=1e-3)
+    np.testing.assert_allclose(errors.sum(0), 0, atol=1e-3)
+
+
+def test_log_probabilities_by_hand() -> None:
+    found = log_probabilities(np.array([[0.0, math.log(3.0)], [1000.0, 1000.0]]))
+    np.testing.assert_allclose(found, np.log([[0.25, 0.75], [0.5, 0.5]]))
+
+
+@pytest.mark.parametrize("noise", [0.1, 1.0, 4.0])
+def test_the_strength_is_that_of_the_smallest_loss_on_left_out_rows(noise: float) -> None:
+    from scipy import sparse
+    from sklearn.linear_model import LogisticRegression, Ridge
+    from sklearn.model_selection import KFold, StratifiedKFold, cross_val_score
+
+    generator = np.random.default_rng(0)
+    labels = np.repeat([0, 1, 2], 20)
+    dense = np.eye(3)[labels] + noise * generator.standard_normal((60, 3))
+    features, targets = sparse.csr_matrix(dense), dense[:, 0] + noise * generator.standard_normal(60)
+    folds = StratifiedKFold(5, shuffle=True, random_state=7)
+    losses = [
+        -cross_val_score(LogisticRegression(C=1 / s, tol=1e-6), dense, labels, cv=folds, scoring="neg_log_loss").mean()
+        for s in STRENGTHS
+    ]
+    assert classify(features, labels, 3, seed=7).strength == STRENGTHS[int(np.argmin(losses))]
+    split = KFold(5, shuffle=True, random_state=7)
+    losses = [
+        -cross_val_score(Ridge(alpha=s), dense, targets, cv=split, scoring="neg_mean_squared_error").mean()
+        for s in STRENGTHS
+    ]
+    assert regress(features, targets, seed=7).strength == STRENGTHS[int(np.argmin(losses))]
+
+
+def test_a_class_without_a_row_is_never_predicted_and_marked() -> None:
+    from scipy import sparse
+
+    features = sparse.csr_matrix([[1.0, 0.0], [1.0, 0.1], [0.0, 1.0]])
+    found = classify(features, np.array([0, 0, 2]), 4, seed=0)
+    assert len(found.notes) == 2
+    assert "single row" in found.notes[0]
+    assert "2 of 4 classes" in found.notes[1]
+    for text in ([0.0, 0.0], [9.0, -9.0], [-9.0, 9.0]):
+        assert int((np.array(text) @ found.weight.T + found.bias).argmax()) in (0, 2)
+    with pytest.raises(RunFailed, match="same label"):
+        classify(features, np.array([1, 1, 1]), 4, seed=0)
+
+
+# ---------------------------------------------------------------------------------- the method
+
+
+@pytest.mark.parametrize(
+    "form", [{}, {"pair": True}, {"kind": "regression", "pair": True}, {"labels": 3}], ids=["one", "pair", "value", "3"]
+)
+def test_what_is_kept_answers_alone(form: dict[str, Any]) -> None:
+    from safetensors.torch import load, save
+
+    run = Bench([("tfidf_logistic", {"characters": 2})], training=NO_STEPS, rows=24, **form)
+    kept = load(save(run.stack.keep(run.trainee)))
+    # Nothing of the fitted bench is used.
+    alone = Bench([("tfidf_logistic", {"characters": 2})], training=NO_STEPS, rows=24, **form).stack
+    alone.predictor = TfidfLogistic(TfidfLogisticConfig(characters=2), run.setting)
+    given = examples(30, **{k: v for k, v in form.items() if k in ("pair", "kind", "labels")})
+    answers = alone.predict(None, kept, given)
+    own = run.stack.predictor
+    assert isinstance(own, TfidfLogistic)
+    expected = own._bag.features(given) @ own._model.weight.T + own._model.bias
+    if run.setting.kind == "classification":
+        expected = log_probabilities(expected)
+        np.testing.assert_allclose(np.exp(answers).sum(1), 1, atol=1e-6)
+    np.testing.assert_allclose(answers, expected, atol=1e-6)
+    assert answers.dtype == np.float32
+    assert answers.std() > 1e-3
+
+
+def test_kept_terms_are_json_in_bytes() -> None:
+    value = [{"terms": ["schön", "電影", 'a "b"'], "longest": 2}]
+    tensor = to_tensor(value)
+    assert tensor.dtype == torch.uint8
+    assert json.loads(bytes(tensor.tolist())) == value == from_tensor(tensor)
+
+
+def test_the_encoder_and_its_head_stay_as_they_are() -> None:
+    before = Bench(training=NO_STEPS).trainee.plain_weights()
+    run = Bench([("tfidf_logistic", {})], training=NO_STEPS)
+    after = run.train()
+    assert all(torch.equal(before[name], after[name]) for name in before)
+    assert not any(parameter.requires_grad for _, parameter in run.trainee.named_raw())
+
+
+def test_only_the_training_share_is_read() -> None:
+    done = runner(rows=20).run([phase([("tfidf_logistic", {})], split=0.5, epochs=0)])["finetune"]
+    terms = from_tensor(done.tensors["kept"]["tfidf_logistic.blocks"])[0]["terms"]
+    whole = runner(rows=20).run([phase([("tfidf_logistic", {})], epochs=0)])["finetune"]
+    every = from_tensor(whole.tensors["kept"]["tfidf_logistic.blocks"])[0]["terms"]
+    assert set(terms) < set(every)
+
+
+def test_the_yaml_runs() -> None:
+    for name in ("tfidf_logistic", "tfidf_logistic_characters"):
+        done = runner().run(method(name).phases)["finetune"]
+        assert set(done.tensors["kept"]) == {f"tfidf_logistic.{part}" for part in ("blocks", "idf", "weight", "bias")}
+
+
+def test_what_it_cannot_do_is_refused() -> None:
+    none = TfidfLogisticConfig(words=0)
+    given = phase([("tfidf_logistic", {})], epochs=0)
+    assert "both 0" in TfidfLogistic.check_options(none, given)[0]
+    assert TfidfLogistic.check_options(TfidfLogisticConfig(), given) == []
+    problems = TfidfLogistic.check_options(TfidfLogisticConfig(), phase([("tfidf_logistic", {})], name="first"))
+    assert "epochs: 0" in problems[0]
+    assert "move it to the phase 'finetune'" in problems[1]

@@ -1,0 +1,143 @@
+"""A project with its own copy of the code under the real DVC, reproduced once."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from regft_core.phases.facts import write_facts
+from regft_core.phases.project import open_project
+from tests.tiny import tiny_model_dir
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+#: `own` comes from files; `chain` has two phases before fine-tuning, and two regularisers.
+PARAMS: dict[str, Any] = {
+    "model": {"name": "models/tiny", "max_length": 32},
+    "grid": {"tasks": ["own"], "sizes": [16], "seeds": [0]},
+    "methods": ["vanilla", "chain"],
+    "subsample": {"stratified": False},
+    "training": {"epochs": 1, "batch_size": 8, "learning_rate": 1e-3},
+    "execution": {"executor": "serial", "device": "cpu"},
+    "report": {"reference": "vanilla", "bootstrap_samples": 200},
+}
+CHAIN = """\
+# Two phases, then noise on hidden states and on weights.
+description: A chain of phases
+phases:
+  one:
+    training: {max_steps: 1}
+  two:
+    training: {max_steps: 2}
+  finetune:
+    regularisers:
+      hype: {scale: 1.0e-5}
+      pats: {}
+"""
+OWN = """\
+source: {kind: files}
+splits: {train: own/train.csv, dev: own/dev.csv}
+columns: {text: text, label: label}
+labels: [bad, good]
+metrics: [accuracy]
+primary: accuracy
+ood:
+  far: {source: {kind: files}, split: own/far.csv}
+"""
+
+
+def environment() -> dict[str, str]:
+    return {
+        **os.environ,
+        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+        "DVC_NO_ANALYTICS": "1",
+        "OMP_NUM_THREADS": "1",
+        # Byte code appears in the watched folders, as on a user's machine.
+        "PYTHONDONTWRITEBYTECODE": "",
+        "PYTHONPATH": "",
+    }
+
+
+def attempt(root: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run a dvc command in the project."""
+    command = [sys.executable, "-m", "dvc", *arguments]
+    return subprocess.run(command, cwd=root, env=environment(), capture_output=True, text=True, timeout=500)
+
+
+def dvc(root: Path, *arguments: str) -> str:
+    """Run a dvc command that must succeed; returns what it printed."""
+    done = attempt(root, *arguments)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout + done.stderr
+
+
+def ran(output: str) -> list[str]:
+    """Names of the stages that ``dvc repro`` executed, without the file they are in."""
+    return [name.rsplit(":", 1)[-1] for name in re.findall(r"Running stage '([^']+)'", output)]
+
+
+def stale(root: Path) -> set[str]:
+    """Stages that DVC would run once the facts are written (the stage of facts itself always runs)."""
+    write_facts(open_project(root))
+    found = json.loads(dvc(root, "status", "--json").splitlines()[-1])
+    return {name.rsplit(":", 1)[-1] for name in found} - {"facts"}
+
+
+def edit(path: Path, old: str, new: str) -> None:
+    text = path.read_text()
+    assert old in text, (path, old)
+    path.write_text(text.replace(old, new, 1))
+
+
+def change(root: Path, **changes: Any) -> None:
+    """Change values of ``params.yaml``: sections are merged, lists replaced."""
+    params = yaml.safe_load((root / "params.yaml").read_text())
+    for key, value in changes.items():
+        params[key] = {**params.get(key, {}), **value} if isinstance(value, dict) else value
+    (root / "params.yaml").write_text(yaml.dump(params, sort_keys=False))
+
+
+def stored(root: Path) -> int:
+    """Complete runs in the project's store."""
+    return len(list((root / ".regft" / "runs").glob("*/*/result.json")))
+
+
+@pytest.fixture(scope="session")
+def reproduced(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("pipeline") / "project"
+    ignore = shutil.ignore_patterns("__pycache__", "dvc.lock")
+    for name in ("regft_core", "stages", "pipelines", "dvc.yaml", ".gitignore"):
+        source = REPOSITORY / name
+        (shutil.copytree(source, root / name, ignore=ignore) if source.is_dir() else shutil.copy(source, root / name))
+    shutil.copytree(tiny_model_dir(tmp_path_factory.mktemp("model"), "bert"), root / "models" / "tiny")
+    words = {"train": "good film bad plot", "dev": "great story poor actor", "far": "good food bad place"}
+    (root / "data" / "own").mkdir(parents=True)
+    for part, text in words.items():
+        rows = "".join(f"{text} {i} {'very' * (i % 3)},{'good' if i % 2 else 'bad'}\n" for i in range(24))
+        (root / "data" / "own" / f"{part}.csv").write_text("text,label\n" + rows)
+    (root / "pipelines" / "tasks" / "own.yaml").write_text(OWN)
+    (root / "pipelines" / "methods" / "chain.yaml").write_text(CHAIN)
+    (root / "params.yaml").write_text("# what to run\n" + yaml.dump(PARAMS, sort_keys=False))
+    git = ["git", "-c", "user.name=t", "-c", "user.email=t@t"]
+    subprocess.run([*git, "init", "-q"], cwd=root, check=True)
+    dvc(root, "init", "-q")
+    shutil.copy(REPOSITORY / ".dvcignore", root / ".dvcignore")
+    output = dvc(root, "repro")
+    subprocess.run([*git, "add", "-A"], cwd=root, check=True)
+    subprocess.run([*git, "commit", "-qm", "a project"], cwd=root, check=True)
+    (root.parent / "output").write_text(output)
+    return root
+
+
+@pytest.fixture
+def project(reproduced: Path, tmp_path: Path) -> Path:
+    """A copy of the project in which everything is done."""
+    return Path(shutil.copytree(reproduced, tmp_path / "project", symlinks=True))

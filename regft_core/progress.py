@@ -1,8 +1,8 @@
 """Progress of the runs of one stage on the screen, whichever process they run in.
 
 A run writes its position to a small file a few times a second; the parent process reads the
-files and draws one bar per seed. Without a terminal (a log file) it prints a line now and
-then instead.
+files and draws one bar for the whole stage, with the time left, and one for each run at work. Without a
+terminal (a log file) it prints a line now and then instead. A run that ends gets a line of its own.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -24,12 +24,22 @@ LOG_SECONDS = 15.0
 
 
 class ProgressWriter:
-    """Writes one run's position to ``folder/<run>.json``; never fails the run."""
+    """Writes one run's position to ``folder/<run>.json``; never fails the run.
 
-    def __init__(self, folder: str | None, run: str, phase: str) -> None:
+    It writes once when it is made: a run that ends without any file was taken from the run store.
+
+    Args:
+        folder: of the board; None writes nothing.
+        phase: which of the run's phases this is; one of the board's ``phases``.
+        unit: what is counted.
+    """
+
+    def __init__(self, folder: str | None, run: str, phase: str, unit: str = "step") -> None:
         self.path = Path(folder) / f"{run}.json" if folder else None
-        self.phase = phase
-        self._last = 0.0
+        self.phase, self.unit = phase, unit
+        self._last = float("-inf")
+        self(0, 0, 0, None, 0.0)
+        self._last = float("-inf")  # the first real position is shown at once
 
     def __call__(self, step: int, total: int, epoch: int, loss: float | None, seconds: float) -> None:
         now = time.monotonic()
@@ -39,23 +49,33 @@ class ProgressWriter:
         state = {"phase": self.phase, "step": step, "total": total, "epoch": epoch, "loss": loss, "seconds": seconds}
         temporary = self.path.with_suffix(".tmp")
         try:
-            temporary.write_text(json.dumps(state), encoding="utf-8")
+            temporary.write_text(json.dumps(state | {"unit": self.unit}), encoding="utf-8")
             os.replace(temporary, self.path)
         except OSError:
-            self.path = None  # the board is gone; training goes on
+            self.path = None  # the board is gone; the run goes on
 
 
 class ProgressBoard:
-    """Draws the progress of several runs until it is closed (use as a context manager)."""
+    """Draws the progress of several runs until it is closed (use as a context manager).
 
-    def __init__(self, title: str, runs: Sequence[str]) -> None:
+    Args:
+        title: what is run, for instance ``hype_n cue_pair``.
+        runs: their names.
+        phases: what each of them goes through in this stage, in order, with the share of the work (any unit).
+    """
+
+    def __init__(self, title: str, runs: Sequence[str], phases: Mapping[str, float] | None = None) -> None:
         self.title = title
         self.runs = list(runs)
+        self.phases = dict(phases or {})
         self.folder = tempfile.mkdtemp(prefix="regft-progress-")
+        self._ended: dict[str, bool] = {}
+        self._started = time.monotonic()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
 
     def __enter__(self) -> ProgressBoard:
+        self._started = time.monotonic()
         self._thread.start()
         return self
 
@@ -66,51 +86,96 @@ class ProgressBoard:
         self._thread.join(timeout=5)
         shutil.rmtree(self.folder, ignore_errors=True)
 
-    def _read(self) -> dict[str, dict[str, Any]]:
+    def ended(self, run: str) -> bool:
+        """Take note that a run has ended; returns whether it was computed now, not found in the run store."""
+        computed = (Path(self.folder) / f"{run}.json").is_file()
+        self._ended[run] = computed
+        return computed
+
+    def states(self) -> dict[str, dict[str, Any]]:
+        """Positions of the runs at work."""
         states = {}
         for run in self.runs:
+            if run in self._ended:
+                continue
             try:
                 states[run] = json.loads((Path(self.folder) / f"{run}.json").read_text(encoding="utf-8"))
             except (OSError, ValueError):
                 continue
         return states
 
+    def share_done(self, states: Mapping[str, Mapping[str, Any]]) -> float:
+        """Share of the stage's work that is done, runs from the store left out, between 0 and 1."""
+        stored = sum(not computed for computed in self._ended.values())
+        work = len(self.runs) - stored
+        if work == 0:
+            return 1.0
+        done = sum(self._ended.values()) + sum(self._share_of_run(state) for state in states.values())
+        return min(1.0, done / work)
+
+    def seconds_left(self, done: float) -> float | None:
+        """Time left at the pace so far; None when nothing is known yet."""
+        return (time.monotonic() - self._started) * (1 - done) / done if done > 0 else None
+
+    def _share_of_run(self, state: Mapping[str, Any]) -> float:
+        inside = min(1.0, state["step"] / state["total"]) if state["total"] else 0.0
+        if state["phase"] not in self.phases:
+            return inside
+        names = list(self.phases)
+        before = sum(self.phases[name] for name in names[: names.index(state["phase"])])
+        return (before + inside * self.phases[state["phase"]]) / (sum(self.phases.values()) or 1.0)
+
     def _run(self) -> None:
         (self._draw_bars if sys.stderr.isatty() else self._print_lines)()
 
     def _draw_bars(self) -> None:
         from rich.console import Console
-        from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+        from rich.progress import BarColumn, Progress, TextColumn
 
-        columns = (
-            TextColumn("{task.description}"),
-            BarColumn(bar_width=24),
-            TextColumn("step {task.completed:.0f}/{task.total:.0f}  loss {task.fields[loss]}"),
-            TimeElapsedColumn(),
-            TextColumn("left"),
-            TimeRemainingColumn(),
-        )
+        columns = (TextColumn("{task.description}"), BarColumn(bar_width=24), TextColumn("{task.fields[text]}"))
         with Progress(*columns, console=Console(stderr=True), transient=True) as bars:
+            whole = bars.add_task(self.title, total=1.0, text="")
             tasks: dict[str, Any] = {}
             while not self._stop.wait(REFRESH_SECONDS):
-                for run, state in self._read().items():
-                    description = f"{self.title} {run} {state['phase']} epoch {state['epoch'] + 1}"
-                    loss = "-" if state["loss"] is None else f"{state['loss']:.3f}"
+                states = self.states()
+                done = self.share_done(states)
+                bars.update(whole, completed=done, text=self.summary(done))
+                for run in [run for run in tasks if run not in states]:
+                    bars.remove_task(tasks.pop(run))
+                for run, state in states.items():
                     if run not in tasks:
-                        tasks[run] = bars.add_task(description, total=state["total"], loss=loss)
-                    bars.update(
-                        tasks[run], description=description, completed=state["step"], total=state["total"], loss=loss
-                    )
+                        tasks[run] = bars.add_task("", total=1.0, text="")
+                    share = self._share_of_run(state)
+                    bars.update(tasks[run], description=f"  {run}", completed=share, text=position(state))
 
     def _print_lines(self) -> None:
-        shown: dict[str, tuple[str, int]] = {}
+        shown = ""
         while not self._stop.wait(LOG_SECONDS):
-            for run, state in self._read().items():
-                position = (state["phase"], state["step"])
-                if shown.get(run) == position:
-                    continue
-                shown[run] = position
-                loss = "-" if state["loss"] is None else f"{state['loss']:.3f}"
-                left = state["seconds"] / max(1, state["step"]) * (state["total"] - state["step"])
-                line = f"{self.title} {run} {state['phase']}: step {state['step']}/{state['total']}"
-                print(f"  {line}, loss {loss}, about {left:.0f} s left", file=sys.stderr, flush=True)
+            states = self.states()
+            runs = "; ".join(f"{run}: {position(state)}" for run, state in states.items())
+            line = f"  {self.title}: {self.summary(self.share_done(states))}" + (f" ({runs})" if runs else "")
+            if line != shown:
+                print(line, file=sys.stderr, flush=True)
+            shown = line
+
+    def summary(self, done: float) -> str:
+        """``2 of 6 runs, about 3 min left``."""
+        left = self.seconds_left(done)
+        return f"{len(self._ended)} of {len(self.runs)} runs" + (
+            "" if left is None else f", about {_duration(left)} left"
+        )
+
+
+def position(state: Mapping[str, Any]) -> str:
+    """``finetune step 20/32, epoch 3, loss 0.412``."""
+    if not state["total"]:
+        return f"{state['phase']} starts"
+    epoch = f", epoch {state['epoch'] + 1}" if state["unit"] == "step" else ""
+    loss = "" if state["loss"] is None else f", loss {state['loss']:.3f}"
+    return f"{state['phase']} {state['unit']} {state['step']}/{state['total']}{epoch}{loss}"
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from regft_core.data.lengths import share
 from regft_core.errors import ConfigError, ModelError
+from regft_core.reporting.formatting import plural
 from regft_core.serving.predict import predict_file
 from stages.common import Argument, run, whole_number
 
@@ -41,13 +42,15 @@ def main(root: Path, arguments: argparse.Namespace) -> None:
         batch_size=arguments.batch_size,
         overwrite=arguments.overwrite,
     )
-    print(f"{arguments.out}: {counted.rows:,} predictions in {counted.seconds:.1f} s")
+    print(f"{arguments.out}: {plural(counted.rows, 'prediction')} in {counted.seconds:.1f} s")
     if counted.cut:
-        rows = f"{counted.cut:,} rows ({share(counted.cut / counted.rows)})"
-        length = f"the {model.max_length} tokens that the model was trained with"
-        print(f"warning: {rows} are longer than {length}; the rest of them was not read", file=sys.stderr)
+        rows = f"{plural(counted.cut, 'row')} ({share(counted.cut / counted.rows)})"
+        text = (
+            f"only the first {model.max_length} tokens of {rows} were read, the length that the model was trained with"
+        )
+        print(f"warning: {text}", file=sys.stderr)
     if counted.empty:
-        print(f"warning: {counted.empty:,} rows have no text, and so no prediction", file=sys.stderr)
+        print(f"warning: no prediction for {plural(counted.empty, 'row')}, which have no text", file=sys.stderr)
 
 
 if __name__ == "__main__":

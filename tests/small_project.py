@@ -27,14 +27,14 @@ TASK: dict[str, Any] = {
 }
 PAIRS: dict[str, Any] = {
     **TASK,
-    "splits": {"train": "pairs.csv", "dev": "pairs.csv"},
+    "splits": {"train": "pairs.csv", "dev": "pairs-dev.csv"},
     "columns": {"text": "one", "text_pair": "other", "label": "verdict"},
     "ood": {},
 }
 SCORES: dict[str, Any] = {
     "kind": "regression",
     "source": {"kind": "files"},
-    "splits": {"train": "scores.csv", "dev": "scores.csv"},
+    "splits": {"train": "scores.csv", "dev": "scores-dev.csv"},
     "columns": {"text": "review", "label": "stars"},
     "range": [0, 5],
     "metrics": ["pearson", "mse"],
@@ -84,9 +84,11 @@ def build(root: Path, *, tasks: dict[str, Any] | None = None, words: int = 6, **
             root / "data" / f"{name}.csv",
             [("review", "verdict"), *((review(n, length), names[n % 2]) for n in range(32))],
         )
-    rows = [(review(n), review(n + n % 3, 9), names[n % 2]) for n in range(32)]
-    write_csv(root / "data" / "pairs.csv", [("one", "other", "verdict"), *rows])
-    write_csv(root / "data" / "scores.csv", [("review", "stars"), *((review(n), n % 6) for n in range(32))])
+    for ending, more in (("", 0), ("-dev", 3)):
+        rows = [(review(n), review(n + n % 3, 9 + more), names[n % 2]) for n in range(32)]
+        write_csv(root / "data" / f"pairs{ending}.csv", [("one", "other", "verdict"), *rows])
+        stars = ((review(n, 6 + more), n % 6) for n in range(32))
+        write_csv(root / "data" / f"scores{ending}.csv", [("review", "stars"), *stars])
     shutil.copytree(tiny_model_dir(root / "scratch", "bert"), root / "models" / "tiny")
     shutil.rmtree(root / "scratch")
     return root

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -31,11 +31,13 @@ def predict(
     pad_token_type_id: int = 0,
     padding_side: str = "right",
     kind: str = "classification",
+    on_batch: Callable[[int], None] | None = None,
 ) -> npt.NDArray[np.float32]:
     """Return logits [n, K] in the order of ``encoded``.
 
     Batches hold examples of similar length, so little is computed on padding; logits do not depend
     on which examples share a batch beyond the rounding of matrix products (about 1e-6 in fp32).
+    ``on_batch`` is called after each batch with the number of examples so far.
     ``model`` must already be on ``device``. Every submodule's training flag is as before afterwards.
 
     Raises:
@@ -50,11 +52,15 @@ def predict(
     batches = evaluation_batches(encoded.lengths, batch_size)
     if not batches:
         raise ValueError("the set has no examples to predict")
+    done = 0
     parts: list[torch.Tensor] = []  # stay on the device, so that no batch waits for the one before
     with _evaluating(model), torch.inference_mode(), _autocast(device, precision):
         for indices in batches:
             batch = collate(encoded, indices, pad_id, pad_token_type_id, padding_side, kind)
             parts.append(model(**batch.to(device).model_inputs()).logits.float())
+            done += len(indices)
+            if on_batch is not None:
+                on_batch(done)
         found = torch.cat(parts).cpu().numpy()
     logits = np.empty_like(found)
     logits[np.concatenate(batches)] = found

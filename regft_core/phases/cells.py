@@ -10,8 +10,10 @@ from typing import Any
 
 from regft_core.config.load import Project
 from regft_core.errors import DataError, FactsChanged
+from regft_core.hooks.registry import discover
 from regft_core.phases.context import Context, Job
 from regft_core.phases.outputs import read_runs
+from regft_core.phases.phase_data import member_label
 from regft_core.phases.project import open_project
 from regft_core.progress import ProgressBoard
 from regft_core.runs.executors import run_all, visible_devices
@@ -40,6 +42,8 @@ class Call:
         return self.job.name
 
 
+#: The stage whose records a stage takes -> that stage.
+STAGE_AFTER: dict[str | None, str] = {None: "search", "search": "finetune", "finetune": "evaluate"}
 #: What fine-tuning starts from when no phase comes before it.
 NOTHING_SEARCHED: dict[str, Any] = {"phases": {}, "phase_steps": {}, "marks": [], "status": "ok", "error": None}
 
@@ -59,8 +63,8 @@ def run_cell(
     Args:
         before: the stage whose records the function takes (``search``, ``finetune``).
 
-    Records come in the order of the sizes, then of the seeds. They do not depend on the executor, the
-    number of workers or the order in which runs end.
+    Each run gets a line on the terminal when it ends. Records come in the order of the sizes, then of the
+    seeds. They do not depend on the executor, the number of workers or the order in which runs end.
     """
     project = open_project(root)
     execution = project.params.execution
@@ -73,7 +77,14 @@ def run_cell(
     for name, value in (wanted | (KEEP_FREED_MEMORY if devices == ["cpu"] else {})).items():
         os.environ.setdefault(name, value)
     runs = [(str(size), seed) for size in project.params.grid.sizes for seed in project.params.grid.seeds]
-    with ProgressBoard(f"{method} {task}", [Job(str(root), method, task, *run).run for run in runs]) as board:
+    stage = STAGE_AFTER[before]
+    names = [Job(str(root), method, task, *run).run for run in runs]
+    with ProgressBoard(f"{stage} {method} {task}", names, shares(project, method, stage)) as board:
+
+        def ended(index: int, record: dict[str, Any]) -> None:
+            computed = board.ended(names[index])
+            print(describe(record, stage, computed=computed), flush=True)
+
         calls = []
         for size, seed in runs:
             record = _record_before(written, before, method, task, size, seed) if searches else NOTHING_SEARCHED
@@ -87,11 +98,26 @@ def run_cell(
             workers_per_device=execution.workers,
             devices=devices,
             threads=execution.threads,
+            on_result=ended,
         )
     context = Context(calls[0].job, project=project)
     # What the next stage reads is pinned too; a store one may only read has no pins.
     context.store.prune(keep=[key for record in records for key in _needed_next(record)])
     return context, records
+
+
+def shares(project: Project, method: str, stage: str) -> dict[str, float]:
+    """What a run of a stage goes through, in order, with its share of the work: passes over the shared batches."""
+    phases = {"search": project.methods[method].earlier, "finetune": [project.methods[method].finetune]}.get(stage)
+    if phases is None:
+        return {"evaluate": 1.0}
+    registry = discover()
+    return {
+        member_label(phase, index if phase.repeat is not None else None): phase.ratio(registry)
+        * (phase.training.max_steps or phase.training.epochs)
+        for phase in phases
+        for index in range(phase.members)
+    }
 
 
 def known_keys(record: dict[str, Any] | None) -> dict[str, str]:
@@ -134,8 +160,9 @@ def _record_before(
     return written[(size, seed)]
 
 
-def describe(record: dict[str, Any], stage: str) -> str:
-    """One line per seed for the terminal."""
+def describe(record: dict[str, Any], stage: str, *, computed: bool = True) -> str:
+    """One line per seed for the terminal; ``computed``: it was not taken from the run store."""
+    stored = "" if computed else "  (from the run store)"
     if record["status"] != "ok":
         return f"  {_run(record)}: FAILED: {record['error']}"
     if stage == "evaluate":
@@ -148,10 +175,10 @@ def describe(record: dict[str, Any], stage: str) -> str:
             notes += f"  COLLAPSED ({record['collapsed']['dev']})"
         if weak := [name for name, what in record["collapsed"].items() if what and name != "dev"]:
             notes += f"  (not above the majority class on {', '.join(weak)})"
-        return f"  {_run(record)}: {sets}{notes}"
+        return f"  {_run(record)}: {sets}{notes}{stored}"
     loss = record["final_loss"]
     shown = "-" if loss is None else f"{loss:.4f}"
-    return f"  {_run(record)}: {record['steps']} steps in {record['seconds']:.0f} s, final loss {shown}"
+    return f"  {_run(record)}: {record['steps']} steps in {record['seconds']:.0f} s, final loss {shown}{stored}"
 
 
 def _run(record: dict[str, Any]) -> str:

@@ -12,6 +12,7 @@ from regft_core.phases.evaluations import evaluations_of
 from regft_core.phases.holds import release_model
 from regft_core.phases.logits import from_npy, to_npy
 from regft_core.phases.trained import Trained
+from regft_core.progress import ProgressWriter
 from regft_core.runs.guard import LoadedCode
 from regft_core.runs.stored import StoredRun
 
@@ -84,10 +85,17 @@ def _evaluate(context: Context, model: Trained, working: Any) -> StoredRun:
     from regft_core.data.examples import read_jsonl
     from regft_core.evaluation.evaluate import SetInfo, evaluate_run
 
+    progress = ProgressWriter(context.job.progress, context.job.run, "evaluate", unit="row")
+    seen, total = 0, sum(declared["n"] for declared in context.task["sets"].values())
+
+    def show(rows: int) -> None:
+        progress(seen + rows, total, 0, None, 0.0)
+
     logits, sets = {}, {}
     for name, file in set_files(context.task).items():
         examples = read_jsonl(context.dataset / file)
-        logits[name] = model.answer(examples)
+        logits[name] = model.answer(examples, show)
+        seen += len(examples)
         declared = context.task["sets"][name]
         sets[name] = SetInfo(
             labels=[example.label for example in examples],

@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from regft_core.io import atomic_directory, write_json
+from regft_core.io import atomic_directory, read_json, write_json
+
+
+def skip_search(root: Path, method: str, task: str) -> bool:
+    """Whether the facts know method and task, and that the method has nothing to search; writes the folder then."""
+    facts = root / "work" / "facts"
+    fact = facts / f"search-{method}.json"
+    if not ((facts / f"task-{task}.json").is_file() and fact.is_file() and read_json(fact) == {"phases": []}):
+        return False
+    write_nothing_to_search(root, method, task)
+    return True
 
 
 def write_nothing_to_search(root: Path, method: str, task: str) -> None:

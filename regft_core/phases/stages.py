@@ -17,10 +17,11 @@ from regft_core.data.lengths import table, warnings
 from regft_core.data.prepare import prepare_dataset
 from regft_core.data.subsample import write_subsamples
 from regft_core.phases import facts
-from regft_core.phases.cells import describe, run_cell
+from regft_core.phases.cells import run_cell
 from regft_core.phases.evaluate import evaluate
 from regft_core.phases.finetune import finetune
 from regft_core.phases.lengths import measure_task, modes, write_lengths
+from regft_core.phases.no_search import skip_search
 from regft_core.phases.outputs import write_evaluation, write_training
 from regft_core.phases.project import check_listed, open_project
 from regft_core.phases.search import search
@@ -77,12 +78,13 @@ def run_lengths(root: Path, task: str) -> None:
 
 def run_search(root: Path, method: str, task: str) -> None:
     """Write ``work/search/<method>/<task>``: the phases before fine-tuning."""
+    if skip_search(root, method, task):
+        return
     of = {f"search-{method}": facts.of_method(facts.search_fact, method)}
     with guarded(root, of, method=method, task=task) as unchanged:
         context, records = run_cell(root, search, method, task)
         unchanged()
         write_training(context, "search", records)
-    print("\n".join(describe(record, "search") for record in records))
 
 
 def run_finetune(root: Path, method: str, task: str) -> None:
@@ -92,7 +94,6 @@ def run_finetune(root: Path, method: str, task: str) -> None:
         context, records = run_cell(root, finetune, method, task, before="search")
         unchanged()
         write_training(context, "finetune", records)
-    print("\n".join(describe(record, "finetune") for record in records))
 
 
 def run_evaluate(root: Path, method: str, task: str) -> None:
@@ -103,4 +104,3 @@ def run_evaluate(root: Path, method: str, task: str) -> None:
         context, records = run_cell(root, evaluate, method, task, before="finetune")
         unchanged()
         write_evaluation(context, records)
-    print("\n".join(describe(record, "evaluate") for record in records))

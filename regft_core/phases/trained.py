@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -108,17 +108,20 @@ class Trained:
             )
         return self.trainee.model if "kept" in self._tensors else self._plain
 
-    def answer(self, examples: Sequence[Example]) -> npt.NDArray[Any]:
-        """[n, K] logits for ``examples``; raises RunFailed when one is not finite."""
+    def answer(self, examples: Sequence[Example], on_batch: Callable[[int], None] | None = None) -> npt.NDArray[Any]:
+        """[n, K] logits for ``examples``; raises RunFailed when one is not finite.
+
+        ``on_batch`` hears how many examples are done, where a model answers in batches.
+        """
         if self._stack.predictor is not None:
             return self._stack.predict(self.trainee if self._has_model else None, dict(self.kept), examples)
-        return self.predict(self.encode(examples))
+        return self.predict(self.encode(examples), on_batch)
 
     def encode(self, examples: Sequence[Example]) -> Encoded:
         """Tokens of the examples."""
         return self._context.encode(list(examples))
 
-    def predict(self, encoded: Encoded) -> npt.NDArray[Any]:
+    def predict(self, encoded: Encoded, on_batch: Callable[[int], None] | None = None) -> npt.NDArray[Any]:
         """[n, K] logits; raises RunFailed when one is not finite."""
         from regft_core.data.batches import padding_of
         from regft_core.evaluation.predict import EVALUATION_BATCH, predict
@@ -133,6 +136,7 @@ class Trained:
             pad_token_type_id=padding.pad_token_type_id,
             padding_side=padding.side,
             kind=self._context.task["kind"],
+            on_batch=on_batch,
         )
 
     def held_out(self) -> tuple[list[Example], str]:

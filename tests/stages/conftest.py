@@ -1,0 +1,45 @@
+"""A project with everything trained, evaluated and reported, shared by the tests that only read it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from regft_core.api import load
+from regft_core.phases.context import Job
+from regft_core.phases.export import export
+from tests.small_project import PAIRS, SCORES, TASK, build, review, stage, write_csv
+
+#: 800 words are more tokens than any encoder here reads.
+LONG = review(1, 800)
+
+
+@pytest.fixture(scope="session")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Three tasks, a head of the family's own and one on the mean of all tokens; the dev set has a long text."""
+    root = tmp_path_factory.mktemp("trained") / "project"
+    tasks = {"reviews": TASK, "pairs": PAIRS, "scores": SCORES}
+    build(root, tasks=tasks, methods=["vanilla", "pooled"], grid={"tasks": list(tasks)})
+    method = {"description": "a plain head on the mean", "model": {"pooling": "mean", "pairs": "separately"}}
+    (root / "pipelines" / "methods" / "pooled.yaml").write_text(yaml.dump(method))
+    rows = [("review", "verdict"), *((review(n), ("bad", "good")[n % 2]) for n in range(31)), (LONG, "good")]
+    write_csv(root / "data" / "dev.csv", rows)
+    project = load(root)
+    for method_name in ("vanilla", "pooled"):
+        for task in tasks:
+            project.run(method_name, task)
+    done = stage(root, "report")
+    assert done.returncode == 0, done.stderr
+    return root
+
+
+@pytest.fixture(scope="session")
+def exported(trained: Path) -> dict[tuple[str, str], Path]:
+    """(method, task) -> exported directory of seed 1."""
+    return {
+        (method, task): export(Job(str(trained), method, task, "16", 1))
+        for method in ("vanilla", "pooled")
+        for task in ("reviews", "pairs", "scores")
+    }

@@ -1,0 +1,57 @@
+"""Every command explains itself, and names that are not there get the nearest one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from stages.common import DVC_STAGES
+from tests.small_project import REPOSITORY, stage
+
+COMMANDS = sorted(path.stem for path in (REPOSITORY / "stages").glob("*.py") if path.stem not in ("__init__", "common"))
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_says_what_it_does_and_what_every_argument_means(name: str) -> None:
+    done = stage(REPOSITORY, name, "--help")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith(f"usage: python -m stages.{name}")
+    usage, *rest = done.stdout.split("\n\n")
+    assert len(" ".join(rest).split()) > 20
+    assert ("dvc repro" in done.stdout) == (name in DVC_STAGES)
+    options = done.stdout.split("options:")[1]
+    for line in options.splitlines():
+        if line.startswith("  --"):
+            # Long names have their explanation on the next line.
+            assert len(line.split()) >= 2
+    assert "VALUE" not in usage
+
+
+def test_every_stage_of_the_pipeline_is_known() -> None:
+    assert set(DVC_STAGES) | {"export", "predict"} == set(COMMANDS)
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "message"),
+    [
+        ("dataset", ("--task", "review"), "task 'review' is not listed\n    -> did you mean 'reviews'?"),
+        ("subsample", ("--task", "review"), "did you mean 'reviews'?"),
+        ("lengths", ("--task", "review"), "did you mean 'reviews'?"),
+        ("search", ("--method", "vanilla", "--task", "review"), "did you mean 'reviews'?"),
+        (
+            "finetune",
+            ("--method", "pool", "--task", "reviews"),
+            "method 'pool' is not listed\n    -> did you mean 'pooled'?",
+        ),
+        ("evaluate", ("--method", "vanila", "--task", "reviews"), "did you mean 'vanilla'?"),
+    ],
+)
+def test_an_unknown_name_is_answered_with_the_nearest(
+    trained: Path, name: str, arguments: tuple[str, ...], message: str
+) -> None:
+    done = stage(trained, name, *arguments)
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not (trained / "work" / "search" / "vanilla" / "review").exists()

@@ -1,0 +1,134 @@
+"""What is exported is what was scored; the card says what it is, what weakens it and how to use it."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from regft_core.errors import ConfigError, DataError
+from regft_core.phases.context import Job
+from regft_core.phases.export import export
+from tests.small_project import build, stage, write_csv
+from tests.stages.conftest import LONG
+
+SCRIPT = """
+import json, sys
+from transformers import pipeline
+serve = pipeline("text-classification", model=sys.argv[1], truncation=True, top_k=None)
+print(json.dumps({row["label"]: row["score"] for row in serve([sys.argv[2]])[0]}))
+assert "regft_core" not in sys.modules
+"""
+
+
+def card_of(directory: Path) -> str:
+    return (directory / "README.md").read_text(encoding="utf-8")
+
+
+def test_a_text_of_800_words_gets_the_score_that_was_recorded(
+    trained: Path, exported: dict[tuple[str, str], Path]
+) -> None:
+    folder = exported["vanilla", "reviews"]
+    command = [sys.executable, "-c", SCRIPT, str(folder), LONG]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=folder)
+    assert done.returncode == 0, done.stderr
+    predictions = trained / "work" / "evaluate" / "vanilla" / "reviews" / "16" / "predictions" / "seed-1" / "dev.jsonl"
+    last = json.loads(predictions.read_text().splitlines()[-1])
+    found = json.loads(done.stdout.splitlines()[-1])
+    assert [found["bad"], found["good"]] == pytest.approx(last["scores"], abs=1e-5)
+
+
+def test_the_card_tells_data_scores_cost_and_limits(trained: Path, exported: dict[tuple[str, str], Path]) -> None:
+    card = card_of(exported["vanilla", "reviews"])
+    results = json.loads((trained / "reports" / "results.json").read_text())["reviews-16"]["vanilla"]
+    dev = results["dev"]["accuracy"]
+    shown = f"| {dev['mean']:.4f} | {dev['low']:.4f} to {dev['high']:.4f} | 2 |"
+    assert shown in card
+    assert "| shop | accuracy |" in card
+    for text in (
+        "- **Training rows**: 16 of 32, drawn with seed 1",
+        "- **Columns**: text `review`, label `verdict`",
+        "- **Longest input**: 32 tokens; what is longer is cut",
+        "2 steps in",
+        "- Truncation: 3.1% of dev are longer than 32 tokens and were read in part.",
+        "- Contamination: ",
+        "python -m stages.predict --model path/to/this/directory --data new.csv --out predictions.csv",
+        "(columns `review`; others: `--text`, `--text-pair`)",
+    ):
+        assert text in card, text
+    key = json.loads((exported["vanilla", "reviews"] / "regft.json").read_text())["run_key"]
+    assert f"- **Run**: {key}\n" in card
+
+
+def test_a_pooled_card_names_its_parts(exported: dict[tuple[str, str], Path]) -> None:
+    card = card_of(exported["pooled", "pairs"])
+    assert "library_name: sentence-transformers" in card
+    assert '"pair_head"' in card
+    assert "stages.predict" in card
+
+
+def test_the_commands_that_the_report_names_work(trained: Path) -> None:
+    page = (trained / "reports" / "report.html").read_text()
+    command = re.search(r"<pre>python -m (stages\.export [^<]+)</pre>", page)
+    assert command is not None
+    name, *arguments = command[1].split()
+    done = stage(trained, name.removeprefix("stages."), *arguments)
+    assert done.returncode == 0, done.stderr
+    printed = re.search(r"python -m stages\.(predict --model \S+ --data new.csv --out predictions.csv)", done.stdout)
+    assert printed is not None, done.stdout
+    write_csv(trained / "new.csv", [("review", "one", "other"), ("good film", "good", "bad")])
+    done = stage(trained, *printed[1].split(), "--overwrite")
+    assert done.returncode == 0, done.stderr
+    assert (trained / "predictions.csv").is_file()
+
+
+def test_what_is_trained_but_not_reported_or_evaluated_has_a_card_without_intervals(
+    trained: Path, tmp_path: Path
+) -> None:
+    root = Path(shutil.copytree(trained, tmp_path / "copy"))
+    shutil.rmtree(root / "reports")
+    job = Job(str(root), "vanilla", "reviews", "16", 0)
+    card = card_of(export(job))
+    assert "Means and intervals over the seeds were not there" in card
+    assert re.search(r"\| dev \| accuracy \| \d\.\d{4} \|  \|  \|  \|", card)
+    shutil.rmtree(root / "work" / "evaluate")
+    shutil.rmtree(root / "work" / "lengths")
+    card = card_of(export(job))
+    assert "## Scores" not in card
+    assert "- Not evaluated when it was exported." in card
+    shutil.rmtree(root / "work" / "finetune")
+    with pytest.raises(DataError, match="finetune@vanilla-reviews"):
+        export(job)
+
+
+def test_what_is_not_listed_is_named(trained: Path) -> None:
+    with pytest.raises(ConfigError, match=r"seed '7' is not listed"):
+        export(Job(str(trained), "vanilla", "reviews", "16", 7))
+    done = stage(trained, "export", "--method", "vanila", "--task", "review", "--size", "61", "--seed", "0")
+    assert done.returncode == 2
+    assert "grid.tasks: task 'review' is not listed\n    -> did you mean 'reviews'?" in done.stderr
+    assert "methods: method 'vanila' is not listed\n    -> did you mean 'vanilla'?" in done.stderr
+    assert "grid.sizes: size '61' is not listed\n    -> sizes listed: 16" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_folded_method_is_exported_as_it_was_scored(tmp_path: Path) -> None:
+    """Weight mixup trains views of the weights; the directory holds the plain ones."""
+    from regft_core.api import load
+
+    root = build(tmp_path / "mixed", methods=["vanilla", "weight_mixup"], grid={"seeds": [0]})
+    load(root).run("weight_mixup", "reviews")
+    folder = export(Job(str(root), "weight_mixup", "reviews", "16", 0))
+    dev = (root / "data" / "dev.csv").read_text().splitlines()[1].split(",")[0]
+    done = subprocess.run([sys.executable, "-c", SCRIPT, str(folder), dev], capture_output=True, text=True, cwd=folder)
+    assert done.returncode == 0, done.stderr
+    path = root / "work" / "evaluate" / "weight_mixup" / "reviews" / "16" / "predictions" / "seed-0" / "dev.jsonl"
+    expected = json.loads(path.read_text().splitlines()[0])["scores"]
+    found = json.loads(done.stdout.splitlines()[-1])
+    assert [found["bad"], found["good"]] == pytest.approx(expected, abs=1e-5)
+    assert "Phases before" in card_of(folder)

@@ -1,0 +1,244 @@
+"""A file of new texts goes in, one line per row comes out: what was scored, cut texts counted, nothing lost."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from regft_core.errors import DataError, ModelError
+from regft_core.serving import predict as serving
+from regft_core.serving.model import ServedModel, load_served
+from regft_core.serving.predict import predict_file
+from regft_core.serving.writing import safe_cell
+from tests.small_project import review, stage, write_csv
+from tests.stages.conftest import LONG
+
+TEXTS = [review(0), LONG, review(3, 20), "a", review(2, 11)]
+
+
+@pytest.fixture(scope="module")
+def model(exported: dict[tuple[str, str], Path]) -> ServedModel:
+    return load_served(exported["vanilla", "reviews"], "cpu")
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    return write_csv(tmp_path / "new.csv", [("id", "review"), *enumerate(TEXTS)])
+
+
+def lines(path: Path) -> list[dict[str, str]]:
+    with path.open(newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+def stored(root: Path, method: str, task: str) -> list[dict[str, Any]]:
+    """Predictions of the evaluate stage on dev, seed 1."""
+    path = root / "work" / "evaluate" / method / task / "16" / "predictions" / "seed-1" / "dev.jsonl"
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+@pytest.mark.parametrize("method", ["vanilla", "pooled"])
+@pytest.mark.parametrize(("task", "file"), [("reviews", "dev"), ("pairs", "pairs-dev"), ("scores", "scores-dev")])
+def test_predictions_are_those_of_the_evaluation(
+    trained: Path, exported: dict[tuple[str, str], Path], tmp_path: Path, method: str, task: str, file: str
+) -> None:
+    served = load_served(exported[method, task], "cpu")
+    counted = predict_file(served, trained / "data" / f"{file}.csv", tmp_path / "out.csv")
+    found, expected = lines(tmp_path / "out.csv"), stored(trained, method, task)
+    assert counted.rows == len(found) == len(expected) == 32
+    assert counted.cut == (1 if task == "reviews" else 0)
+    for row, one in zip(found, expected, strict=True):
+        if task == "scores":
+            assert float(row["prediction"]) == pytest.approx(one["prediction"], abs=2e-6)
+            assert set(row) == {"row", "prediction"}
+        else:
+            assert row["prediction"] == ("bad", "good")[one["prediction"]]
+            scores = [float(row["probability_bad"]), float(row["probability_good"])]
+            assert scores == pytest.approx(one["scores"], abs=2e-6)
+
+
+def test_the_command_says_what_it_did(exported: dict[tuple[str, str], Path], data: Path) -> None:
+    model = str(exported["vanilla", "reviews"])
+    out = data.parent / "deep" / "predictions.csv"
+    done = stage(data.parent, "predict", "--model", model, "--data", str(data), "--out", str(out), "--keep", "id")
+    assert done.returncode == 0, done.stderr
+    assert "predictions.csv: 5 predictions in" in done.stdout
+    assert (
+        "warning: only the first 32 tokens of 1 row (20.0%) were read, the length that the model was trained with"
+        in done.stderr
+    )
+    assert [row["id"] for row in lines(out)] == list("01234")
+    assert list(lines(out)[0]) == ["row", "id", "prediction", "probability_bad", "probability_good"]
+    again = stage(data.parent, "predict", "--model", model, "--data", str(data), "--out", str(out))
+    assert again.returncode == 3
+    assert "exists\n    -> choose another name, or add --overwrite" in again.stderr
+
+
+@pytest.mark.parametrize("ending", [".tsv", ".jsonl", ".parquet", ".csv.gz", ".jsonl.gz", ".parquet.gz"])
+def test_every_format_gives_the_same(model: ServedModel, data: Path, tmp_path: Path, ending: str) -> None:
+    other = tmp_path / f"other{ending}"
+    rows = [{"id": str(index), "review": text} for index, text in enumerate(TEXTS)]
+    if ".parquet" in ending:
+        import pyarrow
+        import pyarrow.parquet
+
+        pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), tmp_path / "plain")
+        content = (tmp_path / "plain").read_bytes()
+    elif ".jsonl" in ending:
+        content = "".join(json.dumps(row) + "\n" for row in rows).encode()
+    else:
+        content = data.read_bytes().replace(b",", b"\t") if ending == ".tsv" else data.read_bytes()
+    other.write_bytes(gzip.compress(content) if ending.endswith(".gz") else content)
+    for file, out in ((data, "a.csv"), (other, "b.csv")):
+        predict_file(model, file, tmp_path / out)
+    assert (tmp_path / "a.csv").read_bytes() == (tmp_path / "b.csv").read_bytes()
+
+
+def test_chunks_change_neither_order_nor_predictions(
+    model: ServedModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = write_csv(tmp_path / "new.csv", [("review",), *((review(n, n % 17),) for n in range(50))])
+    predict_file(model, data, tmp_path / "whole.jsonl")
+    monkeypatch.setattr(serving, "CHUNK_ROWS", 7)
+    predict_file(model, data, tmp_path / "chunks.jsonl", batch_size=3)
+    whole, chunks = ([json.loads(line) for line in (tmp_path / f"{name}.jsonl").open()] for name in ("whole", "chunks"))
+    assert [row["row"] for row in chunks] == list(range(1, 51))
+    for one, other in zip(whole, chunks, strict=True):
+        assert one["prediction"] == other["prediction"]
+        assert one["probability_good"] == pytest.approx(other["probability_good"], abs=2e-6)
+
+
+def test_a_file_is_never_in_memory_as_a_whole(
+    model: ServedModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes = []
+
+    def scores(self: ServedModel, examples: Any, batch_size: int) -> Any:
+        import numpy as np
+
+        sizes.append(len(examples))
+        return np.full((len(examples), 2), 0.5)
+
+    monkeypatch.setattr(ServedModel, "scores", scores)
+    monkeypatch.setattr(serving, "CHUNK_ROWS", 10)
+    data = write_csv(tmp_path / "new.csv", [("review",), *((review(n),) for n in range(25))])
+    predict_file(model, data, tmp_path / "out.csv")
+    assert sizes == [10, 10, 5]
+
+
+def test_rows_without_a_text_get_no_prediction_and_are_counted(model: ServedModel, tmp_path: Path) -> None:
+    data = tmp_path / "new.jsonl"
+    data.write_text('{"review": "good film"}\n{"review": null}\n{"review": "  "}\n{"other": 1}\n{"review": "bad"}\n')
+    counted = predict_file(model, data, tmp_path / "out.csv")
+    assert (counted.rows, counted.empty) == (5, 3)
+    assert [bool(row["prediction"]) for row in lines(tmp_path / "out.csv")] == [True, False, False, False, True]
+    data.write_text('{"review": "good film"}\n{"review": 7}\n')
+    with pytest.raises(DataError, match=r"row 2 \(line 2\): column 'review' is 7, not text"):
+        predict_file(model, data, tmp_path / "again.csv")
+    assert not (tmp_path / "again.csv").exists()
+
+
+def test_what_is_missing_is_named(model: ServedModel, tmp_path: Path) -> None:
+    data = write_csv(tmp_path / "new.csv", [("Review ", "date"), ("good film", "1")])
+    with pytest.raises(DataError, match=r"no column 'review' \(--text\), did you mean 'Review '\?") as error:
+        predict_file(model, data, tmp_path / "out.csv")
+    assert "its columns are 'Review ', 'date'; name the right one: --text COLUMN" in str(error.value)
+    predict_file(model, data, tmp_path / "out.csv", text="Review ")
+    with pytest.raises(DataError, match=r"no column 'dat' \(--keep\), did you mean 'date'"):
+        predict_file(model, data, tmp_path / "new.out.csv", text="Review ", keep=["dat"])
+    with pytest.raises(DataError, match="this model was trained on single texts"):
+        predict_file(model, data, tmp_path / "new.out.csv", text="Review ", text_pair="date")
+
+
+def test_a_model_of_pairs_needs_both_texts(exported: dict[tuple[str, str], Path], tmp_path: Path) -> None:
+    pairs = load_served(exported["pooled", "pairs"], "cpu")
+    assert pairs.rows_per_example == 2
+    data = write_csv(tmp_path / "new.csv", [("one", "second"), ("good film", "bad film")])
+    with pytest.raises(DataError, match=r"no column 'other' \(--text-pair\)"):
+        predict_file(pairs, data, tmp_path / "out.csv")
+    assert predict_file(pairs, data, tmp_path / "out.csv", text_pair="second").rows == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("empty.csv", b"", "empty file"),
+        ("header.csv", b"review\n", "no rows below the header"),
+        ("empty.jsonl", b"\n\n", "no rows"),
+        ("new.xlsx", b"x", "unknown format"),
+        ("cut.csv.gz", gzip.compress(b"review\n" + b"good\n" * 999)[:-9], "damaged or cut off"),
+        ("latin.csv", "review\ncaf\xe9\n".encode("latin-1"), "not UTF-8"),
+        ("quote.csv", b'review\n"good\n', "check the quotes"),
+        ("new.parquet", b"PAR1nothing", "damaged or cut off"),
+        ("bad.jsonl", b'{"review": "a"}\n[1]\n', "line 2 is not an object"),
+    ],
+)
+def test_files_that_cannot_be_read_leave_nothing_behind(
+    model: ServedModel, tmp_path: Path, name: str, content: bytes, message: str
+) -> None:
+    data = tmp_path / name
+    data.write_bytes(content)
+    with pytest.raises(DataError, match=message):
+        predict_file(model, data, tmp_path / "out.csv")
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+
+
+def test_an_output_is_replaced_whole_or_not_at_all(model: ServedModel, data: Path) -> None:
+    out = data.parent / "out.csv"
+    predict_file(model, data, out)
+    before = out.read_bytes()
+    wrong = write_csv(data.parent / "wrong.csv", [("review",), ("good",), ("bad", "too many")])
+    with pytest.raises(DataError, match="has 2 fields"):
+        predict_file(model, wrong, out, overwrite=True)
+    assert out.read_bytes() == before
+    with pytest.raises(DataError, match="is the file that is read"):
+        predict_file(model, data, data, overwrite=True)
+    with pytest.raises(DataError, match=r"the name ends in \.csv or \.jsonl"):
+        predict_file(model, data, data.with_suffix(".parquet"))
+
+
+def test_no_cell_is_a_formula(model: ServedModel, tmp_path: Path) -> None:
+    evil = ["=1+1", "+cmd", "-2+3", "@SUM(A1)", "\tx", "  =1", "-5", "2.5", "a=b"]
+    data = write_csv(tmp_path / "new.csv", [("review", "=note"), *(("good", text) for text in evil)])
+    predict_file(model, data, tmp_path / "out.csv", keep=["=note"])
+    found = [row["'=note"] for row in lines(tmp_path / "out.csv")]
+    assert found == ["'=1+1", "'+cmd", "'-2+3", "'@SUM(A1)", "'\tx", "'  =1", "-5", "2.5", "a=b"]
+    assert safe_cell(-0.5) == -0.5
+
+
+def test_a_classifier_from_elsewhere_is_served_and_an_encoder_is_not(
+    exported: dict[tuple[str, str], Path], trained: Path, tmp_path: Path
+) -> None:
+    import shutil
+
+    own = Path(shutil.copytree(exported["vanilla", "reviews"], tmp_path / "own"))
+    (own / "regft.json").unlink()
+    served = load_served(own, "cpu")
+    assert (served.labels, served.max_length, served.text, served.pairs) == (("bad", "good"), 32, None, None)
+    data = write_csv(tmp_path / "new.csv", [("text",), ("good film",)])
+    predict_file(served, data, tmp_path / "out.csv")
+    with pytest.raises(ModelError, match="an encoder that was not fine-tuned"):
+        load_served(trained / "models" / "tiny", "cpu")
+    with pytest.raises(ModelError, match=r"stages\.export --method METHOD"):
+        load_served(tmp_path / "nothing", "cpu")
+    (own / "regft.json").write_text("{}")
+    with pytest.raises(ModelError, match="export the model again"):
+        load_served(own, "cpu")
+    pooled = Path(shutil.copytree(exported["pooled", "reviews"], tmp_path / "pooled"))
+    shutil.rmtree(pooled / "2_Dense")
+    with pytest.raises(ModelError, match="a sentence encoder without a head"):
+        load_served(pooled, "cpu")
+
+
+def test_arguments_are_checked(tmp_path: Path) -> None:
+    given = ["--model", "x", "--data", "x.csv", "--out", "y.csv"]
+    done = stage(tmp_path, "predict", *given, "--batch-size", "0")
+    assert "argument --batch-size: '0' is not a whole number of at least 1" in done.stderr
+    done = stage(tmp_path, "predict", *given, "--device", "cuda:9")
+    assert done.returncode == 4
+    assert "--device cuda:9: not available on this machine" in done.stderr

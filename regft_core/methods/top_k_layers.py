@@ -48,7 +48,7 @@ class TopKLayers(Regulariser):
 
     @classmethod
     def trains_encoder(cls, options: TopKLayersConfig) -> bool:
-        return True
+        return not cls.freezes_encoder(options)
 
     @classmethod
     def active(cls, options: TopKLayersConfig) -> bool:

@@ -15,6 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from regft_core.config.contamination import read_contamination, to_json
 from regft_core.config.load import METHODS as METHOD_FILES
 from regft_core.config.load import Project
 from regft_core.config.method import Method, Phase
@@ -187,6 +188,7 @@ def report_fact(project: Project) -> dict[str, Any]:
     return {
         "code": scope_sha256(report_scope(_metrics(project))),
         "methods": {name: m.config.model_dump(mode="json", include=words) for name, m in project.methods.items()},
+        "contamination": to_json(read_contamination(project.root)),
     }
 
 

@@ -25,6 +25,7 @@ from regft_core.config.check_methods import (
 )
 from regft_core.config.check_params import EncoderCheck, check_params
 from regft_core.config.check_tasks import Builtin, check_task, referenced_tasks
+from regft_core.config.contamination import read_contamination, sentences
 from regft_core.config.explain import validate
 from regft_core.config.find_controls import find_controls
 from regft_core.config.method import Method, Registry, is_name
@@ -134,8 +135,16 @@ class _Loader:
             for method in methods.values():
                 place = self.documents[f"{METHODS}/{method.name}.yaml"]
                 self.problems += check_composition(method, judged, partial, self.compose_check, place)
+        try:
+            seen = read_contamination(self.root)
+        except ConfigError as error:
+            self.problems += error.problems
         if self.problems or params is None:
             raise ConfigError(list(dict.fromkeys(self.problems)))
+        for task in params.grid.tasks:
+            sets = list(tasks[task].ood)
+            for text in sentences(params.model.name, task, seen.of(params.model.name, [task, *sets]), sets):
+                self.warnings.append(f"{params_file}:{document.line(('model', 'name'))}: {text}")
         controls = find_controls(self.root, methods)
         self.warnings += [str(control) for control in controls.missing] + controls.unreadable
         return Project(self.root, params, tasks, methods, tuple(self.warnings), self.documents)

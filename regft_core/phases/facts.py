@@ -15,6 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from regft_core.config.contamination import read_contamination, to_json
 from regft_core.config.load import METHODS as METHOD_FILES
 from regft_core.config.load import Project
 from regft_core.config.method import Method, Phase
@@ -195,6 +196,7 @@ def report_fact(project: Project) -> dict[str, Any]:
         "code": scope_sha256(report_scope(_metrics(project))),
         "methods": {name: m.config.model_dump(mode="json", include=words) for name, m in project.methods.items()},
         "evaluations": evaluations_fact(project.params, resolve_model(project.params.model, project.root)),
+        "contamination": to_json(read_contamination(project.root)),
     }
 
 

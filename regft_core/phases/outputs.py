@@ -67,6 +67,7 @@ def write_training(context: Context, stage: str, records: Sequence[dict[str, Any
                 "phase": stage,
                 "phases": [phase.name for phase in context.method.phases],
                 "trains_encoder": trains_encoder(context),
+                "reads_encoder": reads_encoder(context),
                 "method": context.method.config.model_dump(mode="json", exclude_none=True),
                 "regularisers": _regularisers(context),
                 "model": {
@@ -97,6 +98,12 @@ def trains_encoder(context: Context) -> bool:
         and not any(cls.freezes_encoder(options) for cls, options in compose.active(context.entries(phase)))
         for phase in phases
     )
+
+
+def reads_encoder(context: Context) -> bool:
+    """Whether the answers depend on the encoder, as the methods of the last phase declare."""
+    acting = compose.active(context.entries(context.phase("finetune")))
+    return all(cls.reads_encoder(options) for cls, options in acting)
 
 
 def _regularisers(context: Context) -> dict[str, Any]:

@@ -87,7 +87,7 @@ def _mixtures(blocks: Sequence[BlockData]) -> list[str]:
 
 
 def _data_warnings(block: BlockData) -> list[str]:
-    found = []
+    found = [f"{text}." for text in block.contaminated]
     for name, count in block.described.get("duplicates", {}).items():
         if count and name == "train_within":
             found.append(f"{block.task}: {plural(count, 'row')} of the training split repeat the text of another.")

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from regft_core.config.contamination import Contamination, read_contamination, sentences
 from regft_core.config.grid import Cell
 from regft_core.errors import DataError, StoreError
 from regft_core.evaluation.ood import label_indices
@@ -79,6 +80,11 @@ class CellData:
         return bool(self.finetune.get("trains_encoder", True))
 
     @property
+    def reads_encoder(self) -> bool:
+        """False for arms whose answers owe nothing to the encoder: a bag of words, a constant."""
+        return bool(self.finetune.get("reads_encoder", True))
+
+    @property
     def encoder(self) -> str | None:
         """Hash of the content of the encoder that the runs started from; None for arms without one."""
         return (self.finetune.get("model") or {}).get("content_sha256")
@@ -101,6 +107,8 @@ class BlockData:
     #: set -> index of the class that F1 counts (None for regression)
     positive: Mapping[str, int | None]
     cells: Mapping[str, CellData]
+    #: What weakens the block because an encoder was trained on it or on one of its sets, in sentences
+    contaminated: tuple[str, ...] = ()
 
     @property
     def modes(self) -> list[str]:
@@ -128,11 +136,21 @@ def read_grid(
     for cell in cells:
         groups[cell.task, str(cell.size)].append(cell)
     order = {task: i for i, task in enumerate(dict.fromkeys(task for task, _ in groups))}
-    named = set(searching)
-    return [
+    named, seen = set(searching), read_contamination(root)
+    blocks = [
         _block(root / "work", task, size, found, seeds, named)
         for (task, size), found in sorted(groups.items(), key=lambda item: order[item[0][0]])
     ]
+    return [replace(block, contaminated=_contaminated(block, seen)) for block in blocks]
+
+
+def _contaminated(block: BlockData, seen: Contamination) -> tuple[str, ...]:
+    reading = [cell for cell in block.cells.values() if cell.reads_encoder and cell.finetune.get("model")]
+    sets = [name for name in block.described["sets"] if name != "dev"]
+    found = []
+    for encoder in dict.fromkeys(str(cell.finetune["model"]["name"]) for cell in reading):
+        found += sentences(encoder, block.task, seen.of(encoder, [block.task, *sets]), sets)
+    return tuple(found)
 
 
 def _json(path: Path, stage: str) -> Any:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from regft_core.config.contamination import Contamination, read_contamination
 from regft_core.io import canonical_json, read_json, sha256_file, sha256_text
 from regft_core.tracking.flatten import parameters, regulariser_names
 from regft_core.tracking.records import CellLike, CellRecord, ReportRecord, RunRecord
@@ -29,8 +30,8 @@ def read_grid(root: Path, cells: Iterable[CellLike], seeds: Sequence[int]) -> li
     """
     report_file = root / "reports" / "results.json"
     report = read_json(report_file) if report_file.is_file() else {}
-    exports = read_exports(root)
-    found = (_read_cell(root, cell, seeds, report, exports) for cell in cells)
+    exports, seen = read_exports(root), read_contamination(root)
+    found = (_read_cell(root, cell, seeds, report, exports, seen) for cell in cells)
     return [record for record in found if record is not None]
 
 
@@ -61,7 +62,12 @@ def read_report(root: Path) -> ReportRecord | None:
 
 
 def _read_cell(
-    root: Path, cell: CellLike, seeds: Sequence[int], report: Mapping[str, Any], exports: Mapping[str, str]
+    root: Path,
+    cell: CellLike,
+    seeds: Sequence[int],
+    report: Mapping[str, Any],
+    exports: Mapping[str, str],
+    seen: Contamination,
 ) -> CellRecord | None:
     place = cell.directory
     folders = {kind: root / "work" / kind / place for kind in ("search", "finetune", "evaluate")}
@@ -90,6 +96,10 @@ def _read_cell(
         tags["differs_by"] = method.get("differs_by", "")
     if result is not None and result.get("primary"):
         tags["primary"] = result["primary"]
+    if manifest.get("reads_encoder", True):
+        judged = [name for run in (result or {}).get("runs", ()) for name in run["sets"] if name != "dev"]
+        if found := seen.of(tags["model"], [cell.task, *judged]):
+            tags["contaminated"] = "; ".join(f"{name}: {what}" for name, what in found.items())
     params = parameters(cell, manifest)
     config = {name: value for name, value in manifest.items() if name not in ("runs", "phase")}
     subsample_file = root / "work" / "subsamples" / cell.task / str(cell.size) / "manifest.json"

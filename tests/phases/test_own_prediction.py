@@ -17,7 +17,7 @@ from regft_core.phases.context import Context, Job
 from regft_core.phases.evaluate import evaluate
 from regft_core.phases.export import export
 from regft_core.phases.finetune import finetune
-from regft_core.phases.outputs import trains_encoder, write_evaluation, write_training
+from regft_core.phases.outputs import reads_encoder, trains_encoder, write_evaluation, write_training
 from regft_core.phases.search import search
 from regft_core.training.bag_of_words import BagOfWords, log_probabilities
 from tests.phases.conftest import change, runs, stored, write_method
@@ -151,3 +151,15 @@ def test_a_number_of_steps_in_the_shared_protocol_trains_no_phase_without_epochs
     change(project, methods=["vanilla", "majority"], training={"max_steps": 3})
     assert not trains_encoder(Context(Job(str(project), "majority", "cue_sentence", "24", 0)))
     assert ran(project, "majority")[0]["steps"] == 0
+
+
+def test_the_manifest_says_whether_the_answers_need_the_encoder(make_project: Any) -> None:
+    methods = ["vanilla", "zero_shot_similarity", "majority", "tfidf_logistic"]
+    root = make_project(methods=methods, **REGRESSION)
+    contexts = [Context(Job(str(root), method, "cue_regression", "24", 0)) for method in methods]
+    assert [reads_encoder(context) for context in contexts] == [True, True, False, False]
+    assert [trains_encoder(context) for context in contexts] == [True, False, False, False]
+    trained, _ = ran(root, "tfidf_logistic", "cue_regression")
+    folder = write_training(contexts[3], "finetune", [trained])
+    manifest = json.loads((folder / "24" / "manifest.json").read_text())
+    assert (manifest["trains_encoder"], manifest["reads_encoder"]) == (False, False)

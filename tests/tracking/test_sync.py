@@ -227,6 +227,20 @@ def test_what_and_how_good_is_a_parameter_a_tag_and_a_metric(grid: Tree) -> None
     assert (cell.metrics["primary"], seed.metrics["primary"]) == (pytest.approx(0.655), pytest.approx(0.66))
 
 
+def test_what_the_encoder_was_trained_on_is_a_tag_of_arms_that_read_it(grid: Tree) -> None:
+    table = "trained_on: {ours: {encoders: [minilm], source: its card, tasks: {rte: RTE 1 to 5}}}\n"
+    grid.write("pipelines/contamination.yaml", table)
+    manifest = grid.root / f"work/finetune/{VANILLA.directory}/manifest.json"
+    manifest.write_text(json.dumps({**json.loads(manifest.read_text()), "reads_encoder": False}))
+    sync(grid.root, [VANILLA, HYPE], SEEDS)
+    tagged = {run.info.run_name for run in search(grid.root, "tags.contaminated = 'rte: RTE 1 to 5 (its card)'")}
+    assert tagged == {"hype_n rte-300", "seed 0 of hype_n rte-300", "seed 1 of hype_n rte-300"}
+    # The table is read anew: what is no longer in it is no longer said.
+    grid.write("pipelines/contamination.yaml", "trained_on: {}\n")
+    assert sync(grid.root, [VANILLA, HYPE], SEEDS).created == 0
+    assert search(grid.root, "tags.contaminated LIKE '%RTE%'") == []
+
+
 def test_a_number_that_the_mirror_did_not_know_is_added(grid: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
     from regft_core.tracking import reading
 

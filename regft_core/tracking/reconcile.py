@@ -107,11 +107,12 @@ class Reconciliation:
             run = _best(exact)
             if run.data.tags["regft.evaluation"] == record.evaluation:
                 # Numbers that an earlier version of the mirror, or fewer evaluations, did not know.
-                missing = {name: value for name, value in record.scores.items() if name not in run.data.metrics}
+                missing, at = {n: v for n, v in record.scores.items() if n not in run.data.metrics}, record.end
                 if run.data.tags.get("regft.evaluations", "") != tags.get("regft.evaluations", ""):
-                    missing = _changed(record, run.data.metrics)
+                    # Of two values the later one counts for MLflow, and of the same time the larger one.
+                    missing, at = _changed(record, run.data.metrics), int(time.time() * 1000)
                     self._upload(run.info.run_id, _evaluation_files(record))
-                new = [Metric(name, value, record.end, 0) for name, value in missing.items()]
+                new = [Metric(name, value, at, 0) for name, value in missing.items()]
                 self._refresh(run, tags, new, status, record.end)
             else:
                 self._refresh(run, run.data.tags | {"regft.status": CURRENT, PARENT: parent}, [], run.info.status)

@@ -103,13 +103,17 @@ def _line(project: Project, method: Method, registry: dict[str, type[Regulariser
 
 
 def touched(entries: Sequence[compose.Entry]) -> list[str]:
-    """Where regularisers act, as the hooks show that they implement."""
-    found: list[str] = []
-    for hook, what in TOUCHES.items():
-        implemented = any(getattr(cls, hook) is not getattr(Regulariser, hook) for cls, _ in entries)
-        if implemented and what not in found:
-            found.append(what)
-    return found
+    """Where regularisers act, as the hooks show that they implement.
+
+    Most prepare something; it is told of those that change the structure or act nowhere else.
+    """
+    found: set[str] = set()
+    for cls, options in entries:
+        own = {hook for hook in TOUCHES if getattr(cls, hook) is not getattr(Regulariser, hook)}
+        if "prepare" in own and own != {"prepare"} and "structure" not in cls.edits(options):
+            own.remove("prepare")
+        found |= {TOUCHES[hook] for hook in own}
+    return [what for what in dict.fromkeys(TOUCHES.values()) if what in found]
 
 
 def exclusive(entries: Sequence[compose.Entry]) -> list[str]:
@@ -147,7 +151,7 @@ def as_text(lines: Sequence[Line]) -> str:
 
 def as_markdown(lines: Sequence[Line]) -> str:
     """The catalogue as the README's table; cost is relative to plain fine-tuning at 4 epochs."""
-    head = "| method | what it is | touches | cost | controls |\n|---|---|---|---|---|"
+    head = "| method | what it is | acts on | cost | controls |\n|---|---|---|---|---|"
     rows = [
         f"| `{line.name}` | {_cell(line.description)} | {_cell(line.touches)} | "
         f"{'-' if line.cost is None else f'{line.cost:.3g}'} | {_cell(line.controls) or '-'} |"

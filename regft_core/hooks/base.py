@@ -183,6 +183,15 @@ class Regulariser:
         return edited or cls.owns_weights(options) or bool(cls.anchors(options)) or cls.optimizer(options) is not None
 
     @classmethod
+    def reads_positions(cls, options: Any) -> bool:
+        """Whether it reads or changes hidden states at the positions of the batch's tokens.
+
+        Refused beside a regulariser that :meth:`moves_tokens`. By default one with passes of its own, or one
+        whose terms read hidden states.
+        """
+        return bool(cls.program(options)) or cls.needs_hidden(options)
+
+    @classmethod
     def moves_tokens(cls, options: Any) -> bool:
         """Whether hidden states have positions before those of the batch's tokens (virtual tokens)."""
         return False

@@ -91,7 +91,7 @@ def _moved_problems(acting: Sequence[Entry]) -> list[str]:
         f"'{cls.name}' reads hidden states by the positions of the batch, which '{mover}' moves; keep one of them"
         for mover in moving
         for cls, options in acting
-        if cls.name != mover and (cls.program(options) or cls.needs_hidden(options))
+        if cls.name != mover and cls.reads_positions(options)
     ]
 
 

@@ -81,6 +81,10 @@ class Cutoff(Regulariser):
         return True
 
     @classmethod
+    def reads_positions(cls, options: CutoffConfig) -> bool:
+        return True
+
+    @classmethod
     def added_passes(cls, options: CutoffConfig) -> tuple[str, ...]:
         return (CUT,)
 

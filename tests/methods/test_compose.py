@@ -10,8 +10,8 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from regft_core.config.method import declared_cost
-from regft_core.config.schema import DropoutConfig, EncoderConfig, StrictModel
+from regft_core.config.method import Phase, declared_cost
+from regft_core.config.schema import DataConfig, DropoutConfig, EncoderConfig, StrictModel
 from regft_core.hooks import compose
 from regft_core.hooks.base import Cost, Regulariser
 from regft_core.hooks.declare import MainPass
@@ -140,10 +140,15 @@ def test_every_two_methods_make_a_step_or_are_refused_with_both_names(pair: tupl
     listed: list[Listed] = [(case.name, case.options.model_dump(exclude_unset=True)) for case in pair]
     problems = compose.ownership_problems(entries(listed))
     problems += compose.negotiate_dropout(entries(listed), DropoutConfig(), None)[1]
+    one = TRAINING.model_copy(update={"max_steps": 1})
+    stepping = Phase("finetune", DataConfig(), "checkpoint", None, None, (), one, {})
+    for cls, options in entries(listed):
+        if any("step" in problem for problem in cls.check_options(options, stepping)):
+            return  # it takes no steps at all, so in a phase with steps it is refused whatever stands beside it
+    problems += compose.prediction_problems(entries(listed), stepping)
     if problems:
         assert any(all(f"'{case.name}'" in problem for case in pair) or "dropout" in problem for problem in problems)
         return
-    one = TRAINING.model_copy(update={"max_steps": 1})
     first, second = (Bench(chosen, masked_lm=True, training=one) for chosen in (listed, listed[::-1]))
     names = [[r.name for r in run.stack.in_edit_order] for run in (first, second)]
     assert names[0] == names[1]

@@ -104,8 +104,10 @@ def test_what_is_handed_over_is_what_the_next_phase_uses(name: str) -> None:
 
 def shifted(name: str, value: torch.Tensor) -> torch.Tensor:
     """Other numbers of the same shape; what is a name or a count (a scalar) stays."""
-    if not value.is_floating_point() or value.dim() == 0:
+    if value.dim() == 0:
         return value
+    if not value.is_floating_point():  # a mask
+        return value.logical_not().to(value.dtype)
     return value.flip(0) * 0.7 + 0.1
 
 

@@ -97,16 +97,11 @@ def test_the_encoder_reads_more_positions_than_the_text_has() -> None:
 
 
 @pytest.mark.parametrize("pooling", ["mean", "cls"])
-def test_pooled_heads_pool_over_the_text_in_both(pooling: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    from regft_core.models import load
-    from tests.methods import harness
-
-    original = load.load_classifier
-    monkeypatch.setattr(harness, "load_classifier", lambda *a, **k: original(*a, **{**k, "pooling": pooling}))
-    first, one = bench()
-    text, _ = bench({"reads": "text"})
+def test_pooled_heads_pool_over_the_text_in_both(pooling: str) -> None:
+    first, one = bench(pooling=pooling)
+    text, _ = bench({"reads": "text"}, pooling=pooling)
     assert torch.equal(logits(first), logits(text))
-    plain: Any = Bench().model
+    plain: Any = Bench(pooling=pooling).model
     with torch.no_grad():
         hidden = plain.base_model(**fed(first, one.table)).last_hidden_state[:, 20:]
         mask = inputs_of(first)["attention_mask"].unsqueeze(-1)

@@ -185,10 +185,7 @@ def _metrics(project: Project) -> set[str]:
 
 
 def report_fact(project: Project) -> dict[str, Any]:
-    """The report's code, what the methods' files say about themselves, and the evaluations that it shows.
-
-    Findings are no part of ``work/metrics``, which is all that the report is told of an evaluate stage by DVC.
-    """
+    """The report's code, what the methods' files say about themselves, and the evaluations that it shows."""
     from regft_core.models.source import resolve_model
 
     words = {"description", "paper", "control_for", "differs_by", "variant_of", "combines"}

@@ -142,7 +142,8 @@ def write_evaluation(context: Context, records: Sequence[dict[str, Any]]) -> Pat
                 for name, text in record["predictions"].items():
                     write_text(folder / size / "predictions" / f"seed-{record['seed']}" / f"{name}.jsonl", text)
     metrics_file = stage_folder(context.root, "metrics", job.method, job.task).with_suffix(".json")
-    write_json(metrics_file, {size: metrics_summary(own) for size, own in by_size(records).items()})
+    by = by_size(records).items()
+    write_json(metrics_file, {size: metrics_summary(own, task["primary"]) for size, own in by})
     return target
 
 
@@ -158,18 +159,20 @@ def evaluations_by_name(records: Sequence[dict[str, Any]]) -> dict[str, dict[str
     return found
 
 
-def metrics_summary(records: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Numbers for ``dvc metrics show``: every seed and the mean over the seeds that ran."""
-    summary: dict[str, Any] = {
+def metrics_summary(records: Sequence[dict[str, Any]], primary: str) -> dict[str, Any]:
+    """Numbers for ``dvc metrics show``, which has a column for each: means of the primary metric, and counts.
+
+    Single seeds and other metrics are in ``result.json``, intervals in ``reports/metrics.json``.
+    """
+    names = list(dict.fromkeys(name for record in records for name in record["sets"]))
+    values = {
+        name: [record["sets"][name]["metrics"][primary] for record in records if name in record["sets"]]
+        for name in names
+    }
+    return {
+        primary: {name: sum(scores) / len(scores) for name, scores in values.items()},
+        "runs": sum(record["status"] == "ok" for record in records),
         "failed_runs": sum(record["status"] != "ok" for record in records),
         # On an OOD set a score at chance is a finding, not a failed run.
         "collapsed_runs": sum(record["collapsed"].get("dev") is not None for record in records),
     }
-    names = list(dict.fromkeys(name for record in records for name in record["sets"]))
-    for name in names:
-        summary[name] = {}
-        scored = [record for record in records if name in record["sets"]]
-        for metric in scored[0]["sets"][name]["metrics"]:
-            values = {f"seed_{record['seed']}": record["sets"][name]["metrics"][metric] for record in scored}
-            summary[name][metric] = {"mean": sum(values.values()) / len(values), **values}
-    return summary

@@ -22,6 +22,7 @@ def test_everything_from_nothing(reproduced: Path) -> None:
             "facts",
             "dataset@own",
             "subsample@own",
+            "lengths@own",
             *(
                 f"{stage}@{method}-own"
                 for stage in ("search", "finetune", "evaluate")
@@ -99,6 +100,10 @@ EDITS = {
     "the encoder's settings": (
         [("models/tiny/config.json", '"initializer_range": 0.1', '"initializer_range": 0.2')],
         {"search@chain-own", *FINETUNES},
+    ),
+    "how much of a text is read": (
+        [("params.yaml", "max_length: 32", "max_length: 64")],
+        {"lengths@own", "search@chain-own", *FINETUNES},
     ),
     "a new method": (
         [("params.yaml", "- chain\n", "- chain\n- hype_n\n")],

@@ -23,7 +23,10 @@ if TYPE_CHECKING:
 
 PARENT = "mlflow.parentRunId"
 #: Tags that a run has or has not, depending on the files.
-OPTIONAL_TAGS = ("primary", "control_for", "differs_by", "variant", "degraded", "collapsed", "error", "regft.export")
+OPTIONAL_TAGS = (
+    *("primary", "control_for", "differs_by", "variant", "degraded", "collapsed", "contaminated", "error"),
+    "regft.export",
+)
 
 
 @dataclass

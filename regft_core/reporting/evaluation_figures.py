@@ -27,7 +27,7 @@ def plotted(name: str, title: str, tables: Mapping[str, Sequence[ShownTable]]) -
     columns, rows = grid(len(methods))
     with style(name):
         width = min(2.6, panel_width(columns))
-        figure, axes = panels(columns, rows, width=width, height=width * 0.8, left=0.6, gap=0.4, bottom=0.75)
+        figure, axes = panels(columns, rows, width=width, height=width * 0.8, left=0.6, gap=0.6, bottom=0.75)
         for axis, method in zip(axes, methods):
             axis.set_title(method, loc="left")
             axis.grid()

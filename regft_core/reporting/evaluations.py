@@ -49,7 +49,7 @@ class Found:
 
     block: str
     title: str
-    #: Numbers in the order in which the evaluation gave them.
+    #: Of the numbers: by set, then by name.
     places: tuple[Place, ...]
     #: (method, number per place or None)
     rows: tuple[tuple[str, tuple[Number | None, ...]], ...]

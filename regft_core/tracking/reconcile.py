@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 PARENT = "mlflow.parentRunId"
 #: Tags that a run has or has not, depending on the files.
 OPTIONAL_TAGS = (
-    *("primary", "control_for", "differs_by", "variant", "degraded", "collapsed", "error", "regft.export"),
-    "regft.evaluations",
+    *("primary", "control_for", "differs_by", "variant", "degraded", "collapsed", "contaminated", "error"),
+    *("regft.export", "regft.evaluations"),
 )
 
 

@@ -134,3 +134,11 @@ def test_reading_them_imports_neither_torch_nor_numpy() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.stdout.strip() == "[]", done.stderr
+
+
+def test_the_example_of_the_guide_is_an_evaluation(tmp_path: Path, find: Any) -> None:
+    guide = (Path(__file__).resolve().parents[2] / "CONTRIBUTING.md").read_text()
+    section = guide[guide.index("## Add an evaluation") :]
+    (tmp_path / "sure.py").write_text(section.split("```python\n")[1].split("```")[0])
+    with EVALUATIONS.also(tmp_path):
+        assert find("sure", judged([(0.05, 0.95), (0.3, 0.7)], [0, 0])).scalars == {"dev": {"sure": 0.5}}

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol
 
-import numpy as np
+from regft_core.lazy import np
 
 if TYPE_CHECKING:
     import numpy.typing as npt

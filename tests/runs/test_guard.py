@@ -245,7 +245,7 @@ def test_the_error_reaches_the_parent_process_with_its_own_exit_code() -> None:
 def test_a_real_run_is_loaded_whole_and_checked_cheaply(python: Python) -> None:
     program = """
 import sys, time
-from regft_core.methods.registry import discover
+from regft_core.hooks.registry import discover
 from regft_core.runs.fingerprint import STAGES, stage_scope, training_scope
 from regft_core.runs.guard import LoadedCode
 every = sorted({one.__module__ for one in discover().values()})

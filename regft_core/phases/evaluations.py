@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 from regft_core.data.examples import read_jsonl
 from regft_core.errors import CodeChanged, DataError, RunFailed
 from regft_core.evaluation.evaluated import EvaluatedRun, EvaluatedSet
-from regft_core.evaluation.ood import label_indices
 from regft_core.evaluations import Evaluation
 from regft_core.io import sha256_file
 from regft_core.lazy import np
@@ -136,6 +135,8 @@ class _Judged:
 
     @cached_property
     def _sets(self) -> dict[str, EvaluatedSet]:
+        from regft_core.evaluation.ood import label_indices  # brings numpy, which planning does without
+
         own = list(self.task["labels"] or ())
         found = {}
         for name, values in self.logits.items():

@@ -286,6 +286,10 @@ class ReportConfig(StrictModel):
     mixed_environments: Literal["refuse", "mark"] = Field(
         "refuse", description="runs of one comparison from different machines: no report, or one that says so"
     )
+    looks: Literal["planned", "open"] = Field(
+        "planned",
+        description="open: seeds are added until it is clear; the first look already spends half of the error",
+    )
 
 
 def _by_name(value: Any) -> Any:

@@ -11,6 +11,8 @@ from regft_core.statistics.best import Simultaneous
 from regft_core.statistics.bootstrap import Estimate
 from regft_core.statistics.failed import FailureRate
 from regft_core.statistics.iqm import Interval
+from regft_core.statistics.ranks import RankSet
+from regft_core.statistics.sequential import Look
 from regft_core.statistics.signed_rank import SignedRank
 from regft_core.statistics.verdict import Verdict
 
@@ -58,6 +60,8 @@ class Comparison:
     examples: float | None
     #: Declared compute of the method relative to the other's.
     compute_ratio: float | None
+    #: The look whose interval the verdict comes from; None for the one planned look, where it is the plain interval.
+    look: Look | None = None
 
     @property
     def interval(self) -> tuple[float, float] | None:
@@ -191,6 +195,8 @@ class Block:
     #: None when every arm trains the encoder.
     opponents: Opponents | None = None
     recommendation: Recommendation | None = None
+    #: method -> the ranks by mean score that its runs leave possible, together with those of the other blocks.
+    ranks: Mapping[str, RankSet] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -212,8 +218,9 @@ class AcrossTasks:
     """One method over all blocks, on the primary metric of the development sets."""
 
     method: str
-    #: Mean over blocks of its rank by mean score (1 is the largest); None when a block has no score of it.
-    mean_rank: float | None
+    #: Mean over blocks of its rank by mean score (1 is the best), and what its possible ranks leave of it;
+    #: None when a block has no score of it.
+    mean_rank: Interval | None
     iqm: Interval | None
     #: Mean difference to the reference, when all blocks have the same primary metric.
     difference: Interval | None

@@ -17,10 +17,11 @@ from regft_core.reporting.across import across_tasks, with_holm
 from regft_core.reporting.curves import thinned
 from regft_core.reporting.html import render
 from regft_core.reporting.load import BlockData, read_grid
+from regft_core.reporting.looks import Looks
 from regft_core.reporting.model import Block, Report
 from regft_core.reporting.opponents import unbeaten
 from regft_core.reporting.tables import MethodMeta, build_block
-from regft_core.reporting.words import findings
+from regft_core.reporting.words import findings, looked_at
 
 CURVE_COLUMNS = ("method", "task", "size", "seed", "phase", "step", "loss", "learning_rate", "gradient_norm")
 LEADERBOARD_COLUMNS = ("task", "size", "method", "set", "metric", "seed", "value")
@@ -35,6 +36,7 @@ def write_report(
     out: Path = Path("reports"),
     *,
     training: TrainingConfig | None = None,
+    looks: Path | None = None,
 ) -> Report:
     """Write the report's files to ``out``.
 
@@ -47,6 +49,8 @@ def write_report(
         methods_meta: the methods by name (``Project.methods``).
         training: the shared training protocol, for the list of what methods override; the
             reference method's own when absent.
+        looks: the file that remembers looks at earlier seeds (``looks.FILE`` in the run store); without it
+            every look is the first.
 
     Raises:
         DataError: a result is missing or contradictory; nothing is written then.
@@ -56,8 +60,10 @@ def write_report(
     searching = [name for name, method in methods_meta.items() if method.earlier]
     data = read_grid(root, cells, seeds, searching)
     shared = training.model_dump(mode="json") if training is not None else None
-    report = build_report(data, seeds, report_config, methods_meta, shared)
+    remembered = Looks(looks)
+    report = build_report(data, seeds, report_config, methods_meta, shared, remembered)
     report = replace(report, html=render(report, data, methods_meta, shared))
+    remembered.save()  # before anybody can have seen it
     folder = root / out
     write_text(folder / "plots" / "curves.csv", _csv(CURVE_COLUMNS, _curve_rows(data)))
     write_text(folder / "plots" / "leaderboard.csv", _csv(LEADERBOARD_COLUMNS, _leaderboard_rows(report.blocks)))
@@ -73,6 +79,7 @@ def build_report(
     config: ReportConfig,
     methods: Mapping[str, MethodMeta],
     shared_training: Mapping[str, Any] | None = None,
+    looks: Looks | None = None,
 ) -> Report:
     """Compute everything but the HTML.
 
@@ -83,7 +90,12 @@ def build_report(
     marks = environments.check(data, config.mixed_environments)
     blocks = tuple(
         replace(block, mixed_environments=marks.get(block.name, ()))
-        for block in with_holm([build_block(block, methods, config, seeds, shared_training) for block in data])
+        for block in with_holm(
+            [
+                build_block(block, methods, config, seeds, shared_training, looks=looks, blocks=len(data))
+                for block in data
+            ]
+        )
     )
     present = {row.method for block in blocks for row in block.rows}
     order = {block.name: [row.method for row in block.rows] for block in blocks}
@@ -100,7 +112,11 @@ def build_report(
         across=across_tasks(blocks, config) if len(blocks) > 1 else (),
         findings=findings(blocks, config.reference),
         # What the model never saw comes before everything else.
-        warnings=(*cuts.warnings(data), *facts.warnings(data, methods, config.reference, seeds, marks)),
+        warnings=(
+            *cuts.warnings(data),
+            *looked_at(blocks),
+            *facts.warnings(data, methods, config.reference, seeds, marks),
+        ),
         unbeaten=unbeaten(blocks),
         cuts=cuts.summary(data),
         cut_warnings=cuts.warnings(data),

@@ -1,0 +1,148 @@
+"""Simulated nulls keep their error rate and intervals cover at 5, 10 and 20 seeds.
+
+Rates are bounded from one side: an interval may be wider than its confidence, not narrower. The slack
+is three standard errors of the simulation.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from regft_core.statistics.arms import Arms
+from regft_core.statistics.improvement import probability_of_improvement
+from regft_core.statistics.ranks import rank_sets
+from regft_core.statistics.sequential import look
+
+Draw = Callable[[np.random.Generator, int], tuple[np.ndarray, np.ndarray]]
+
+
+def least(runs: int, confidence: float = 0.95) -> float:
+    """The share of covering intervals below which the simulation speaks against ``confidence``."""
+    return confidence - 3 * math.sqrt(confidence * (1 - confidence) / runs)
+
+
+# ------------------------------------------------------------------- probability of improvement
+
+
+def normals(shift: float, spread: float) -> Draw:
+    return lambda rng, n: (rng.normal(shift, 1, n), rng.normal(0, spread, n))
+
+
+def collapsing(rng: np.random.Generator, n: int) -> tuple[np.ndarray, np.ndarray]:
+    """The second arm collapses in three runs of ten."""
+    return rng.normal(1, 0.3, n), np.where(rng.random(n) < 0.3, -10, rng.normal(0.5, 0.3, n))
+
+
+#: what is drawn -> the true probability: Phi(shift / sqrt(1 + spread^2)); 0.3 + 0.7 Phi(0.5 / 0.3 / sqrt(2)).
+CASES: dict[str, tuple[Draw, float]] = {
+    "equal": (normals(0, 1), 0.5),
+    "equal medians, one arm less stable": (normals(0, 5), 0.5),
+    "better": (normals(1, 1), 0.7602499),
+    "hardly overlapping": (normals(2, 1), 0.9213504),
+    "collapsing": (collapsing, 0.9163),
+}
+
+
+@pytest.mark.parametrize("n", [5, 10, 20])
+@pytest.mark.parametrize("case", list(CASES))
+def test_probability_of_improvement_covers(case: str, n: int) -> None:
+    draw, truth = CASES[case]
+    rng = np.random.default_rng(n)
+    runs, covered = 400, 0
+    for i in range(runs):
+        tasks = ("a",) if i % 2 else ("a", "b", "c", "d")
+        drawn = {task: draw(rng, n) for task in tasks}
+        found = probability_of_improvement(
+            {task: x.tolist() for task, (x, _) in drawn.items()}, {task: y.tolist() for task, (_, y) in drawn.items()}
+        )
+        covered += found.low <= truth <= found.high
+    assert covered / runs >= least(runs)
+
+
+# ------------------------------------------------------------------------ arms of many seeds
+
+
+def predictions(rng: np.random.Generator, skills: list[float], n: int, examples: int) -> list[np.ndarray]:
+    """[n, examples] per arm, 1 is right; the chance varies with the seed and, for all arms alike, with the example."""
+    difficulty = rng.normal(0, 0.15, examples)
+    chances = [np.clip(skill + rng.normal(0, 0.04, (n, 1)) + difficulty, 0, 1) for skill in skills]
+    return [(rng.random((n, examples)) < chance).astype(int) for chance in chances]
+
+
+def arms_of(rows: list[np.ndarray], rng_seed: int) -> Arms:
+    named = {str(number): dict(enumerate(own)) for number, own in enumerate(rows)}
+    return Arms(named, np.ones(rows[0].shape[1], dtype=int), "accuracy", samples=200, rng_seed=rng_seed)
+
+
+def simulated(rng: np.random.Generator, skills: list[float], n: int) -> Arms:
+    return arms_of(predictions(rng, skills, n, 120), int(rng.integers(2**31)))
+
+
+@pytest.mark.parametrize("n", [5, 10, 20])
+def test_rank_sets_hold_the_true_ranks(n: int) -> None:
+    """Four arms, two of them equal: the true ranks are 1, 2 or 3, 2 or 3, 4."""
+    rng = np.random.default_rng(n)
+    runs, held, narrow = 150, 0, 0
+    for _ in range(runs):
+        found = rank_sets(simulated(rng, [0.78, 0.7, 0.7, 0.62], n), ["0", "1", "2", "3"], confidence=0.95)
+        held += found["1"].best <= 2 and found["1"].worst >= 3
+        held += found["0"].best == 1 and found["3"].worst == 4
+        narrow += found["0"].worst < 4
+    assert held / (2 * runs) >= least(2 * runs)
+    if n == 20:
+        assert narrow > runs / 2  # it does not cover by saying nothing
+
+
+@pytest.mark.parametrize("n", [5, 10, 20])
+def test_equal_arms_are_rarely_ranked(n: int) -> None:
+    rng = np.random.default_rng(n)
+    runs = 300
+    wrong = 0
+    for _ in range(runs):
+        found = rank_sets(simulated(rng, [0.7] * 5, n), list("01234"), confidence=0.95)["0"]
+        wrong += (found.best, found.worst) != (1, 5)
+    assert wrong / runs <= 1 - least(runs)
+
+
+# ------------------------------------------------------------------------- optional stopping
+
+
+def stopped(rng: np.random.Generator, looks: list[int], sequential: bool, skill: float = 0.7) -> bool:
+    """Whether somebody who adds seeds until an interval excludes zero finds a difference."""
+    every, resamples = predictions(rng, [skill, 0.7], looks[-1], 60), int(rng.integers(2**31))
+    for number, n in enumerate(looks, start=1):
+        arms = arms_of([rows[:n] for rows in every], resamples)
+        if sequential:
+            found = look(arms, "0", "1", number, tuple(looks[:number]), 0.95)
+            low, high = found.low, found.high
+        else:
+            estimate = arms.difference("0", "1")
+            low, high = estimate.low, estimate.high
+        if low > 0 or high < 0:
+            return True
+    return False
+
+
+@pytest.mark.parametrize("looks", [[5, 10, 20], [3, 4, 5, 6, 8, 10, 15, 20]])
+def test_optional_stopping_keeps_the_error_rate(looks: list[int]) -> None:
+    runs = 300
+    rng = np.random.default_rng(7)
+    errors = sum(stopped(rng, looks, True) for _ in range(runs)) / runs
+    assert errors <= 1 - least(runs)
+
+
+def test_without_it_the_error_rate_is_not_kept() -> None:
+    """What the plain interval does under the same stopping, so that the test above can fail."""
+    runs = 300
+    rng = np.random.default_rng(7)
+    errors = sum(stopped(rng, [3, 4, 5, 6, 8, 10, 15, 20], False) for _ in range(runs)) / runs
+    assert errors > 1 - least(runs)
+
+
+def test_a_true_difference_is_still_found() -> None:
+    rng = np.random.default_rng(3)
+    assert sum(stopped(rng, [5, 10, 20], True, skill=0.85) for _ in range(20)) >= 18

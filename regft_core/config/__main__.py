@@ -2,12 +2,14 @@
 
 python -m regft_core.config                   is the configuration valid?
 python -m regft_core.config plan              what would be trained, and how long?
+python -m regft_core.config plan --detect 1   and how many seeds find a difference of 1 point, from the spread so far?
 python -m regft_core.config controls --write  add the controls of the listed methods
 """
 
 from __future__ import annotations
 
 import argparse
+import math
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,7 +18,8 @@ from regft_core.config.controls import with_controls, write_controls
 from regft_core.config.find_controls import find_controls
 from regft_core.config.grid import cells
 from regft_core.config.load import Project
-from regft_core.config.plan import plan_rows, table
+from regft_core.config.plan import PlanRow, plan_rows, table
+from regft_core.config.store import store_path
 from regft_core.errors import RegftError
 from regft_core.phases.project import open_project
 
@@ -33,15 +36,35 @@ def validate(root: Path, params_file: str) -> str:
     )
 
 
-def plan(root: Path, params_file: str) -> str:
-    """The dry run's table."""
+def plan(root: Path, params_file: str, detect: float | None = None) -> str:
+    """The dry run's table; with ``detect`` how many seeds that difference takes as well."""
     from regft_core.hooks.registry import discover
     from regft_core.phases.finetune import cached_seeds
 
     project = open_project(root, params_file)
     _warn(project)
-    planned = table(plan_rows(project, discover(), cached=lambda cell: cached_seeds(root, project, cell)))
-    return f"{planned}\n\n{_lengths(project)}"
+    rows = plan_rows(project, discover(), cached=lambda cell: cached_seeds(root, project, cell))
+    parts = [table(rows), _lengths(project)]
+    if detect is not None:
+        parts.append(_seeds(project, rows, detect))
+    return "\n\n".join(parts)
+
+
+def _seeds(project: Project, rows: Sequence[PlanRow], difference: float) -> str:
+    """How many seeds every pair of arms takes to show ``difference``."""
+    from regft_core.reporting import looks, planner
+
+    remembered = store_path(project.root, project.params) / looks.FILE
+    return planner.table(planner.needs(project, rows, difference, remembered), difference)
+
+
+def _positive(text: str) -> float:
+    value = float(text)
+    if not 0 < value < math.inf:
+        raise argparse.ArgumentTypeError(
+            f"'{text}' is not a positive number; give a difference in points, for instance 1.0"
+        )
+    return value
 
 
 def _lengths(project: Project) -> str:
@@ -106,14 +129,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     commands = parser.add_subparsers(dest="command")
     commands.add_parser("validate", parents=[shared], help="check everything (the default)")
-    commands.add_parser("plan", parents=[shared], help="what would be trained, and how many rows max_length cuts")
+    planned = commands.add_parser(
+        "plan", parents=[shared], help="what would be trained, and how many rows max_length cuts"
+    )
+    planned.add_argument(
+        "--detect",
+        type=_positive,
+        metavar="POINTS",
+        help="the seeds that a true difference of this size takes per task and pair, from the spread seen so far",
+    )
     missing = commands.add_parser("controls", parents=[shared], help="controls of listed methods that are not listed")
     missing.add_argument("--write", action="store_true", help="add them to the params file")
     given = parser.parse_args(arguments)
     root, params_file = getattr(given, "root", Path()), getattr(given, "params", "params.yaml")
     try:
         if given.command == "plan":
-            print(plan(root, params_file))
+            print(plan(root, params_file, given.detect))
         elif given.command == "controls":
             print(controls(root, params_file, given.write))
         else:

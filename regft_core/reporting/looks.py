@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -52,16 +53,21 @@ class Looks:
 
     def at(self, data: BlockData, method: str, other: str) -> Looked:
         """Return which look at ``method`` minus ``other`` this block's runs are, and remember it."""
-        runs = _pairs(data, method, other)
+        keys = [{run.seed: run.key for run in data.cells[name].runs if run.ok} for name in (method, other)]
+        runs = digests(*keys)
         if not runs:
             return Looked(1, (0,))
-        known = self._known.setdefault((data.name, method, other), [])
-        own = [look for look in known if any(look.get(seed) == digest for seed, digest in runs.items())]
+        own = self.before(data.name, method, other, runs)
         if runs not in own:
             own.append(runs)
-            known.append(runs)
+            self._known.setdefault((data.name, method, other), []).append(runs)
             self._new.append(canonical_json({"block": data.name, "method": method, "minus": other, "runs": runs}))
         return Looked(own.index(runs) + 1, tuple(len(look) for look in own))
+
+    def before(self, block: str, method: str, other: str, runs: Mapping[str, str]) -> list[dict[str, str]]:
+        """The looks so far that share a pair of runs with ``runs`` (of ``digests``), in order."""
+        known = self._known.get((block, method, other), [])
+        return [look for look in known if any(look.get(seed) == digest for seed, digest in runs.items())]
 
     def save(self) -> None:
         """Append the new looks.
@@ -110,10 +116,7 @@ class Looks:
             known.append(runs)
 
 
-def _pairs(data: BlockData, method: str, other: str) -> dict[str, str]:
-    """seed -> digest of the keys of both runs, for the seeds that both arms finished."""
-    keys = [{run.seed: run.key for run in data.cells[name].runs if run.ok} for name in (method, other)]
-    return {
-        str(seed): sha256_text(f"{keys[0][seed]} {keys[1][seed]}")[:DIGEST]
-        for seed in sorted(set(keys[0]) & set(keys[1]))
-    }
+def digests(first: Mapping[int, str], second: Mapping[int, str]) -> dict[str, str]:
+    """seed -> digest of both runs' keys, for the seeds that both arms (seed -> key) finished."""
+    seeds = sorted(set(first) & set(second))
+    return {str(seed): sha256_text(f"{first[seed]} {second[seed]}")[:DIGEST] for seed in seeds}

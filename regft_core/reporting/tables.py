@@ -55,6 +55,19 @@ def controlled_methods(method: str, methods: Mapping[str, MethodMeta], present: 
     ]
 
 
+def opposites(
+    method: str, methods: Mapping[str, MethodMeta], names: Sequence[str], reference: str
+) -> list[tuple[str, Role, str]]:
+    """What ``method`` is compared with among ``names``: (other arm, its role, in what they differ)."""
+    controls = [other for other in names if method in controlled_methods(other, methods, names)]
+    ingredients = {one: "one ingredient alone" for one in methods[method].config.combines if one in names}
+    pairs: list[tuple[str, Role, str]] = []
+    if reference in names and method != reference:
+        pairs.append((reference, "reference", ""))
+    differs = {c: methods[c].config.differs_by for c in controls} | ingredients
+    return pairs + [(c, "control", text) for c, text in differs.items() if c != reference]
+
+
 def ordered(names: Sequence[str], methods: Mapping[str, MethodMeta], reference: str) -> list[str]:
     """The reference first, then methods in the order of the grid, each followed by its controls."""
     targets = {name: controlled_methods(name, methods, names) for name in names}
@@ -111,13 +124,7 @@ def build_block(
     for name in names:
         cell = data.cells[name]
         targets = [other for other in controlled_methods(name, methods, names) if name != config.reference]
-        controls = [other for other in names if name in controlled_methods(other, methods, names)]
-        ingredients = {one: "one ingredient alone" for one in methods[name].config.combines if one in names}
-        pairs: list[tuple[str, Role, str]] = []
-        if reference is not None and name != config.reference:
-            pairs.append((config.reference, "reference", ""))
-        differs = {c: methods[c].config.differs_by for c in controls} | ingredients
-        pairs += [(c, "control", text) for c, text in differs.items() if c != config.reference]
+        pairs = opposites(name, methods, names, config.reference)
         rows.append(
             Row(
                 method=name,

@@ -290,6 +290,7 @@ class ReportConfig(StrictModel):
         "planned",
         description="open: seeds are added until it is clear; the first look already spends half of the error",
     )
+    published: OneOrMoreNames = Field((), description="tables of published/ whose numbers are printed beside ours")
 
 
 def _by_name(value: Any) -> Any:

@@ -19,6 +19,7 @@ from regft_core.config.contamination import read_contamination, to_json
 from regft_core.config.load import METHODS as METHOD_FILES
 from regft_core.config.load import Project
 from regft_core.config.method import Method, Phase
+from regft_core.config.published import read_published
 from regft_core.config.schema import EncoderConfig, FilesSource, TaskConfig
 from regft_core.errors import FactsChanged, StoreError
 from regft_core.hooks import compose
@@ -185,7 +186,7 @@ def _metrics(project: Project) -> set[str]:
 
 
 def report_fact(project: Project) -> dict[str, Any]:
-    """The report's code, what the methods' files say about themselves, and the evaluations that it shows."""
+    """The report's code, what the methods' files say about themselves, the evaluations and papers that it shows."""
     from regft_core.models.source import resolve_model
 
     words = {"description", "paper", "control_for", "differs_by", "variant_of", "combines"}
@@ -194,6 +195,10 @@ def report_fact(project: Project) -> dict[str, Any]:
         "methods": {name: m.config.model_dump(mode="json", include=words) for name, m in project.methods.items()},
         "evaluations": evaluations_fact(project.params, resolve_model(project.params.model, project.root)),
         "contamination": to_json(read_contamination(project.root)),
+        "published": {
+            name: read_published(project.root, name).config.model_dump(mode="json")
+            for name in project.params.report.published
+        },
     }
 
 

@@ -10,7 +10,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from regft_core import metrics
-from regft_core.reporting import evaluation_figures, facts, figures, formatting, words
+from regft_core.reporting import evaluation_figures, facts, figures, formatting, published, words
 from regft_core.reporting.families import GROUPED_ABOVE, grouped
 from regft_core.reporting.load import BlockData
 from regft_core.reporting.model import Block, Comparison, Report, Row
@@ -45,6 +45,7 @@ def _environment() -> Environment:
     environment.filters["sort_value"] = _sort_value
     environment.filters["detectable"] = words.detectable
     environment.filters["looks"] = words.looks
+    environment.filters["bounds"] = published.bounds
     environment.globals["seed_values"] = lambda estimate: zip(estimate.seeds, estimate.values, strict=True)
     environment.globals["factor"] = formatting.factor
     environment.globals["counts_examples"] = lambda metric: metrics.find(metric).counts_examples

@@ -232,6 +232,43 @@ class AcrossTasks:
 
 
 @dataclass(frozen=True)
+class Printed:
+    """One number of a paper beside ours, in points."""
+
+    #: The arm as the paper calls it, and here.
+    method: str
+    arm: str
+    model: str
+    size: str
+    #: ``task``, ``task/set`` or ``average``, and the column's metric.
+    key: str
+    metric: str
+    published: float
+    published_deviation: float | None
+    #: Mean over ``seeds`` seeds; None when it was not run here.
+    ours: float | None
+    seeds: int
+    #: Ours minus published, with its interval (NaN where nothing is known of the spread).
+    difference: tuple[float, float, float] | None
+    #: Over the reference of the same source; None for the reference and without it.
+    published_gain: float | None
+    our_gain: float | None
+    note: str
+
+
+@dataclass(frozen=True)
+class PublishedTable:
+    """A table of a paper, with ours beside it."""
+
+    name: str
+    where: str
+    what: str
+    statistic: str
+    lines: tuple[Printed, ...]
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class Finding:
     """What one block says about one method, in words."""
 
@@ -262,6 +299,8 @@ class Report:
     cut_warnings: tuple[str, ...] = ()
     #: What the evaluations beyond the scores found, in the order of their names.
     evaluations: tuple[EvaluationSection, ...] = ()
+    #: Tables of papers that ``report.published`` names.
+    published: tuple[PublishedTable, ...] = ()
     #: Content of ``results.json`` and of ``metrics.json``.
     results: Mapping[str, Any] = field(default_factory=dict)
     metrics: Mapping[str, Any] = field(default_factory=dict)

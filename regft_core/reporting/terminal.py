@@ -6,6 +6,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from regft_core.reporting import published
 from regft_core.reporting.formatting import interval, ratio, score
 from regft_core.reporting.model import Block, Report, Row, Score
 from regft_core.reporting.words import looked_at, overall
@@ -25,6 +26,8 @@ def summary_table(report: Report) -> RenderableType:
     parts += [Text(text, style="bold yellow") for text in report.cut_warnings]
     warned = {text.split(":")[0] for text in report.cut_warnings}
     parts += [Text(text, style="dim") for text in report.cuts if text.split(":")[0] not in warned]
+    for table in report.published:
+        parts += [Text(line, style="" if i else "bold") for i, line in enumerate(published.summary(table))]
     if report.warnings:
         count = len(report.warnings)
         parts.append(Text(f"{count} warning{'s' if count > 1 else ''}; see reports/report.html", style="yellow"))

@@ -10,20 +10,25 @@ from pathlib import Path
 from typing import Any
 
 from regft_core.config.grid import Cell
+from regft_core.config.published import Published, read_published
 from regft_core.config.schema import ReportConfig, TrainingConfig
 from regft_core.io import write_json, write_text
-from regft_core.reporting import cuts, environments, evaluations, facts, numbers
+from regft_core.reporting import cuts, environments, evaluations, facts, numbers, published
 from regft_core.reporting.across import across_tasks, with_holm
 from regft_core.reporting.curves import thinned
 from regft_core.reporting.html import render
 from regft_core.reporting.load import BlockData, read_grid
 from regft_core.reporting.looks import Looks
-from regft_core.reporting.model import Block, Report
+from regft_core.reporting.model import Block, PublishedTable, Report
 from regft_core.reporting.opponents import unbeaten
 from regft_core.reporting.tables import MethodMeta, build_block
 from regft_core.reporting.words import findings, looked_at
 
 CURVE_COLUMNS = ("method", "task", "size", "seed", "phase", "step", "loss", "learning_rate", "gradient_norm")
+PUBLISHED_COLUMNS = (
+    "table", "arm", "model", "size", "column", "published", "ours", "seeds", "difference", "low", "high",
+    "published_gain", "our_gain", "note",
+)  # fmt: skip
 LEADERBOARD_COLUMNS = ("task", "size", "method", "set", "metric", "seed", "value")
 
 
@@ -61,12 +66,18 @@ def write_report(
     data = read_grid(root, cells, seeds, searching)
     shared = training.model_dump(mode="json") if training is not None else None
     remembered = Looks(looks)
-    report = build_report(data, seeds, report_config, methods_meta, shared, remembered)
+    printed = [read_published(root, name) for name in report_config.published]
+    report = build_report(data, seeds, report_config, methods_meta, shared, remembered, printed)
     report = replace(report, html=render(report, data, methods_meta, shared))
     remembered.save()  # before anybody can have seen it
     folder = root / out
     write_text(folder / "plots" / "curves.csv", _csv(CURVE_COLUMNS, _curve_rows(data)))
     write_text(folder / "plots" / "leaderboard.csv", _csv(LEADERBOARD_COLUMNS, _leaderboard_rows(report.blocks)))
+    beside = folder / "plots" / "published.csv"
+    if report.published:
+        write_text(beside, _csv(PUBLISHED_COLUMNS, _published_rows(report.published)))
+    else:
+        beside.unlink(missing_ok=True)
     write_json(folder / "results.json", report.results)
     write_json(folder / "metrics.json", report.metrics)
     write_text(folder / "report.html", report.html)
@@ -80,8 +91,9 @@ def build_report(
     methods: Mapping[str, MethodMeta],
     shared_training: Mapping[str, Any] | None = None,
     looks: Looks | None = None,
+    printed: Sequence[Published] = (),
 ) -> Report:
-    """Compute everything but the HTML.
+    """Compute everything but the HTML; ``printed`` are tables of papers to put beside it.
 
     Raises:
         ConfigError: arms of one comparison do not share their encoder, or their environment (``environments.check``).
@@ -104,6 +116,13 @@ def build_report(
     for block, methods_of in evaluations.as_numbers(found).items():
         for method, own in methods_of.items():
             results[block][method]["evaluations"] = own
+    encoders = {
+        cell.method: str(model["name"])
+        for block in data
+        for cell in block.cells.values()
+        if (model := cell.finetune.get("model"))
+    }
+    beside = published.tables(printed, blocks, encoders, config.reference, config.confidence)
     return Report(
         reference=config.reference if config.reference in present else None,
         confidence=config.confidence,
@@ -121,6 +140,7 @@ def build_report(
         cuts=cuts.summary(data),
         cut_warnings=cuts.warnings(data),
         evaluations=found,
+        published=beside,
         results=results,
         metrics=numbers.primary(blocks),
     )
@@ -149,3 +169,12 @@ def _leaderboard_rows(blocks: Sequence[Block]) -> Iterable[Sequence[Any]]:
                 for metric, score in scores.items():
                     for seed, value in zip(score.estimate.seeds, score.estimate.values, strict=True):
                         yield block.task, block.size, row.method, name, metric, seed, value
+
+
+def _published_rows(tables: Sequence[PublishedTable]) -> Iterable[Sequence[Any]]:
+    for table in tables:
+        for line in table.lines:
+            own = line.difference or (None, None, None)
+            place = (table.name, line.arm, line.model, line.size, line.key)
+            numbers = (line.published, line.ours, line.seeds, *own, line.published_gain, line.our_gain)
+            yield *place, *("" if n is None or n != n else n for n in numbers), line.note

@@ -17,6 +17,7 @@ from regft_core.statistics.detectable import plan_seeds
 from regft_core.statistics.improvement import probability_of_improvement
 from regft_core.statistics.ranks import rank_sets
 from regft_core.statistics.sequential import look
+from regft_core.statistics.welch import welch_interval
 
 Draw = Callable[[np.random.Generator, int], tuple[np.ndarray, np.ndarray]]
 
@@ -101,7 +102,7 @@ def test_rank_sets_hold_the_true_ranks(n: int) -> None:
 @pytest.mark.parametrize("n", [5, 10, 20])
 def test_equal_arms_are_rarely_ranked(n: int) -> None:
     rng = np.random.default_rng(n)
-    runs = 300
+    runs = 200
     wrong = 0
     for _ in range(runs):
         found = rank_sets(simulated(rng, [0.7] * 5, n), list("01234"), confidence=0.95)["0"]
@@ -130,7 +131,7 @@ def stopped(rng: np.random.Generator, looks: list[int], sequential: bool, skill:
 
 @pytest.mark.parametrize("looks", [[5, 10, 20], [3, 4, 5, 6, 8, 10, 15, 20]])
 def test_optional_stopping_keeps_the_error_rate(looks: list[int]) -> None:
-    runs = 300
+    runs = 200
     rng = np.random.default_rng(7)
     errors = sum(stopped(rng, looks, True) for _ in range(runs)) / runs
     assert errors <= 1 - least(runs)
@@ -138,7 +139,7 @@ def test_optional_stopping_keeps_the_error_rate(looks: list[int]) -> None:
 
 def test_without_it_the_error_rate_is_not_kept() -> None:
     """What the plain interval does under the same stopping, so that the test above can fail."""
-    runs = 300
+    runs = 200
     rng = np.random.default_rng(7)
     errors = sum(stopped(rng, [3, 4, 5, 6, 8, 10, 15, 20], False) for _ in range(runs)) / runs
     assert errors > 1 - least(runs)
@@ -190,3 +191,33 @@ def test_no_number_of_seeds_passes_the_development_set() -> None:
     for wrong in ({"n": 1}, {"difference": 0.0}, {"examples_error": -1.0}, {"deviation": -1.0}):
         with pytest.raises(ValueError, match=r"seeds|difference|error|deviation"):
             plan_seeds(**({"difference": 1.0, "deviation": 1.0, "n": 5, "examples_error": 0.0} | wrong))
+
+
+# ------------------------------------------------------------------------- a paper beside ours
+
+
+@pytest.mark.parametrize("n", [5, 10, 20])
+def test_welch_intervals_cover_with_unequal_spreads(n: int) -> None:
+    """Three published seeds with deviation 2 beside ``n`` of ours with 1, over an average of two tasks."""
+    rng = np.random.default_rng(n)
+    runs, covered = 1_000, 0
+    for _ in range(runs):
+        ours, theirs = rng.normal(0, 1, (2, n)), rng.normal(0, 2, (2, 3))
+        parts = [(float(s.var(ddof=1)) / len(s) / 4, len(s)) for group in (ours, theirs) for s in group]
+        low, high = welch_interval(float(ours.mean() - theirs.mean()), parts)
+        covered += low <= 0 <= high
+    assert covered / runs >= least(runs)
+
+
+def test_welch_interval_equals_scipys() -> None:
+    from scipy.stats import ttest_ind
+
+    x, y = [1.0, 2.0, 4.0], [3.0, 3.5, 7.0, 9.0]
+    parts = [(float(np.var(s, ddof=1)) / len(s), len(s)) for s in (x, y)]
+    expected = ttest_ind(x, y, equal_var=False).confidence_interval()
+    found = welch_interval(float(np.mean(x) - np.mean(y)), parts)
+    assert found == pytest.approx((expected.low, expected.high))
+    assert all(map(math.isnan, welch_interval(1.0, [])))
+    assert all(map(math.isnan, welch_interval(1.0, [(1.0, 1)])))
+    with pytest.raises(ValueError, match="negative"):
+        welch_interval(1.0, [(-1.0, 3)])

@@ -17,6 +17,7 @@ from regft_core.config.find_controls import find_controls
 from regft_core.config.grid import cells
 from regft_core.config.load import Project
 from regft_core.config.plan import plan_rows, table
+from regft_core.config.provenance import settings_lines
 from regft_core.errors import RegftError
 from regft_core.phases.project import open_project
 
@@ -41,7 +42,10 @@ def plan(root: Path, params_file: str) -> str:
     project = open_project(root, params_file)
     _warn(project)
     planned = table(plan_rows(project, discover(), cached=lambda cell: cached_seeds(root, project, cell)))
-    return f"{planned}\n\n{_lengths(project)}"
+    parts = [planned, _lengths(project)]
+    if changed := settings_lines(project, params_file):
+        parts.insert(1, "\n".join(["changed in the shared settings (weaker ones first)", *changed]))
+    return "\n\n".join(parts)
 
 
 def _lengths(project: Project) -> str:
@@ -51,9 +55,11 @@ def _lengths(project: Project) -> str:
 
     every = {task: known_lengths(project, task) for task in project.params.grid.tasks}
     found = {task: measured for task, measured in every.items() if measured is not None}
+    shared = project.params.model
     parts = []
     if found:
-        parts = [f"tokens per row at max_length {project.params.model.max_length}", lengths.table(found)]
+        own = [f"{project.model(task).max_length} on {task}" for task in found if project.model(task) != shared]
+        parts = [f"tokens per row at max_length {', '.join([str(shared.max_length), *own])}", lengths.table(found)]
     if missing := [task for task in every if task not in found]:
         parts.append(
             f"token lengths of {', '.join(missing)}: known once the stage dataset has run (`dvc repro dataset`)"

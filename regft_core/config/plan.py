@@ -74,7 +74,7 @@ def plan_rows(
         wanted = set(project.params.grid.seeds)
         done = cached(cell)
         count = training_rows(project.root, cell)
-        method = project.methods[cell.method]
+        method = project.method(cell.method, cell.task)
         steps = optimiser_steps(method.training, count)
         cost = _run_cost(method, count, registry)
         have = len(done & wanted) if done is not None else None

@@ -14,9 +14,11 @@ from pathlib import Path
 
 from regft_core.config.controls import with_controls, write_controls
 from regft_core.config.find_controls import find_controls
+from regft_core.config.gpu_hours import gpu_hours
 from regft_core.config.grid import cells
 from regft_core.config.load import Project
 from regft_core.config.plan import plan_rows, table
+from regft_core.config.preset import lay_out, preset_file
 from regft_core.config.provenance import settings_lines
 from regft_core.errors import RegftError
 from regft_core.phases.project import open_project
@@ -41,10 +43,11 @@ def plan(root: Path, params_file: str) -> str:
 
     project = open_project(root, params_file)
     _warn(project)
-    planned = table(plan_rows(project, discover(), cached=lambda cell: cached_seeds(root, project, cell)))
-    parts = [planned, _lengths(project)]
+    rows = plan_rows(project, discover(), cached=lambda cell: cached_seeds(root, project, cell))
+    planned = table(rows)
+    parts = [planned, gpu_hours(project, rows), _lengths(project)]
     if changed := settings_lines(project, params_file):
-        parts.insert(1, "\n".join(["changed in the shared settings (weaker ones first)", *changed]))
+        parts.insert(2, "\n".join(["changed in the shared settings (weaker ones first)", *changed]))
     return "\n\n".join(parts)
 
 
@@ -108,6 +111,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     shared = argparse.ArgumentParser(add_help=False)
     shared.add_argument("--root", type=Path, default=argparse.SUPPRESS, help="project root (default: here)")
     shared.add_argument("--params", default=argparse.SUPPRESS, help="another file in the place of params.yaml")
+    shared.add_argument("--preset", default=argparse.SUPPRESS, help="a preset, as `python -m stages.preset` runs it")
     parser = argparse.ArgumentParser("python -m regft_core.config", description=__doc__, parents=[shared])
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     commands = parser.add_subparsers(dest="command")
@@ -118,6 +122,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = parser.parse_args(arguments)
     root, params_file = getattr(given, "root", Path()), getattr(given, "params", "params.yaml")
     try:
+        if (preset := getattr(given, "preset", None)) is not None:
+            open_project(root, preset_file(root, preset))  # a mistake is said with the preset's own lines
+            root = lay_out(root, preset)
         if given.command == "plan":
             print(plan(root, params_file))
         elif given.command == "controls":

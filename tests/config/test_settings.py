@@ -94,7 +94,9 @@ task_settings:
 
 def test_an_arm_is_listed_like_a_file(build: Build, registry: dict[str, Any]) -> None:
     params = PARAMS.replace("  - mask\n", "  - louder\n")
-    params += "method_settings:\n  louder: {base: noise, description: more of it, regularisers: {noise: {scale: 0.5}}}\n"
+    params += (
+        "method_settings:\n  louder: {base: noise, description: more of it, regularisers: {noise: {scale: 0.5}}}\n"
+    )
     project = load_project(build({"params.yaml": params}), registry)
     louder = project.methods["louder"]
     assert louder.finetune.regularisers[0][1].scale == 0.5

@@ -16,9 +16,12 @@ from pathlib import Path
 
 from regft_core.config.controls import with_controls, write_controls
 from regft_core.config.find_controls import find_controls
+from regft_core.config.gpu_hours import gpu_hours
 from regft_core.config.grid import cells
 from regft_core.config.load import Project
 from regft_core.config.plan import PlanRow, plan_rows, table
+from regft_core.config.preset import lay_out, preset_file
+from regft_core.config.provenance import settings_lines
 from regft_core.config.store import store_path
 from regft_core.errors import RegftError
 from regft_core.phases.project import open_project
@@ -44,7 +47,9 @@ def plan(root: Path, params_file: str, detect: float | None = None) -> str:
     project = open_project(root, params_file)
     _warn(project)
     rows = plan_rows(project, discover(), cached=lambda cell: cached_seeds(root, project, cell))
-    parts = [table(rows), _lengths(project)]
+    parts = [table(rows), gpu_hours(project, rows), _lengths(project)]
+    if changed := settings_lines(project, params_file):
+        parts.insert(2, "\n".join(["changed in the shared settings (weaker ones first)", *changed]))
     if detect is not None:
         parts.append(_seeds(project, rows, detect))
     return "\n\n".join(parts)
@@ -74,9 +79,11 @@ def _lengths(project: Project) -> str:
 
     every = {task: known_lengths(project, task) for task in project.params.grid.tasks}
     found = {task: measured for task, measured in every.items() if measured is not None}
+    shared = project.params.model
     parts = []
     if found:
-        parts = [f"tokens per row at max_length {project.params.model.max_length}", lengths.table(found)]
+        own = [f"{project.model(task).max_length} on {task}" for task in found if project.model(task) != shared]
+        parts = [f"tokens per row at max_length {', '.join([str(shared.max_length), *own])}", lengths.table(found)]
     if missing := [task for task in every if task not in found]:
         parts.append(
             f"token lengths of {', '.join(missing)}: known once the stage dataset has run (`dvc repro dataset`)"
@@ -125,6 +132,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     shared = argparse.ArgumentParser(add_help=False)
     shared.add_argument("--root", type=Path, default=argparse.SUPPRESS, help="project root (default: here)")
     shared.add_argument("--params", default=argparse.SUPPRESS, help="another file in the place of params.yaml")
+    shared.add_argument("--preset", default=argparse.SUPPRESS, help="a preset, as `python -m stages.preset` runs it")
     parser = argparse.ArgumentParser("python -m regft_core.config", description=__doc__, parents=[shared])
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     commands = parser.add_subparsers(dest="command")
@@ -143,6 +151,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = parser.parse_args(arguments)
     root, params_file = getattr(given, "root", Path()), getattr(given, "params", "params.yaml")
     try:
+        if (preset := getattr(given, "preset", None)) is not None:
+            open_project(root, preset_file(root, preset))  # a mistake is said with the preset's own lines
+            root = lay_out(root, preset)
         if given.command == "plan":
             print(plan(root, params_file, given.detect))
         elif given.command == "controls":

@@ -25,6 +25,8 @@ METHODS = "pipelines/methods"
 
 #: What a phase that names another method to match comes to, as a factor of the epochs.
 Matched = Callable[[str], float | None]
+#: The task whose rows a phase trains on (None: the cell's own) -> the protocol before the method changes anything.
+SharedFor = Callable[[str | None], TrainingConfig | None]
 
 
 def phase_configs(config: MethodConfig) -> dict[str, PhaseConfig]:
@@ -45,13 +47,14 @@ def build_method(
     config: MethodConfig,
     document: Document,
     registry: Registry,
-    training: TrainingConfig | None,
+    shared_for: SharedFor,
     matched: Matched,
 ) -> tuple[Method | None, list[Problem]]:
     """Validate a method's options against its regularisers.
 
     Args:
-        training: the shared protocol, or None when it is wrong itself.
+        shared_for: the task whose rows a phase trains on (None: the cell's own) -> the protocol that the phase's
+            values are laid over, or None when it is wrong itself.
         matched: factor of the epochs that matches another method's compute; None when that method is wrong.
 
     Returns:
@@ -59,10 +62,12 @@ def build_method(
     """
     problems = _check_names(root, name, config, document)
     phases: list[Phase] = []
-    shared = training or TrainingConfig()
-    complete = training is not None
+    complete = True
     previous = "checkpoint"
     for phase_name, phase in phase_configs(config).items():
+        training = shared_for(phase.data.task)
+        shared = training or TrainingConfig()
+        complete = complete and training is not None
         path = phase_path(config, phase_name)
         options, wrong = _options(phase.regularisers, document, (*path, "regularisers"), registry)
         problems += wrong

@@ -68,7 +68,7 @@ def run_cell(
     """
     project = open_project(root)
     execution = project.params.execution
-    searches = before != "search" or bool(project.methods[method].earlier)
+    searches = before != "search" or bool(project.method(method, task).earlier)
     written = read_runs(root, before, method, task) if before is not None and searches else {}
     devices = visible_devices(execution.device)
     # Libraries that read these at import, and an allocator that reads them at the start of a
@@ -79,7 +79,7 @@ def run_cell(
     runs = [(str(size), seed) for size in project.params.grid.sizes for seed in project.params.grid.seeds]
     stage = STAGE_AFTER[before]
     names = [Job(str(root), method, task, *run).run for run in runs]
-    with ProgressBoard(f"{stage} {method} {task}", names, shares(project, method, stage)) as board:
+    with ProgressBoard(f"{stage} {method} {task}", names, shares(project, method, task, stage)) as board:
 
         def ended(index: int, record: dict[str, Any]) -> None:
             computed = board.ended(names[index])
@@ -106,9 +106,10 @@ def run_cell(
     return context, records
 
 
-def shares(project: Project, method: str, stage: str) -> dict[str, float]:
+def shares(project: Project, method: str, task: str, stage: str) -> dict[str, float]:
     """What a run of a stage goes through, in order, with its share of the work: passes over the shared batches."""
-    phases = {"search": project.methods[method].earlier, "finetune": [project.methods[method].finetune]}.get(stage)
+    own = project.method(method, task)
+    phases = {"search": own.earlier, "finetune": (own.finetune,)}.get(stage)
     if phases is None:
         return {"evaluate": 1.0}
     registry = discover()

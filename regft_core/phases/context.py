@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from regft_core.config.load import Project
 from regft_core.config.method import FINETUNE, Phase
-from regft_core.config.schema import EncoderConfig, RepeatConfig
+from regft_core.config.schema import EncoderConfig, RepeatConfig, TrainingConfig
 from regft_core.config.store import store_path
 from regft_core.data.examples import Example
 from regft_core.errors import DataError
@@ -24,7 +24,7 @@ from regft_core.hooks.declare import Setting
 from regft_core.hooks.registry import discover
 from regft_core.io import canonical_json, read_json, sha256_text
 from regft_core.phases.code import TOKENS, merge_scope, phase_scope, scope_sha256
-from regft_core.phases.facts import phase_fact
+from regft_core.phases.facts import phase_fact, settled_training
 from regft_core.phases.other_task import training_rows
 from regft_core.phases.phase_data import PhaseData, member_rows, member_streams, read_phase_data
 from regft_core.phases.project import check_listed, open_project
@@ -82,7 +82,7 @@ class Context:
         self.project = open_project(self.root) if project is None else project
         self.params = self.project.params
         check_listed(self.project, method=job.method, task=job.task, size=job.size, seed=job.seed)
-        self.method = self.project.methods[job.method]
+        self.method = self.project.method(job.method, job.task)
         self.task_config = self.project.tasks[job.task]
         self.registry = discover()
         self._data: dict[str, PhaseData] = {}
@@ -106,8 +106,13 @@ class Context:
 
     @cached_property
     def encoder(self) -> EncoderConfig:
-        """The encoder's section of ``params.yaml`` with what the method overrides."""
-        return self.method.encoder(self.params.model)
+        """The encoder's section of ``params.yaml`` with what the task and the method override."""
+        return self.method.encoder(self.project.model(self.job.task))
+
+    @cached_property
+    def shared(self) -> TrainingConfig:
+        """The protocol that all methods share on this task."""
+        return self.project.shared(self.job.task)
 
     @cached_property
     def source(self) -> ModelSource:
@@ -170,8 +175,7 @@ class Context:
         """A phase with its settled protocol (dropout negotiated, optimiser owned)."""
         phase = self.method.phase(name)
         stack = compose.entries(self.registry, phase.regularisers)
-        training, _ = compose.resolve_training(stack, phase, self.params.training)
-        return replace(phase, training=training)
+        return replace(phase, training=settled_training(self.project, self.job.task, phase, stack))
 
     def entries(self, phase: Phase) -> list[compose.Entry]:
         return compose.entries(self.registry, phase.regularisers)

@@ -20,7 +20,7 @@ from regft_core.config.load import METHODS as METHOD_FILES
 from regft_core.config.load import Project
 from regft_core.config.method import Method, Phase
 from regft_core.config.published import read_published
-from regft_core.config.schema import EncoderConfig, FilesSource, TaskConfig
+from regft_core.config.schema import EncoderConfig, FilesSource, TaskConfig, TrainingConfig
 from regft_core.errors import FactsChanged, StoreError
 from regft_core.hooks import compose
 from regft_core.hooks.registry import discover
@@ -52,7 +52,7 @@ def phase_fact(
         "phase": phase.name,
         "data": phase.data.model_dump(mode="json", exclude={"task", "size"}),
         "regularisers": {cls.name: options.model_dump(mode="json") for cls, options in acting},
-        "training": phase.training.model_dump(mode="json"),
+        "training": phase.training.settled(),
         "model": {
             "content": source.content_sha256,
             "tokenizer": source.tokenizer_sha256,
@@ -65,14 +65,26 @@ def phase_fact(
     }
 
 
-def method_phases(project: Project, method: Method, phases: Sequence[Phase], source: ModelSource) -> list[Any]:
-    """The given phases of a method, resolved, in their order."""
+def settled_training(
+    project: Project, task: str | None, phase: Phase, entries: Sequence[compose.Entry]
+) -> TrainingConfig:
+    """The protocol that a phase of a method on ``task`` (None: on any) really runs under."""
+    rows = phase.data.task or task
+    shared = project.params.training if rows is None else project.shared(rows)
+    return compose.resolve_training(entries, phase, shared)[0]
+
+
+def method_phases(
+    project: Project, method: Method, phases: Sequence[Phase], source: ModelSource, task: str | None = None
+) -> list[Any]:
+    """The given phases of a method, resolved, in their order: under the shared protocol, or as they are on ``task``."""
     registry = discover()
+    encoder = method.encoder(project.params.model if task is None else project.model(task))
     found = []
     for phase in phases:
         entries = compose.entries(registry, phase.regularisers)
-        training, _ = compose.resolve_training(entries, phase, project.params.training)
-        fact = phase_fact(method.encoder(project.params.model), replace(phase, training=training), entries, source)
+        settled = replace(phase, training=settled_training(project, task, phase, entries))
+        fact = phase_fact(encoder, settled, entries, source)
         fact |= {"start": phase.start, "seed": phase.seed, "rows": phase.data.model_dump(mode="json")}
         if phase.repeat is not None:
             tasks = [phase.data.task] if phase.data.task is not None else project.params.grid.tasks
@@ -102,9 +114,25 @@ def finetune_fact(project: Project, method: Method, source: ModelSource) -> dict
     return {
         "phases": method_phases(project, method, [method.finetune], source),
         **_grid(project),
-        # Costs are told relative to the steps of the shared protocol.
-        "shared_training": project.params.training.model_dump(mode="json", include=_STEPS),
+        "shared_training": _shared_steps(project),
     }
+
+
+def settings_fact(project: Project, name: str, task: str, source: ModelSource) -> dict[str, Any]:
+    """What is other for a method on a task than its own facts say; empty where nothing is."""
+    base, own = project.methods[name], project.method(name, task)
+    if own == base and project.shared(task) == project.params.training and project.model(task) == project.params.model:
+        return {}
+    here = method_phases(project, own, own.phases, source, task)
+    steps = project.shared(task).model_dump(mode="json", include=_STEPS)
+    if here == method_phases(project, base, base.phases, source) and steps == _shared_steps(project):
+        return {}
+    return {"phases": here, "shared_training": steps}
+
+
+def _shared_steps(project: Project) -> dict[str, Any]:
+    """Costs are told relative to the steps of the shared protocol."""
+    return project.params.training.model_dump(mode="json", include=_STEPS)
 
 
 def task_fact(project: Project, task: str) -> dict[str, Any]:
@@ -137,7 +165,8 @@ def training_set(task: TaskConfig) -> TaskConfig:
 
 
 def _definition(task: TaskConfig) -> dict[str, Any]:
-    return task.model_dump(mode="json", exclude={"description"})
+    # How the task is trained on is in the facts of the methods that train on it.
+    return task.model_dump(mode="json", exclude={"description", "training", "model"})
 
 
 def _file_hash(root: Path, split: str) -> str | None:
@@ -156,7 +185,21 @@ def lengths_fact(project: Project) -> dict[str, Any]:
     """What decides the token lengths of texts: the encoder's tokenizer, ``max_length`` and the code."""
     from regft_core.phases.lengths import settings
 
-    return {"code": stage_code("lengths")["sha256"], "settings": settings(project)}
+    tasks = project.params.grid.tasks
+    own = {task: project.model(task).max_length for task in tasks if project.model(task) != project.params.model}
+    fact = {"code": stage_code("lengths")["sha256"], "settings": settings(project)}
+    return fact | {"max_length": own} if own else fact
+
+
+def of_cell(name: str, task: str) -> Callable[[Project], dict[str, Any]]:
+    """The settings fact of the method ``name`` on a task, as a function of the project."""
+
+    def found(project: Project) -> dict[str, Any]:
+        from regft_core.models.source import resolve_model
+
+        return settings_fact(project, name, task, resolve_model(project.params.model, project.root))
+
+    return found
 
 
 def of_method(
@@ -218,6 +261,8 @@ def all_facts(project: Project) -> dict[str, Any]:
     for name, method in project.methods.items():
         facts[f"search-{name}"] = search_fact(project, method, source)
         facts[f"finetune-{name}"] = finetune_fact(project, method, source)
+        for task in project.params.grid.tasks:
+            facts[f"settings-{name}-{task}"] = settings_fact(project, name, task, source)
     for task in project.params.grid.tasks:
         facts[f"task-{task}"] = task_fact(project, task)
     return facts

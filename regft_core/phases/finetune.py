@@ -61,7 +61,7 @@ def finetune(job: Job, searched: dict[str, Any], *, device: str = "cpu") -> dict
     record |= {"key": stored.key} | stored.result
     record.setdefault("curve", [])
     record.setdefault("diagnostics", [])
-    marks = [*compose.degradations(context.registry, context.method, context.params.training, context.task_config)]
+    marks = [*compose.degradations(context.registry, context.method, context.shared, context.task_config)]
     marks += [*searched.get("marks", []), *stored.result.get("marks", [])]
     if context.method.earlier and searched["environment"] != stored.result["environment"]:
         marks.append(f"the phases before were trained elsewhere ({describe_environment(searched['environment'])})")
@@ -70,6 +70,6 @@ def finetune(job: Job, searched: dict[str, Any], *, device: str = "cpu") -> dict
         steps = [(context.phase(name), count) for name, count in searched["phase_steps"].items()]
         steps.append((phase, stored.result["steps"]))
         rows = len(context.data(phase).examples)
-        ratio = declared_ratio(steps, context.registry, context.params.training, rows)
+        ratio = declared_ratio(steps, context.registry, context.shared, rows)
         record["cost"] = stored.result["cost"] | {"declared_ratio": ratio}
     return record

@@ -23,6 +23,7 @@ from regft_core.config.plan import PlanRow, plan_rows, table
 from regft_core.config.preset import lay_out, preset_file
 from regft_core.config.provenance import settings_lines
 from regft_core.config.store import store_path
+from regft_core.config.tuning import budget_lines
 from regft_core.errors import RegftError
 from regft_core.phases.project import open_project
 
@@ -48,6 +49,8 @@ def plan(root: Path, params_file: str, detect: float | None = None) -> str:
     _warn(project)
     rows = plan_rows(project, discover(), cached=lambda cell: cached_seeds(root, project, cell))
     parts = [table(rows), gpu_hours(project, rows), _lengths(project)]
+    if project.params.tuning is not None:
+        parts.insert(2, "\n".join(budget_lines(project.params.tuning, project.methods.values())))
     if changed := settings_lines(project, params_file):
         parts.insert(2, "\n".join(["changed in the shared settings (weaker ones first)", *changed]))
     if detect is not None:

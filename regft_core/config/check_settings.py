@@ -11,7 +11,15 @@ from pathlib import Path
 
 from regft_core.config.check_methods import METHODS, unknown_method
 from regft_core.config.check_params import EncoderCheck
-from regft_core.config.schema import EncoderConfig, MethodLayer, Params, TaskConfig, TaskSettings, TrainingConfig
+from regft_core.config.schema import (
+    EncoderConfig,
+    MethodLayer,
+    Params,
+    PhaseLayer,
+    TaskConfig,
+    TaskSettings,
+    TrainingConfig,
+)
 from regft_core.config.yamlio import Document, KeyPath, load_yaml
 from regft_core.errors import ConfigError, Problem
 from regft_core.names import suggestion
@@ -115,7 +123,7 @@ def _slips(
             if key in layer.model_fields_set:
                 message = f"method '{name}' has phases, so {key} belongs to one of them"
                 yield document.problem((*at, key), message, f"write phases: {{finetune: {{{key}: ...}}}}")
-    places = [(at, layer, file)]
+    places: list[tuple[KeyPath, MethodLayer | PhaseLayer, dict[str, object]]] = [(at, layer, file)]
     for phase, entry in layer.phases.items() if layer.known("phases") else ():
         below = phases.get(phase) if isinstance(phases, dict) else None
         if not isinstance(below, dict):
@@ -125,10 +133,10 @@ def _slips(
         places.append(((*at, "phases", phase), entry, below))
     if base is not None:
         return  # an arm may have regularisers that its base has not
-    for path, entry, below in places:
+    for path, part, below in places:
         there = below.get("regularisers")
         names = list(there) if isinstance(there, dict) else []
-        for regulariser in entry.regularisers if entry.known("regularisers") else ():
+        for regulariser in part.regularisers if part.known("regularisers") else ():
             if regulariser not in names:
                 message = f"method '{name}' has no regulariser '{regulariser}' here"
                 hint = suggestion(regulariser, names, "it has") if names else "it has none"

@@ -35,10 +35,11 @@ def encoder_weights(name: str, root: Path) -> float | None:
 
 
 def _from_config(config: dict[str, Any]) -> float | None:
-    layers, width = (config.get(key) for key in ("num_hidden_layers", "hidden_size"))
-    inner = config.get("intermediate_size")
-    if not all(isinstance(value, int) for value in (layers, width, inner)):
+    sizes = [config.get(key) for key in ("num_hidden_layers", "hidden_size", "intermediate_size")]
+    known = [size for size in sizes if isinstance(size, int)]
+    if len(known) < len(sizes):
         return None
+    layers, width, inner = known
     return float(layers * (4 * width**2 + 2 * width * inner))
 
 

@@ -25,6 +25,7 @@ from regft_core.config.find_controls import find_controls
 from regft_core.config.method import Method, Registry, is_name
 from regft_core.config.parts import parts
 from regft_core.config.schema import EncoderConfig, GridConfig, Params, TaskConfig, TrainingConfig
+from regft_core.config.tuning import Trial, check_tuning, trials_of, tuned_method
 from regft_core.config.yamlio import Document, KeyPath, load_yaml
 from regft_core.errors import ConfigError, Problem
 from regft_core.names import suggestion
@@ -53,6 +54,7 @@ class Project:
     warnings: tuple[str, ...] = ()
     documents: dict[str, Document] = field(default_factory=dict, repr=False, compare=False)
     on_task: dict[tuple[str, str], Method] = field(default_factory=dict)
+    builder: MethodBuilder | None = field(default=None, repr=False, compare=False)
 
     def method(self, name: str, task: str) -> Method:
         """A listed method as it runs on a task."""
@@ -61,6 +63,24 @@ class Project:
     def shared(self, task: str) -> TrainingConfig:
         """The protocol that all methods share on a task: ``training`` with what the task changes."""
         return training_of(self.params, self.tasks, task)
+
+    def trials(self, name: str) -> list[Trial]:
+        """The settings that are tried for a method, in order; empty where nothing of it is tuned."""
+        return trials_of(self.params.tuning, self.methods[name])
+
+    def tuned(self, name: str, task: str | None, values: Mapping[str, Any]) -> tuple[Method, TrainingConfig]:
+        """A method (on a task) with tuned values, and the protocol that it starts from.
+
+        Raises ConfigError for values that do not fit this task, though they fit the method.
+        """
+        assert self.builder is not None
+        other = {rows: self.shared(rows) for rows in self.tasks}
+        shared = self.params.training if task is None else self.shared(task)
+        before = len(self.builder.problems)
+        method, training = tuned_method(self.builder, name, task, values, shared, other)
+        if method is None:
+            raise ConfigError(self.builder.problems[before:])
+        return method, training
 
     def model(self, task: str) -> EncoderConfig:
         """The section ``model`` with what the task changes, before a method's own."""
@@ -137,6 +157,11 @@ class _Loader:
         listed = {name: self.known[name] for name in grid_tasks.values() if name in self.known}
         self.problems += check_settings(self.root, known, document, listed, self.documents, self.encoder_check)
         on_task = self._on_task(builder, methods, list(listed), tasks)
+        trials: dict[str, list[Method]] = {}
+        if partial is not None and partial.tuning is not None:
+            other = {name: training_of(partial, tasks, name) for name in tasks}
+            problems, trials = check_tuning(partial.tuning, methods, builder, partial.training, other)
+            self.problems += problems
         problems, warnings = check_evaluations(known, document, listed, self.find_evaluation)
         self.problems += problems
         self.warnings += warnings
@@ -144,6 +169,9 @@ class _Loader:
             judged = {name: tasks[name] for name in dict.fromkeys(grid_tasks.values()) if name in tasks}
             for method in methods.values():
                 self._compose(method.name, methods, on_task, judged, partial)
+                for trial in trials.get(method.name, ()):
+                    place = self.documents[f"{METHODS}/{method.name}.yaml"]
+                    self.problems += check_composition(trial, judged, partial, self.compose_check, place)
         self.problems += builder.problems
         try:
             seen = read_contamination(self.root)
@@ -157,7 +185,7 @@ class _Loader:
                 self.warnings.append(f"{params_file}:{document.line(('model', 'name'))}: {text}")
         controls = find_controls(self.root, methods)
         self.warnings += [str(control) for control in controls.missing] + controls.unreadable
-        return Project(self.root, params, tasks, methods, tuple(self.warnings), self.documents, on_task)
+        return Project(self.root, params, tasks, methods, tuple(self.warnings), self.documents, on_task, builder)
 
     # -------------------------------------------------------------------------------- tasks
 

@@ -35,7 +35,7 @@ class PlanRow:
         cached: seeds whose run exists; None when unknown.
         rows: training rows of a run; None for ``full`` before the dataset was prepared.
         steps: optimiser steps of one run's fine-tuning; None when ``rows`` matters and is unknown.
-        cost: plain-step equivalents of one run, search included; None when unknown.
+        cost: plain-step equivalents of one run, search and trials included; None when unknown.
         seconds: estimate for all runs still to train; None without a measurement.
         examples: examples that plain steps of the same cost would train on, per run; None when unknown.
     """
@@ -79,6 +79,10 @@ def plan_rows(
         method = project.method(cell.method, cell.task)
         steps = optimiser_steps(method.training, count)
         cost, examples = _run_cost(method, count, registry)
+        if trials := project.trials(cell.method):
+            share, final = _trial_share(project)
+            cost = None if cost is None else cost * (len(trials) * share + final)
+            examples = None if examples is None else examples * (len(trials) * share + final)
         have = len(done & wanted) if done is not None else None
         per_step = seconds[cell.task]
         remaining = None
@@ -134,6 +138,13 @@ def measured_seconds(root: Path, task: str) -> float | None:
             if run.get("status") == "ok" and isinstance(step, int | float) and step > 0:
                 found.append(step / ratio)
     return median(found) if found else None
+
+
+def _trial_share(project: Project) -> tuple[float, int]:
+    """What a trial costs of a run, and how many runs follow the trials: the chosen one is the run, or is redone."""
+    tuning = project.params.tuning
+    assert tuning is not None
+    return (tuning.split, 1) if tuning.selection == "split" else (1.0, 0)
 
 
 def _run_cost(method: Method, rows: int | None, registry: Registry) -> tuple[float | None, float | None]:

@@ -417,6 +417,43 @@ class TaskSettings(StrictModel):
     methods: dict[Name, MethodLayer] = {}
 
 
+#: Dotted keys of settings, each with the values to try.
+Grid = dict[str, Annotated[list[Any], Field(min_length=1)]]
+Selection = Literal["split", "dev_as_published"]
+
+
+class TuningConfig(ConsistentModel):
+    """Values that are tried before a run, and what chooses among them. The chosen value is the strongest setting."""
+
+    selection: Selection = Field(
+        "split", description="what judges a trial: rows set aside from the training rows, or (marked) the dev set"
+    )
+    split: Annotated[float, Field(gt=0, lt=1)] = Field(
+        0.8, description="share of a run's training rows that its trials train on; the rest judges them"
+    )
+    per: Override[Literal["seed", "cell"]] = Field(
+        None, description="whether each seed chooses for itself (as with split when absent) or all by their mean"
+    )
+    trials: Override[Annotated[int, Field(ge=2, le=1000)]] = Field(
+        None, description="trials of every arm, drawn from its grid; the whole grid when absent"
+    )
+    values: Grid = Field({}, description="for every arm that trains")
+    methods: dict[Name, Grid | list[dict[str, Any]]] = Field(
+        {}, description="an arm's own: a grid crossed with values, a list of trials in its place, or {} for none"
+    )
+
+    @property
+    def judged_by_seed(self) -> bool:
+        return (self.per or ("seed" if self.selection == "split" else "cell")) == "seed"
+
+    def inconsistencies(self) -> Iterator[Inconsistency]:
+        """A choice on the dev set is one per cell; nothing to try."""
+        if self.known("selection", "per") and self.selection == "dev_as_published" and self.per == "seed":
+            yield ("per",), "per: seed with selection: dev_as_published; papers choose once for all seeds (per: cell)"
+        if self.known("values", "methods") and not self.values and not any(self.methods.values()):
+            yield (), "tuning names no values; give tuning.values or tuning.methods, or remove the section"
+
+
 class Params(StrictModel):
     """``params.yaml``.
 
@@ -430,6 +467,7 @@ class Params(StrictModel):
     training: TrainingConfig
     task_settings: dict[Name, TaskSettings] = Field({}, description="per task of the grid")
     method_settings: dict[Name, MethodSettings] = Field({}, description="per listed method; arms without a file")
+    tuning: Override[TuningConfig] = Field(None, description="values to try, and what chooses among them")
     evaluations: Evaluations = Field({}, description="files of regft_core/evaluations, with their options")
     execution: ExecutionConfig = ExecutionConfig()
     store: StoreConfig = StoreConfig()

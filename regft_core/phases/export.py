@@ -12,9 +12,9 @@ from regft_core.hooks import compose
 from regft_core.models.export import export_model, model_card
 from regft_core.models.served import Served
 from regft_core.phases.card_facts import card_facts
-from regft_core.phases.cells import known_keys
 from regft_core.phases.context import Context, Job
 from regft_core.phases.outputs import read_runs
+from regft_core.phases.records import known_keys, tuned_values
 from regft_core.phases.trained import Trained
 
 #: Examples whose logits the written model must reproduce.
@@ -38,7 +38,7 @@ def export(job: Job, out: Path | None = None) -> Path:
     if record is None or record["status"] != "ok":
         why = record["error"] if record is not None else "it was not trained yet; run `dvc repro` first"
         raise RunFailed(f"seed {job.seed} of {job.method} on {job.task}-{job.size} has no model: {why}")
-    context = Context(replace(job, keys=known_keys(record)), project=context.project)
+    context = Context(replace(job, keys=known_keys(record), values=tuned_values(record)), project=context.project)
     refuse_kept(context.entries(context.phase("finetune")), job.method)
     model = Trained(context).model
     encoded = context.encode(context.data(context.phase("finetune")).examples[:CHECKED_EXAMPLES])

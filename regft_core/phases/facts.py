@@ -65,25 +65,31 @@ def phase_fact(
     }
 
 
-def settled_training(
-    project: Project, task: str | None, phase: Phase, entries: Sequence[compose.Entry]
-) -> TrainingConfig:
-    """The protocol that a phase of a method on ``task`` (None: on any) really runs under."""
-    rows = phase.data.task or task
-    shared = project.params.training if rows is None else project.shared(rows)
+def settled_training(phase: Phase, entries: Sequence[compose.Entry], shared: TrainingConfig) -> TrainingConfig:
+    """The protocol that a phase really runs under, from the one that all methods share on its rows."""
     return compose.resolve_training(entries, phase, shared)[0]
 
 
 def method_phases(
-    project: Project, method: Method, phases: Sequence[Phase], source: ModelSource, task: str | None = None
+    project: Project,
+    method: Method,
+    phases: Sequence[Phase],
+    source: ModelSource,
+    task: str | None = None,
+    start: TrainingConfig | None = None,
 ) -> list[Any]:
-    """The given phases of a method, resolved, in their order: under the shared protocol, or as they are on ``task``."""
+    """The given phases of a method, resolved, in their order: under the shared protocol, or as they are on ``task``.
+
+    ``start`` is the protocol that they begin with where tuned values have changed it.
+    """
     registry = discover()
+    own = start or (project.params.training if task is None else project.shared(task))
     encoder = method.encoder(project.params.model if task is None else project.model(task))
     found = []
     for phase in phases:
         entries = compose.entries(registry, phase.regularisers)
-        settled = replace(phase, training=settled_training(project, task, phase, entries))
+        shared = own if phase.data.task is None else project.shared(phase.data.task)
+        settled = replace(phase, training=settled_training(phase, entries, shared))
         fact = phase_fact(encoder, settled, entries, source)
         fact |= {"start": phase.start, "seed": phase.seed, "rows": phase.data.model_dump(mode="json")}
         if phase.repeat is not None:
@@ -104,9 +110,27 @@ def _grid(project: Project) -> dict[str, Any]:
 
 def search_fact(project: Project, method: Method, source: ModelSource) -> dict[str, Any]:
     """What the stage ``search`` of a method depends on; next to nothing where it has nothing to do."""
-    if not method.earlier:
+    tuning = tuning_fact(project, method, source)
+    if not method.earlier and not tuning:
         return {"phases": []}
-    return {"phases": method_phases(project, method, method.earlier, source), **_grid(project)}
+    return {"phases": method_phases(project, method, method.earlier, source), **_grid(project), **tuning}
+
+
+def tuning_fact(project: Project, method: Method, source: ModelSource) -> dict[str, Any]:
+    """The trials of a method, resolved, with what judges and chooses; empty where nothing is tuned."""
+    tuning, trials = project.params.tuning, project.trials(method.name)
+    if tuning is None or not trials:
+        return {}
+    resolved = []
+    for values in trials:
+        own, start = project.tuned(method.name, None, values)
+        resolved.append({"values": values, "phases": method_phases(project, own, own.phases, source, start=start)})
+    primary = {project.tasks[task].primary for task in project.params.grid.tasks}
+    judge: dict[str, Any] = {"selection": tuning.selection, "by_seed": tuning.judged_by_seed}
+    if tuning.selection == "split":
+        judge["split"] = tuning.split
+    code = scope_sha256(evaluation_scope(primary, source))
+    return {"tuning": {"trials": resolved, **judge, "code": code}}
 
 
 def finetune_fact(project: Project, method: Method, source: ModelSource) -> dict[str, Any]:

@@ -42,6 +42,20 @@ def phase_record(label: str, trained: Trained) -> dict[str, Any]:
     }
 
 
+def known_keys(record: dict[str, Any] | None) -> dict[str, str]:
+    """Phase -> key, as the record of an earlier stage has them."""
+    if record is None:
+        return {}
+    own = {"finetune": record["key"]} if record.get("key") else {}
+    return {**record["phases"], **own}
+
+
+def tuned_values(record: dict[str, Any] | None) -> dict[str, Any] | None:
+    """The tuned settings of a run, as the record of an earlier stage has them; None where nothing was tuned."""
+    tuned = (record or {}).get("tuned")
+    return dict(tuned["values"]) if tuned else None
+
+
 def merged_record(members: Sequence[StoredRun]) -> dict[str, Any]:
     """Costs, curves and diagnostics of several phases, or of all members of one, as one record."""
     done = [member.result for member in members if member.result["status"] == "ok"]

@@ -25,6 +25,7 @@ from regft_core.phases.no_search import skip_search
 from regft_core.phases.outputs import write_evaluation, write_training
 from regft_core.phases.project import check_listed, open_project
 from regft_core.phases.search import search
+from regft_core.phases.tuning import tune
 
 #: Computes the fact of one stage from the project as it is now.
 FactOf = Callable[[Project], Mapping[str, Any]]
@@ -87,7 +88,7 @@ def run_search(root: Path, method: str, task: str) -> None:
         return
     of = {f"search-{method}": facts.of_method(facts.search_fact, method), **_settings(method, task)}
     with guarded(root, of, method=method, task=task) as unchanged:
-        context, records = run_cell(root, search, method, task)
+        context, records = run_cell(root, search, method, task, tuned=tune(root, method, task))
         unchanged()
         write_training(context, "search", records)
 

@@ -1,7 +1,7 @@
 """Run a preset in a folder of its own (not a DVC stage): params.yaml and work/ are left alone.
 
-python -m stages.preset hype_low_resource
-python -m stages.preset hype_low_resource --set model.name=minilm --set 'grid.seeds=[0, 1]'
+python -m stages.preset hype_table3
+python -m stages.preset hype_table3 --set model.name=minilm --set 'grid.seeds=[0, 1]'
 """
 
 from __future__ import annotations

@@ -169,9 +169,11 @@ class _Loader:
             judged = {name: tasks[name] for name in dict.fromkeys(grid_tasks.values()) if name in tasks}
             for method in methods.values():
                 self._compose(method.name, methods, on_task, judged, partial)
+                # Where a task changes the method, its trials are laid over that: they are other methods than these.
+                alike = {task: config for task, config in judged.items() if (method.name, task) not in on_task}
                 for trial in trials.get(method.name, ()):
                     place = self.documents[f"{METHODS}/{method.name}.yaml"]
-                    self.problems += check_composition(trial, judged, partial, self.compose_check, place)
+                    self.problems += check_composition(trial, alike, partial, self.compose_check, place)
         self.problems += builder.problems
         try:
             seen = read_contamination(self.root)

@@ -17,7 +17,7 @@ from regft_core.config.load import Project
 from regft_core.config.method import FINETUNE, Phase
 from regft_core.config.schema import EncoderConfig, RepeatConfig, TuningConfig
 from regft_core.config.store import store_path
-from regft_core.data.examples import Example, read_jsonl
+from regft_core.data.examples import Example, read_jsonl, to_jsonl
 from regft_core.errors import DataError
 from regft_core.hooks import compose
 from regft_core.hooks.declare import Setting
@@ -26,7 +26,7 @@ from regft_core.io import canonical_json, read_json, sha256_text
 from regft_core.phases.code import TOKENS, merge_scope, phase_scope, scope_sha256
 from regft_core.phases.facts import phase_fact, settled_training
 from regft_core.phases.other_task import training_rows
-from regft_core.phases.phase_data import PhaseData, member_rows, member_streams, read_phase_data, split_rows
+from regft_core.phases.phase_data import PhaseData, member_rows, member_streams, read_phase_data, run_rows, split_rows
 from regft_core.phases.project import check_listed, open_project
 from regft_core.runs.fingerprint import Scope
 from regft_core.runs.store import RunStore
@@ -258,7 +258,8 @@ class Context:
             return self._merged_identity(phase, phase.repeat)
         fact, data = self.fact(phase), self.data(phase)
         rows, set_aside = member_rows(phase, member, len(data.examples), self.seed(phase))
-        return {
+        chosen_by = self._chosen_by(phase, member)
+        return chosen_by | {
             "format": RUN_FORMAT,
             **{key: fact[key] for key in ("phase", "data", "regularisers", "training", "model", "code", "packages")},
             "seed": self.seed(phase),
@@ -278,6 +279,21 @@ class Context:
             "member": member,
             "streams": member_streams(phase, member),
         }
+
+    def _chosen_by(self, phase: Phase, member: int | None) -> dict[str, Any]:
+        """What chooses the epoch, for the identity; nothing where the last step is the result."""
+        if phase.training.checkpoint == "last":
+            return {}
+        rows = sha256_text(to_jsonl(self.judging_rows(phase, member)))
+        metric = {name: self.task.get(name) for name in ("primary", "positive_label")}
+        return {"checkpoint": {"rows": rows, **metric}}
+
+    def judging_rows(self, phase: Phase, member: int | None) -> list[Example]:
+        """The rows that choose the epoch of a phase: of its own, set aside, or the dev set."""
+        if phase.training.checkpoint == "best_on_dev_as_published":
+            return read_jsonl(self.dataset / "dev.jsonl")
+        examples = self.data(phase).examples
+        return [examples[row] for row in run_rows(phase, member, len(examples), self.seed(phase))[2]]
 
     def _merged_identity(self, phase: Phase, repeat: RepeatConfig) -> dict[str, Any]:
         members = [self.store.run_key(self.identity(phase.name, index)) for index in range(repeat.times)]
@@ -300,7 +316,7 @@ class Context:
 
     def training_scope(self, phase: Phase) -> Scope:
         """The code that trains a phase."""
-        return phase_scope(self.entries(phase), phase, self.source)
+        return phase_scope(self.entries(phase), phase, self.source, [self.task["primary"]])
 
     def key(self, name: str) -> str:
         """The key of a phase's result: as an earlier stage wrote it down, or computed."""
@@ -310,7 +326,7 @@ class Context:
 
     def fact(self, phase: Phase) -> dict[str, Any]:
         """What determines a phase besides rows, seed and earlier phases."""
-        return phase_fact(self.encoder, phase, self.entries(phase), self.source)
+        return phase_fact(self.encoder, phase, self.entries(phase), self.source, [self.task["primary"]])
 
 
 def project_store(project: Project) -> RunStore:

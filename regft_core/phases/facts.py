@@ -10,7 +10,7 @@ Facts are byte-stable: sorted keys, no time, no absolute path. Nothing here impo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -38,15 +38,19 @@ _STEPS = {"epochs", "max_steps", "batch_size", "accumulation"}
 
 
 def phase_fact(
-    encoder: EncoderConfig, phase: Phase, entries: Sequence[compose.Entry], source: ModelSource
+    encoder: EncoderConfig,
+    phase: Phase,
+    entries: Sequence[compose.Entry],
+    source: ModelSource,
+    metrics: Iterable[str] = (),
 ) -> dict[str, Any]:
     """What determines a phase besides its rows, its seed and the phases before it.
 
     ``phase`` has its settled protocol, ``encoder`` what the method overrides. Regularisers of
-    strength 0 do nothing, so they and their code are left out.
+    strength 0 do nothing, so they and their code are left out. ``metrics`` may choose its epoch.
     """
     acting = compose.active(entries)
-    scope = phase_scope(acting, phase, source)
+    scope = phase_scope(acting, phase, source, metrics)
     code = code_of(scope.entries, exempt=scope.exempt)
     return {
         "phase": phase.name,
@@ -85,12 +89,13 @@ def method_phases(
     registry = discover()
     own = start or (project.params.training if task is None else project.shared(task))
     encoder = method.encoder(project.params.model if task is None else project.model(task))
+    primary = {project.tasks[name].primary for name in ([task] if task is not None else project.params.grid.tasks)}
     found = []
     for phase in phases:
         entries = compose.entries(registry, phase.regularisers)
         shared = own if phase.data.task is None else project.shared(phase.data.task)
         settled = replace(phase, training=settled_training(phase, entries, shared))
-        fact = phase_fact(encoder, settled, entries, source)
+        fact = phase_fact(encoder, settled, entries, source, sorted(primary))
         fact |= {"start": phase.start, "seed": phase.seed, "rows": phase.data.model_dump(mode="json")}
         if phase.repeat is not None:
             tasks = [phase.data.task] if phase.data.task is not None else project.params.grid.tasks

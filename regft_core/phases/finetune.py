@@ -16,6 +16,9 @@ from regft_core.phases.holds import hold_model, release_model, release_phases
 from regft_core.phases.records import declared_ratio
 from regft_core.phases.run_phase import produce
 
+#: The mark of results that are not those of the last step.
+BEST_EPOCH = "the weights are those of the best epoch on {}"
+
 
 def cached_seeds(root: Path, project: Project, cell: Cell) -> set[int]:
     """Seeds of a cell whose runs are in the run store under the present configuration; no torch."""
@@ -72,6 +75,9 @@ def finetune(job: Job, searched: dict[str, Any], *, device: str = "cpu") -> dict
     record.setdefault("diagnostics", [])
     marks = [*compose.degradations(context.registry, context.method, context.shared, context.task_config)]
     marks += [*searched.get("marks", []), *stored.result.get("marks", [])]
+    if (rule := phase.training.checkpoint) != "last":
+        share = f"{phase.training.checkpoint_share:.0%} of the training rows, set aside"
+        marks.append(BEST_EPOCH.format("the development set, as published" if rule != "best_on_split" else share))
     if searched.get("tuned", {}).get("selection") == "dev_as_published":
         marks.append(CHOSEN_ON_DEV)
     if context.method.earlier and searched["environment"] != stored.result["environment"]:

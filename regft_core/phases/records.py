@@ -20,7 +20,9 @@ def phase_record(label: str, trained: Trained) -> dict[str, Any]:
     """Steps, cost, curve ([phase, step, epoch, loss, learning rate, gradient norm]) and diagnostics."""
     done = trained.progression
     batches = max(1, done.batches)
-    return {
+    best = trained.best
+    chosen = {} if best is None else {"checkpoint": {"step": best.step, "scores": best.scores}}
+    return chosen | {
         "steps": done.step,
         "seconds": done.seconds + trained.fit_seconds,
         "skipped": trained.skipped,

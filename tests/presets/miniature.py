@@ -42,9 +42,10 @@ def names() -> list[str]:
 def build(root: Path, name: str) -> Path:
     """Write a project that is the preset in small."""
     params = yaml.safe_load((PRESETS / f"{name}.yaml").read_text(encoding="utf-8"))
-    for folder in ("pipelines", "published"):
-        shutil.copytree(REPOSITORY / folder, root / folder)
+    for folder in ("tasks", "search", "finetune", "evaluate"):
+        shutil.copytree(REPOSITORY / "pipelines" / folder, root / "pipelines" / folder)
     shutil.copy(REPOSITORY / "dvc.yaml", root / "dvc.yaml")
+    copy_methods(root, params)
     tasks = chosen(params["grid"]["tasks"])
     for task in tasks:
         shrink_task(root, task)
@@ -54,10 +55,32 @@ def build(root: Path, name: str) -> Path:
     params["model"] = {"name": "models/tiny", "max_length": 24}
     params["grid"] = {"tasks": tasks, "sizes": [8], "seeds": [0]}
     params["execution"] = {"executor": "serial", "device": "cpu"}
-    params["report"]["bootstrap_samples"] = 100
+    # The printed numbers name arms whose files are not here; tests/reporting/test_published.py shows them.
+    params["report"] = {"reference": params["report"]["reference"], "bootstrap_samples": 100}
     params["task_settings"] = {t: own for t, own in params.get("task_settings", {}).items() if t in tasks}
     (root / "params.yaml").write_text(yaml.safe_dump(smaller(params), sort_keys=False), encoding="utf-8")
     return root
+
+
+def copy_methods(root: Path, params: dict[str, Any]) -> None:
+    """The files of the arms alone: validation reads all that there are, and a run validates often."""
+    wanted = [*params["methods"], *(own["base"] for own in params.get("method_settings", {}).values() if "base" in own)]
+    found: dict[str, Any] = {}
+    while wanted:
+        name = wanted.pop()
+        source = REPOSITORY / "pipelines" / "methods" / f"{name}.yaml"
+        if source.is_file() and name not in found:
+            found[name] = yaml.safe_load(source.read_text(encoding="utf-8"))
+            factor = (found[name].get("training") or {}).get("steps_factor")
+            wanted += [factor["match"]] if isinstance(factor, dict) else []
+    folder = root / "pipelines" / "methods"
+    folder.mkdir(parents=True)
+    for name, method in found.items():
+        for key in ("control_for", "variant_of", "combines"):
+            given = method.pop(key, [])
+            named = [other for other in ([given] if isinstance(given, str) else given) if other in found]
+            method |= {key: named} if named else {}
+        (folder / f"{name}.yaml").write_text(yaml.safe_dump(method, sort_keys=False), encoding="utf-8")
 
 
 def chosen(tasks: list[str]) -> list[str]:

@@ -8,8 +8,8 @@ import pytest
 
 from tests.presets.miniature import build, names, run
 
-#: A grid and arms without files; the best epoch; phases, members and two encoders' families.
-QUICK = ("hype_table8", "pats_table1", "mask_tuning_table1_roberta")
+#: Phases and settings per task and method. The others take minutes together: ``pytest -m slow tests/presets``.
+QUICK = ("mask_tuning_table1_roberta",)
 
 
 def finishes(root: Path, name: str) -> None:
@@ -17,7 +17,6 @@ def finishes(root: Path, name: str) -> None:
     for block in report.blocks:
         for row in block.rows:
             assert not row.failed, (block.name, row.method, row.failed)
-    assert report.published or "_table" not in name
 
 
 @pytest.mark.parametrize("name", QUICK)

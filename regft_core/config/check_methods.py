@@ -25,6 +25,8 @@ METHODS = "pipelines/methods"
 
 #: What a phase that names another method to match comes to, as a factor of the epochs.
 Matched = Callable[[str], float | None]
+#: What speaks against a method on a task, given the right tasks by name: phases may train on others.
+ComposeCheck = Callable[[Method, TaskConfig, Params, Mapping[str, TaskConfig]], list[str]]
 
 
 def phase_configs(config: MethodConfig) -> dict[str, PhaseConfig]:
@@ -199,14 +201,18 @@ def method_factor(method: Method, training: TrainingConfig, registry: Registry) 
 def check_composition(
     method: Method,
     tasks: Mapping[str, TaskConfig],
+    every: Mapping[str, TaskConfig],
     params: Params,
-    compose_check: Callable[[Method, TaskConfig, str, Params], list[str]],
+    compose_check: ComposeCheck,
     document: Document,
 ) -> list[Problem]:
-    """What speaks against ``method`` on each of ``tasks``; what holds on all of them is said once."""
+    """What speaks against ``method`` on each of ``tasks``; what holds on all of them is said once.
+
+    ``every`` are all tasks that are right, also those that only phases train on.
+    """
     where: dict[str, list[str]] = {}
     for name, task in tasks.items():
-        for message in dict.fromkeys(compose_check(method, task, name, params)):
+        for message in dict.fromkeys(compose_check(method, task, params, every)):
             where.setdefault(message, []).append(name)
     problems = []
     path: KeyPath = ("phases",) if method.config.phases is not None else ("regularisers",)

@@ -5,7 +5,7 @@ Every problem of every file is collected before anything is reported. No torch h
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -16,6 +16,7 @@ from regft_core.config.check_builtin import check_sizes
 from regft_core.config.check_evaluations import FindEvaluation, check_evaluations
 from regft_core.config.check_methods import (
     METHODS,
+    ComposeCheck,
     build_method,
     check_composition,
     check_parts,
@@ -39,7 +40,6 @@ __all__ = ["METHODS", "TASKS", "Builtin", "ComposeCheck", "Method", "Project", "
 
 TASKS = "pipelines/tasks"
 
-ComposeCheck = Callable[[Method, TaskConfig, str, Params], list[str]]
 Model = TypeVar("Model", bound=BaseModel)
 
 
@@ -76,7 +76,7 @@ def load_project(
     Args:
         root: project root.
         registry: regulariser name -> its class.
-        compose_check: what speaks against a method on a task; called once per pair. When
+        compose_check: what speaks against a method on a task, given all tasks; called once per pair. When
             sections of ``params.yaml`` other than ``training`` are wrong, it sees defaults there.
         builtin: options and splits of built-in datasets.
         encoder_check: what speaks against the files of an alias or a local directory.
@@ -134,7 +134,7 @@ class _Loader:
             judged = {name: tasks[name] for name in dict.fromkeys(grid_tasks.values()) if name in tasks}
             for method in methods.values():
                 place = self.documents[f"{METHODS}/{method.name}.yaml"]
-                self.problems += check_composition(method, judged, partial, self.compose_check, place)
+                self.problems += check_composition(method, judged, tasks, partial, self.compose_check, place)
         try:
             seen = read_contamination(self.root)
         except ConfigError as error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import platform
+from collections.abc import Mapping
 from pathlib import Path
 
 from regft_core import __version__
@@ -31,9 +32,9 @@ REPORTED_PACKAGES = (
 )
 
 
-def compose_check(method: Method, task: TaskConfig, task_name: str, params: Params) -> list[str]:
-    """Composition problems of one method on one task, for the validator."""
-    return compose.check_method(discover(), method, params.training, task, params.model)
+def compose_check(method: Method, task: TaskConfig, params: Params, tasks: Mapping[str, TaskConfig]) -> list[str]:
+    """Composition problems of one method on one task, for the validator; ``tasks`` are those that phases name."""
+    return compose.check_method(discover(), method, params.training, task, params.model, tasks)
 
 
 def open_project(

@@ -166,7 +166,8 @@ def test_compositions_are_checked_per_method_and_task(
 ) -> None:
     seen = []
 
-    def check(method: Any, task: Any, task_name: str, params: Any) -> list[str]:
+    def check(method: Any, task: Any, params: Any, tasks: dict[str, Any]) -> list[str]:
+        task_name = next(name for name, other in tasks.items() if other is task)
         seen.append((method.name, task_name, params.training.epochs))
         if method.name == "noise":
             return ["clashes", *(["has no meaning here"] if task_name == "films" else [])]
@@ -183,12 +184,28 @@ def test_compositions_are_checked_per_method_and_task(
     assert set(seen) == {(m, t, 2) for m in ("vanilla", "noise", "mask") for t in ("opinions", "films")}
 
 
+def test_a_check_of_compositions_sees_the_tasks_that_phases_train_on(
+    files: dict[str, str], build: Any, registry: dict[str, Any]
+) -> None:
+    """With the place in the method's file; a wrong file of such a task hides nothing else."""
+
+    def check(method: Any, task: Any, params: Any, tasks: dict[str, Any]) -> list[str]:
+        return [f"'{tasks['scores'].kind}' is refused"] if "scores" in tasks and method.name == "mask" else []
+
+    text = edit(files[MASK], "search: {", "search: {data: {task: scores}, ")
+    with pytest.raises(ConfigError) as caught:
+        load(build({MASK: text}), registry, compose_check=check)
+    assert [str(problem) for problem in caught.value.problems] == [
+        f"{MASK}:1: phases: on task opinions: 'regression' is refused"
+    ]
+
+
 def test_compositions_are_checked_when_another_section_is_wrong(
     files: dict[str, str], build: Any, registry: dict[str, Any]
 ) -> None:
     root = build({PARAMS: edit(files[PARAMS], "100,", "1,")})
     with pytest.raises(ConfigError) as caught:
-        load(root, registry, compose_check=lambda method, task, name, params: [f"{method.name} {params.grid.seeds}"])
+        load(root, registry, compose_check=lambda method, task, params, tasks: [f"{method.name} {params.grid.seeds}"])
     assert [problem.file for problem in caught.value.problems].count(NOISE) == 1
 
 

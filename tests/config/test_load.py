@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from regft_core.config.check_tasks import RESERVED_SETS
 from regft_core.config.load import Project, load_project
 from regft_core.errors import ConfigError
 
@@ -207,6 +208,18 @@ def test_compositions_are_checked_when_another_section_is_wrong(
     with pytest.raises(ConfigError) as caught:
         load(root, registry, compose_check=lambda method, task, params, tasks: [f"{method.name} {params.grid.seeds}"])
     assert [problem.file for problem in caught.value.problems].count(NOISE) == 1
+
+
+@pytest.mark.parametrize("name", sorted(RESERVED_SETS))
+@pytest.mark.parametrize("entry", ["{}", "{source: {kind: files}, split: opinions/dev.csv}"])
+def test_no_set_has_a_name_that_means_something_else_in_the_results(
+    files: dict[str, str], failures: Any, name: str, entry: str
+) -> None:
+    task = f"{files[TASK]}ood:\n  {name}: {entry}\n"
+    (problem,) = failures({TASK: task})
+    assert (problem.file, problem.line, problem.key) == (TASK, 8, f"ood.{name}")
+    assert problem.message == f"'{name}' is {RESERVED_SETS[name]}, so no set can be called so"
+    assert problem.hint == "give the out-of-distribution set another name"
 
 
 def test_another_params_file_and_text(files: dict[str, str], build: Any, registry: dict[str, Any]) -> None:

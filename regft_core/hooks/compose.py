@@ -253,8 +253,8 @@ def check_phase(
 ) -> list[str]:
     """Everything that speaks against running this phase on ``task``.
 
-    ``task`` is the phase's own where it names one (``phase.data.task``), and None where that one is wrong itself:
-    then all is checked that needs no task. ``encoder`` is the section ``model`` with what the method overrides;
+    ``task`` is the phase's own where it names one (``phase.data.task``), and None where it is wrong itself: then all
+    is checked that needs no task. ``encoder`` is the section ``model`` with what the method overrides;
     None stands for one input per example.
     """
     problems = ownership_problems(stack) + prediction_problems(stack, phase)
@@ -281,12 +281,13 @@ def check_method(
     registry: Mapping[str, type[Regulariser]],
     method: Method,
     shared: TrainingConfig,
-    task: TaskConfig,
+    task: TaskConfig | None,
     model: EncoderConfig | None = None,
     tasks: Mapping[str, TaskConfig] | None = None,
 ) -> list[str]:
     """Everything that speaks against running a method on ``task``; phases are named where there are several.
 
+    With None in the place of ``task``, what speaks against it on any task.
     ``model`` is the shared section of that name, before the method's own overrides. ``tasks`` holds the tasks that
     phases name as their own; a phase is judged on its own, not on the cell's.
     """
@@ -300,7 +301,7 @@ def check_method(
     return problems
 
 
-def task_of(phase: Phase, task: TaskConfig, tasks: Mapping[str, TaskConfig]) -> TaskConfig | None:
+def task_of(phase: Phase, task: TaskConfig | None, tasks: Mapping[str, TaskConfig]) -> TaskConfig | None:
     """The task whose rows a phase trains on: its own, None where ``tasks`` lacks it, else the cell's ``task``."""
     return task if phase.data.task is None else tasks.get(phase.data.task)
 

@@ -113,7 +113,9 @@ def check_parts(root: Path, name: str, config: MethodConfig, document: Document,
         if path:
             problems += _check_needs(options, str(path[-1]), earlier, document, path, registry)
             earlier.append(str(path[-1]))
-        factor = place.training.steps_factor if place.known("training") and place.training.known("steps_factor") else None
+        factor = (
+            place.training.steps_factor if place.known("training") and place.training.known("steps_factor") else None
+        )
         if isinstance(factor, MatchConfig) and factor.known("match"):
             problems += _unknown_match(factor, name, root, document, path)
     return problems

@@ -136,8 +136,8 @@ def _dropout_side(side: str, stack: Sequence[Entry], declared: Any) -> tuple[Any
 def _shared_dropout_problems(side: str, stack: Sequence[Entry]) -> list[str]:
     """Regularisers that need dropout, where nobody in the phase sets it and the shared protocol switches it off."""
     return [
-        f"{side} dropout: '{cls.name}' needs it on but the shared training.dropout.{side} of params.yaml is 0; give the "
-        f"phase its own, for instance training: {{dropout: {{{side}: 0.1}}}}, or raise the shared one"
+        f"{side} dropout: '{cls.name}' needs it on but the shared training.dropout.{side} of params.yaml is 0; give "
+        f"the phase its own, for instance training: {{dropout: {{{side}: 0.1}}}}, or raise the shared one"
         for cls, options in stack
         if getattr(cls.dropout(options), side) == "on"
     ]

@@ -106,7 +106,8 @@ def warnings(task: str, found: Mapping[str, Any], modes: Iterable[str]) -> list[
     modes = list(modes)
     per_set = {name: in_use(measured, modes) for name, measured in in_order(found["sets"]).items()}
     paired = any("separately" in measured for measured in found["sets"].values())
-    shares, bad = [], []
+    shares: list[str] = []
+    bad: list[Mapping[str, Any]] = []
     for mode in dict.fromkeys(mode for readings in per_set.values() for mode in readings):
         readings = {name: of_set[mode] for name, of_set in per_set.items() if mode in of_set}
         cut = {name: one for name, one in readings.items() if one["cut"] > WORTH_A_WARNING}

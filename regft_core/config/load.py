@@ -5,7 +5,7 @@ Every problem of every file is collected before anything is reported. No torch h
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -16,12 +16,12 @@ from regft_core.config.check_builtin import check_sizes
 from regft_core.config.check_evaluations import FindEvaluation, check_evaluations
 from regft_core.config.check_methods import (
     METHODS,
+    ComposeCheck,
     build_method,
     check_composition,
     check_parts,
+    encoder_problems,
     method_factor,
-    phase_configs,
-    phase_path,
 )
 from regft_core.config.check_params import EncoderCheck, check_params
 from regft_core.config.check_tasks import Builtin, check_task, referenced_tasks
@@ -30,7 +30,15 @@ from regft_core.config.explain import validate
 from regft_core.config.find_controls import find_controls
 from regft_core.config.method import Method, Registry, is_name
 from regft_core.config.parts import parts
-from regft_core.config.schema import EncoderConfig, GridConfig, MethodConfig, Params, TaskConfig
+from regft_core.config.schema import (
+    EncoderConfig,
+    GridConfig,
+    MethodConfig,
+    Params,
+    StrictModel,
+    TaskConfig,
+    TrainingConfig,
+)
 from regft_core.config.yamlio import Document, KeyPath, load_yaml
 from regft_core.errors import ConfigError, Problem
 from regft_core.names import suggestion
@@ -39,7 +47,6 @@ __all__ = ["METHODS", "TASKS", "Builtin", "ComposeCheck", "Method", "Project", "
 
 TASKS = "pipelines/tasks"
 
-ComposeCheck = Callable[[Method, TaskConfig, str, Params], list[str]]
 Model = TypeVar("Model", bound=BaseModel)
 
 
@@ -76,7 +83,7 @@ def load_project(
     Args:
         root: project root.
         registry: regulariser name -> its class.
-        compose_check: what speaks against a method on a task; called once per pair. When
+        compose_check: what speaks against a method on a task, given all tasks; called once per pair. When
             sections of ``params.yaml`` other than ``training`` are wrong, it sees defaults there.
         builtin: options and splits of built-in datasets.
         encoder_check: what speaks against the files of an alias or a local directory.
@@ -112,13 +119,15 @@ class _Loader:
         self.documents: dict[str, Document] = {}
         #: All tasks read so far; wrong ones as far as they are right (``parts``).
         self.known: dict[str, TaskConfig] = {}
+        #: Sections of ``params.yaml`` in which defaults stand for what is wrong.
+        self.wrong: set[str] = set()
 
     def load(self, params_file: str, params_text: str | None) -> Project:
         document = load_yaml(self.root / params_file, self.root, params_text)
         self.documents[params_file] = document
         params, found = validate(Params, document)
         self.problems += found
-        partial = params or _partial(document, found)
+        partial, self.wrong = (params, set()) if params is not None else _partial(document, found)
         grid_tasks = _names(document, ("grid", "tasks"))
         tasks = self._tasks(document, grid_tasks)
         methods = self._methods(document, partial, tasks)
@@ -130,11 +139,13 @@ class _Loader:
         problems, warnings = check_evaluations(known, document, listed, self.find_evaluation)
         self.problems += problems
         self.warnings += warnings
-        if partial is not None and self.compose_check is not None:
-            judged = {name: tasks[name] for name in dict.fromkeys(grid_tasks.values()) if name in tasks}
-            for method in methods.values():
-                place = self.documents[f"{METHODS}/{method.name}.yaml"]
-                self.problems += check_composition(method, judged, partial, self.compose_check, place)
+        judged = {name: tasks[name] for name in dict.fromkeys(grid_tasks.values()) if name in tasks}
+        for method in methods.values():
+            place = self.documents[f"{METHODS}/{method.name}.yaml"]
+            if "model" not in self.wrong:
+                self.problems += encoder_problems(method, partial.model, place)
+            if self.compose_check is not None:
+                self.problems += check_composition(method, judged, tasks, partial, self.compose_check, place)
         try:
             seen = read_contamination(self.root)
         except ConfigError as error:
@@ -185,7 +196,7 @@ class _Loader:
 
     # ------------------------------------------------------------------------------ methods
 
-    def _methods(self, params: Document, partial: Params | None, tasks: dict[str, TaskConfig]) -> dict[str, Method]:
+    def _methods(self, params: Document, partial: Params, tasks: dict[str, TaskConfig]) -> dict[str, Method]:
         methods: dict[str, Method] = {}
         seen: set[str] = set()
         for path, name in _names(params, ("methods",)).items():
@@ -195,17 +206,17 @@ class _Loader:
             method = self._method(name, document, partial, ())
             if method is not None:
                 methods[name] = method
-                self._phase_tasks(method, document, tasks)
+            self._phase_tasks(document, tasks)
         return methods
 
-    def _method(self, name: str, document: Document, partial: Params | None, trail: tuple[str, ...]) -> Method | None:
+    def _method(self, name: str, document: Document, partial: Params, trail: tuple[str, ...]) -> Method | None:
         config, found = validate(MethodConfig, document)
         self.problems += found
         if config is None:
             known = parts(MethodConfig, document.data)
             self.problems += check_parts(self.root, name, known, document, self.registry)
             return None
-        training = partial.training if partial is not None else None
+        training = partial.training
 
         def matched(other: str) -> float | None:
             """Factor of another method's compute; that method need not be listed."""
@@ -219,7 +230,7 @@ class _Loader:
                 self.problems += error.problems
                 return None
             method = self._method(other, place, partial, (*trail, name))
-            if method is None or training is None:
+            if method is None:
                 return None
             if any(phase.data.task is not None or phase.data.size is not None for phase in method.phases):
                 message = f"steps_factor cannot match '{other}', whose phases train on other rows than the cell's"
@@ -227,17 +238,20 @@ class _Loader:
                 return None
             return method_factor(method, training, self.registry)
 
-        method, found = build_method(self.root, name, config, document, self.registry, training, matched)
+        exact = "training" not in self.wrong
+        method, found = build_method(self.root, name, config, document, self.registry, training, matched, exact=exact)
         self.problems += found
         return method
 
-    def _phase_tasks(self, method: Method, document: Document, tasks: dict[str, TaskConfig]) -> None:
-        """Tasks that phases of a method train on."""
-        for name, phase in phase_configs(method.config).items():
-            wanted = phase.data.task
+    def _phase_tasks(self, document: Document, tasks: dict[str, TaskConfig]) -> None:
+        """Tasks that phases of a method train on, also where the rest of its file is wrong."""
+        config = parts(MethodConfig, document.data)
+        phases = config.phases if config.known("phases") else None
+        for name, phase in (phases or {}).items():
+            wanted = phase.data.task if phase.known("data") and phase.data.known("task") else None
             if wanted is None:
                 continue
-            path: KeyPath = (*phase_path(method.config, name), "data", "task")
+            path: KeyPath = ("phases", name, "data", "task")
             if f"{TASKS}/{wanted}.yaml" not in self.documents:
                 place = self._named(TASKS, "task", wanted, document, path, set())
                 if place is None:
@@ -281,20 +295,25 @@ def _names(document: Document, path: KeyPath) -> dict[KeyPath, str]:
     return {(*path, i): item for i, item in enumerate(items) if isinstance(item, str) and is_name(item)}
 
 
-def _partial(document: Document, problems: Sequence[Problem]) -> Params | None:
-    """``params.yaml`` with stand-ins for its wrong sections, so that methods can still be checked.
+def _partial(document: Document, problems: Sequence[Problem]) -> tuple[Params, set[str]]:
+    """``params.yaml`` with stand-ins for its wrong sections, so that methods can still be checked; and those sections.
 
-    None when ``training`` itself is wrong: every method depends on it.
+    Of ``training``, on which every method depends, the right values stay.
     """
     wrong = {problem.key.split(".")[0].split("[")[0] for problem in problems}
-    if "training" in wrong:
-        return None
+    training = parts(TrainingConfig, document.data.get("training"))
     stand_ins: dict[str, Any] = {
         "model": EncoderConfig(name="minilm", revision=None, max_length=128),
         "grid": GridConfig(tasks=("none",), sizes=("full",), seeds=(0,)),
         "methods": ("none",),
         "subsample": {},
+        "training": {name: value for name, value in training.__dict__.items() if _complete(value)},
         "report": {},
     }
     right = {name: document.data[name] for name in Params.model_fields if name in document.data and name not in wrong}
-    return Params.model_validate({**stand_ins, **right})
+    return Params.model_validate({**stand_ins, **right}), wrong
+
+
+def _complete(value: Any) -> bool:
+    """Whether no field of a model is left out (``parts``); other values are complete."""
+    return not isinstance(value, StrictModel) or value.known(*type(value).model_fields)

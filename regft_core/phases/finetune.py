@@ -61,7 +61,8 @@ def finetune(job: Job, searched: dict[str, Any], *, device: str = "cpu") -> dict
     record |= {"key": stored.key} | stored.result
     record.setdefault("curve", [])
     record.setdefault("diagnostics", [])
-    marks = [*compose.degradations(context.registry, context.method, context.params.training, context.task_config)]
+    shared, tasks = context.params.training, context.project.tasks
+    marks = compose.degradations(context.registry, context.method, shared, context.task_config, tasks)
     marks += [*searched.get("marks", []), *stored.result.get("marks", [])]
     if context.method.earlier and searched["environment"] != stored.result["environment"]:
         marks.append(f"the phases before were trained elsewhere ({describe_environment(searched['environment'])})")

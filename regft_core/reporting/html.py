@@ -44,6 +44,7 @@ def _environment() -> Environment:
     environment.filters["capitalise"] = lambda text: text[:1].upper() + text[1:]
     environment.filters["sort_value"] = _sort_value
     environment.filters["detectable"] = words.detectable
+    environment.filters["tested"] = words.p_of
     environment.globals["seed_values"] = lambda estimate: zip(estimate.seeds, estimate.values, strict=True)
     environment.globals["factor"] = formatting.factor
     environment.globals["counts_examples"] = lambda metric: metrics.find(metric).counts_examples

@@ -229,7 +229,6 @@ class Finding:
     """What one block says about one method, in words."""
 
     block: str
-    task_title: str
     method: str
     #: Against every control where there is one, else against the reference; None without comparison.
     word: str | None

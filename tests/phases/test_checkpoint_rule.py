@@ -85,7 +85,7 @@ def test_what_makes_its_result_after_the_last_step_is_refused(project: Path, met
 
 def test_a_share_without_rows_says_so(project: Path) -> None:
     change(project, training={**SPLIT, "checkpoint_share": 0.99})
-    with pytest.raises(DataError, match="checkpoint_share 0.99 of 24 rows leaves none"):
+    with pytest.raises(DataError, match=r"checkpoint_share 0\.99 of 24 rows leaves none"):
         train(project, "vanilla")
 
 

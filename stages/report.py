@@ -19,7 +19,15 @@ def main(root: Path, arguments: argparse.Namespace) -> None:
     project = open_project(root)
     params = project.params
     planned = cells(project)
-    report = write_report(root, planned, params.grid.seeds, params.report, project.methods, training=params.training)
+    report = write_report(
+        root,
+        planned,
+        params.grid.seeds,
+        params.report,
+        project.methods,
+        training=params.training,
+        task_training={task: project.shared(task) for task in params.grid.tasks},
+    )
     width = None if sys.stdout.isatty() else 150
     Console(width=width).print(summary_table(report))
     # After the report, so that its figures are in the mirror too.

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel
 
+from regft_core.config.averages import check_averages
 from regft_core.config.build_method import MethodBuilder
 from regft_core.config.check_builtin import check_sizes
 from regft_core.config.check_evaluations import FindEvaluation, check_evaluations
@@ -172,6 +173,7 @@ class _Loader:
             other = {name: training_of(partial, tasks, name) for name in tasks}
             problems, trials = check_tuning(partial.tuning, methods, names, builder, partial.training, other)
             self.problems += problems
+        self.problems += check_averages(known, document, listed)
         problems, warnings = check_evaluations(known, document, listed, self.find_evaluation)
         self.problems += problems
         self.warnings += warnings

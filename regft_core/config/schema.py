@@ -339,6 +339,12 @@ class StoreConfig(StrictModel):
     budget_gb: float | None = Field(None, gt=0, description="weights of the least recently used runs go first")
 
 
+#: ``task`` (its dev set) or ``task/set``.
+PartName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]*(/[a-z0-9][a-z0-9_-]*)?$")]
+#: A part of an average: a set, or several whose mean counts as one.
+Part = PartName | Annotated[list[PartName], Field(min_length=1)]
+
+
 class ReportConfig(StrictModel):
     """What the report compares."""
 
@@ -347,6 +353,9 @@ class ReportConfig(StrictModel):
     bootstrap_samples: int = Field(4_000, ge=100, le=1_000_000)
     mixed_environments: Literal["refuse", "mark"] = Field(
         "refuse", description="runs of one comparison from different machines: no report, or one that says so"
+    )
+    averages: dict[Name, Annotated[list[Part], Field(min_length=1)]] = Field(
+        {}, description="means over tasks (or task/set) of the primary metrics; a list inside counts as one part"
     )
 
 

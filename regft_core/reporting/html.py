@@ -11,6 +11,7 @@ from markupsafe import Markup
 
 from regft_core import metrics
 from regft_core.reporting import evaluation_figures, facts, figures, formatting, words
+from regft_core.reporting.costs import overrides
 from regft_core.reporting.families import GROUPED_ABOVE, grouped
 from regft_core.reporting.load import BlockData
 from regft_core.reporting.model import Block, Comparison, Report, Row
@@ -61,6 +62,7 @@ def render(
     data: Sequence[BlockData],
     methods: Mapping[str, MethodMeta],
     shared_training: Mapping[str, Any] | None = None,
+    task_training: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> str:
     """Return the page. All text from files is escaped; only the figures are markup."""
     cells = [cell for block in data for cell in block.cells.values()]
@@ -77,6 +79,11 @@ def render(
         models=facts.distinct(cells, "model"),
         versions=facts.distinct(cells, "versions"),
         training=shared_training or _reference_training(report, data),
+        on_tasks={
+            task: changed
+            for task, own in (task_training or {}).items()
+            if (changed := overrides(own, shared_training))
+        },
         failed=[(block, row, seed, text) for block in report.blocks for row in block.rows for seed, text in row.failed],
         collapsed=[(block, row, *entry) for block in report.blocks for row in block.rows for entry in row.collapsed],
         runs=[(block, cell, run) for block in data for cell in block.cells.values() for run in cell.runs],

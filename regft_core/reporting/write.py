@@ -12,7 +12,7 @@ from typing import Any
 from regft_core.config.grid import Cell
 from regft_core.config.schema import ReportConfig, TrainingConfig
 from regft_core.io import write_json, write_text
-from regft_core.reporting import cuts, environments, evaluations, facts, numbers
+from regft_core.reporting import averages, cuts, environments, evaluations, facts, numbers, tuning
 from regft_core.reporting.across import across_tasks, with_holm
 from regft_core.reporting.curves import thinned
 from regft_core.reporting.html import render
@@ -35,6 +35,7 @@ def write_report(
     out: Path = Path("reports"),
     *,
     training: TrainingConfig | None = None,
+    task_training: Mapping[str, TrainingConfig] | None = None,
 ) -> Report:
     """Write the report's files to ``out``.
 
@@ -47,6 +48,7 @@ def write_report(
         methods_meta: the methods by name (``Project.methods``).
         training: the shared training protocol, for the list of what methods override; the
             reference method's own when absent.
+        task_training: task -> that protocol with what the task changes; the shared one where absent.
 
     Raises:
         DataError: a result is missing or contradictory; nothing is written then.
@@ -56,8 +58,9 @@ def write_report(
     searching = [name for name, method in methods_meta.items() if method.earlier]
     data = read_grid(root, cells, seeds, searching)
     shared = training.model_dump(mode="json") if training is not None else None
-    report = build_report(data, seeds, report_config, methods_meta, shared)
-    report = replace(report, html=render(report, data, methods_meta, shared))
+    on_tasks = {task: own.model_dump(mode="json") for task, own in (task_training or {}).items()}
+    report = build_report(data, seeds, report_config, methods_meta, shared, on_tasks)
+    report = replace(report, html=render(report, data, methods_meta, shared, on_tasks))
     folder = root / out
     write_text(folder / "plots" / "curves.csv", _csv(CURVE_COLUMNS, _curve_rows(data)))
     write_text(folder / "plots" / "leaderboard.csv", _csv(LEADERBOARD_COLUMNS, _leaderboard_rows(report.blocks)))
@@ -73,8 +76,9 @@ def build_report(
     config: ReportConfig,
     methods: Mapping[str, MethodMeta],
     shared_training: Mapping[str, Any] | None = None,
+    task_training: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> Report:
-    """Compute everything but the HTML.
+    """Compute everything but the HTML; ``task_training`` is the shared protocol as single tasks change it.
 
     Raises:
         ConfigError: arms of one comparison do not share their encoder, or their environment (``environments.check``).
@@ -83,12 +87,21 @@ def build_report(
     marks = environments.check(data, config.mixed_environments)
     blocks = tuple(
         replace(block, mixed_environments=marks.get(block.name, ()))
-        for block in with_holm([build_block(block, methods, config, seeds, shared_training) for block in data])
+        for block in with_holm(
+            [
+                build_block(block, methods, config, seeds, (task_training or {}).get(block.task, shared_training))
+                for block in data
+            ]
+        )
     )
     present = {row.method for block in blocks for row in block.rows}
     order = {block.name: [row.method for row in block.rows] for block in blocks}
     found = evaluations.sections(data, order, config.confidence)
     results = numbers.results(blocks)
+    tuned = tuning.tuned_arms(data)
+    columns = averages.average_columns(blocks, config.averages, config.reference)
+    if columns:
+        results["averages"] = averages.as_numbers(columns)
     for block, methods_of in evaluations.as_numbers(found).items():
         for method, own in methods_of.items():
             results[block][method]["evaluations"] = own
@@ -100,12 +113,18 @@ def build_report(
         across=across_tasks(blocks, config) if len(blocks) > 1 else (),
         findings=findings(blocks, config.reference),
         # What the model never saw comes before everything else.
-        warnings=(*cuts.warnings(data), *facts.warnings(data, methods, config.reference, seeds, marks)),
+        warnings=(
+            *cuts.warnings(data),
+            *tuning.warnings(tuned),
+            *facts.warnings(data, methods, config.reference, seeds, marks),
+        ),
         unbeaten=unbeaten(blocks),
         cuts=cuts.summary(data),
         cut_warnings=cuts.warnings(data),
         evaluations=found,
         results=results,
+        averages=columns,
+        tuned=tuned,
         metrics=numbers.primary(blocks),
     )
 

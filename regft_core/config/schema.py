@@ -542,6 +542,16 @@ class OodConfig(StrictModel):
     drop_empty: bool = False
 
 
+class SubmissionConfig(StrictModel):
+    """Prediction files for a benchmark's server, of splits whose labels are hidden."""
+
+    format: Literal["glue", "clue"] = Field(description="glue: tab-separated index and prediction; clue: JSON lines")
+    files: dict[Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")], str] = Field(
+        min_length=1, description="name of each file -> the split that it predicts"
+    )
+    labels: dict[str, str] = Field({}, description="label -> how the benchmark writes it; as it is when absent")
+
+
 class TaskConfig(ConsistentModel):
     """One dataset: where it comes from, its labels, its metrics, what judges it out of distribution."""
 
@@ -568,6 +578,7 @@ class TaskConfig(ConsistentModel):
         None, description="segment that token-level perturbations leave untouched (keywords in CSL)"
     )
     ood: dict[Name, OodConfig] = {}
+    submission: Override[SubmissionConfig] = Field(None, description="prediction files for a benchmark's server")
     training: TaskTraining = Field(TaskTraining(), description="what this task changes in the shared protocol")
     model: TaskModel = Field(TaskModel(), description="what this task changes in the section model: max_length")
 
@@ -585,6 +596,11 @@ class TaskConfig(ConsistentModel):
         if self.known("positive_label", "labels") and self.positive_label not in (None, *(self.labels or ())):
             message = f"positive_label '{self.positive_label}' is not one of labels {list(self.labels or ())}"
             yield ("positive_label",), message
+        if self.known("submission", "labels") and self.submission is not None and self.submission.known("labels"):
+            own, given = set(self.labels or ()), set(self.submission.labels)
+            if given and own != given:
+                message = f"submission.labels writes {sorted(given)}, but the task's labels are {sorted(own)}"
+                yield ("submission", "labels"), message
 
 
 # -------------------------------------------------------------------- pipelines/methods/*.yaml

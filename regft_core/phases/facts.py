@@ -193,8 +193,8 @@ def training_set(task: TaskConfig) -> TaskConfig:
 
 
 def _definition(task: TaskConfig) -> dict[str, Any]:
-    # How the task is trained on is in the facts of the methods that train on it.
-    return task.model_dump(mode="json", exclude={"description", "training", "model"})
+    # How the task is trained on is in the facts of the methods that train on it; submissions are no stage.
+    return task.model_dump(mode="json", exclude={"description", "training", "model", "submission"})
 
 
 def _file_hash(root: Path, split: str) -> str | None:

@@ -101,10 +101,18 @@ def method_phases(
             primary = {project.tasks[task].primary for task in tasks}
             fact["repeat"] = phase.repeat.model_dump(mode="json")
             fact["merge_code"] = scope_sha256(merge_scope(phase.repeat.merge, primary, source))
+        if settled.training.checkpoint == "best_on_dev_as_published":
+            fact["dev"] = _dev_facts(project, task)
         if phase.data.task is not None:
             fact["other_task"] = training_set_fact(project, phase.data.task)
         found.append(fact)
     return found
+
+
+def _dev_facts(project: Project, task: str | None) -> dict[str, Any]:
+    """What the development sets depend on that choose something: of ``task``, or of all tasks of the grid."""
+    names = [task] if task is not None else project.params.grid.tasks
+    return {name: training_set_fact(project, name) for name in names}
 
 
 def _grid(project: Project) -> dict[str, Any]:
@@ -133,6 +141,8 @@ def tuning_fact(project: Project, method: Method, source: ModelSource) -> dict[s
     judge: dict[str, Any] = {"selection": tuning.selection, "by_seed": tuning.judged_by_seed}
     if tuning.selection == "split":
         judge["split"] = tuning.split
+    else:
+        judge["dev"] = _dev_facts(project, None)
     code = scope_sha256(evaluation_scope(primary, source))
     return {"tuning": {"trials": resolved, **judge, "code": code}}
 

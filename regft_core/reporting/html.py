@@ -16,6 +16,7 @@ from regft_core.reporting.families import GROUPED_ABOVE, grouped
 from regft_core.reporting.load import BlockData
 from regft_core.reporting.model import Block, Comparison, Report, Row
 from regft_core.reporting.tables import MethodMeta
+from regft_core.reporting.tuning_figures import best_of_k
 
 
 @lru_cache(maxsize=1)
@@ -79,6 +80,10 @@ def render(
         models=facts.distinct(cells, "model"),
         versions=facts.distinct(cells, "versions"),
         training=shared_training or _reference_training(report, data),
+        tuning_figures={
+            block.name: Markup(best_of_k([arm for arm in report.tuned if arm.block == block.name], report.reference))
+            for block in report.blocks
+        },
         on_tasks={
             task: changed
             for task, own in (task_training or {}).items()

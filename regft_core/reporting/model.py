@@ -282,6 +282,11 @@ class TunedArm:
     #: Mean over seeds of the seconds that all trials took.
     seconds: float
 
+    @property
+    def shown(self) -> list[tuple[int, float]]:
+        """Of ``curve`` what a table has room for: 1, 2, 4, ... and all trials."""
+        return [(k, value) for k, value in self.curve if k & (k - 1) == 0 or k == len(self.curve)]
+
 
 @dataclass(frozen=True)
 class Report:

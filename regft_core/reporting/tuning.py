@@ -63,12 +63,11 @@ def _arm(block: BlockData, cell: CellData) -> TunedArm:
 
 
 def _curve(tuned: Sequence[Mapping[str, Any]], metric: str) -> tuple[tuple[int, float], ...]:
-    """Expected best of 1, 2, 4, ... and all trials; only up to the number that finished for every seed."""
+    """Expected best of 1 to all trials; only up to the number that finished for every seed."""
     sign = 1.0 if metrics.higher_is_better(metric) else -1.0
     scores = [[sign * t["score"] for t in one["trials"] if t["score"] is not None] for one in tuned]
     most = min(map(len, scores))
     if not most:
         return ()
     curves = [expected_max_curve(values) for values in scores]
-    shown = sorted({most, *(2**i for i in range(most.bit_length()) if 2**i <= most)})
-    return tuple((k, sign * sum(curve[k - 1] for curve in curves) / len(curves)) for k in shown)
+    return tuple((k, sign * sum(curve[k - 1] for curve in curves) / len(curves)) for k in range(1, most + 1))

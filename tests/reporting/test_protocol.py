@@ -112,6 +112,8 @@ def test_trials_are_shown_with_the_expected_best(grid: Any) -> None:
     assert [k for k, _ in arm.curve] == [1, 2]
     assert "rte-300: arms were tuned with different numbers of trials (vanilla 0, hype_n 3)" in report.warnings
     assert "training.learning_rate 2e-05 (2)" in report.html
+    assert "Expected best of k trials, rte-300" in report.html
+    assert report.html.count("Expected best of k trials, ") == 1  # nothing was tuned on the other tasks
     with_trials(grid.root, "hype_n", "dev_as_published")
     assert any("chosen on the development set" in text for text in grid.again().warnings)
 

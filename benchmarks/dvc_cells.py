@@ -70,7 +70,7 @@ def build(root: Path, cells: int, revision: str | None) -> None:
     extra = {
         "facts": [f"work/facts/{kind}-{name}.json" for name in names for kind in ("search", "finetune")]
         + [f"work/facts/task-{task}.json" for task in grid["tasks"]]
-        + [f"work/facts/{name}.json" for name in ("subsample", "evaluate", "report", "methods")],
+        + [f"work/facts/{name}.json" for name in ("subsample", "lengths", "evaluate", "report", "methods")],
         "code": [f"work/code/method-{name}.json" for name in names]
         + [f"work/code/{name}.json" for name in ("dataset", "subsample", "evaluate", "report")],
     }

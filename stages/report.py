@@ -29,6 +29,7 @@ def main(root: Path, arguments: argparse.Namespace) -> None:
         project.methods,
         training=params.training,
         looks=remembered,
+        task_training={task: project.shared(task) for task in params.grid.tasks},
     )
     width = None if sys.stdout.isatty() else 150
     Console(width=width).print(summary_table(report))

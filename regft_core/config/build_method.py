@@ -25,12 +25,15 @@ class MethodBuilder:
         problems: everything that was wrong so far.
     """
 
-    def __init__(self, root: Path, registry: Registry, params: Document, settings: Params | None) -> None:
+    def __init__(
+        self, root: Path, registry: Registry, params: Document, settings: Params, *, exact: bool = True
+    ) -> None:
         self.root = root
         self.registry = registry
         self.params = params
-        #: ``params.yaml`` as far as it is right; None where nothing of it can be relied on.
+        #: ``params.yaml``; defaults stand in it for what is wrong (for wrong values of ``training``: not ``exact``).
         self.settings = settings
+        self.exact = exact
         self.problems: list[Problem] = []
         self._files: dict[str, Document | None] = {}
 
@@ -38,7 +41,7 @@ class MethodBuilder:
 
     def base(self, name: str) -> str:
         """The method whose file the listed name stands for: another one's only for an arm with ``base``."""
-        own = self.settings.method_settings.get(name) if self.settings is not None else None
+        own = self.settings.method_settings.get(name)
         return own.base if own is not None and own.base is not None else name
 
     def document(self, name: str, task: str | None = None) -> Document | None:
@@ -51,8 +54,8 @@ class MethodBuilder:
             path = self.root / METHODS / f"{base}.yaml"
             self._files[base] = load_yaml(path, self.root) if path.is_file() else None
         found = self._files[base]
-        if found is None or self.settings is None:
-            return found
+        if found is None:
+            return None
         if name in self.settings.method_settings:
             if base != name:
                 found = _without_family(found, base)
@@ -81,7 +84,9 @@ class MethodBuilder:
             self.problems += check_parts(self.root, name, known, document, self.registry)
             return None
         matched = self._matched(name, document, shared, task, trail)
-        method, found = build_method(self.root, name, config, document, self.registry, shared, matched)
+        method, found = build_method(
+            self.root, name, config, document, self.registry, shared, matched, exact=self.exact
+        )
         self.problems += found
         return method
 
@@ -101,7 +106,7 @@ class MethodBuilder:
                 return None
             training = shared(None)
             method = self.build(other, place, shared, task, (*trail, name)) if place is not None else None
-            if method is None or training is None:
+            if method is None:
                 return None
             if any(phase.data.task is not None or phase.data.size is not None for phase in method.phases):
                 message = f"steps_factor cannot match '{other}', whose phases train on other rows than the cell's"

@@ -10,6 +10,7 @@ from pydantic import BaseModel
 from regft_core.config.explain import validate
 from regft_core.config.method import FINETUNE, Method, Phase, Registry
 from regft_core.config.schema import (
+    EncoderConfig,
     MatchConfig,
     MethodConfig,
     Params,
@@ -26,7 +27,9 @@ METHODS = "pipelines/methods"
 #: What a phase that names another method to match comes to, as a factor of the epochs.
 Matched = Callable[[str], float | None]
 #: The task whose rows a phase trains on (None: the cell's own) -> the protocol before the method changes anything.
-SharedFor = Callable[[str | None], TrainingConfig | None]
+SharedFor = Callable[[str | None], TrainingConfig]
+#: What speaks against a method on a task (None: on any), given the right tasks by name: phases may train on others.
+ComposeCheck = Callable[[Method, TaskConfig | None, Params, Mapping[str, TaskConfig]], list[str]]
 
 
 def phase_configs(config: MethodConfig) -> dict[str, PhaseConfig]:
@@ -49,12 +52,15 @@ def build_method(
     registry: Registry,
     shared_for: SharedFor,
     matched: Matched,
+    *,
+    exact: bool = True,
 ) -> tuple[Method | None, list[Problem]]:
     """Validate a method's options against its regularisers.
 
     Args:
         shared_for: the task whose rows a phase trains on (None: the cell's own) -> the protocol that the phase's
-            values are laid over, or None when it is wrong itself.
+            values are laid over.
+        exact: whether that is what the user wrote; false when defaults stand in it for wrong values.
         matched: factor of the epochs that matches another method's compute; None when that method is wrong.
 
     Returns:
@@ -66,8 +72,6 @@ def build_method(
     previous = "checkpoint"
     for phase_name, phase in phase_configs(config).items():
         training = shared_for(phase.data.task)
-        shared = training or TrainingConfig()
-        complete = complete and training is not None
         path = phase_path(config, phase_name)
         options, wrong = _options(phase.regularisers, document, (*path, "regularisers"), registry)
         problems += wrong
@@ -79,12 +83,12 @@ def build_method(
             complete = complete and factor is not None
         complete = complete and len(options) == len(phase.regularisers)
         start = previous if phase.start == "previous" else phase.start
-        if too_long := phase.training.length_problem(shared, factor):
-            if training is not None:
+        if too_long := phase.training.length_problem(training, factor):
+            if exact:
                 at = (*path, "training", "steps_factor")
                 problems.append(document.problem(at, too_long, "change it, or the epochs that it multiplies"))
             complete = False
-        resolved = shared if too_long else phase.training.apply(shared, factor)
+        resolved = training if too_long else phase.training.apply(training, factor)
         explicit = {key: getattr(resolved, key) for key in phase.training.model_fields_set if key != "steps_factor"}
         if phase.training.dropout is not None:
             explicit["dropout"] = phase.training.dropout
@@ -104,10 +108,31 @@ def check_parts(root: Path, name: str, config: MethodConfig, document: Document,
     places: list[tuple[KeyPath, MethodConfig | PhaseConfig]] = [((), config)]
     if config.known("phases") and config.phases is not None:
         places += [(("phases", phase), entry) for phase, entry in config.phases.items()]
+    earlier: list[str] = []
     for path, place in places:
+        options: list[tuple[str, BaseModel]] = []
         if place.known("regularisers"):
-            problems += _options(place.regularisers, document, (*path, "regularisers"), registry)[1]
+            options, wrong = _options(place.regularisers, document, (*path, "regularisers"), registry)
+            problems += wrong
+        if path:
+            problems += _check_needs(options, str(path[-1]), earlier, document, path, registry)
+            earlier.append(str(path[-1]))
+        factor = (
+            place.training.steps_factor if place.known("training") and place.training.known("steps_factor") else None
+        )
+        if isinstance(factor, MatchConfig) and factor.known("match"):
+            problems += _unknown_match(factor, name, root, document, path)
     return problems
+
+
+def encoder_problems(method: Method, model: EncoderConfig, document: Document) -> list[Problem]:
+    """What in the method's own ``model`` does not go with the shared section ``model``."""
+    problem = method.encoder_problem(model)
+    if not problem:
+        return []
+    own = method.config.model.model_fields_set if method.config.model is not None else ()
+    path: KeyPath = ("model", "pairs") if "pairs" in own else ("model",)
+    return [document.problem(path, f"with the shared section 'model' of params.yaml: {problem}")]
 
 
 def _options(
@@ -151,13 +176,16 @@ def _check_needs(
 def _factor(
     match: MatchConfig, name: str, root: Path, document: Document, path: KeyPath, matched: Matched
 ) -> tuple[float | None, list[Problem]]:
+    wrong = _unknown_match(match, name, root, document, path)
+    return (None, wrong) if wrong else (matched(match.match), [])
+
+
+def _unknown_match(match: MatchConfig, name: str, root: Path, document: Document, path: KeyPath) -> list[Problem]:
     at = (*path, "training", "steps_factor", "match")
     if match.match == name:
-        return None, [document.problem(at, "a method cannot match its own compute", "name another method")]
+        return [document.problem(at, "a method cannot match its own compute", "name another method")]
     problem = unknown_method(root, match.match, document, at, exclude=name)
-    if problem is not None:
-        return None, [problem]
-    return matched(match.match), []
+    return [] if problem is None else [problem]
 
 
 def unknown_method(root: Path, target: str, document: Document, at: KeyPath, exclude: str = "") -> Problem | None:
@@ -204,19 +232,25 @@ def method_factor(method: Method, training: TrainingConfig, registry: Registry) 
 def check_composition(
     method: Method,
     tasks: Mapping[str, TaskConfig],
+    every: Mapping[str, TaskConfig],
     params: Params,
-    compose_check: Callable[[Method, TaskConfig, str, Params], list[str]],
+    compose_check: ComposeCheck,
     document: Document,
 ) -> list[Problem]:
-    """What speaks against ``method`` on each of ``tasks``; what holds on all of them is said once."""
-    where: dict[str, list[str]] = {}
+    """What speaks against ``method`` on any task, and on each of ``tasks``; what holds on all of them is said once.
+
+    ``every`` are all tasks that are right, also those that only phases train on.
+    """
+    anywhere = dict.fromkeys(compose_check(method, None, params, every))
+    where: dict[str, list[str]] = {message: list(tasks) for message in anywhere}
     for name, task in tasks.items():
-        for message in dict.fromkeys(compose_check(method, task, name, params)):
-            where.setdefault(message, []).append(name)
+        for message in dict.fromkeys(compose_check(method, task, params, every)):
+            if message not in anywhere:
+                where.setdefault(message, []).append(name)
     problems = []
     path: KeyPath = ("phases",) if method.config.phases is not None else ("regularisers",)
     for message, names in where.items():
-        everywhere = len(names) == len(tasks) and len(tasks) > 1
+        everywhere = message in anywhere or (len(names) == len(tasks) and len(tasks) > 1)
         prefix = "" if everywhere else f"on task {listing(names)}: "
         problems.append(document.problem(path, prefix + message))
     return problems

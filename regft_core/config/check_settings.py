@@ -45,10 +45,9 @@ def model_of(params: Params, tasks: Mapping[str, TaskConfig], task: str) -> Enco
     return params.task_settings.get(task, _NOTHING).model.over(model)
 
 
-def arms_of(params: Params | None) -> list[str]:
+def arms_of(params: Params) -> list[str]:
     """Names under ``method_settings`` that stand for arms without a file."""
-    settings = params.method_settings if params is not None else {}
-    return [name for name, own in settings.items() if own.base is not None]
+    return [name for name, own in params.method_settings.items() if own.base is not None]
 
 
 def check_settings(

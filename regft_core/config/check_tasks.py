@@ -17,8 +17,22 @@ from regft_core.names import listing, suggestion
 
 __all__ = ["FORMATS", "Builtin", "check_task", "referenced_tasks"]
 
-#: Names that evaluation already uses for the task's own sets.
-RESERVED_SETS = ("train", "dev")
+#: Names that mean something else where sets are named, in files of results and in MLflow, and what they are there.
+RESERVED_SETS = {
+    "train": "the name of the task's own set",
+    "dev": "the name of the task's own set",
+    "train_within": "the count of repeated training rows in task.json",
+    "run": "what evaluations find out about a run as a whole",
+    "cost": "the costs of a run in MLflow",
+    "failed": "a count in the files of the report",
+    "collapsed": "a count in the files of the report",
+    "mixed_environments": "a mark in the files of the report",
+    "cost_ratio": "the cost of a method in the files of the report",
+    "versus_reference": "a comparison in the files of the report",
+    "versus_control": "a comparison in the files of the report",
+    "verdict_reference": "a verdict in the files of the report",
+    "verdict_control": "a verdict in the files of the report",
+}
 
 
 def referenced_tasks(document: Document) -> Iterator[str]:
@@ -49,7 +63,7 @@ def check_task(
     for ood, config in task.ood.items() if task.known("ood") else ():
         path: KeyPath = ("ood", ood)
         if ood in RESERVED_SETS:
-            message = f"'{ood}' is the name of the task's own set"
+            message = f"'{ood}' is {RESERVED_SETS[ood]}, so no set can be called so"
             problems.append(document.problem(path, message, "give the out-of-distribution set another name"))
             continue
         if not config.known("source"):

@@ -58,11 +58,3 @@ def cells(project: Project) -> list[Cell]:
     """All cells, in the order of ``params.yaml``: methods, then tasks, then sizes."""
     grid = project.params.grid
     return [Cell(*parts) for parts in product(project.methods, grid.tasks, grid.sizes)]
-
-
-def find_cell(project: Project, method: str, task: str, size: str | int) -> Cell:
-    """The cell that a command line names; raises ValueError when the grid does not hold it."""
-    cell = Cell(method, task, parse_size(size))
-    if cell not in cells(project):
-        raise ValueError(f"cell {cell.name} is not in the grid of params.yaml")
-    return cell

@@ -5,17 +5,18 @@ Every problem of every file is collected before anything is reported. No torch h
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
 from pydantic import BaseModel
 
+from regft_core.config.averages import check_averages
 from regft_core.config.build_method import MethodBuilder
 from regft_core.config.check_builtin import check_sizes
 from regft_core.config.check_evaluations import FindEvaluation, check_evaluations
-from regft_core.config.check_methods import METHODS, check_composition, phase_configs, phase_path
+from regft_core.config.check_methods import METHODS, ComposeCheck, SharedFor, check_composition, encoder_problems
 from regft_core.config.check_params import EncoderCheck, check_params
 from regft_core.config.check_settings import arms_of, check_settings, model_of, training_of
 from regft_core.config.check_tasks import Builtin, check_task, referenced_tasks
@@ -24,7 +25,15 @@ from regft_core.config.explain import validate
 from regft_core.config.find_controls import find_controls
 from regft_core.config.method import Method, Registry, is_name
 from regft_core.config.parts import parts
-from regft_core.config.schema import EncoderConfig, GridConfig, Params, TaskConfig, TrainingConfig
+from regft_core.config.schema import (
+    EncoderConfig,
+    GridConfig,
+    MethodConfig,
+    Params,
+    StrictModel,
+    TaskConfig,
+    TrainingConfig,
+)
 from regft_core.config.tuning import Trial, check_tuning, trials_of, tuned_method
 from regft_core.config.yamlio import Document, KeyPath, load_yaml
 from regft_core.errors import ConfigError, Problem
@@ -34,7 +43,6 @@ __all__ = ["METHODS", "TASKS", "Builtin", "ComposeCheck", "Method", "Project", "
 
 TASKS = "pipelines/tasks"
 
-ComposeCheck = Callable[[Method, TaskConfig, str, Params], list[str]]
 Model = TypeVar("Model", bound=BaseModel)
 
 
@@ -103,7 +111,7 @@ def load_project(
     Args:
         root: project root.
         registry: regulariser name -> its class.
-        compose_check: what speaks against a method on a task; called once per pair. When
+        compose_check: what speaks against a method on a task, given all tasks; called once per pair. When
             sections of ``params.yaml`` other than ``training`` are wrong, it sees defaults there.
         builtin: options and splits of built-in datasets.
         encoder_check: what speaks against the files of an alias or a local directory.
@@ -139,16 +147,18 @@ class _Loader:
         self.documents: dict[str, Document] = {}
         #: All tasks read so far; wrong ones as far as they are right (``parts``).
         self.known: dict[str, TaskConfig] = {}
+        #: Sections of ``params.yaml`` in which defaults stand for what is wrong.
+        self.wrong: set[str] = set()
 
     def load(self, params_file: str, params_text: str | None) -> Project:
         document = load_yaml(self.root / params_file, self.root, params_text)
         self.documents[params_file] = document
         params, found = validate(Params, document)
         self.problems += found
-        partial = params or _partial(document, found)
+        partial, self.wrong = (params, set()) if params is not None else _partial(document, found)
         grid_tasks = _names(document, ("grid", "tasks"))
         tasks = self._tasks(document, grid_tasks)
-        builder = MethodBuilder(self.root, self.registry, document, partial)
+        builder = MethodBuilder(self.root, self.registry, document, partial, exact="training" not in self.wrong)
         methods = self._methods(document, builder, tasks)
         known = params or parts(Params, document.data)
         problems, warnings = check_params(self.root, known, document, self.encoder_check)
@@ -158,22 +168,26 @@ class _Loader:
         self.problems += check_settings(self.root, known, document, listed, self.documents, self.encoder_check)
         on_task = self._on_task(builder, methods, list(listed), tasks)
         trials: dict[str, list[Method]] = {}
-        if partial is not None and partial.tuning is not None:
+        if partial.tuning is not None:
+            names = list(_names(document, ("methods",)).values())
             other = {name: training_of(partial, tasks, name) for name in tasks}
-            problems, trials = check_tuning(partial.tuning, methods, builder, partial.training, other)
+            problems, trials = check_tuning(partial.tuning, methods, names, builder, partial.training, other)
             self.problems += problems
+        self.problems += check_averages(known, document, listed)
         problems, warnings = check_evaluations(known, document, listed, self.find_evaluation)
         self.problems += problems
         self.warnings += warnings
-        if partial is not None and self.compose_check is not None:
-            judged = {name: tasks[name] for name in dict.fromkeys(grid_tasks.values()) if name in tasks}
-            for method in methods.values():
-                self._compose(method.name, methods, on_task, judged, partial)
+        judged = {name: tasks[name] for name in dict.fromkeys(grid_tasks.values()) if name in tasks}
+        for method in methods.values():
+            place = self.documents[f"{METHODS}/{method.name}.yaml"]
+            if "model" not in self.wrong:
+                self.problems += encoder_problems(method, partial.model, place)
+            if self.compose_check is not None:
+                self._compose(method.name, methods, on_task, judged, tasks, partial)
                 # Where a task changes the method, its trials are laid over that: they are other methods than these.
                 alike = {task: config for task, config in judged.items() if (method.name, task) not in on_task}
                 for trial in trials.get(method.name, ()):
-                    place = self.documents[f"{METHODS}/{method.name}.yaml"]
-                    self.problems += check_composition(trial, alike, partial, self.compose_check, place)
+                    self.problems += check_composition(trial, alike, tasks, partial, self.compose_check, place)
         self.problems += builder.problems
         try:
             seen = read_contamination(self.root)
@@ -244,7 +258,7 @@ class _Loader:
             method = builder.build(name, document, self._shared_for(builder, None))
             if method is not None:
                 methods[name] = method
-                self._phase_tasks(method, document, tasks)
+            self._phase_tasks(document, tasks)
         return methods
 
     def _on_task(
@@ -253,8 +267,6 @@ class _Loader:
         """Every method on every task that changes something of it."""
         found: dict[tuple[str, str], Method] = {}
         params = builder.settings
-        if params is None:
-            return found
         for task in grid:
             layers = params.task_settings[task].methods if task in params.task_settings else {}
             changed = training_of(params, self.known, task) != params.training
@@ -267,16 +279,14 @@ class _Loader:
                 own = builder.build(name, document, self._shared_for(builder, task), task)
                 if own is not None and own != method:
                     found[name, task] = own
-                    self._phase_tasks(own, document, tasks)
+                    self._phase_tasks(document, tasks)
         return found
 
-    def _shared_for(self, builder: MethodBuilder, task: str | None) -> Callable[[str | None], TrainingConfig | None]:
+    def _shared_for(self, builder: MethodBuilder, task: str | None) -> SharedFor:
         """The protocol of a phase of a method on ``task``; one that trains on another task's rows has that task's."""
 
-        def shared(other: str | None) -> TrainingConfig | None:
+        def shared(other: str | None) -> TrainingConfig:
             params = builder.settings
-            if params is None:
-                return None
             wanted = task if other is None else other
             return params.training if wanted is None else training_of(params, self._known_task(wanted), wanted)
 
@@ -298,6 +308,7 @@ class _Loader:
         methods: dict[str, Method],
         on_task: dict[tuple[str, str], Method],
         judged: dict[str, TaskConfig],
+        every: dict[str, TaskConfig],
         params: Params,
     ) -> None:
         """What speaks against a method on each task; tasks on which it is the same method are asked together."""
@@ -307,22 +318,29 @@ class _Loader:
         alike: dict[str, dict[str, TaskConfig]] = {}
         for task, config in same.items():
             alike.setdefault(model_of(params, judged, task).model_dump_json(), {})[task] = config
+        if not judged:
+            alike["none"] = {}  # what needs no task is said all the same
         for tasks in alike.values():
-            own = params.model_copy(update={"model": model_of(params, judged, next(iter(tasks)))})
-            self.problems += check_composition(methods[name], tasks, own, self.compose_check, place)
+            model = model_of(params, judged, next(iter(tasks))) if tasks else params.model
+            own = params.model_copy(update={"model": model})
+            self.problems += check_composition(methods[name], tasks, every, own, self.compose_check, place)
         for task, config in judged.items():
             if (name, task) in on_task:
                 changes = {"model": model_of(params, judged, task), "training": training_of(params, judged, task)}
                 own = params.model_copy(update=changes)
-                self.problems += check_composition(on_task[name, task], {task: config}, own, self.compose_check, place)
+                self.problems += check_composition(
+                    on_task[name, task], {task: config}, every, own, self.compose_check, place
+                )
 
-    def _phase_tasks(self, method: Method, document: Document, tasks: dict[str, TaskConfig]) -> None:
-        """Tasks that phases of a method train on."""
-        for name, phase in phase_configs(method.config).items():
-            wanted = phase.data.task
+    def _phase_tasks(self, document: Document, tasks: dict[str, TaskConfig]) -> None:
+        """Tasks that phases of a method train on, also where the rest of its file is wrong."""
+        config = parts(MethodConfig, document.data)
+        phases = config.phases if config.known("phases") else None
+        for name, phase in (phases or {}).items():
+            wanted = phase.data.task if phase.known("data") and phase.data.known("task") else None
             if wanted is None:
                 continue
-            path: KeyPath = (*phase_path(method.config, name), "data", "task")
+            path: KeyPath = ("phases", name, "data", "task")
             if f"{TASKS}/{wanted}.yaml" not in self.documents:
                 place = self._named(TASKS, "task", wanted, document, path, set())
                 if place is None:
@@ -371,20 +389,25 @@ def _names(document: Document, path: KeyPath) -> dict[KeyPath, str]:
     return {(*path, i): item for i, item in enumerate(items) if isinstance(item, str) and is_name(item)}
 
 
-def _partial(document: Document, problems: Sequence[Problem]) -> Params | None:
-    """``params.yaml`` with stand-ins for its wrong sections, so that methods can still be checked.
+def _partial(document: Document, problems: Sequence[Problem]) -> tuple[Params, set[str]]:
+    """``params.yaml`` with stand-ins for its wrong sections, so that methods can still be checked; and those sections.
 
-    None when ``training`` itself is wrong: every method depends on it.
+    Of ``training``, on which every method depends, the right values stay.
     """
     wrong = {problem.key.split(".")[0].split("[")[0] for problem in problems}
-    if "training" in wrong:
-        return None
+    training = parts(TrainingConfig, document.data.get("training"))
     stand_ins: dict[str, Any] = {
         "model": EncoderConfig(name="minilm", revision=None, max_length=128),
         "grid": GridConfig(tasks=("none",), sizes=("full",), seeds=(0,)),
         "methods": ("none",),
         "subsample": {},
+        "training": {name: value for name, value in training.__dict__.items() if _complete(value)},
         "report": {},
     }
     right = {name: document.data[name] for name in Params.model_fields if name in document.data and name not in wrong}
-    return Params.model_validate({**stand_ins, **right})
+    return Params.model_validate({**stand_ins, **right}), wrong
+
+
+def _complete(value: Any) -> bool:
+    """Whether no field of a model is left out (``parts``); other values are complete."""
+    return not isinstance(value, StrictModel) or value.known(*type(value).model_fields)

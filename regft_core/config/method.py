@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
 
 from regft_core.config.schema import (
     NAME_PATTERN,
@@ -147,6 +147,14 @@ class Method:
         own = self.config.model
         changes = {name: getattr(own, name) for name in own.model_fields_set} if own is not None else {}
         return EncoderConfig.model_validate({**shared.model_dump(), **changes})
+
+    def encoder_problem(self, shared: EncoderConfig) -> str:
+        """Why the method's own pooling or pairs do not go with the ``shared`` section; empty when they do."""
+        try:
+            self.encoder(shared)
+        except ValidationError as error:
+            return "; ".join(str(item.get("ctx", {}).get("error", item["msg"])) for item in error.errors())
+        return ""
 
     def phase(self, name: str) -> Phase:
         return next(phase for phase in self.phases if phase.name == name)

@@ -339,6 +339,12 @@ class StoreConfig(StrictModel):
     budget_gb: float | None = Field(None, gt=0, description="weights of the least recently used runs go first")
 
 
+#: ``task`` (its dev set) or ``task/set``.
+PartName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]*(/[a-z0-9][a-z0-9_-]*)?$")]
+#: A part of an average: a set, or several whose mean counts as one.
+Part = PartName | Annotated[list[PartName], Field(min_length=1)]
+
+
 class ReportConfig(StrictModel):
     """What the report compares."""
 
@@ -353,6 +359,9 @@ class ReportConfig(StrictModel):
         description="open: seeds are added until it is clear; the first look already spends half of the error",
     )
     published: OneOrMoreNames = Field((), description="tables of published/ whose numbers are printed beside ours")
+    averages: dict[Name, Annotated[list[Part], Field(min_length=1)]] = Field(
+        {}, description="means over tasks (or task/set) of the primary metrics; a list inside counts as one part"
+    )
 
 
 def _by_name(value: Any) -> Any:
@@ -538,6 +547,16 @@ class OodConfig(StrictModel):
     drop_empty: bool = False
 
 
+class SubmissionConfig(StrictModel):
+    """Prediction files for a benchmark's server, of splits whose labels are hidden."""
+
+    format: Literal["glue", "clue"] = Field(description="glue: tab-separated index and prediction; clue: JSON lines")
+    files: dict[Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")], str] = Field(
+        min_length=1, description="name of each file -> the split that it predicts"
+    )
+    labels: dict[str, str] = Field({}, description="label -> how the benchmark writes it; as it is when absent")
+
+
 class TaskConfig(ConsistentModel):
     """One dataset: where it comes from, its labels, its metrics, what judges it out of distribution."""
 
@@ -564,6 +583,7 @@ class TaskConfig(ConsistentModel):
         None, description="segment that token-level perturbations leave untouched (keywords in CSL)"
     )
     ood: dict[Name, OodConfig] = {}
+    submission: Override[SubmissionConfig] = Field(None, description="prediction files for a benchmark's server")
     training: TaskTraining = Field(TaskTraining(), description="what this task changes in the shared protocol")
     model: TaskModel = Field(TaskModel(), description="what this task changes in the section model: max_length")
 
@@ -581,6 +601,11 @@ class TaskConfig(ConsistentModel):
         if self.known("positive_label", "labels") and self.positive_label not in (None, *(self.labels or ())):
             message = f"positive_label '{self.positive_label}' is not one of labels {list(self.labels or ())}"
             yield ("positive_label",), message
+        if self.known("submission", "labels") and self.submission is not None and self.submission.known("labels"):
+            own, given = set(self.labels or ()), set(self.submission.labels)
+            if given and own != given:
+                message = f"submission.labels writes {sorted(given)}, but the task's labels are {sorted(own)}"
+                yield ("submission", "labels"), message
 
 
 # -------------------------------------------------------------------- pipelines/methods/*.yaml

@@ -8,7 +8,7 @@ phases is laid over the shared protocol instead, which its phases then change.
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from itertools import product
 from typing import Any
 
@@ -87,18 +87,19 @@ def tuned_method(
 def check_tuning(
     tuning: TuningConfig,
     methods: Mapping[str, Method],
+    listed: Collection[str],
     builder: MethodBuilder,
     shared: TrainingConfig,
     other: Mapping[str, TrainingConfig],
 ) -> tuple[list[Problem], dict[str, list[Method]]]:
-    """Arms that are not listed, values that do not fit or change nothing, unequal numbers of trials.
+    """Arms that are not ``listed``, values that do not fit or change nothing, unequal numbers of trials.
 
     Returns the problems (those inside a trial's method go to ``builder.problems``), and the method of every trial.
     """
     document = builder.params
     problems = []
     for name in tuning.methods:
-        if builder.settings is not None and name not in builder.settings.methods:
+        if name not in listed:
             at: KeyPath = ("tuning", "methods", name)
             problems.append(
                 document.problem(at, f"method '{name}' is not listed under methods", "list it, or remove it")

@@ -98,29 +98,34 @@ def in_use(measured: Mapping[str, Any], modes: Iterable[str]) -> dict[str, Mappi
 
 
 def warnings(task: str, found: Mapping[str, Any], modes: Iterable[str]) -> list[str]:
-    """One sentence for each way of reading under which a set loses more than ``WORTH_A_WARNING`` of its rows' ends.
+    """The sets that lose more than ``WORTH_A_WARNING`` of their rows' ends and what to set; none or one text.
 
-    ``found`` is the content of ``work/lengths/<task>.json``.
+    ``found`` is the content of ``work/lengths/<task>.json``. Where methods read pairs in both ways, both shares are
+    said, and the advice holds for both.
     """
-    modes, texts = list(modes), []
+    modes = list(modes)
     per_set = {name: in_use(measured, modes) for name, measured in in_order(found["sets"]).items()}
+    paired = any("separately" in measured for measured in found["sets"].values())
+    shares: list[str] = []
+    bad: list[Mapping[str, Any]] = []
     for mode in dict.fromkeys(mode for readings in per_set.values() for mode in readings):
         readings = {name: of_set[mode] for name, of_set in per_set.items() if mode in of_set}
-        bad = {name: one for name, one in readings.items() if one["cut"] > WORTH_A_WARNING}
-        if not bad:
-            continue
-        paired = any("separately" in measured for measured in found["sets"].values())
-        shares = ", ".join(f"{share(one['cut'])} of {name}" for name, one in bad.items())
-        texts.append(
-            f"{task}: max_length {found['max_length']} cuts {shares}{f' (pairs {mode})' if paired else ''}; "
-            f"95 of 100 rows have at most {max(one['p95'] for one in bad.values())} tokens, the longest has "
-            f"{max(one['longest'] for one in bad.values())}. {_advice(found, bad.values())}"
-        )
-    return texts
+        cut = {name: one for name, one in readings.items() if one["cut"] > WORTH_A_WARNING}
+        if cut:
+            named = ", ".join(f"{share(one['cut'])} of {name}" for name, one in cut.items())
+            shares.append(named + (f" (pairs {mode})" if paired else ""))
+            bad += cut.values()
+    if not bad:
+        return []
+    return [
+        f"{task}: max_length {found['max_length']} cuts {' and '.join(shares)}; 95 of 100 rows have at most "
+        f"{max(one['p95'] for one in bad)} tokens, the longest has {max(one['longest'] for one in bad)}. "
+        f"{_advice(found, bad)}"
+    ]
 
 
-def _advice(found: Mapping[str, Any], bad: Iterable[Mapping[str, Any]]) -> str:
-    bad, limit = list(bad), found["limit"]
+def _advice(found: Mapping[str, Any], bad: Sequence[Mapping[str, Any]]) -> str:
+    limit = found["limit"]
     wanted = math.ceil(max(one["p95"] for one in bad) / STEP) * STEP
     if limit is None or wanted <= limit:
         reads = "" if limit is None else f" (the encoder reads up to {limit})"

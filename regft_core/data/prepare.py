@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
@@ -12,7 +12,7 @@ from typing import Any
 from regft_core.config.schema import OodConfig, TaskConfig
 from regft_core.data.declare import Declaration, Split
 from regft_core.data.examples import Example, to_jsonl, write_jsonl
-from regft_core.data.sources import Source, read_split_counted
+from regft_core.data.sources import Source, read_split
 from regft_core.errors import DataError
 from regft_core.io import atomic_directory, sha256_text, write_json
 
@@ -32,12 +32,6 @@ def text_key(example: Example) -> str:
     """What makes two rows the same text: NFC, white space collapsed; labels do not count."""
     parts = (example.text,) if example.text_pair is None else (example.text, example.text_pair)
     return "\x1f".join(" ".join(unicodedata.normalize("NFC", part).split()) for part in parts)
-
-
-def count_duplicates(train: Iterable[Example], evaluation: Iterable[Example]) -> int:
-    """Rows of ``evaluation`` whose text is also a text of ``train``."""
-    known = {text_key(example) for example in train}
-    return sum(text_key(example) in known for example in evaluation)
 
 
 def declaration_of(task: TaskConfig) -> Declaration:
@@ -127,13 +121,11 @@ def prepare_dataset(
             "\n    -> take it out of grid.tasks, or add splits.train to its YAML"
         )
     own = declaration_of(task)
-    train = read_split_counted(root, task_name, task.source, task.splits.train, own)
-    dev = read_split_counted(root, task_name, task.source, task.splits.dev, own)
+    train = read_split(root, task_name, task.source, task.splits.train, own)
+    dev = read_split(root, task_name, task.source, task.splits.dev, own)
     resolved = {name: resolve_ood(task_name, name, tasks) for name in task.ood}
     ood = {
-        name: read_split_counted(
-            root, entry.task or f"{task_name}, ood.{name}", entry.source, entry.split, entry.declaration
-        )
+        name: read_split(root, entry.task or f"{task_name}, ood.{name}", entry.source, entry.split, entry.declaration)
         for name, entry in resolved.items()
     }
     with atomic_directory(out_dir) as directory:

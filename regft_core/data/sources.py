@@ -15,23 +15,17 @@ from regft_core.config.paths import what_is
 from regft_core.config.schema import BuiltinSource, FilesSource, HubSource
 from regft_core.data import builtin
 from regft_core.data.declare import Declaration, Row, Split, check_columns, to_examples
-from regft_core.data.examples import Example
 from regft_core.data.rows import FORMATS, json_lines, parquet, suffix_of, table
 from regft_core.errors import DataError
 
 Source = HubSource | FilesSource | BuiltinSource
 
 
-def read_split(root: Path, task_name: str, source: Source, split: str, declaration: Declaration) -> list[Example]:
-    """The examples of one split, in source order.
+def read_split(root: Path, task_name: str, source: Source, split: str, declaration: Declaration) -> Split:
+    """The examples of one split, in source order, with the numbers of rows that the declaration drops.
 
     ``split`` is a file path below ``data/`` for files, else a split name. Raises DataError.
     """
-    return read_split_counted(root, task_name, source, split, declaration).examples
-
-
-def read_split_counted(root: Path, task_name: str, source: Source, split: str, declaration: Declaration) -> Split:
-    """``read_split``, with the numbers of rows that the declaration drops."""
     if isinstance(source, BuiltinSource):
         return Split(builtin.generate(source.generator, split, source.options))
     if isinstance(source, FilesSource):
@@ -45,15 +39,6 @@ def read_split_counted(root: Path, task_name: str, source: Source, split: str, d
 
 
 # ------------------------------------------------------------------------------------- files
-
-
-def locate(root: Path, split: str) -> Path:
-    """The file that a ``files`` split means: ``split`` below the project's ``data/``.
-
-    A leading ``data/`` may be written or left out. Raises DataError for a path that leaves
-    ``data/``, does not exist, or whose format is unknown.
-    """
-    return _locate(root, split, split)
 
 
 def _locate(root: Path, split: str, where: str) -> Path:

@@ -1,4 +1,7 @@
-"""What an evaluation sees of one finished run: logits and gold labels of every set, and the model if it asks for it."""
+"""What an evaluation sees of one finished run: logits and gold labels of every set, and the model if it asks for it.
+
+Numpy is imported here for real, not at first use: so its version is in the key of what every evaluation finds.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +10,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol
 
-from regft_core.lazy import np
+import numpy as np
+import numpy.typing as npt
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
     from torch import Tensor, nn
 
     from regft_core.data.encode import Encoded

@@ -133,13 +133,24 @@ def _dropout_side(side: str, stack: Sequence[Entry], declared: Any) -> tuple[Any
     return value, problems
 
 
+def _shared_dropout_problems(side: str, stack: Sequence[Entry]) -> list[str]:
+    """Regularisers that need dropout, where nobody in the phase sets it and the shared protocol switches it off."""
+    return [
+        f"{side} dropout: '{cls.name}' needs it on but the shared training.dropout.{side} of params.yaml is 0; give "
+        f"the phase its own, for instance training: {{dropout: {{{side}: 0.1}}}}, or raise the shared one"
+        for cls, options in stack
+        if getattr(cls.dropout(options), side) == "on"
+    ]
+
+
 def negotiate_dropout(
     stack: Sequence[Entry], settled: DropoutConfig, declared: DropoutConfig | None
 ) -> tuple[DropoutConfig, list[str]]:
     """Settle hidden and attention dropout of a phase.
 
     What the phase itself says (``declared``) and the wish of every regulariser must agree; only then
-    does the shared protocol's value (``settled``) fill what nobody asked for.
+    does the shared protocol's value (``settled``) fill what nobody asked for. A wish for dropout that is on is
+    held against that, too.
     """
     explicit = declared.model_fields_set if declared is not None else set()
     found, problems = {}, []
@@ -148,6 +159,8 @@ def negotiate_dropout(
         value, wrong = _dropout_side(side, stack, own)
         found[side] = getattr(settled, side) if value is None else value
         problems += wrong
+        if value is None and found[side] == 0.0:
+            problems += _shared_dropout_problems(side, stack)
     return DropoutConfig(**found), problems
 
 
@@ -249,15 +262,17 @@ def check_phase(
     stack: Sequence[Entry],
     phase: Phase,
     shared: TrainingConfig,
-    task: TaskConfig,
+    task: TaskConfig | None,
     encoder: EncoderConfig | None = None,
 ) -> list[str]:
     """Everything that speaks against running this phase on ``task``.
 
-    ``encoder`` is the section ``model`` with what the method overrides; None stands for one input per example.
+    ``task`` is the phase's own where it names one (``phase.data.task``), and None where it is wrong itself: then all
+    is checked that needs no task. ``encoder`` is the section ``model`` with what the method overrides;
+    None stands for one input per example.
     """
     problems = ownership_problems(stack) + prediction_problems(stack, phase)
-    if encoder is not None:
+    if encoder is not None and task is not None:
         problems += encoder_problems(stack, encoder, task)
     training, found = resolve_training(stack, phase, shared)
     resolved = replace(phase, training=training)
@@ -268,8 +283,10 @@ def check_phase(
     problems += randomness_problems(stack, training.dropout)[0]
     problems += precision_problems(stack, training)[0]
     problems += checkpoint_problems(stack, training)
+    where = "this task" if phase.data.task is None else f"the phase's task '{phase.data.task}'"
     for cls, options in active(stack):
-        problems += [f"'{cls.name}' on this task: {reason}" for reason in cls.check_task(options, task)]
+        if task is not None:
+            problems += [f"'{cls.name}' on {where}: {reason}" for reason in cls.check_task(options, task)]
         if cls.validation_share(options) and phase.data.split == 1.0:
             problems.append(f"'{cls.name}' learns on rows set aside; give the phase 'data: {{split: 0.8}}'")
     return list(dict.fromkeys(problems))
@@ -279,34 +296,49 @@ def check_method(
     registry: Mapping[str, type[Regulariser]],
     method: Method,
     shared: TrainingConfig,
-    task: TaskConfig,
+    task: TaskConfig | None,
     model: EncoderConfig | None = None,
+    tasks: Mapping[str, TaskConfig] | None = None,
 ) -> list[str]:
     """Everything that speaks against running a method on ``task``; phases are named where there are several.
 
-    ``model`` is the shared section of that name, before the method's own overrides.
+    With None in the place of ``task``, what speaks against it on any task.
+    ``model`` is the shared section of that name, before the method's own overrides. ``tasks`` holds the tasks that
+    phases name as their own; a phase is judged on its own, not on the cell's.
     """
     problems = []
     encoder = method.encoder(model) if model is not None else None
     for phase in method.phases:
         prefix = f"phase '{phase.name}': " if len(method.phases) > 1 else ""
         stack = entries(registry, phase.regularisers)
-        problems += [prefix + problem for problem in check_phase(stack, phase, shared, task, encoder)]
+        trained_on = task_of(phase, task, tasks or {})
+        problems += [prefix + problem for problem in check_phase(stack, phase, shared, trained_on, encoder)]
     return problems
 
 
+def task_of(phase: Phase, task: TaskConfig | None, tasks: Mapping[str, TaskConfig]) -> TaskConfig | None:
+    """The task whose rows a phase trains on: its own, None where ``tasks`` lacks it, else the cell's ``task``."""
+    return task if phase.data.task is None else tasks.get(phase.data.task)
+
+
 def degradations(
-    registry: Mapping[str, type[Regulariser]], method: Method, shared: TrainingConfig, task: TaskConfig
+    registry: Mapping[str, type[Regulariser]],
+    method: Method,
+    shared: TrainingConfig,
+    task: TaskConfig,
+    tasks: Mapping[str, TaskConfig] | None = None,
 ) -> list[str]:
-    """Marks that the results of a method must carry."""
+    """Marks that the results of a method must carry; ``tasks`` as in :func:`check_method`."""
     marks = []
     for phase in method.phases:
         stack = entries(registry, phase.regularisers)
         training, _ = resolve_training(stack, phase, shared)
         marks += precision_problems(stack, training)[1]
         marks += randomness_problems(stack, training.dropout)[1]
-        for cls, options in active(stack):
-            marks += cls.degraded(options, task)
+        trained_on = task_of(phase, task, tasks or {})
+        if trained_on is not None:
+            for cls, options in active(stack):
+                marks += cls.degraded(options, trained_on)
         if not phase.data.labels and phase.data.size == "full":
             marks.append(f"phase '{phase.name}' reads the text of all training rows, without their labels")
         if phase.data.task is not None:

@@ -11,6 +11,7 @@ Paper and released code differ in how the Fisher information is measured (``vari
 released trainer also ignores the warm-up ratio of its script; ``training: {warmup_ratio: 0}`` does the same.
 
 Decisions:
+- the optimiser is the protocol's; the released AdamW adds epsilon before the bias correction and decays after the step.
 - weight decay and momentum still act on masked entries, as in the released optimiser.
 - F masks everything that is trained, attached modules included; ``scope: layers`` only what is in the layers.
 - F's masks are drawn by tensor name, so they do not depend on the order of the tensors.

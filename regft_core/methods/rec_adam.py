@@ -6,8 +6,10 @@ lambda(t) = 1 / (1 + exp(-rate * (t - midpoint))), pretrained tensors take
     w <- w - lr * (1 - lambda) * strength * (w - w0)
 and then weight decay. The new head takes plain Adam steps (lambda = 1, no pull).
 
-Differences between paper and released code: none in the update. By default the released script starts from
-random weights and has the pretrained ones as anchor only (``start: random``); the paper runs both.
+Differences between paper and released code: none in the update but epsilon, which the released code adds to the root of
+v before the bias correction (about 30 times as much in the first step), here after it, as in AdamW. By default the
+released script starts from random weights and has the pretrained ones as anchor only (``start: random``); the paper
+runs both.
 
 Decisions:
 - midpoint and rate are counted in steps in the paper (250 to 1000, of runs of thousands of steps). Left out, they

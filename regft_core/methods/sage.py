@@ -8,6 +8,8 @@ Differences between paper and released code (``variant``):
 - weight decay: decoupled, at the scheduled rate, not multiplied; released: under Adamax inside the step
   that is multiplied, under AdamW at the rate without its schedule.
 - released Adamax does not correct the bias of its first moment.
+- epsilon under AdamW: added to the root of the corrected second moment; released: of the uncorrected one, so it
+  counts about 30 times as much in the first step.
 
 Decisions:
 - the average starts at 0; AdamW's form corrects its bias, Adamax's does not (so the first factor is

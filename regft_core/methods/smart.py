@@ -14,8 +14,15 @@ Differences between paper and released code (``variant``):
 - site: word embeddings; released: the full embedding output is fed in as word embeddings, so positions, norm
   and dropout are applied twice. Families without an embedding module of that kind are refused there.
 - gradient of D: through both predictions; released: each direction's target is detached.
+- ascent: along the gradient of D; released: of twice the sum over the classes of q times the difference of the log
+  odds of q and p, held fixed (p plain, q perturbed): about twice that of D for two classes that hardly differ,
+  another direction for more.
+- regression: the squared difference is that of one example's two outputs; released: the outputs have shapes that
+  broadcast, so it is the mean over all pairs of an output and a perturbed output of the batch.
 
 Decisions:
+- released draws other dropout masks for the embeddings of the perturbed passes than for those of the plain one;
+  here they are the same, which saves one pass through the embeddings.
 - the passes over perturbed inputs have dropout masks of their own, as in the released code; the proximal
   pass shares those of the plain one, so that its divergence is due to the weights alone.
 - ``direction: random`` takes noise of the same size without an ascent: the control.
@@ -206,14 +213,24 @@ class Smart(Regulariser):
         if self.options.direction == "gradient":
             for ascent in range(self.options.steps):
                 logits = step.forward(ASCENT, draw=f"{ASCENT}.{ascent}")
-                loss = symmetric_divergence(main.logits.detach(), logits, kind).sum()
-                self.ascend(step, step.gradients(loss, self.perturbation.tensors()))
+                climbed = self._climbed(main.logits.detach(), logits, kind)
+                self.ascend(step, step.gradients(climbed.sum(), self.perturbation.tensors()))
         perturbed = step.forward(PERTURBED, draw=PERTURBED)
-        if self.options.variant == "released" and kind == "classification":
+        if self.options.variant == "released" and kind == "regression":
+            each = (main.logits.view(1, -1) - perturbed.view(-1, 1)).square()
+        elif self.options.variant == "released":
             each = kl(perturbed.detach(), main.logits) + kl(main.logits.detach(), perturbed)
         else:
             each = symmetric_divergence(main.logits, perturbed, kind)
         return each.mean()
+
+    def _climbed(self, plain: Tensor, perturbed: Tensor, kind: str) -> Tensor:
+        """What the ascent increases, ``[B]``."""
+        from regft_core.training.divergence import symmetric_divergence
+
+        if self.options.variant == "released" and kind == "classification":
+            return log_odds_divergence(plain, perturbed)
+        return symmetric_divergence(plain, perturbed, kind)
 
     def ascend(self, step: Step, gradients: list[Tensor]) -> None:
         """One step of the perturbation along its gradients ``[rows, n, E]``."""
@@ -266,3 +283,13 @@ class Smart(Regulariser):
 def per_token(value: Tensor) -> Tensor:
     """``[rows, n, E]`` over its largest absolute entry per token, v / (v + 1e-6) of which remains."""
     return value / (value.abs().amax(-1, keepdim=True) + 1e-6)
+
+
+def log_odds_divergence(plain: Tensor, perturbed: Tensor, epsilon: float = 1e-6) -> Tensor:
+    """What the released ascent increases, ``[B]`` from ``[B, K]`` logits; the log odds get no gradient."""
+
+    def log_odds(p: Tensor) -> Tensor:
+        return -(1 / (p + epsilon) - 1 + epsilon).log()
+
+    p, q = plain.softmax(-1), perturbed.softmax(-1)
+    return 2 * (q * (log_odds(q) - log_odds(p)).detach()).sum(-1)

@@ -76,7 +76,7 @@ class TfidfLogistic(Regulariser):
         trainee.model.requires_grad_(False)
 
     def fit(self, trainee: Trainee, data: FitData) -> None:
-        from regft_core.training.bag_of_words import BagOfWords, classify, regress
+        from regft_core.training.bag_of_words import BagOfWords, classify_words, regress_words
 
         examples, own = data.training_examples, self.options
         self._bag = BagOfWords.fit(examples, words=own.words, characters=own.characters, limit=own.limit)
@@ -84,9 +84,9 @@ class TfidfLogistic(Regulariser):
         labels = np.asarray([example.label for example in examples])
         seed = derive(trainee.seed, trainee.phase, "tfidf_logistic.folds")
         if self.setting.kind == "regression":
-            self._model = regress(features, labels.astype(np.float64), seed)
+            self._model = regress_words(features, labels.astype(np.float64), seed)
         else:
-            self._model = classify(features, labels.astype(np.int64), self.setting.num_labels, seed)
+            self._model = classify_words(features, labels.astype(np.int64), self.setting.num_labels, seed)
         self.diagnostics.log("tfidf_logistic.strength", 0, self._model.strength)
         self.diagnostics.log("tfidf_logistic.terms", 0, len(self._bag.idf))
 
@@ -105,7 +105,8 @@ class TfidfLogistic(Regulariser):
     def predict(
         self, trainee: Trainee | None, kept: Mapping[str, Tensor], examples: Sequence[Example]
     ) -> npt.NDArray[np.float32]:
-        from regft_core.training.bag_of_words import BagOfWords, log_probabilities
+        from regft_core.training.bag_of_words import BagOfWords
+        from regft_core.training.logistic import log_probabilities
 
         bag = BagOfWords(from_tensor(kept["blocks"]), kept["idf"].numpy())
         answers = bag.features(examples) @ kept["weight"].numpy().T + kept["bias"].numpy()

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 from regft_core.data.examples import read_jsonl
 from regft_core.errors import CodeChanged, DataError, RunFailed
-from regft_core.evaluation.evaluated import EvaluatedRun, EvaluatedSet
 from regft_core.evaluations import Evaluation
 from regft_core.io import sha256_file
 from regft_core.lazy import np
@@ -30,6 +29,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from regft_core.config.schema import StrictModel
+    from regft_core.evaluation.evaluated import EvaluatedSet
 
 #: Raised when the meaning of stored findings changes in a way that no fingerprint shows.
 FORMAT = 1
@@ -120,6 +120,8 @@ class _Judged:
 
     def find(self, evaluation: Evaluation, options: StrictModel) -> dict[str, Any]:
         """Run one evaluation; a RunFailed (a prediction that is not finite) is a finding too."""
+        from regft_core.evaluation.evaluated import EvaluatedRun  # brings numpy, which planning does without
+
         trained = self.model if evaluation.needs_model(options) else None
         run = EvaluatedRun(self.task, self.context.job.seed, options, self._sets, trained)
         try:
@@ -135,7 +137,8 @@ class _Judged:
 
     @cached_property
     def _sets(self) -> dict[str, EvaluatedSet]:
-        from regft_core.evaluation.ood import label_indices  # brings numpy, which planning does without
+        from regft_core.evaluation.evaluated import EvaluatedSet
+        from regft_core.evaluation.ood import label_indices
 
         own = list(self.task["labels"] or ())
         found = {}

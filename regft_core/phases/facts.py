@@ -102,10 +102,18 @@ def method_phases(
             primary = {project.tasks[task].primary for task in tasks}
             fact["repeat"] = phase.repeat.model_dump(mode="json")
             fact["merge_code"] = scope_sha256(merge_scope(phase.repeat.merge, primary, source))
+        if settled.training.checkpoint == "best_on_dev_as_published":
+            fact["dev"] = _dev_facts(project, task)
         if phase.data.task is not None:
             fact["other_task"] = training_set_fact(project, phase.data.task)
         found.append(fact)
     return found
+
+
+def _dev_facts(project: Project, task: str | None) -> dict[str, Any]:
+    """What the development sets depend on that choose something: of ``task``, or of all tasks of the grid."""
+    names = [task] if task is not None else project.params.grid.tasks
+    return {name: training_set_fact(project, name) for name in names}
 
 
 def _grid(project: Project) -> dict[str, Any]:
@@ -134,6 +142,8 @@ def tuning_fact(project: Project, method: Method, source: ModelSource) -> dict[s
     judge: dict[str, Any] = {"selection": tuning.selection, "by_seed": tuning.judged_by_seed}
     if tuning.selection == "split":
         judge["split"] = tuning.split
+    else:
+        judge["dev"] = _dev_facts(project, None)
     code = scope_sha256(evaluation_scope(primary, source))
     return {"tuning": {"trials": resolved, **judge, "code": code}}
 
@@ -194,8 +204,8 @@ def training_set(task: TaskConfig) -> TaskConfig:
 
 
 def _definition(task: TaskConfig) -> dict[str, Any]:
-    # How the task is trained on is in the facts of the methods that train on it.
-    return task.model_dump(mode="json", exclude={"description", "training", "model"})
+    # How the task is trained on is in the facts of the methods that train on it; submissions are no stage.
+    return task.model_dump(mode="json", exclude={"description", "training", "model", "submission"})
 
 
 def _file_hash(root: Path, split: str) -> str | None:

@@ -73,7 +73,8 @@ def finetune(job: Job, searched: dict[str, Any], *, device: str = "cpu") -> dict
     record |= {"key": stored.key} | stored.result
     record.setdefault("curve", [])
     record.setdefault("diagnostics", [])
-    marks = [*compose.degradations(context.registry, context.method, context.shared, context.task_config)]
+    tasks = context.project.tasks
+    marks = compose.degradations(context.registry, context.method, context.shared, context.task_config, tasks)
     marks += [*searched.get("marks", []), *stored.result.get("marks", [])]
     if (rule := phase.training.checkpoint) != "last":
         share = f"{phase.training.checkpoint_share:.0%} of the training rows, set aside"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import platform
+from collections.abc import Mapping
 from pathlib import Path
 
 from regft_core import __version__
@@ -31,9 +32,15 @@ REPORTED_PACKAGES = (
 )
 
 
-def compose_check(method: Method, task: TaskConfig, task_name: str, params: Params) -> list[str]:
-    """Composition problems of one method on one task, for the validator."""
-    return compose.check_method(discover(), method, params.training, task, params.model)
+def compose_check(
+    method: Method, task: TaskConfig | None, params: Params, tasks: Mapping[str, TaskConfig]
+) -> list[str]:
+    """Composition problems of one method on one task (None: on any), for the validator.
+
+    ``tasks`` holds those that phases name.
+    """
+    model = None if method.encoder_problem(params.model) else params.model  # that is a problem of its own
+    return compose.check_method(discover(), method, params.training, task, model, tasks)
 
 
 def open_project(

@@ -273,12 +273,63 @@ class Finding:
     """What one block says about one method, in words."""
 
     block: str
-    task_title: str
     method: str
     #: Against every control where there is one, else against the reference; None without comparison.
     word: str | None
     judged_by: str
     sentences: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class AverageLine:
+    """One method in an average column; None where a part of it has no score."""
+
+    method: str
+    value: Interval | None
+    #: To the reference, paired by seed in every part; None for the reference itself.
+    difference: Interval | None
+    #: Parts of which seeds are missing, hence the mean of the runs that survived.
+    incomplete: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Average:
+    """One average column at one training size."""
+
+    name: str
+    size: str
+    parts: tuple[str, ...]
+    #: A metric that is shown as all of them are; None when their scales differ.
+    metric: str | None
+    #: Metric of each part.
+    metrics: tuple[str, ...]
+    lines: tuple[AverageLine, ...]
+
+
+@dataclass(frozen=True)
+class TunedArm:
+    """The trials of one arm in one block."""
+
+    block: str
+    method: str
+    #: Trials of every seed; 0 for an arm of which nothing was tuned.
+    trials: int
+    failed: int
+    #: ``split`` or ``dev_as_published``; empty without trials.
+    selection: str
+    per: str
+    metric: str
+    #: (settings in words, seeds that took them), the most frequent first.
+    chosen: tuple[tuple[str, int], ...]
+    #: (k, expected best score of k trials, mean over seeds), without bias; on the rows that chose.
+    curve: tuple[tuple[int, float], ...]
+    #: Mean over seeds of the seconds that all trials took.
+    seconds: float
+
+    @property
+    def shown(self) -> list[tuple[int, float]]:
+        """Of ``curve`` what a table has room for: 1, 2, 4, ... and all trials."""
+        return [(k, value) for k, value in self.curve if k & (k - 1) == 0 or k == len(self.curve)]
 
 
 @dataclass(frozen=True)
@@ -301,6 +352,9 @@ class Report:
     evaluations: tuple[EvaluationSection, ...] = ()
     #: Tables of papers that ``report.published`` names.
     published: tuple[PublishedTable, ...] = ()
+    #: Average columns that the configuration asks for; the trials of each arm where anything was tuned.
+    averages: tuple[Average, ...] = ()
+    tuned: tuple[TunedArm, ...] = ()
     #: Content of ``results.json`` and of ``metrics.json``.
     results: Mapping[str, Any] = field(default_factory=dict)
     metrics: Mapping[str, Any] = field(default_factory=dict)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from regft_core.reporting import published
 from regft_core.reporting.formatting import interval, ratio, score
-from regft_core.reporting.model import Block, Report, Row, Score
+from regft_core.reporting.model import Block, Comparison, Report, Row, Score
 from regft_core.reporting.words import looked_at, overall
 
 STYLES = {"better": "green", "worse": "red", "no evidence": "dim", "nothing to judge": "red"}
@@ -60,8 +62,8 @@ def _table(block: Block, confidence: float) -> Table:
         table.add_row(
             Text(("  " if row.control_for else "") + row.method),
             *[_score(row, name, block.primary) for name in block.sets],
-            _word(overall(row.against("reference"))),
-            _word(overall(row.against("control"))),
+            _verdict(row.against("reference")),
+            _verdict(row.against("control")),
             seeds,
             ratio(row.cost.measured),
         )
@@ -75,5 +77,8 @@ def _score(row: Row, name: str, metric: str) -> Text:
     return Text(f"{score(found.estimate.mean, metric)} {interval(found.interval, metric)}")
 
 
-def _word(word: str | None) -> Text:
+def _verdict(comparisons: Sequence[Comparison]) -> Text:
+    if comparisons and all(c.identical for c in comparisons):
+        return Text("identical predictions", style="dim")
+    word = overall(comparisons)
     return Text("", style="dim") if word is None else Text(word, style=STYLES[word])

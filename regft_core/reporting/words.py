@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from regft_core import metrics
-from regft_core.reporting.formatting import NOT_AVAILABLE, interval, listed, plural, score, unit
+from regft_core.reporting.formatting import NOT_AVAILABLE, interval, listed, p_value, plural, score, unit
 from regft_core.reporting.model import Block, Comparison, Finding, Row
+from regft_core.statistics.signed_rank import SMALLEST_USEFUL_N
 
 
 def findings(blocks: Sequence[Block], reference: str) -> tuple[Finding, ...]:
@@ -51,16 +52,29 @@ def detectable(c: Comparison) -> str:
     return f"under {10**-digits:.{digits}f}" if float(shown) == 0 else shown
 
 
+def p_of(c: Comparison) -> str:
+    """The signed-rank test's p with the seeds that it is about, or why there is none.
+
+    It leaves out seeds without a difference, so few that remain could not have reached a small p.
+    """
+    if c.identical:
+        return "nothing to test"
+    if c.signed_rank is None:
+        return NOT_AVAILABLE
+    few = c.signed_rank.n < min(c.estimate.n, SMALLEST_USEFUL_N)
+    return p_value(c.signed_rank.p_value) + (f" ({c.signed_rank.n} of {c.estimate.n} seeds differ)" if few else "")
+
+
 def _finding(block: Block, row: Row) -> Finding:
     controls, references = row.against("control"), row.against("reference")
     judged = controls or references
     word = overall(judged)
     if row.n_ok == 0:
         text = f"On {block.title}, no seed of {row.method} ran to the end, so nothing can be said about it."
-        return Finding(block.name, block.title, row.method, None, "no finished run", (text,))
+        return Finding(block.name, row.method, None, "no finished run", (text,))
     if not judged:
         text = f"On {block.title}, {row.method} is compared with nothing: the grid has no reference and no control."
-        return Finding(block.name, block.title, row.method, None, "no comparison", (text,))
+        return Finding(block.name, row.method, None, "no comparison", (text,))
     what = "control" if controls else "reference"
     role = "its control " if controls else "the reference "
     first, *others = (_sentence(row, comparison, role) for comparison in judged)
@@ -77,7 +91,7 @@ def _finding(block: Block, row: Row) -> Finding:
             parts.append(f"{row.collapsed_on_dev} did no better than a constant answer (collapsed)")
         sentences.append(f"Of {plural(row.n_expected, 'seed')}, {listed(parts)}.")
     judged_by = f"{what}{'s' if len(judged) > 1 else ''} {listed([c.other for c in judged])}"
-    return Finding(block.name, block.title, row.method, word, judged_by, tuple(sentences))
+    return Finding(block.name, row.method, word, judged_by, tuple(sentences))
 
 
 def looks(c: Comparison) -> str:

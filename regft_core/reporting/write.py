@@ -13,7 +13,7 @@ from regft_core.config.grid import Cell
 from regft_core.config.published import Published, read_published
 from regft_core.config.schema import ReportConfig, TrainingConfig
 from regft_core.io import write_json, write_text
-from regft_core.reporting import cuts, environments, evaluations, facts, numbers, published
+from regft_core.reporting import averages, cuts, environments, evaluations, facts, numbers, published, tuning
 from regft_core.reporting.across import across_tasks, with_holm
 from regft_core.reporting.curves import thinned
 from regft_core.reporting.html import render
@@ -42,6 +42,7 @@ def write_report(
     *,
     training: TrainingConfig | None = None,
     looks: Path | None = None,
+    task_training: Mapping[str, TrainingConfig] | None = None,
 ) -> Report:
     """Write the report's files to ``out``.
 
@@ -56,6 +57,7 @@ def write_report(
             reference method's own when absent.
         looks: the file that remembers looks at earlier seeds (``looks.FILE`` in the run store); without it
             every look is the first.
+        task_training: task -> that protocol with what the task changes; the shared one where absent.
 
     Raises:
         DataError: a result is missing or contradictory; nothing is written then.
@@ -67,8 +69,9 @@ def write_report(
     shared = training.model_dump(mode="json") if training is not None else None
     remembered = Looks(looks)
     printed = [read_published(root, name) for name in report_config.published]
-    report = build_report(data, seeds, report_config, methods_meta, shared, remembered, printed)
-    report = replace(report, html=render(report, data, methods_meta, shared))
+    on_tasks = {task: own.model_dump(mode="json") for task, own in (task_training or {}).items()}
+    report = build_report(data, seeds, report_config, methods_meta, shared, on_tasks, remembered, printed)
+    report = replace(report, html=render(report, data, methods_meta, shared, on_tasks))
     remembered.save()  # before anybody can have seen it
     folder = root / out
     write_text(folder / "plots" / "curves.csv", _csv(CURVE_COLUMNS, _curve_rows(data)))
@@ -90,10 +93,13 @@ def build_report(
     config: ReportConfig,
     methods: Mapping[str, MethodMeta],
     shared_training: Mapping[str, Any] | None = None,
+    task_training: Mapping[str, Mapping[str, Any]] | None = None,
     looks: Looks | None = None,
     printed: Sequence[Published] = (),
 ) -> Report:
-    """Compute everything but the HTML; ``printed`` are tables of papers to put beside it.
+    """Compute everything but the HTML.
+
+    ``task_training`` is the shared protocol as single tasks change it, ``printed`` are tables of papers to put beside.
 
     Raises:
         ConfigError: arms of one comparison do not share their encoder, or their environment (``environments.check``).
@@ -104,7 +110,15 @@ def build_report(
         replace(block, mixed_environments=marks.get(block.name, ()))
         for block in with_holm(
             [
-                build_block(block, methods, config, seeds, shared_training, looks=looks, blocks=len(data))
+                build_block(
+                    block,
+                    methods,
+                    config,
+                    seeds,
+                    (task_training or {}).get(block.task, shared_training),
+                    looks=looks,
+                    blocks=len(data),
+                )
                 for block in data
             ]
         )
@@ -113,6 +127,10 @@ def build_report(
     order = {block.name: [row.method for row in block.rows] for block in blocks}
     found = evaluations.sections(data, order, config.confidence)
     results = numbers.results(blocks)
+    tuned = tuning.tuned_arms(data)
+    columns = averages.average_columns(blocks, config.averages, config.reference)
+    if columns:
+        results["averages"] = averages.as_numbers(columns)
     for block, methods_of in evaluations.as_numbers(found).items():
         for method, own in methods_of.items():
             results[block][method]["evaluations"] = own
@@ -133,6 +151,7 @@ def build_report(
         # What the model never saw comes before everything else.
         warnings=(
             *cuts.warnings(data),
+            *tuning.warnings(tuned),
             *looked_at(blocks),
             *facts.warnings(data, methods, config.reference, seeds, marks),
         ),
@@ -142,6 +161,8 @@ def build_report(
         evaluations=found,
         published=beside,
         results=results,
+        averages=columns,
+        tuned=tuned,
         metrics=numbers.primary(blocks),
     )
 

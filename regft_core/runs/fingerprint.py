@@ -198,12 +198,6 @@ def file_code(path: Path, packages: Sequence[str] = PACKAGES) -> tuple[str, list
     return meaning(tree).sha256, own
 
 
-def training_code(own: Sequence[str], root: Path | None = None) -> dict[str, Any]:
-    """Return the fingerprint (see :func:`code_of`) of a training run; ``own`` as in :func:`training_scope`."""
-    scope = training_scope(own)
-    return code_of(scope.entries, root, scope.exempt)
-
-
 def stage_code(name: StageName, own: Sequence[str] = (), root: Path | None = None) -> dict[str, Any]:
     """Return the fingerprint (see :func:`code_of`) of a stage that does not train."""
     scope = stage_scope(name, own)

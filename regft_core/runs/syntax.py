@@ -310,8 +310,3 @@ def meaning(tree: ast.Module) -> Meaning:
     writer = _Writer(Facts.of(tree))
     writer.block(tree.body)
     return writer.finish()
-
-
-def code_sha256(tree: ast.Module) -> str:
-    """Hash what a module computes: the same for every way to write, annotate or describe it."""
-    return meaning(tree).sha256

@@ -1,7 +1,6 @@
 """Many arms on one set: their metric is resampled once, then any arm or pair of arms is an ``Estimate``.
 
-``one_arm`` and ``paired_difference`` resample their arms anew at every call, which a report of many
-methods would pay once per comparison. The numbers are the same: all calls share the resamples.
+A report of many methods pays for the resamples once, not once per comparison, and what is compared is paired.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from regft_core.statistics.bootstrap import Estimate, _resample, _two_level
+from regft_core.statistics.bootstrap import Estimate, resample_rows, two_level
 from regft_core.statistics.resampling import WeightedMetric
 
 
@@ -21,7 +20,9 @@ class Arms:
     Args:
         arms: name -> seed -> predictions [n], for the examples whose gold ``labels`` are [n], in one order.
         expected_seeds: seeds that an arm should have; what it lacks is listed as excluded.
-        labels, metric, samples, confidence, rng_seed, positive_label_index: as in ``paired_difference``.
+        metric: its name, or a function of weighted examples.
+        samples: resamples of the bootstrap.
+        positive_label_index: what F1 counts.
 
     Raises:
         ValueError: predictions and labels differ in length, or the metric is unknown.
@@ -42,7 +43,7 @@ class Arms:
         places = [(name, seed) for name, arm in arms.items() for seed in sorted(arm)]
         rows = [np.asarray(arms[name][seed]) for name, seed in places]
         self._rows = rows
-        self._observed, self._values = _resample(rows, labels, metric, samples, rng_seed, positive_label_index)
+        self._observed, self._values = resample_rows(rows, labels, metric, samples, rng_seed, positive_label_index)
         self._columns: dict[str, dict[int, int]] = {name: {} for name in arms}
         for column, (name, seed) in enumerate(places):
             self._columns[name][seed] = column
@@ -51,7 +52,11 @@ class Arms:
         self._rng_seed = rng_seed
 
     def one(self, name: str) -> Estimate:
-        """The mean over the seeds of one arm, as ``one_arm`` gives it."""
+        """The mean of the metric over the seeds of one arm.
+
+        Intervals of two arms may overlap although their difference is clear: compare with :meth:`difference`, never
+        by looking at two of these.
+        """
         own = self._columns[name]
         seeds = sorted(own)
         columns = [own[seed] for seed in seeds]
@@ -59,9 +64,11 @@ class Arms:
         return self._combine(seeds, excluded, self._observed[columns], self._values[:, columns])
 
     def difference(self, a: str, b: str, confidence: float | None = None) -> Estimate:
-        """The mean of metric(a) - metric(b) over the seeds of both, as ``paired_difference`` gives it.
+        """The mean of metric(a) - metric(b) over the seeds that both arms have.
 
-        ``confidence`` replaces the shared one for this difference.
+        Seeds that only one arm has, or that an arm lacks of the expected ones, are excluded and listed. The sign is
+        that of the raw metric: for ``mse`` negative is better for ``a``. ``confidence`` replaces the shared one for
+        this difference.
         """
         first, second = self._columns[a], self._columns[b]
         seeds = sorted(set(first) & set(second))
@@ -85,4 +92,4 @@ class Arms:
         confidence: float | None = None,
     ) -> Estimate:
         level = self._confidence if confidence is None else confidence
-        return _two_level(seeds, excluded, observed, values, level, self._rng_seed)
+        return two_level(seeds, excluded, observed, values, level, self._rng_seed)

@@ -23,8 +23,8 @@ examples only, and ``verdict`` refuses to draw a conclusion from it.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from statistics import NormalDist
 from typing import Any
 
@@ -37,7 +37,7 @@ from regft_core.statistics.resampling import Array, WeightedMetric, resampled_me
 
 @dataclass(frozen=True)
 class Estimate:
-    """A mean over seeds with its interval; NaN where it cannot be computed, None in ``as_dict``."""
+    """A mean over seeds with its interval; NaN where it cannot be computed."""
 
     mean: float
     low: float
@@ -54,71 +54,13 @@ class Estimate:
     #: The two components of the uncertainty of the mean, separately.
     standard_error_seeds: float
     standard_error_examples: float
-    #: [samples] the bootstrap distribution; not part of ``as_dict``.
+    #: [samples] the bootstrap distribution.
     replicates: npt.NDArray[np.float64] = field(repr=False, compare=False)
 
     @property
     def n(self) -> int:
         """Number of seeds that went in."""
         return len(self.seeds)
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return plain numbers for JSON (no NaN, no replicates)."""
-        plain = {key: value for key, value in asdict(self).items() if key != "replicates"} | {"n": self.n}
-        return {k: None if isinstance(v, float) and math.isnan(v) else v for k, v in plain.items()}
-
-
-def paired_difference(
-    a: Mapping[int, npt.ArrayLike],
-    b: Mapping[int, npt.ArrayLike],
-    labels: npt.ArrayLike,
-    metric: str | WeightedMetric,
-    *,
-    samples: int = 10_000,
-    confidence: float = 0.95,
-    rng_seed: int = 0,
-    positive_label_index: int | None = None,
-    expected_seeds: Sequence[int] = (),
-) -> Estimate:
-    """Return the mean of metric(a) - metric(b) over the seeds that both arms have.
-
-    ``a`` and ``b`` map a seed to its predictions [n] for the examples whose gold ``labels`` are [n], in
-    one order. Seeds that only one arm has, and seeds of ``expected_seeds`` that an arm lacks, are
-    excluded and listed. The sign is that of the raw metric: for ``mse`` negative is better for ``a``.
-
-    Raises:
-        ValueError: predictions and labels differ in length, or the metric is unknown.
-    """
-    seeds = sorted(set(a) & set(b))
-    excluded = sorted((set(a) | set(b) | set(expected_seeds)) - set(seeds))
-    rows = [np.asarray(arm[seed]) for arm in (a, b) for seed in seeds]
-    observed, values = _resample(rows, labels, metric, samples, rng_seed, positive_label_index)
-    half = len(seeds)
-    return _two_level(
-        seeds, excluded, observed[:half] - observed[half:], values[:, :half] - values[:, half:], confidence, rng_seed
-    )
-
-
-def one_arm(
-    arm: Mapping[int, npt.ArrayLike],
-    labels: npt.ArrayLike,
-    metric: str | WeightedMetric,
-    *,
-    samples: int = 10_000,
-    confidence: float = 0.95,
-    rng_seed: int = 0,
-    positive_label_index: int | None = None,
-    expected_seeds: Sequence[int] = (),
-) -> Estimate:
-    """Return the mean of the metric over the seeds of one arm; arguments as in ``paired_difference``.
-
-    Intervals of two arms may overlap although their paired difference is clear: compare with
-    ``paired_difference``, never by looking at two of these.
-    """
-    seeds = sorted(arm)
-    rows = [np.asarray(arm[seed]) for seed in seeds]
-    observed, values = _resample(rows, labels, metric, samples, rng_seed, positive_label_index)
-    return _two_level(seeds, sorted(set(expected_seeds) - set(seeds)), observed, values, confidence, rng_seed)
 
 
 def seed_interval(values: Sequence[float], confidence: float = 0.95) -> tuple[float, float]:
@@ -153,7 +95,7 @@ def average_over_tasks(estimates: Sequence[Estimate], rng_seed: int = 0) -> tupl
     return float(np.mean([e.mean for e in estimates])), low, high
 
 
-def _resample(
+def resample_rows(
     rows: list[Array],
     labels: npt.ArrayLike,
     metric: str | WeightedMetric,
@@ -161,6 +103,11 @@ def _resample(
     rng_seed: int,
     positive_label_index: int | None,
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    """Return the metric of each of ``rows`` (predictions [n]): (as observed [R], resampled over examples [samples, R]).
+
+    Raises:
+        ValueError: predictions and ``labels`` [n] differ in length, or the metric is unknown.
+    """
     gold = np.asarray(labels)
     if not rows:
         return np.empty(0), np.empty((samples, 0))
@@ -172,7 +119,7 @@ def _resample(
     )
 
 
-def _two_level(
+def two_level(
     seeds: list[int], excluded: list[int], observed: Array, values: Array, confidence: float, rng_seed: int
 ) -> Estimate:
     """Combine ``values`` [samples, S] (examples resampled, per seed) with resampled seeds."""

@@ -21,9 +21,6 @@ class SignedRank:
     p_value: float
     #: Number of differences that are not zero; zeros are left out (Wilcoxon's treatment).
     n: int
-    #: The smallest p that any data with this ``n`` could give.
-    smallest_p: float
-    warning: str | None
 
 
 def signed_rank(differences: Sequence[float]) -> SignedRank:
@@ -52,8 +49,4 @@ def signed_rank(differences: Sequence[float]) -> SignedRank:
     observed = int(doubled[values > 0].sum())
     tail = min(observed, total - observed)
     p_value = min(1.0, 2 * float(distribution[: tail + 1].sum()))
-    smallest = min(1.0, 2.0 ** (1 - n))
-    warning = None
-    if n < SMALLEST_USEFUL_N:
-        warning = f"{n} non-zero differences: no data could give p below {smallest:.3g}; use {SMALLEST_USEFUL_N} seeds"
-    return SignedRank(observed / 2, p_value, n, smallest, warning)
+    return SignedRank(observed / 2, p_value, n)

@@ -5,9 +5,8 @@ What is fitted is plain: a list of terms, their inverse document frequencies, a 
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,6 +14,7 @@ import numpy.typing as npt
 
 from regft_core.data.examples import Example
 from regft_core.errors import RunFailed
+from regft_core.training.logistic import FOLDS, Penalty, Solution, classify, smallest_loss
 
 Array = npt.NDArray[np.float64]
 
@@ -22,9 +22,6 @@ Array = npt.NDArray[np.float64]
 STRENGTHS = tuple(10.0**power for power in range(-3, 3))
 #: Taken where there is nothing to choose by (scikit-learn's C = 1).
 USUAL_STRENGTH = 1.0
-FOLDS = 5
-#: How far below the lowest present class the bias of a class without a row is put.
-ABSENT = 10.0
 #: Words of one character count too (negations, pronouns, digits); scikit-learn drops them by default.
 WORD = r"(?u)\b\w+\b"
 
@@ -103,57 +100,13 @@ def _vectoriser(analyzer: str, longest: int, **options: Any) -> Any:
     return TfidfVectorizer(analyzer=analyzer, ngram_range=(1, longest), **options)
 
 
-@dataclass(frozen=True)
-class LinearModel:
-    """``weight`` [K, d] and ``bias`` [K]; ``notes`` on what was not as usual."""
-
-    weight: Array
-    bias: Array
-    strength: float
-    notes: list[str] = field(default_factory=list)
+def classify_words(features: Any, labels: npt.NDArray[np.int64], classes: int, seed: int) -> Solution:
+    """Multinomial logistic regression of ``labels`` [n] on sparse ``features`` [n, d]; see ``logistic.classify``."""
+    penalty = Penalty(STRENGTHS, usual=USUAL_STRENGTH, tolerance=1e-5)
+    return classify(features, labels, classes, seed, what="tfidf", penalty=penalty)
 
 
-def classify(features: Any, labels: npt.NDArray[np.int64], classes: int, seed: int) -> LinearModel:
-    """Multinomial logistic regression of ``labels`` [n] on sparse ``features`` [n, d].
-
-    The strength is that of the smallest log loss over stratified folds, drawn by ``seed``; of equal ones the
-    stronger. Where a class has a single row there are no folds and the strength is the usual one.
-
-    Raises RunFailed when all rows have one label.
-    """
-    from sklearn.model_selection import StratifiedKFold
-
-    present, counts = np.unique(labels, return_counts=True)
-    if len(present) < 2:
-        raise RunFailed(f"tfidf: all {len(labels)} training rows have the same label; there is nothing to separate")
-    notes, strength = [], USUAL_STRENGTH
-    folds = min(FOLDS, int(counts.min()))
-    if folds < 2:
-        notes.append("tfidf: a class has a single row, so the strength was not cross-validated")
-    else:
-        splits = list(StratifiedKFold(folds, shuffle=True, random_state=seed % 2**32).split(features, labels))
-
-        def loss(tried: float) -> float:
-            total = 0.0
-            for train, left_out in splits:
-                weight, bias, _ = _logistic(features[train], labels[train], tried)
-                answers = log_probabilities(features[left_out] @ weight.T + bias)
-                own = answers[np.arange(len(left_out)), np.searchsorted(present, labels[left_out])]
-                total -= float(own.sum())
-            return total
-
-        strength = _best(loss)
-    weight, bias, converged = _logistic(features, labels, strength)
-    if not converged:
-        notes.append("tfidf: the logistic regression did not converge")
-    every, biases = np.zeros((classes, features.shape[1])), np.full(classes, bias.min() - ABSENT)
-    every[present], biases[present] = weight, bias
-    if absent := classes - len(present):
-        notes.append(f"tfidf: {absent} of {classes} classes have no training row and are never predicted")
-    return LinearModel(every, biases, strength, notes)
-
-
-def regress(features: Any, targets: Array, seed: int) -> LinearModel:
+def regress_words(features: Any, targets: Array, seed: int) -> Solution:
     """Ridge regression of ``targets`` [n]; the strength is that of the smallest squared error over folds."""
     from sklearn.model_selection import KFold
 
@@ -171,37 +124,9 @@ def regress(features: Any, targets: Array, seed: int) -> LinearModel:
                 total += float((errors**2).sum())
             return total
 
-        strength = _best(loss)
+        strength = smallest_loss(STRENGTHS, loss)
     weight, bias = _ridge(features, targets, strength)
-    return LinearModel(weight, bias, strength, notes)
-
-
-def log_probabilities(logits: Array) -> Array:
-    """Log-softmax over the last axis of [n, K]."""
-    shifted = logits - logits.max(axis=1, keepdims=True)
-    found: Array = shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
-    return found
-
-
-def _best(loss: Any) -> float:
-    losses = {strength: loss(strength) for strength in STRENGTHS}
-    return min(losses, key=lambda strength: (losses[strength], -strength))
-
-
-def _logistic(features: Any, labels: npt.NDArray[np.int64], strength: float) -> tuple[Array, Array, bool]:
-    """(weight [K, d], bias [K], converged) of the labels that occur; biases sum to 0, and so do weights."""
-    from sklearn.exceptions import ConvergenceWarning
-    from sklearn.linear_model import LogisticRegression
-
-    model = LogisticRegression(C=1 / strength, tol=1e-5, max_iter=5_000)
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        model.fit(features, labels)
-    converged = not any(issubclass(warning.category, ConvergenceWarning) for warning in caught)
-    weight, bias = np.asarray(model.coef_), np.asarray(model.intercept_)
-    if len(bias) == 1:  # two classes: scikit-learn gives the logit of the second over the first
-        weight, bias = np.vstack([-weight / 2, weight / 2]), np.concatenate([-bias / 2, bias / 2])
-    return weight, bias - bias.mean(), converged
+    return Solution(weight, bias, strength, notes)
 
 
 def _ridge(features: Any, targets: Array, strength: float) -> tuple[Array, Array]:

@@ -69,16 +69,3 @@ def mixed_term(
     shift(weights, direction, -2 * epsilon)
     minus = gradients(loss_minus(), attention)
     return [(p - m) / (2 * epsilon) for p, m in zip(plus, minus, strict=True)]
-
-
-def exact_mixed_term(
-    loss: LossFunction, weights: Sequence[Tensor], direction: Sequence[Tensor], attention: Sequence[Tensor]
-) -> list[Tensor]:
-    """``(d2 L / da dW) direction`` by double backward: the oracle of :func:`mixed_term`.
-
-    Needs an attention kernel that has a second derivative (``attn_implementation="eager"``).
-    """
-    first = torch.autograd.grad(loss(), list(weights), create_graph=True, allow_unused=True)
-    product = sum((g * d).sum() for g, d in zip(first, direction, strict=True) if g is not None)
-    assert isinstance(product, Tensor)
-    return gradients(product, attention)

@@ -98,7 +98,7 @@ class Loop:
         parameters = dict(self.trainee.named_trainable())
         for group in special:
             parameters.update((n, p) for n, p in group.parameters.items() if p.requires_grad)
-        factors = self.stack.learning_rate_factors()
+        factors = self.stack.learning_rate_factors({*self.trainee.names(), *parameters})
         self.groups = parameter_groups(parameters, training, self.trainee.sites.no_decay, special, factors)
         if self.total and not self.groups:
             raise ModelError(

@@ -23,7 +23,7 @@ class SensitivityGuided(torch.optim.Optimizer):
         base: ``adamax`` or ``adamw``.
         decay: of the moving average.
         mean: every entry gets the mean factor of its tensor.
-        released: weight decay and bias correction as in the released code, see ``methods/sage.py``.
+        released: weight decay, bias correction and epsilon as in the released code, see ``methods/sage.py``.
     """
 
     def __init__(
@@ -99,5 +99,9 @@ class SensitivityGuided(torch.optim.Optimizer):
                 return first / (second + self.eps)
             return (first / second).div_(correction)
         second.mul_(beta2).addcmul_(gradient, gradient, value=1 - beta2)
-        scale = second.sqrt().div_(math.sqrt(1 - beta2**count)).add_(self.eps)
+        root = math.sqrt(1 - beta2**count)
+        if self.released:
+            scale = second.sqrt().add_(self.eps).div_(root)
+        else:
+            scale = second.sqrt().div_(root).add_(self.eps)
         return (first / scale).div_(correction)

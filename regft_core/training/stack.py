@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from regft_core.config.method import Phase
 from regft_core.config.schema import TrainingConfig
+from regft_core.errors import ModelError
 from regft_core.hooks.base import Regulariser
 from regft_core.hooks.declare import Diagnostics, Handed, MainPass, ParameterGroup, Setting
+from regft_core.names import nearest
 
 if TYPE_CHECKING:
     import numpy as np
@@ -73,11 +75,21 @@ class Stack:
     def parameter_groups(self) -> list[ParameterGroup]:
         return [group for r in self.regularisers for group in r.parameter_groups()]
 
-    def learning_rate_factors(self) -> dict[str, float]:
-        """Product of all factors of each parameter that has one."""
+    def learning_rate_factors(self, known: Collection[str]) -> dict[str, float]:
+        """Product of all factors of each parameter that has one.
+
+        ``known`` are the names of all parameters, frozen ones too. Raises ModelError where a regulariser names
+        another: its factor would be ignored.
+        """
         factors: dict[str, float] = {}
         for regulariser in self.regularisers:
             for name, factor in regulariser.learning_rate_factors().items():
+                if name not in known:
+                    near = nearest(name, known)
+                    raise ModelError(
+                        f"'{regulariser.name}' gives a learning-rate factor to '{name}', but there is no such parameter"
+                        + (f"; did you mean '{near}'?" if near else "; names are those of Trainee.named_raw")
+                    )
                 factors[name] = factors.get(name, 1.0) * factor
         return factors
 

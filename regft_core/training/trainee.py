@@ -79,6 +79,10 @@ class Trainee:
         for name in self.plain_names:
             yield name, self.raw(name)
 
+    def names(self) -> set[str]:
+        """Names of all parameters as hooks call them, frozen ones too: plain names, ``attached.`` before attached."""
+        return {*self.plain_names, *(f"attached.{name}" for name, _ in self.attached.named_parameters())}
+
     def named_trainable(self) -> Iterator[tuple[str, nn.Parameter]]:
         """Parameters that ask for gradients: the model's under their plain names, then attached ones.
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regft_core.config.grid import Cell, cells, find_cell, parse_size
+from regft_core.config.grid import Cell, cells, parse_size
 from regft_core.config.load import load_project
 
 
@@ -21,13 +21,6 @@ def test_cells_are_every_combination_in_the_order_of_the_file(build: Any, regist
         "mask-opinions-full",
     ]
     assert cells(project)[0].directory == "vanilla/opinions/100"
-
-
-def test_a_cell_of_the_command_line(build: Any, registry: dict[str, Any]) -> None:
-    project = load_project(build({}), registry)
-    assert find_cell(project, "noise", "opinions", "100") == Cell("noise", "opinions", 100)
-    with pytest.raises(ValueError, match="noise-opinions-200 is not in the grid"):
-        find_cell(project, "noise", "opinions", "200")
 
 
 @pytest.mark.parametrize("name", ["", "A", "a b", "../x", "a/b", "-a", "a.b", "a;rm", "é", "a\n"])

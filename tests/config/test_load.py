@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from regft_core.config.check_tasks import RESERVED_SETS
 from regft_core.config.load import Project, load_project
 from regft_core.errors import ConfigError
 
@@ -166,10 +167,12 @@ def test_compositions_are_checked_per_method_and_task(
 ) -> None:
     seen = []
 
-    def check(method: Any, task: Any, task_name: str, params: Any) -> list[str]:
+    def check(method: Any, task: Any, params: Any, tasks: dict[str, Any]) -> list[str]:
+        task_name = next((name for name, other in tasks.items() if other is task), None)
         seen.append((method.name, task_name, params.training.epochs))
         if method.name == "noise":
-            return ["clashes", *(["has no meaning here"] if task_name == "films" else [])]
+            everywhere = ["has no text"] if task_name is not None else []
+            return ["clashes", *everywhere, *(["has no meaning here"] if task_name == "films" else [])]
         return []
 
     params = edit(files[PARAMS], "[opinions]", "[opinions, films]")
@@ -178,9 +181,26 @@ def test_compositions_are_checked_per_method_and_task(
         load(root, registry, compose_check=check)
     assert [str(problem) for problem in caught.value.problems] == [
         f"{NOISE}:1: regularisers: clashes",
+        f"{NOISE}:1: regularisers: has no text",
         f"{NOISE}:1: regularisers: on task films: has no meaning here",
     ]
-    assert set(seen) == {(m, t, 2) for m in ("vanilla", "noise", "mask") for t in ("opinions", "films")}
+    assert set(seen) == {(m, t, 2) for m in ("vanilla", "noise", "mask") for t in ("opinions", "films", None)}
+
+
+def test_a_check_of_compositions_sees_the_tasks_that_phases_train_on(
+    files: dict[str, str], build: Any, registry: dict[str, Any]
+) -> None:
+    """With the place in the method's file; a wrong file of such a task hides nothing else."""
+
+    def check(method: Any, task: Any, params: Any, tasks: dict[str, Any]) -> list[str]:
+        return [f"'{tasks['scores'].kind}' is refused"] if task and "scores" in tasks and method.name == "mask" else []
+
+    text = edit(files[MASK], "search: {", "search: {data: {task: scores}, ")
+    with pytest.raises(ConfigError) as caught:
+        load(build({MASK: text}), registry, compose_check=check)
+    assert [str(problem) for problem in caught.value.problems] == [
+        f"{MASK}:1: phases: on task opinions: 'regression' is refused"
+    ]
 
 
 def test_compositions_are_checked_when_another_section_is_wrong(
@@ -188,8 +208,68 @@ def test_compositions_are_checked_when_another_section_is_wrong(
 ) -> None:
     root = build({PARAMS: edit(files[PARAMS], "100,", "1,")})
     with pytest.raises(ConfigError) as caught:
-        load(root, registry, compose_check=lambda method, task, name, params: [f"{method.name} {params.grid.seeds}"])
+        load(root, registry, compose_check=lambda method, task, params, tasks: [f"{method.name} {params.grid.seeds}"])
     assert [problem.file for problem in caught.value.problems].count(NOISE) == 1
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        {"training": "training:\n  epochs: 0\n  dropout: {hidden: 2}\n  batch_size: 4\n  learning_rte: 1"},
+        {TASK: "source: {kind: files}\n"},
+        {"grid": "[absent]"},
+    ],
+    ids=["training", "task", "no task"],
+)
+def test_clashes_are_found_whatever_else_is_wrong(
+    files: dict[str, str], build: Any, registry: dict[str, Any], broken: dict[str, str]
+) -> None:
+    """The right values of ``training`` stay, defaults stand for the others; without a task, what needs none is said."""
+    seen = []
+
+    def check(method: Any, task: Any, params: Any, tasks: dict[str, Any]) -> list[str]:
+        seen.append(params.training)
+        return ["clashes"] if method.name == "noise" else []
+
+    params = files[PARAMS]
+    if "training" in broken:
+        params = edit(params, "training:\n  epochs: 2", broken["training"])
+    if "grid" in broken:
+        params = edit(params, "[opinions]", broken["grid"])
+    with pytest.raises(ConfigError) as caught:
+        load(build({PARAMS: params, TASK: broken.get(TASK, files[TASK])}), registry, compose_check=check)
+    assert len(caught.value.problems) > 1
+    assert [str(p) for p in caught.value.problems if p.file == NOISE] == [f"{NOISE}:1: regularisers: clashes"]
+    if "training" in broken:
+        assert (seen[0].epochs, seen[0].dropout.hidden, seen[0].batch_size) == (10, "keep", 4)
+
+
+def test_a_length_that_defaults_would_give_is_not_blamed_on_a_method(files: dict[str, str], failures: Any) -> None:
+    text = edit(files[NOISE], "training: {}", "training: {steps_factor: 0.01}")
+    problems = failures({PARAMS: edit(files[PARAMS], "epochs: 2", "epochs: two"), NOISE: text})
+    assert [problem.file for problem in problems] == [PARAMS]
+
+
+def test_a_methods_own_reading_of_pairs_must_go_with_the_shared_pooling(files: dict[str, str], failures: Any) -> None:
+    changed = {NOISE: "model: {pairs: separately}\n" + files[NOISE]}
+    (problem,) = failures(changed)
+    assert (problem.file, problem.line, problem.key) == (NOISE, 1, "model.pairs")
+    assert "with the shared section 'model' of params.yaml: pairs: separately compares" in problem.message
+    # When the shared section is wrong itself, nobody knows what it was to say.
+    wrong = edit(files[PARAMS], "{name: minilm}", "{name: minilm, pooling: man}")
+    assert [problem.key for problem in failures({**changed, PARAMS: wrong})] == ["model.pooling"]
+
+
+@pytest.mark.parametrize("name", sorted(RESERVED_SETS))
+@pytest.mark.parametrize("entry", ["{}", "{source: {kind: files}, split: opinions/dev.csv}"])
+def test_no_set_has_a_name_that_means_something_else_in_the_results(
+    files: dict[str, str], failures: Any, name: str, entry: str
+) -> None:
+    task = f"{files[TASK]}ood:\n  {name}: {entry}\n"
+    (problem,) = failures({TASK: task})
+    assert (problem.file, problem.line, problem.key) == (TASK, 8, f"ood.{name}")
+    assert problem.message == f"'{name}' is {RESERVED_SETS[name]}, so no set can be called so"
+    assert problem.hint == "give the out-of-distribution set another name"
 
 
 def test_another_params_file_and_text(files: dict[str, str], build: Any, registry: dict[str, Any]) -> None:

@@ -235,3 +235,17 @@ def test_what_stands_in_a_tasks_file_is_checked_there(failures: Failures, tmp_pa
     (problem,) = failures({"pipelines/tasks/opinions.yaml": TASK + "training: {epochz: 3}\n"})
     assert (problem.file, problem.key) == ("pipelines/tasks/opinions.yaml", "training.epochz")
     assert "epochs" in problem.hint
+
+
+@pytest.mark.parametrize(
+    ("averages", "key", "hint"),
+    [
+        ("{x: [opinion]}", "report.averages.x[0]", "opinions"),
+        ("{x: [[opinions, opinions/film]]}", "report.averages.x[0][1]", "dev"),
+        ("{x: []}", "report.averages.x", ""),
+    ],
+)
+def test_parts_of_an_average_are_there(failures: Failures, averages: str, key: str, hint: str) -> None:
+    (problem,) = failures({"params.yaml": PARAMS.replace("report: {}", f"report: {{averages: {averages}}}")})
+    assert problem.key == key
+    assert hint in problem.hint

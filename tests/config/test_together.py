@@ -171,6 +171,39 @@ control_for: noise
             "training: training stands beside phases",
         ],
     ),
+    (
+        MASK,
+        """\
+phases:
+  search: {data: {task: opinion, size: 1}, training: {steps_factor: {match: noize}}}
+  other: {data: {task: scores}, regularisers: {mask: {}, split: {}}}
+  third: {data: {task: films, split: 7}, regularisers: {mask: {probability: 0.1}}, start: other}
+  finetune: {training: {steps_factor: {match: mask}, epoch: 1}}
+colour: red
+""",
+        [
+            "colour: unknown key 'colour'",
+            "phases.finetune.training.epoch: unknown key 'epoch'",
+            "phases.finetune.training.steps_factor.match: a method cannot match its own compute",
+            "phases.search.data.size: is 1",
+            "phases.search.data.task: unknown task 'opinion'",
+            "phases.search.training.steps_factor.match: unknown method 'noize'",
+            "phases.third.data.split: is 7",
+        ],
+    ),
+    (
+        MASK,
+        """\
+phases:
+  early: {regularisers: {mask: {}}}
+  search: {data: {task: scores, size: 1}}
+  finetune: {regularisers: {mask: {probability: 0.1}}}
+""",
+        [
+            "phases.early.regularisers.mask: 'mask' takes something from the phase 'search', which does not run before",
+            "phases.search.data.size: is 1",
+        ],
+    ),
 ]
 
 
@@ -212,6 +245,45 @@ report: {confidence: 2}
         ("opinions.yaml", "splits"),
         ("opinions.yaml", "splits.dev"),
     }
+
+
+def test_mistakes_of_many_sections_and_files_come_together(build: Any, registry: dict[str, Any]) -> None:
+    """One of each section of ``params.yaml``, of a task and of two methods."""
+    params = """\
+model: {name: minilm, poling: mean}
+grid: {tasks: [opinions, opinion], sizes: [100, ful], seeds: [0, 0]}
+methods: [vanilla, noise, mask, vanila]
+training: {epochs: 2, batchsize: 8}
+subsample: {stratifed: true}
+evaluations: [calibratoin]
+execution: {workers: 0}
+store: {budget: 3}
+report: {confidence: 1}
+"""
+    changed = {
+        PARAMS: params,
+        TASK: "source: {kind: files}\nsplits: {train: opinions/train.csv, dev: opinions/dev.cvs}\n"
+        "columns: {text: sentense}\nlabels: [negative, positive]\nmetrics: [accuracy]\nprimary: accuracy\n"
+        "ood:\n  run: {}\n",
+        NOISE: "regularisers:\n  noise: {scael: 1}\ncontrol_for: vanila\n",
+        MASK: "phases:\n  search: {data: {task: opinion}}\n  finetune: {regularisers: {mask: {}}}\n",
+    }
+    with pytest.raises(ConfigError) as caught:
+        load_project(
+            build(changed),
+            registry,
+            compose_check=lambda method, *_: ["clashes"] if method.name == "mask" else [],
+            builtin=Builtin(BuiltinOptions, SPLITS),
+        )
+    assert {(Path(p.file).name, p.key) for p in caught.value.problems} == {
+        *(("params.yaml", key) for key in ("model.poling", "grid.tasks[1]", "grid.sizes[1]", "grid.seeds[1]")),
+        *(("params.yaml", key) for key in ("methods[3]", "training.batchsize", "subsample.stratifed")),
+        *(("params.yaml", key) for key in ("evaluations[0]", "execution.workers", "store.budget", "report.confidence")),
+        *(("opinions.yaml", key) for key in ("splits.dev", "columns.text", "ood.run")),
+        *(("noise.yaml", key) for key in ("regularisers.noise.scael", "control_for")),
+        *(("mask.yaml", key) for key in ("phases.search.data.task", "phases")),
+    }
+    assert all(problem.line for problem in caught.value.problems)
 
 
 def test_parts_hold_what_is_right_and_nothing_in_place_of_what_is_wrong() -> None:

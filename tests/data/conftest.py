@@ -36,7 +36,7 @@ def read(tmp_path: Path, declare: Callable[..., Declaration]) -> Callable[..., l
         path = tmp_path / "data" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content if isinstance(content, bytes) else content.encode())
-        return read_split(tmp_path, "mine", FilesSource(kind="files"), name, declare(**changes))
+        return read_split(tmp_path, "mine", FilesSource(kind="files"), name, declare(**changes)).examples
 
     return run
 

@@ -110,7 +110,7 @@ def test_nine_of_ten_tokens_are_real_on_public_data(name: str, minilm: Any, tmp_
     (tmp_path / "data" / "train.jsonl.gz").write_bytes((folder / "train.jsonl.gz").read_bytes())
     columns = {"text": "sentence"} if name == "sst2" else {"text": "sentence1", "text_pair": "sentence2"}
     declaration = Declaration("regression", ColumnsConfig.model_validate(columns))  # labels play no part here
-    rows = read_split(tmp_path, name, FilesSource(kind="files"), "train.jsonl.gz", declaration)
+    rows = read_split(tmp_path, name, FilesSource(kind="files"), "train.jsonl.gz", declaration).examples
     shares = []
     for seed in range(3):
         chosen = [rows[i] for i in draw(len(rows), [0] * len(rows), 300, seed=seed, task=name)]

@@ -15,7 +15,7 @@ import pytest
 from regft_core.config.schema import FilesSource
 from regft_core.data.declare import Declaration
 from regft_core.data.examples import Example
-from regft_core.data.sources import read_split, read_split_counted
+from regft_core.data.sources import read_split
 from regft_core.errors import DataError
 
 Read = Callable[..., list[Example]]
@@ -69,7 +69,7 @@ def test_pairs_identifiers_and_paths_with_data_in_front(tmp_path: Path, read: Re
     content = "n,q,a,y\n7,Who?,Me.,good\n"
     assert read("sub/a.csv", content, columns=columns) == [Example("7", "Who?", "Me.", 1)]
     source = FilesSource(kind="files")
-    assert read_split(tmp_path, "mine", source, "data/sub/a.csv", declare(columns=columns))[0].idx == "7"
+    assert read_split(tmp_path, "mine", source, "data/sub/a.csv", declare(columns=columns)).examples[0].idx == "7"
 
 
 # ----------------------------------------------------------------------------------- labels
@@ -119,7 +119,7 @@ def test_a_label_outside_the_declared_set(value: Any, message: str, read: Read) 
 def test_unlabelled_rows_are_dropped_only_when_declared_and_counted(tmp_path: Path, read: Read, declare: Any) -> None:
     content = "text,label\na,good\nb,-1\nc,bad\n,good\n"
     assert [e.idx for e in read("a.csv", content, drop_labels=("-1",), drop_empty=True)] == ["0", "2"]
-    found = read_split_counted(
+    found = read_split(
         tmp_path, "mine", FilesSource(kind="files"), "a.csv", declare(drop_labels=("-1",), drop_empty=True)
     )
     assert found.dropped == {"label -1": 1, "without text": 1}

@@ -23,7 +23,8 @@ class Table(list[dict[str, Any]]):
 def test_rows_of_the_hub_are_checked_like_any_other(tmp_path: Path, monkeypatch: Any, declare: Any) -> None:
     table = Table([{"text": "a", "label": 1}, {"text": "b", "label": -1}])
     monkeypatch.setattr(sources, "_load_hub", lambda source, split: table)
-    assert read_split(tmp_path, "mine", SOURCE, "train", declare(drop_labels=("-1",))) == [Example("0", "a", None, 1)]
+    found = read_split(tmp_path, "mine", SOURCE, "train", declare(drop_labels=("-1",)))
+    assert found.examples == [Example("0", "a", None, 1)]
     with pytest.raises(DataError, match=r"someone/reviews/english split 'train': 1 of 2 rows") as caught:
         read_split(tmp_path, "mine", SOURCE, "train", declare())
     assert "row 2: label -1" in str(caught.value)

@@ -10,7 +10,7 @@ import pytest
 
 from regft_core.config.schema import TaskConfig
 from regft_core.data.examples import Example, read_jsonl
-from regft_core.data.prepare import count_duplicates, prepare_dataset, text_key
+from regft_core.data.prepare import prepare_dataset, text_key
 from regft_core.errors import DataError
 
 TRAIN = "text,label\ncafe\u0301,good\n a  b ,bad\na b,bad\nc,good\n"
@@ -145,7 +145,8 @@ def test_duplicates_are_texts_and_pairs_keep_their_sides() -> None:
     def row(text: str, pair: str | None = None, label: int = 0) -> Example:
         return Example("0", text, pair, label)
 
-    assert count_duplicates([row("a  b", label=1)], [row(" a b "), row("ab"), row("a\u00a0b"), row("A b")]) == 2
+    key = text_key(row("a  b", label=1))
+    assert [text_key(row(text)) == key for text in (" a b ", "ab", "a\u00a0b", "A b")] == [True, False, True, False]
     assert text_key(row("a", "b")) != text_key(row("b", "a"))
     assert text_key(row("a b")) != text_key(row("a", "b"))
     assert text_key(row("e\u0301")) == text_key(row("é"))

@@ -15,9 +15,17 @@ from safetensors.torch import load, save
 from regft_core.config.check_methods import build_method
 from regft_core.config.explain import validate
 from regft_core.config.method import FINETUNE, Method, Phase
-from regft_core.config.schema import DataConfig, DropoutConfig, EncoderConfig, MethodConfig, RepeatConfig
+from regft_core.config.schema import (
+    DataConfig,
+    DropoutConfig,
+    EncoderConfig,
+    MethodConfig,
+    RepeatConfig,
+    TrainingConfig,
+)
 from regft_core.config.yamlio import load_yaml
-from regft_core.data.encode import encode
+from regft_core.data.encode import Encoded, encode
+from regft_core.data.examples import Example
 from regft_core.hooks import compose
 from regft_core.hooks.declare import Handed
 from regft_core.hooks.registry import discover
@@ -30,6 +38,8 @@ from tests.methods.harness import TRAINING, Listed, entries, examples, source_of
 from tests.tiny import tiny_config, tiny_tokenizer
 
 REPOSITORY = Path(__file__).resolve().parents[2]
+#: A protocol that takes no steps.
+NO_STEPS = TRAINING.model_copy(update={"epochs": 0})
 METHODS = sorted(path.stem for path in (REPOSITORY / "pipelines" / "methods").glob("*.yaml"))
 
 
@@ -115,6 +125,8 @@ class Runner:
     pooling: str = "head"
     separately: bool = False
     dropout: DropoutConfig | None = None
+    #: The rows themselves, in the place of ``rows`` made ones.
+    given: tuple[Example, ...] | None = None
 
     def run(self, phases: Sequence[Phase], *, steps: int = 4) -> dict[str, Ran]:
         """Every phase in order, each with at most ``steps`` steps."""
@@ -140,12 +152,12 @@ class Runner:
         kind = "classification" if other or not given.data.labels else self.kind
         pair = self.pair or self.separately or other
         tokenizer = load_tokenizer(self.source)
-        rows = examples(self.rows, pair=pair, kind=kind, labels=labels)
+        rows = examples(self.rows, pair=pair, kind=kind, labels=labels) if self.given is None else list(self.given)
         if not given.data.labels:
             rows = [replace(row, label=0) for row in rows]
         vary = given.repeat.vary if given.repeat is not None else ()
         member = f"{given.name}-{index}"
-        own, aside = split_rows(self.rows, given.data.split, self.seed, given.name, index if "split" in vary else 0)
+        own, aside = split_rows(len(rows), given.data.split, self.seed, given.name, index if "split" in vary else 0)
         before = None if given.start == "checkpoint" else done[given.start]
         needed = {name for cls, options in self.entries(given) for name in cls.needs(options)}
         return PhaseInputs(
@@ -178,6 +190,45 @@ class Runner:
 
     def entries(self, given: Phase) -> list[compose.Entry]:
         return compose.active(compose.entries(discover(), given.regularisers))
+
+
+@dataclass
+class Outcome:
+    """What one phase left: weights by plain name, and the finished run."""
+
+    weights: dict[str, torch.Tensor]
+    trained: Trained
+    inputs: PhaseInputs
+
+    @property
+    def model(self) -> Any:
+        return self.trained.trainee.model.eval()
+
+    @property
+    def encoded(self) -> Encoded:
+        return self.inputs.encoded
+
+
+def run_phase(
+    regularisers: Sequence[Listed] = (),
+    *,
+    name: str = FINETUNE,
+    training: TrainingConfig = TRAINING,
+    start: Mapping[str, torch.Tensor] | None = None,
+    start_head: bool = True,
+    rows: Sequence[Example] | None = None,
+    streams: Mapping[str, str] | None = None,
+    architecture: str = "bert",
+    **options: Any,
+) -> Outcome:
+    """One phase to its end; ``start`` are weights by plain name, ``options`` those of :func:`runner`."""
+    given = replace(phase(regularisers, name=name), training=training)
+    own = runner(architecture, rows=24, given=None if rows is None else tuple(rows), **options)
+    inputs = replace(own.inputs(given, {}), start=start, start_head=start_head)
+    if streams is not None:
+        inputs = replace(inputs, streams=streams)
+    trained = train(inputs)
+    return Outcome(outcome_tensors(inputs, trained, weights=True)["weights"], trained, inputs)
 
 
 def runner(architecture: str = "bert", *, masked_lm: bool = False, **options: Any) -> Runner:

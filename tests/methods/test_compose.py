@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import pytest
@@ -10,11 +11,11 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from regft_core.config.method import Phase, declared_cost
-from regft_core.config.schema import DataConfig, DropoutConfig, EncoderConfig, StrictModel
+from regft_core.config.method import Method, Phase, declared_cost
+from regft_core.config.schema import DataConfig, DropoutConfig, EncoderConfig, StrictModel, TaskConfig
 from regft_core.hooks import compose
-from regft_core.hooks.base import Cost, Regulariser
-from regft_core.hooks.declare import MainPass
+from regft_core.hooks.base import Cost, NoOptions, Regulariser
+from regft_core.hooks.declare import DropoutWish, MainPass
 from regft_core.hooks.registry import discover
 from regft_core.training.step import Step
 from tests.methods.cases import CASES, Case, task
@@ -158,8 +159,6 @@ def test_every_two_methods_make_a_step_or_are_refused_with_both_names(pair: tupl
 @pytest.mark.parametrize("name", ["hype_n_weight_mixup", "hype_n_tdt", "hype_n_pats"])
 def test_the_order_of_the_yaml_never_counts(name: str) -> None:
     """Neither that of the file nor, phase by phase, that in which the stack is handed its regularisers."""
-    from dataclasses import replace
-
     given = method(name).phases
     assert any(len(one.regularisers) > 1 for one in given)
     turned = [replace(one, regularisers=one.regularisers[::-1]) for one in given]
@@ -333,8 +332,59 @@ def test_separate_pairs_reach_the_check_from_the_project_and_from_the_methods_ow
     seen: list[Any] = []
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(project.compose, "check_method", lambda *given: seen.append(given) or [])
-        project.compose_check(own, task(False), "t", params)
+        tasks = {"t": task(False)}
+        project.compose_check(own, task(False), params, tasks)
     assert seen[0][4] is shared
+    assert seen[0][5] is tasks
+
+
+class Picky(Regulariser):
+    """Needs classes, and pairs in one input."""
+
+    name = "picky"
+    pairs_separately = "it swaps the two texts of an input"
+
+    @classmethod
+    def check_task(cls, options: Any, task: TaskConfig) -> list[str]:
+        return ["it needs classes"] if task.kind == "regression" else []
+
+    @classmethod
+    def degraded(cls, options: Any, task: TaskConfig) -> list[str]:
+        return [f"a substitute for {task.kind}"]
+
+
+def first_on(data: DataConfig) -> tuple[Method, dict[str, Any]]:
+    """A method whose first phase has ``Picky`` and trains on ``data``, and the registry."""
+    given = replace(phase(name="first"), data=data, regularisers=(("picky", Picky.Config()),))
+    return replace(method("vanilla"), phases=(given, phase())), {"picky": Picky}
+
+
+def test_a_phase_is_judged_on_its_own_task_not_on_the_cells() -> None:
+    shared = EncoderConfig(name="x", pooling="mean", pairs="separately")
+    values, pairs = task(True), task(False)
+    single = pairs.model_copy(update={"columns": pairs.columns.model_copy(update={"text_pair": None})})
+    tasks = {"values": values, "pairs": pairs, "single": single}
+
+    def problems(own: str | None, cell: TaskConfig, known: Any = tasks) -> list[str]:
+        given, registry = first_on(DataConfig(task=own))
+        return compose.check_method(registry, given, TRAINING, cell, shared, known)
+
+    kind = "phase 'first': 'picky' on the phase's task 'values': it needs classes"
+    assert kind in problems("values", single)
+    assert problems("single", values) == []  # and what holds of the cell's task is nothing to this phase
+    assert any("'picky' does not run with model.pairs: separately" in problem for problem in problems("pairs", single))
+    assert problems("single", pairs) == []
+    assert "phase 'first': 'picky' on this task: it needs classes" in problems(None, values)
+    # A task whose own file is wrong is not here: its problems are said there, the rest is still checked.
+    assert problems("values", values, {}) == []
+
+
+def test_marks_of_a_phase_are_about_its_own_task() -> None:
+    given, registry = first_on(DataConfig(task="values"))
+    marks = compose.degradations(registry, given, TRAINING, task(False), {"values": task(True)})
+    assert marks == ["a substitute for regression", "phase 'first' trains on labelled rows of another task, values"]
+    given, registry = first_on(DataConfig())
+    assert compose.degradations(registry, given, TRAINING, task(False), {}) == ["a substitute for classification"]
 
 
 def test_dropout_is_negotiated() -> None:
@@ -351,13 +401,30 @@ def test_dropout_is_negotiated() -> None:
 
 
 def test_a_wish_for_dropout_meets_one_against_it() -> None:
-    from regft_core.hooks.declare import DropoutWish
-
     wish = classmethod(lambda cls, options: DropoutWish(hidden="on"))
     random = type("Random", (Regulariser,), {"name": "random_passes", "dropout": wish})
     stack = [*entries([("hype", {})]), (random, random.Config())]
     _, problems = compose.negotiate_dropout(stack, DropoutConfig(), None)
     assert "'random_passes' needs it on but hype sets it to 0" in problems[0]
+
+
+@pytest.mark.parametrize("side", ["hidden", "attention"])
+def test_a_wish_for_dropout_is_held_against_the_shared_protocol(side: str) -> None:
+    wish = classmethod(lambda cls, options: DropoutWish(**{side: "on"}))
+    stack = [(type("Random", (Regulariser,), {"name": "random_passes", "dropout": wish}), NoOptions())]
+    none, some = DropoutConfig(hidden=0.0, attention=0.0), DropoutConfig(hidden=0.1, attention=0.1)
+    (problem,) = compose.negotiate_dropout(stack, none, None)[1]
+    assert problem.startswith(f"{side} dropout: 'random_passes' needs it on but the shared training.dropout.{side}")
+    assert f"training: {{dropout: {{{side}: 0.1}}}}" in problem
+    assert compose.negotiate_dropout(stack, some, None)[1] == []
+    assert compose.negotiate_dropout(stack, DropoutConfig(), None)[1] == []  # the checkpoint's own value
+    own = DropoutConfig.model_validate({side: 0.2})
+    assert compose.negotiate_dropout(stack, none, own)[1] == []
+    assert len(compose.negotiate_dropout(stack, some, DropoutConfig.model_validate({side: 0.0}))[1]) == 1
+    # It reaches the validator, which adds file and line.
+    shared = TRAINING.model_copy(update={"dropout": none})
+    given = replace(phase(), training=shared)
+    assert problem in compose.check_phase(stack, given, shared, task(False))
 
 
 # ----------------------------------------------------------------------------- what is declared

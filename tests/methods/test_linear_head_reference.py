@@ -17,8 +17,8 @@ from regft_core.evaluation.predict import predict
 from regft_core.methods.linear_head import LinearHead, LinearHeadConfig
 from regft_core.models.heads import last_linear
 from regft_core.training.linear_solution import regress_linearly
+from tests.methods.chain import NO_STEPS, Outcome, run_phase
 from tests.methods.harness import TRAINING, Bench, same
-from tests.methods.phase_chain import NO_STEPS, Outcome, run_phase
 from tests.tiny import ARCHITECTURES
 
 POOLED: dict[str, Any] = {"pooling": "mean", "separately": True}

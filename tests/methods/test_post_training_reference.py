@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import torch
 
+from tests.methods.chain import NO_STEPS, Outcome, run_phase
 from tests.methods.harness import TRAINING, examples, same
-from tests.methods.phase_chain import NO_STEPS, Outcome, run_phase
 
 STEPS = TRAINING.model_copy(update={"epochs": 2})
 

@@ -130,6 +130,13 @@ def test_weight_decay_of_the_paper_and_of_the_released_code() -> None:
     assert change(base="adamw") == pytest.approx(-0.05 * 0.5 * 2.0, rel=1e-5)
 
 
+def test_epsilon_of_the_released_adamw_comes_before_the_bias_correction() -> None:
+    """g = eps = 1e-3: eps against sqrt(v) / sqrt(1 - beta2) = 1e-3, or against sqrt(v) = 1e-3 sqrt(1 - beta2)."""
+    for released, scale in ((False, 2e-3), (True, 1e-3 + 1e-3 / 0.001**0.5)):
+        parameter, rule = optimiser([1.0], guided=False, base="adamw", eps=1e-3, released=released)
+        assert float(step(parameter, rule, [1e-3])) == pytest.approx(-0.1 * 1e-3 / scale, rel=1e-3)
+
+
 def test_the_control_multiplies_by_the_mean() -> None:
     parameter, rule = optimiser([1.0, 1.0, 1.0], mean=True)
     step(parameter, rule, [0.1, 0.1, 0.1])

@@ -13,7 +13,7 @@ from regft_core.config.schema import DropoutConfig
 from regft_core.errors import ModelError
 from regft_core.hooks.base import Cost
 from regft_core.hooks.declare import MainPass
-from regft_core.methods.smart import PERTURBED, Smart, SmartConfig, per_token
+from regft_core.methods.smart import PERTURBED, Smart, SmartConfig, log_odds_divergence, per_token
 from regft_core.training.averaging import MovingAverage
 from regft_core.training.perturbation import example_maxima
 from tests.methods.harness import TRAINING, Bench, same
@@ -140,6 +140,37 @@ def test_random_noise_has_the_size_of_the_radius_everywhere() -> None:
 
 
 # ------------------------------------------------------------------------------------- released
+
+
+def test_the_released_ascent_climbs_a_difference_of_log_odds() -> None:
+    """q = (3/4, 1/4) against p = (1/2, 1/2): 2 (3/4 - 1/4) ln 3, and 2 * 2 ln 3 * q1 q2 in its first logit."""
+    two = Q.clone().requires_grad_()
+    found = log_odds_divergence(P, two)
+    assert found.tolist() == pytest.approx([math.log(3)], abs=1e-5)
+    found.sum().backward()
+    assert two.grad is not None
+    assert two.grad[0].tolist() == pytest.approx([0.75 * math.log(3), -0.75 * math.log(3)], abs=1e-5)
+
+
+@pytest.mark.parametrize(("variant", "expected"), [("released", 2 * math.log(3)), ("paper", 2 * BOTH)])
+def test_what_the_ascent_climbs_is_summed_over_the_batch(
+    variant: str, expected: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    climbed: list[float] = []
+    bench = Bench([("smart", {"variant": variant, **SMOOTH})])
+    step = bench.step()
+    monkeypatch.setattr(step, "gradients", lambda loss, inputs: climbed.append(float(loss)))
+    monkeypatch.setattr(step, "forward", lambda *args, **options: Q.repeat(2, 1))
+    monkeypatch.setattr(smart(bench), "ascend", lambda *args: None)
+    smart(bench).terms(step, MainPass(P.repeat(2, 1), None, torch.zeros(())))
+    assert climbed == pytest.approx([expected], abs=1e-5)
+
+
+def test_the_released_regression_compares_all_pairs_of_a_batch() -> None:
+    one, two = torch.tensor([[1.0], [0.0]]), torch.tensor([[-2.0], [3.0]])
+    for variant, expected in (("released", (9 + 4 + 4 + 9) / 4), ("paper", (9 + 9) / 2)):
+        bench = Bench([("smart", {"variant": variant, **SMOOTH, "direction": "random"})], kind="regression")
+        assert float(given(bench, one, two)) == pytest.approx(expected)
 
 
 @pytest.mark.parametrize("direction", ["gradient", "random"])

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from regft_core.phases.merge import merge_mean
+from tests.methods.chain import NO_STEPS, Outcome, run_phase
 from tests.methods.harness import same
-from tests.methods.phase_chain import NO_STEPS, Outcome, run_phase
 
 
 def member(index: int, head: bool = False) -> Outcome:

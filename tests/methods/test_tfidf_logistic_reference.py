@@ -14,7 +14,8 @@ from regft_core.data.examples import Example
 from regft_core.errors import RunFailed
 from regft_core.hooks.plain import from_tensor, to_tensor
 from regft_core.methods.tfidf_logistic import TfidfLogistic, TfidfLogisticConfig
-from regft_core.training.bag_of_words import STRENGTHS, BagOfWords, classify, log_probabilities, regress
+from regft_core.training.bag_of_words import STRENGTHS, BagOfWords, classify_words, regress_words
+from regft_core.training.logistic import Penalty, log_probabilities
 from tests.methods.chain import method, phase, runner
 from tests.methods.harness import TRAINING, Bench, examples
 
@@ -117,11 +118,11 @@ def test_ridge_of_one_feature_by_hand() -> None:
 def test_logistic_regression_is_at_its_stationary_point() -> None:
     from scipy import sparse
 
-    from regft_core.training.bag_of_words import _logistic
+    from regft_core.training.logistic import _fit
 
     features = np.array([[1.0, 0.0], [0.8, 0.6], [0.0, 1.0], [0.6, 0.8], [0.0, 0.0]])
     labels, strength = np.array([0, 0, 1, 1, 2]), 0.5
-    weight, bias, converged = _logistic(sparse.csr_matrix(features), labels, strength)
+    weight, bias, converged = _fit(sparse.csr_matrix(features), labels, strength, Penalty((), 1.0, 1e-5))
     assert converged
     errors = np.exp(log_probabilities(features @ weight.T + bias)) - np.eye(3)[labels]
     np.testing.assert_allclose(errors.T @ features + strength * weight, 0, atol=1e-3)
@@ -148,27 +149,27 @@ def test_the_strength_is_that_of_the_smallest_loss_on_left_out_rows(noise: float
         -cross_val_score(LogisticRegression(C=1 / s, tol=1e-6), dense, labels, cv=folds, scoring="neg_log_loss").mean()
         for s in STRENGTHS
     ]
-    assert classify(features, labels, 3, seed=7).strength == STRENGTHS[int(np.argmin(losses))]
+    assert classify_words(features, labels, 3, seed=7).strength == STRENGTHS[int(np.argmin(losses))]
     split = KFold(5, shuffle=True, random_state=7)
     losses = [
         -cross_val_score(Ridge(alpha=s), dense, targets, cv=split, scoring="neg_mean_squared_error").mean()
         for s in STRENGTHS
     ]
-    assert regress(features, targets, seed=7).strength == STRENGTHS[int(np.argmin(losses))]
+    assert regress_words(features, targets, seed=7).strength == STRENGTHS[int(np.argmin(losses))]
 
 
 def test_a_class_without_a_row_is_never_predicted_and_marked() -> None:
     from scipy import sparse
 
     features = sparse.csr_matrix([[1.0, 0.0], [1.0, 0.1], [0.0, 1.0]])
-    found = classify(features, np.array([0, 0, 2]), 4, seed=0)
+    found = classify_words(features, np.array([0, 0, 2]), 4, seed=0)
     assert len(found.notes) == 2
     assert "single row" in found.notes[0]
     assert "2 of 4 classes" in found.notes[1]
     for text in ([0.0, 0.0], [9.0, -9.0], [-9.0, 9.0]):
         assert int((np.array(text) @ found.weight.T + found.bias).argmax()) in (0, 2)
     with pytest.raises(RunFailed, match="same label"):
-        classify(features, np.array([1, 1, 1]), 4, seed=0)
+        classify_words(features, np.array([1, 1, 1]), 4, seed=0)
 
 
 # ---------------------------------------------------------------------------------- the method

@@ -141,7 +141,10 @@ def hypergradient_terms(run: Bench, radius: float) -> tuple[list[Tensor], list[T
     direction = bilevel.gradients(
         step.task_loss(step.forward("validation", batch=batch, draw=1), batch.labels), weights
     )
-    exact = bilevel.exact_mixed_term(loss, weights, direction, attention)
+    # By double backward; needs an attention kernel that has a second derivative (eager).
+    first = torch.autograd.grad(loss(), weights, create_graph=True, allow_unused=True)
+    product = torch.stack([(g * d).sum() for g, d in zip(first, direction, strict=True) if g is not None]).sum()
+    exact = bilevel.gradients(product, attention)
     copies = bilevel.snapshot(weights)
     estimate = bilevel.mixed_term(loss, loss, weights, direction, attention, radius)
     bilevel.restore(weights, copies)

@@ -76,6 +76,18 @@ def test_the_code_that_judges_counts_only_where_it_judges(project: Path, monkeyp
     assert "checkpoint" in all_facts(open_project(project))["finetune-vanilla"]["phases"][0]["training"]
 
 
+def test_the_facts_have_the_dev_set_that_chooses(project: Path) -> None:
+    """Without them DVC would leave a run as it is whose dev set is another."""
+    change(project, training=SPLIT)
+    assert "dev" not in all_facts(open_project(project))["finetune-vanilla"]["phases"][0]
+    change(project, training=DEV)
+    before = all_facts(open_project(project))["finetune-vanilla"]["phases"][0]["dev"]
+    task = project / "pipelines" / "tasks" / f"{TASK}.yaml"
+    task.write_text(task.read_text().replace("dev: 40", "dev: 39"))
+    after = all_facts(open_project(project))["finetune-vanilla"]["phases"][0]["dev"]
+    assert before[TASK] != after[TASK]
+
+
 @pytest.mark.parametrize("method", ["ema", "wise_ft"])
 def test_what_makes_its_result_after_the_last_step_is_refused(project: Path, method: str) -> None:
     change(project, training=SPLIT, methods=["vanilla", method])
@@ -85,7 +97,7 @@ def test_what_makes_its_result_after_the_last_step_is_refused(project: Path, met
 
 def test_a_share_without_rows_says_so(project: Path) -> None:
     change(project, training={**SPLIT, "checkpoint_share": 0.99})
-    with pytest.raises(DataError, match="checkpoint_share 0.99 of 24 rows leaves none"):
+    with pytest.raises(DataError, match=r"checkpoint_share 0\.99 of 24 rows leaves none"):
         train(project, "vanilla")
 
 

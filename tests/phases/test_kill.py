@@ -38,7 +38,7 @@ PLACES = [
     *(("soup", point) for point in ("step:4", "commit.tensors:2", "commit.renamed:2", "commit.manifest:3")),
     ("soup", "commit.renamed:3"),
     # Right after the first epoch was judged, in the middle of the next, before it is done.
-    *(("best", point) for point in ("step:3", "step:5", "checkpoint.renamed:6", "commit.tensors")),
+    *(("best", point) for point in ("step:3", "step:5", "checkpoint.renamed:5", "commit.tensors")),
 ]
 
 

@@ -225,3 +225,18 @@ def test_an_experiment_trains_what_it_changes_and_shares_the_store(project: Path
     assert ("1.0e-5" in text) == bool(where)
     if where:
         assert ran(dvc(project, "repro")) == ["facts"]
+
+
+def test_experiments_elsewhere_find_own_data_once_dvc_tracks_them(project: Path) -> None:
+    git = ["git", "-c", "user.name=t", "-c", "user.email=t@t"]
+    shutil.copy(REPOSITORY / "data/.gitignore", project / "data/.gitignore")
+    subprocess.run([*git, "rm", "-rq", "--cached", "data/own"], cwd=project, check=True)
+    subprocess.run([*git, "commit", "-qm", "data are no business of git"], cwd=project, check=True)
+    setting = "pipelines/methods/chain.yaml:phases.finetune.regularisers.hype.scale=1e-4"
+    assert attempt(project, "exp", "run", "--temp", "-S", setting).returncode != 0
+    dvc(project, "add", "-q", "data/own")
+    subprocess.run([*git, "add", "data/own.dvc", "data/.gitignore"], cwd=project, check=True)
+    before = stored(project)
+    dvc(project, "exp", "run", "--queue", "-S", setting)
+    dvc(project, "exp", "run", "--run-all")
+    assert stored(project) == before + 2

@@ -50,6 +50,20 @@ def test_metrics_file_holds_plain_values_only(built: Any) -> None:
     assert all(leaf is None or isinstance(leaf, int | float | str) for leaf in found)
 
 
+def test_every_word_beside_the_sets_is_refused_as_a_name_of_a_set(built: Any) -> None:
+    from regft_core.config.check_tasks import RESERVED_SETS
+    from regft_core.evaluation.findings import RUN
+
+    described = [json.loads(path.read_text()) for path in built.root.glob("work/datasets/*/task.json")]
+    sets = {name for task in described for name in task["sets"]}
+    assert "contrast" in sets
+    for name in ("results.json", "metrics.json"):
+        content = json.loads((built.root / "reports" / name).read_text())
+        for methods in content.values():
+            assert all(set(row) - sets <= set(RESERVED_SETS) for row in methods.values())
+    assert RUN in RESERVED_SETS
+
+
 def test_what_dvc_shows_is_the_primary_metric_and_counts(built: Any) -> None:
     """``dvc metrics show`` prints a column per number: only what one reads there is in the file."""
     shown = json.loads((built.root / "reports" / "metrics.json").read_text())

@@ -13,7 +13,7 @@ import pytest
 from regft_core.catalogue import METRICS
 from regft_core.config.load import load_project
 from regft_core.errors import ConfigError
-from regft_core.statistics.bootstrap import one_arm
+from tests.statistics.single import one_arm
 
 MISSES = '''\
 """How many examples of the positive label are missed, per hundred of them."""

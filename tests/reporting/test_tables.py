@@ -19,8 +19,8 @@ from regft_core.errors import DataError
 from regft_core.reporting import write_report
 from regft_core.reporting.costs import overrides
 from regft_core.reporting.tables import ordered
-from regft_core.statistics.bootstrap import paired_difference
 from regft_core.statistics.iqm import Interval
+from tests.statistics.single import one_arm, paired_difference
 
 
 def predictions(root: Path, method: str, task: str = "sst2", name: str = "dev") -> dict[int, np.ndarray]:
@@ -224,7 +224,6 @@ def test_intervals_stay_within_what_a_metric_can_take() -> None:
     from dataclasses import replace
 
     from regft_core.reporting.tables import _bounded
-    from regft_core.statistics.bootstrap import one_arm
 
     labels = [0, 1] * 10
     seeds = {0: labels, 1: [1 - label for label in labels], 2: labels}

@@ -11,7 +11,8 @@ import pytest
 from rich.console import Console
 
 from regft_core.reporting import summary_table
-from regft_core.reporting.words import _sentence, detectable, overall
+from regft_core.reporting.words import _sentence, detectable, overall, p_of
+from regft_core.statistics.signed_rank import SignedRank
 
 
 def text(built: Any, method: str, block: str = "sst2-300") -> str:
@@ -130,6 +131,24 @@ def test_identical_arms_are_called_that_and_no_power_is_claimed(make: Any, synth
     assert "twin and the reference vanilla made identical predictions on all 60 rows of dev" in text(built, "twin")
     assert "difference of 0.0" not in built.report.html
     assert ">identical predictions on all 60 rows<" in built.report.html
+    # Nor is a p of the signed-rank test shown, and the terminal says it in the place of a verdict.
+    assert ">nothing to test<" in built.report.html
+    assert "identical predictions" in printed(summary_table(built.report))
+
+
+def printed(shown: Any) -> str:
+    console = Console(width=160, file=io.StringIO())
+    console.print(shown)
+    return console.file.getvalue()  # type: ignore[attr-defined]
+
+
+def test_few_seeds_that_differ_are_said_beside_the_p(built: Any) -> None:
+    c = comparison(built, deviation=0.01)
+    three = SignedRank(1.0, 0.25, 3)
+    assert p_of(dataclasses.replace(c, signed_rank=three)) == f"0.250 (3 of {c.estimate.n} seeds differ)"
+    every = SignedRank(1.0, 0.25, c.estimate.n)
+    assert p_of(dataclasses.replace(c, signed_rank=every)) == "0.250"
+    assert p_of(dataclasses.replace(c, signed_rank=None)) == "n/a"
 
 
 def comparison(built: Any, **changes: Any) -> Any:

@@ -3,7 +3,7 @@ from __future__ import annotations
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,7 @@ from regft_core.runs.fingerprint import (
     graph_of,
     package_root,
     stage_code,
-    training_code,
+    training_scope,
 )
 
 HYPE = "regft_core.methods.hype"
@@ -50,6 +50,12 @@ def edited(path: Path, old: str, new: str) -> Iterator[None]:
     path.write_text((before or "").replace(old, new, 1) if old else f"{before or ''}\n{new}\n")
     yield
     path.unlink() if before is None else path.write_text(before)
+
+
+def training_code(own: Sequence[str], root: Path | None = None) -> dict[str, Any]:
+    """The fingerprint of a training run with the modules ``own``."""
+    scope = training_scope(own)
+    return code_of(scope.entries, root, scope.exempt)
 
 
 def keys(root: Path) -> dict[str, str]:
@@ -154,11 +160,12 @@ def test_the_fingerprint_does_not_depend_on_where_the_code_lies(copy: Path, tmp_
 def test_it_is_taken_without_importing_torch_in_no_time(python: Callable[..., Any]) -> None:
     program = """
 import sys, time
-from regft_core.runs.fingerprint import training_code
+from regft_core.runs.fingerprint import code_of, training_scope
 times = []
 for _ in range(3):
     start = time.process_time()
-    training_code(["regft_core.methods.hype"])
+    scope = training_scope(["regft_core.methods.hype"])
+    code_of(scope.entries, None, scope.exempt)
     times.append(time.process_time() - start)
 assert "torch" not in sys.modules and "pydantic" not in sys.modules
 assert times[0] < 1 and min(times) < 0.1, times
@@ -370,3 +377,11 @@ def test_lookups_are_modules_or_packages_to_come() -> None:
     graph: CodeGraph = graph_of()
     for module, package in LOOKUPS.items():
         assert module == package or graph.file(module) is not None
+
+
+@pytest.mark.parametrize("name", ["calibration", "mistakes", "per_class"])
+def test_what_an_evaluation_finds_has_numpys_version_in_its_key(name: str) -> None:
+    """Also where nothing but numpy computes it; torch's only where the model is asked."""
+    packages = stage_code("evaluation", [f"regft_core.evaluations.{name}"])["packages"]
+    assert "numpy" in packages
+    assert "torch" not in packages

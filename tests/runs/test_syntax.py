@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from regft_core.runs.imports import imported_names
-from regft_core.runs.syntax import code_sha256, meaning
+from regft_core.runs.syntax import meaning
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -82,7 +82,7 @@ class Method(Regulariser):
 
 
 def sha(source: str) -> str:
-    return code_sha256(ast.parse(dedent(source)))
+    return meaning(ast.parse(dedent(source))).sha256
 
 
 def edited(old: str, new: str) -> str:

@@ -16,7 +16,7 @@ from regft_core.statistics.expected_max import expected_max, expected_max_curve
 from regft_core.statistics.failed import failure_rate
 from regft_core.statistics.holm import holm
 from regft_core.statistics.iqm import interquartile_mean
-from regft_core.statistics.signed_rank import signed_rank
+from regft_core.statistics.signed_rank import SMALLEST_USEFUL_N, signed_rank
 from regft_core.statistics.verdict import Verdict, verdict
 
 small = st.lists(st.integers(-4, 4).map(float), min_size=1, max_size=9)
@@ -49,10 +49,10 @@ def test_signed_rank_equals_scipy_without_ties():
 
 
 @pytest.mark.parametrize(("n", "p"), [(3, 0.25), (4, 0.125), (5, 0.0625), (6, 0.03125), (10, 2 / 1024)])
-def test_smallest_p_and_warning(n, p):
+def test_the_smallest_p_and_how_many_it_takes(n, p):
     got = signed_rank([float(i + 1) for i in range(n)])
-    assert got.p_value == got.smallest_p == pytest.approx(p)
-    assert (got.warning is not None) == (n < 6)
+    assert got.p_value == pytest.approx(p)
+    assert (got.p_value >= 0.05) == (n < SMALLEST_USEFUL_N)
 
 
 def test_rounding_does_not_break_ties():

@@ -7,7 +7,8 @@ import numpy.typing as npt
 import pytest
 
 from regft_core.errors import RunFailed
-from regft_core.training.linear_solution import ABSENT, STRENGTHS, classify_linearly, regress_linearly
+from regft_core.training.linear_solution import STRENGTHS, classify_linearly, regress_linearly
+from regft_core.training.logistic import ABSENT
 
 
 def blobs(count: int, classes: int, seed: int = 0) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]:

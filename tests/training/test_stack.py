@@ -235,12 +235,32 @@ class Slower(Slow):
 def test_factors_of_two_regularisers_multiply() -> None:
     listed = [(Slow, {"factor": 0.5}), (Slower, {"factor": 0.25})]
     run = Bench(listed)
-    assert run.stack.learning_rate_factors() == {MATRIX: 0.125}
+    assert run.stack.learning_rate_factors(run.trainee.names()) == {MATRIX: 0.125}
     rates = {name: g["base_lr"] for g in run.loop().groups for name in g["names"]}
     assert rates.pop(MATRIX) == pytest.approx(TRAINING.learning_rate * 0.125)
     assert set(rates.values()) == {TRAINING.learning_rate}
     # What the factor does to a step of gradient descent.
     assert torch.allclose(update(*listed), 0.125 * update(), atol=1e-7)
+
+
+class Misspelt(Regulariser):
+    """A factor for a parameter that there is not."""
+
+    name = "misspelt"
+
+    def learning_rate_factors(self) -> Mapping[str, float]:
+        return {MATRIX.replace("weight", "wieght"): 0.5}
+
+
+def test_a_factor_for_a_parameter_that_there_is_not_is_an_error_and_one_for_a_frozen_one_is_none() -> None:
+    wrong = MATRIX.replace("weight", "wieght")
+    with pytest.raises(ModelError, match="'misspelt' gives a learning-rate factor") as caught:
+        Bench([(Misspelt, {})]).loop()
+    assert f"to '{wrong}'" in str(caught.value)
+    assert f"did you mean '{MATRIX}'?" in str(caught.value)
+    run = Bench([(Slow, {})])
+    run.trainee.raw(MATRIX).requires_grad_(False)
+    assert all(MATRIX not in group["names"] for group in run.loop().groups)
 
 
 def test_a_factor_follows_the_schedule_and_keeps_the_decay() -> None:

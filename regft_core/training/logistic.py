@@ -1,0 +1,134 @@
+"""Multinomial logistic regression on fixed features, dense or sparse; its penalty is cross-validated inside the rows.
+
+What the solved heads (``linear_solution``) and the bag of words (``bag_of_words``) share: the fit by scikit-learn,
+the choice of the strength, and what is done with classes that have no row or a single one.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from regft_core.errors import RunFailed
+
+Array = npt.NDArray[np.float64]
+
+FOLDS = 5
+#: How far below the lowest present class the bias of a class without a row is put: it has e^-10 of its odds.
+ABSENT = 10.0
+
+
+@dataclass(frozen=True)
+class Solution:
+    """A linear map of features: ``weight`` [K, d], ``bias`` [K]; ``notes`` on what was not as usual."""
+
+    weight: Array
+    bias: Array
+    strength: float
+    notes: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Penalty:
+    """The strengths of the L2 penalty that are tried, and how the fit reads them.
+
+    The fit minimises the sum of the losses + strength / 2 * ||W||^2, or with ``per_row`` their mean + the same.
+
+    Attributes:
+        usual: taken where there is nothing to choose by.
+        tolerance: of scikit-learn's solver.
+    """
+
+    strengths: Sequence[float]
+    usual: float
+    tolerance: float
+    per_row: bool = False
+
+    def inverse(self, strength: float, rows: int) -> float:
+        """Scikit-learn's C for a fit to ``rows`` rows."""
+        return 1 / (strength * rows) if self.per_row else 1 / strength
+
+
+def classify(
+    features: Any, labels: npt.NDArray[np.int64], classes: int, seed: int, *, what: str, penalty: Penalty
+) -> Solution:
+    """Logistic regression of ``labels`` [n] in 0 to ``classes`` - 1 on ``features`` [n, d].
+
+    The strength is that of the smallest log loss over stratified folds, drawn by ``seed``; of equal ones the
+    stronger. Where a class has a single row there are no folds. ``what`` heads notes and errors.
+
+    Raises RunFailed when all rows have one label.
+    """
+    present, counts = np.unique(labels, return_counts=True)
+    if len(present) < 2:
+        raise RunFailed(f"{what}: all {len(labels)} rows have the same label, so there is nothing to separate")
+    notes, strength = [], penalty.usual
+    folds = min(FOLDS, int(counts.min()))
+    if folds < 2:
+        notes.append(f"{what}: a class has a single row, so the strength was not cross-validated")
+    else:
+        strength = smallest_loss(penalty.strengths, _left_out_loss(features, labels, folds, seed, penalty))
+    weight, bias, converged = _fit(features, labels, strength, penalty)
+    if not converged:
+        notes.append(f"{what}: the logistic regression did not converge")
+    every, biases = np.zeros((classes, features.shape[1])), np.full(classes, bias.min() - ABSENT)
+    every[present], biases[present] = weight, bias
+    if absent := classes - len(present):
+        notes.append(f"{what}: {absent} of {classes} classes have no row and are never predicted")
+    return Solution(every, biases, strength, notes)
+
+
+def smallest_loss(strengths: Sequence[float], loss: Callable[[float], float]) -> float:
+    """The strength of the smallest ``loss``; of equal ones the stronger."""
+    losses = {strength: loss(strength) for strength in strengths}
+    return min(losses, key=lambda strength: (losses[strength], -strength))
+
+
+def log_probabilities(logits: Array) -> Array:
+    """Log-softmax over the last axis of [n, K]."""
+    shifted = logits - logits.max(axis=1, keepdims=True)
+    found: Array = shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
+    return found
+
+
+def _left_out_loss(
+    features: Any, labels: npt.NDArray[np.int64], folds: int, seed: int, penalty: Penalty
+) -> Callable[[float], float]:
+    """Strength -> log loss of every row under the fit to the folds without it, summed."""
+    from sklearn.model_selection import StratifiedKFold
+
+    splits = list(StratifiedKFold(folds, shuffle=True, random_state=seed % 2**32).split(features, labels))
+    present = np.unique(labels)
+
+    def loss(strength: float) -> float:
+        total = 0.0
+        for train, left_out in splits:
+            weight, bias, _ = _fit(features[train], labels[train], strength, penalty)
+            answers = log_probabilities(features[left_out] @ weight.T + bias)
+            own = answers[np.arange(len(left_out)), np.searchsorted(present, labels[left_out])]
+            total -= float(own.sum())
+        return total
+
+    return loss
+
+
+def _fit(features: Any, labels: npt.NDArray[np.int64], strength: float, penalty: Penalty) -> tuple[Array, Array, bool]:
+    """(weight [K, d], bias [K], converged) for the K labels that occur, in their order; columns sum to 0."""
+    from sklearn.exceptions import ConvergenceWarning
+    from sklearn.linear_model import LogisticRegression
+
+    inverse = penalty.inverse(strength, len(labels))
+    model = LogisticRegression(C=inverse, tol=penalty.tolerance, max_iter=5_000)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        model.fit(features, labels)
+    converged = not any(issubclass(warning.category, ConvergenceWarning) for warning in caught)
+    weight, bias = np.asarray(model.coef_), np.asarray(model.intercept_)
+    if len(bias) == 1:  # two classes: scikit-learn gives the logit of the second over the first
+        weight, bias = np.vstack([-weight / 2, weight / 2]), np.concatenate([-bias / 2, bias / 2])
+    return weight, bias - bias.mean(), converged

@@ -46,7 +46,7 @@ def build(root: Path, name: str) -> Path:
         shutil.copytree(REPOSITORY / "pipelines" / folder, root / "pipelines" / folder)
     shutil.copy(REPOSITORY / "dvc.yaml", root / "dvc.yaml")
     copy_methods(root, params)
-    tasks = chosen(params["grid"]["tasks"])
+    tasks = params["grid"]["tasks"][:1]
     for task in tasks:
         shrink_task(root, task)
     family = next(family for word, family in FAMILIES if word in params["model"]["name"])
@@ -57,6 +57,7 @@ def build(root: Path, name: str) -> Path:
     params["execution"] = {"executor": "serial", "device": "cpu"}
     # The printed numbers name arms whose files are not here; tests/reporting/test_published.py shows them.
     params["report"] = {"reference": params["report"]["reference"], "bootstrap_samples": 100}
+    shrink_grids(params.get("tuning", {}))
     params["task_settings"] = {t: own for t, own in params.get("task_settings", {}).items() if t in tasks}
     (root / "params.yaml").write_text(yaml.safe_dump(smaller(params), sort_keys=False), encoding="utf-8")
     return root
@@ -83,13 +84,8 @@ def copy_methods(root: Path, params: dict[str, Any]) -> None:
         (folder / f"{name}.yaml").write_text(yaml.safe_dump(method, sort_keys=False), encoding="utf-8")
 
 
-def chosen(tasks: list[str]) -> list[str]:
-    """One task of each kind: classes and values have losses of their own."""
-    return list(dict.fromkeys([next(task for task in tasks if task != "stsb"), *(t for t in tasks if t == "stsb")]))
-
-
 def smaller(value: Any, key: str = "") -> Any:
-    """``value`` with lengths, layers and grids cut, wherever they stand."""
+    """``value`` with lengths and layers cut, wherever they stand."""
     if isinstance(value, dict):
         return {name: smaller(inner, name) for name, inner in value.items()}
     if key in SMALL and isinstance(value, int):
@@ -98,9 +94,14 @@ def smaller(value: Any, key: str = "") -> Any:
         return 24
     if key == "layers":  # of 24; the tiny encoder has two
         return sorted({layer * 2 // 24 for layer in value})
-    if "." in key and isinstance(value, list):  # a dotted key: values to try
-        return value[:2]
     return value
+
+
+def shrink_grids(tuning: dict[str, Any]) -> None:
+    """Two trials for every grid: two values of its first key, one of each other."""
+    for grid in (tuning.get("values", {}), *tuning.get("methods", {}).values()):
+        for i, key in enumerate(grid):
+            grid[key] = grid[key][: 1 if i else 2]
 
 
 def shrink_task(root: Path, name: str) -> None:

@@ -1,4 +1,5 @@
 # make repro   install (once) and run the main job of params.yaml, offline
+# make repro PRESET=name   run pipelines/presets/name.yaml in presets/name; params.yaml and work/ are left alone
 # make test    install (once) and run the tests
 # make mpnet   fetch the encoder of the alias mpnet (404 MB) into .models, or $REGFT_MODELS
 # make ui      MLflow on http://127.0.0.1:5000 over what has been run
@@ -15,8 +16,12 @@ RUN := PATH="$(BIN):$$PATH"
 .PHONY: repro test lint ui install plan mpnet clean
 
 repro: $(VENV)/.installed
+ifdef PRESET
+	@$(RUN) python -m stages.preset $(PRESET)
+else
 	@$(RUN) python -m regft_core.config
 	@$(RUN) dvc repro
+endif
 
 test: $(VENV)/.installed-test
 	@$(RUN) python -m pytest
@@ -27,7 +32,7 @@ lint: $(VENV)/.installed-test
 	@$(RUN) mypy
 
 plan: $(VENV)/.installed
-	@$(RUN) python -m regft_core.config plan
+	@$(RUN) python -m regft_core.config plan $(if $(PRESET),--preset $(PRESET))
 
 ui: $(VENV)/.installed
 	@$(RUN) python -m regft_core.tracking ui

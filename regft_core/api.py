@@ -93,7 +93,8 @@ class Project:
         searching = [name for name, method in project.methods.items() if method.earlier]
         data = read_grid(self.root, done, params.grid.seeds, searching)
         shared = params.training.model_dump(mode="json")
-        return build_report(data, params.grid.seeds, params.report, project.methods, shared)
+        on_tasks = {task: project.shared(task).model_dump(mode="json") for task in params.grid.tasks}
+        return build_report(data, params.grid.seeds, params.report, project.methods, shared, on_tasks)
 
 
 def load(path: Path | str = ".") -> Project:

@@ -18,13 +18,14 @@ from regft_core.runs.processes import die_with_parent
 
 @dataclass(frozen=True)
 class Argument:
-    """One ``--name VALUE`` of a command line.
+    """One ``--name VALUE`` of a command line, or a value without a name.
 
     Attributes:
         help: what the value means, shown by ``--help``.
         default: makes the argument optional, as does ``required=False`` (then None).
         flag: no value; true when given.
         repeated: may be given more than once; a list.
+        positional: given without its name; required.
     """
 
     name: str
@@ -34,8 +35,12 @@ class Argument:
     kind: Callable[[str], Any] = str
     flag: bool = False
     repeated: bool = False
+    positional: bool = False
 
     def add(self, parser: argparse.ArgumentParser) -> None:
+        if self.positional:
+            parser.add_argument(self.name, help=self.help, metavar=self.name.upper(), type=self.kind)
+            return
         if self.flag:
             parser.add_argument(f"--{self.name}", action="store_true", help=self.help)
             return

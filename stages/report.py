@@ -7,8 +7,9 @@ import sys
 from pathlib import Path
 
 from regft_core.config.grid import cells
+from regft_core.config.store import store_path
 from regft_core.phases.context import open_project
-from regft_core.reporting import summary_table, write_report
+from regft_core.reporting import looks, summary_table, write_report
 from stages.common import run
 
 
@@ -19,7 +20,17 @@ def main(root: Path, arguments: argparse.Namespace) -> None:
     project = open_project(root)
     params = project.params
     planned = cells(project)
-    report = write_report(root, planned, params.grid.seeds, params.report, project.methods, training=params.training)
+    remembered = store_path(root, params) / looks.FILE
+    report = write_report(
+        root,
+        planned,
+        params.grid.seeds,
+        params.report,
+        project.methods,
+        training=params.training,
+        looks=remembered,
+        task_training={task: project.shared(task) for task in params.grid.tasks},
+    )
     width = None if sys.stdout.isatty() else 150
     Console(width=width).print(summary_table(report))
     # After the report, so that its figures are in the mirror too.

@@ -2,21 +2,28 @@
 
 python -m regft_core.config                   is the configuration valid?
 python -m regft_core.config plan              what would be trained, and how long?
+python -m regft_core.config plan --detect 1   and how many seeds find a difference of 1 point, from the spread so far?
 python -m regft_core.config controls --write  add the controls of the listed methods
 """
 
 from __future__ import annotations
 
 import argparse
+import math
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from regft_core.config.controls import with_controls, write_controls
 from regft_core.config.find_controls import find_controls
+from regft_core.config.gpu_hours import gpu_hours
 from regft_core.config.grid import cells
 from regft_core.config.load import Project
-from regft_core.config.plan import plan_rows, table
+from regft_core.config.plan import PlanRow, plan_rows, table
+from regft_core.config.preset import lay_out, preset_file
+from regft_core.config.provenance import settings_lines
+from regft_core.config.store import store_path
+from regft_core.config.tuning import budget_lines
 from regft_core.errors import RegftError
 from regft_core.phases.project import open_project
 
@@ -33,15 +40,39 @@ def validate(root: Path, params_file: str) -> str:
     )
 
 
-def plan(root: Path, params_file: str) -> str:
-    """The dry run's table."""
+def plan(root: Path, params_file: str, detect: float | None = None) -> str:
+    """The dry run's table; with ``detect`` how many seeds that difference takes as well."""
     from regft_core.hooks.registry import discover
     from regft_core.phases.finetune import cached_seeds
 
     project = open_project(root, params_file)
     _warn(project)
-    planned = table(plan_rows(project, discover(), cached=lambda cell: cached_seeds(root, project, cell)))
-    return f"{planned}\n\n{_lengths(project)}"
+    rows = plan_rows(project, discover(), cached=lambda cell: cached_seeds(root, project, cell))
+    parts = [table(rows), gpu_hours(project, rows), _lengths(project)]
+    if project.params.tuning is not None:
+        parts.insert(2, "\n".join(budget_lines(project.params.tuning, project.methods.values())))
+    if changed := settings_lines(project, params_file):
+        parts.insert(2, "\n".join(["changed in the shared settings (weaker ones first)", *changed]))
+    if detect is not None:
+        parts.append(_seeds(project, rows, detect))
+    return "\n\n".join(parts)
+
+
+def _seeds(project: Project, rows: Sequence[PlanRow], difference: float) -> str:
+    """How many seeds every pair of arms takes to show ``difference``."""
+    from regft_core.reporting import looks, planner
+
+    remembered = store_path(project.root, project.params) / looks.FILE
+    return planner.table(planner.needs(project, rows, difference, remembered), difference)
+
+
+def _positive(text: str) -> float:
+    value = float(text)
+    if not 0 < value < math.inf:
+        raise argparse.ArgumentTypeError(
+            f"'{text}' is not a positive number; give a difference in points, for instance 1.0"
+        )
+    return value
 
 
 def _lengths(project: Project) -> str:
@@ -51,9 +82,11 @@ def _lengths(project: Project) -> str:
 
     every = {task: known_lengths(project, task) for task in project.params.grid.tasks}
     found = {task: measured for task, measured in every.items() if measured is not None}
+    shared = project.params.model
     parts = []
     if found:
-        parts = [f"tokens per row at max_length {project.params.model.max_length}", lengths.table(found)]
+        own = [f"{project.model(task).max_length} on {task}" for task in found if project.model(task) != shared]
+        parts = [f"tokens per row at max_length {', '.join([str(shared.max_length), *own])}", lengths.table(found)]
     if missing := [task for task in every if task not in found]:
         parts.append(
             f"token lengths of {', '.join(missing)}: known once the stage dataset has run (`dvc repro dataset`)"
@@ -102,18 +135,30 @@ def main(arguments: Sequence[str] | None = None) -> int:
     shared = argparse.ArgumentParser(add_help=False)
     shared.add_argument("--root", type=Path, default=argparse.SUPPRESS, help="project root (default: here)")
     shared.add_argument("--params", default=argparse.SUPPRESS, help="another file in the place of params.yaml")
+    shared.add_argument("--preset", default=argparse.SUPPRESS, help="a preset, as `python -m stages.preset` runs it")
     parser = argparse.ArgumentParser("python -m regft_core.config", description=__doc__, parents=[shared])
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     commands = parser.add_subparsers(dest="command")
     commands.add_parser("validate", parents=[shared], help="check everything (the default)")
-    commands.add_parser("plan", parents=[shared], help="what would be trained, and how many rows max_length cuts")
+    planned = commands.add_parser(
+        "plan", parents=[shared], help="what would be trained, and how many rows max_length cuts"
+    )
+    planned.add_argument(
+        "--detect",
+        type=_positive,
+        metavar="POINTS",
+        help="the seeds that a true difference of this size takes per task and pair, from the spread seen so far",
+    )
     missing = commands.add_parser("controls", parents=[shared], help="controls of listed methods that are not listed")
     missing.add_argument("--write", action="store_true", help="add them to the params file")
     given = parser.parse_args(arguments)
     root, params_file = getattr(given, "root", Path()), getattr(given, "params", "params.yaml")
     try:
+        if (preset := getattr(given, "preset", None)) is not None:
+            open_project(root, preset_file(root, preset))  # a mistake is said with the preset's own lines
+            root = lay_out(root, preset)
         if given.command == "plan":
-            print(plan(root, params_file))
+            print(plan(root, params_file, given.detect))
         elif given.command == "controls":
             print(controls(root, params_file, given.write))
         else:

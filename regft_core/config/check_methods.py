@@ -26,6 +26,8 @@ METHODS = "pipelines/methods"
 
 #: What a phase that names another method to match comes to, as a factor of the epochs.
 Matched = Callable[[str], float | None]
+#: The task whose rows a phase trains on (None: the cell's own) -> the protocol before the method changes anything.
+SharedFor = Callable[[str | None], TrainingConfig]
 #: What speaks against a method on a task (None: on any), given the right tasks by name: phases may train on others.
 ComposeCheck = Callable[[Method, TaskConfig | None, Params, Mapping[str, TaskConfig]], list[str]]
 
@@ -48,7 +50,7 @@ def build_method(
     config: MethodConfig,
     document: Document,
     registry: Registry,
-    training: TrainingConfig,
+    shared_for: SharedFor,
     matched: Matched,
     *,
     exact: bool = True,
@@ -56,7 +58,8 @@ def build_method(
     """Validate a method's options against its regularisers.
 
     Args:
-        training: the shared protocol.
+        shared_for: the task whose rows a phase trains on (None: the cell's own) -> the protocol that the phase's
+            values are laid over.
         exact: whether that is what the user wrote; false when defaults stand in it for wrong values.
         matched: factor of the epochs that matches another method's compute; None when that method is wrong.
 
@@ -68,6 +71,7 @@ def build_method(
     complete = True
     previous = "checkpoint"
     for phase_name, phase in phase_configs(config).items():
+        training = shared_for(phase.data.task)
         path = phase_path(config, phase_name)
         options, wrong = _options(phase.regularisers, document, (*path, "regularisers"), registry)
         problems += wrong

@@ -10,6 +10,7 @@ from typing import Any
 
 from regft_core.config.aliases import ALIASES
 from regft_core.config.paths import expand, what_is
+from regft_core.config.published import check_published
 from regft_core.config.schema import EncoderConfig, Params
 from regft_core.config.store import check_store
 from regft_core.config.yamlio import Document, KeyPath
@@ -45,6 +46,7 @@ def check_params(
         problems += _check_model(root, params.model, document, warnings, encoder_check)
     if params.known("store") and params.store.known("path"):
         problems += check_store(root, params.store, document)
+    problems += check_published(root, params, document)
     if params.known("grid") and params.grid.known("seeds") and (seeds := len(set(params.grid.seeds))) < MIN_SEEDS:
         warnings.append(
             f"{document.file}:{document.line(('grid', 'seeds'))}: {seeds} seed{'s' if seeds != 1 else ''}: the "

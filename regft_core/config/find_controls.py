@@ -72,6 +72,12 @@ def find_controls(root: Path, listed: Mapping[str, Method]) -> Controls:
             declared.setdefault(path.stem, []).append(alone)
         for target in _names(data.get("control_for")):
             declared.setdefault(target, []).append(Control(path.stem, target, str(data.get("differs_by") or "")))
+    for name, method in listed.items():  # arms without a file
+        families.setdefault(name, method.config.variant_of)
+        for target in method.config.control_for:
+            control = Control(name, target, method.config.differs_by)
+            if control not in declared.setdefault(target, []):
+                declared[target].append(control)
     seen = set(listed)
     queue = list(listed)
     while queue:

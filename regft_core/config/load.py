@@ -12,18 +12,13 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel
 
+from regft_core.config.averages import check_averages
+from regft_core.config.build_method import MethodBuilder
 from regft_core.config.check_builtin import check_sizes
 from regft_core.config.check_evaluations import FindEvaluation, check_evaluations
-from regft_core.config.check_methods import (
-    METHODS,
-    ComposeCheck,
-    build_method,
-    check_composition,
-    check_parts,
-    encoder_problems,
-    method_factor,
-)
+from regft_core.config.check_methods import METHODS, ComposeCheck, SharedFor, check_composition, encoder_problems
 from regft_core.config.check_params import EncoderCheck, check_params
+from regft_core.config.check_settings import arms_of, check_settings, model_of, training_of
 from regft_core.config.check_tasks import Builtin, check_task, referenced_tasks
 from regft_core.config.contamination import read_contamination, sentences
 from regft_core.config.explain import validate
@@ -39,6 +34,7 @@ from regft_core.config.schema import (
     TaskConfig,
     TrainingConfig,
 )
+from regft_core.config.tuning import Trial, check_tuning, trials_of, tuned_method
 from regft_core.config.yamlio import Document, KeyPath, load_yaml
 from regft_core.errors import ConfigError, Problem
 from regft_core.names import suggestion
@@ -55,8 +51,8 @@ class Project:
     """A valid project.
 
     ``tasks`` holds the tasks of the grid, those that only judge them, and those that a phase of a
-    method trains on; ``methods`` the listed methods in the order of ``params.yaml``. ``warnings`` are
-    for the user to read.
+    method trains on; ``methods`` the listed methods in the order of ``params.yaml``, under the shared protocol,
+    and ``on_task`` those that (method, task) changes. ``warnings`` are for the user to read.
     """
 
     root: Path
@@ -65,6 +61,38 @@ class Project:
     methods: dict[str, Method]
     warnings: tuple[str, ...] = ()
     documents: dict[str, Document] = field(default_factory=dict, repr=False, compare=False)
+    on_task: dict[tuple[str, str], Method] = field(default_factory=dict)
+    builder: MethodBuilder | None = field(default=None, repr=False, compare=False)
+
+    def method(self, name: str, task: str) -> Method:
+        """A listed method as it runs on a task."""
+        return self.on_task.get((name, task), self.methods[name])
+
+    def shared(self, task: str) -> TrainingConfig:
+        """The protocol that all methods share on a task: ``training`` with what the task changes."""
+        return training_of(self.params, self.tasks, task)
+
+    def trials(self, name: str) -> list[Trial]:
+        """The settings that are tried for a method, in order; empty where nothing of it is tuned."""
+        return trials_of(self.params.tuning, self.methods[name])
+
+    def tuned(self, name: str, task: str | None, values: Mapping[str, Any]) -> tuple[Method, TrainingConfig]:
+        """A method (on a task) with tuned values, and the protocol that it starts from.
+
+        Raises ConfigError for values that do not fit this task, though they fit the method.
+        """
+        assert self.builder is not None
+        other = {rows: self.shared(rows) for rows in self.tasks}
+        shared = self.params.training if task is None else self.shared(task)
+        before = len(self.builder.problems)
+        method, training = tuned_method(self.builder, name, task, values, shared, other)
+        if method is None:
+            raise ConfigError(self.builder.problems[before:])
+        return method, training
+
+    def model(self, task: str) -> EncoderConfig:
+        """The section ``model`` with what the task changes, before a method's own."""
+        return model_of(self.params, self.tasks, task)
 
 
 def load_project(
@@ -130,12 +158,22 @@ class _Loader:
         partial, self.wrong = (params, set()) if params is not None else _partial(document, found)
         grid_tasks = _names(document, ("grid", "tasks"))
         tasks = self._tasks(document, grid_tasks)
-        methods = self._methods(document, partial, tasks)
+        builder = MethodBuilder(self.root, self.registry, document, partial, exact="training" not in self.wrong)
+        methods = self._methods(document, builder, tasks)
         known = params or parts(Params, document.data)
         problems, warnings = check_params(self.root, known, document, self.encoder_check)
         self.problems += problems
         self.warnings += warnings
         listed = {name: self.known[name] for name in grid_tasks.values() if name in self.known}
+        self.problems += check_settings(self.root, known, document, listed, self.documents, self.encoder_check)
+        on_task = self._on_task(builder, methods, list(listed), tasks)
+        trials: dict[str, list[Method]] = {}
+        if partial.tuning is not None:
+            names = list(_names(document, ("methods",)).values())
+            other = {name: training_of(partial, tasks, name) for name in tasks}
+            problems, trials = check_tuning(partial.tuning, methods, names, builder, partial.training, other)
+            self.problems += problems
+        self.problems += check_averages(known, document, listed)
         problems, warnings = check_evaluations(known, document, listed, self.find_evaluation)
         self.problems += problems
         self.warnings += warnings
@@ -145,7 +183,12 @@ class _Loader:
             if "model" not in self.wrong:
                 self.problems += encoder_problems(method, partial.model, place)
             if self.compose_check is not None:
-                self.problems += check_composition(method, judged, tasks, partial, self.compose_check, place)
+                self._compose(method.name, methods, on_task, judged, tasks, partial)
+                # Where a task changes the method, its trials are laid over that: they are other methods than these.
+                alike = {task: config for task, config in judged.items() if (method.name, task) not in on_task}
+                for trial in trials.get(method.name, ()):
+                    self.problems += check_composition(trial, alike, tasks, partial, self.compose_check, place)
+        self.problems += builder.problems
         try:
             seen = read_contamination(self.root)
         except ConfigError as error:
@@ -158,7 +201,7 @@ class _Loader:
                 self.warnings.append(f"{params_file}:{document.line(('model', 'name'))}: {text}")
         controls = find_controls(self.root, methods)
         self.warnings += [str(control) for control in controls.missing] + controls.unreadable
-        return Project(self.root, params, tasks, methods, tuple(self.warnings), self.documents)
+        return Project(self.root, params, tasks, methods, tuple(self.warnings), self.documents, on_task, builder)
 
     # -------------------------------------------------------------------------------- tasks
 
@@ -196,52 +239,98 @@ class _Loader:
 
     # ------------------------------------------------------------------------------ methods
 
-    def _methods(self, params: Document, partial: Params, tasks: dict[str, TaskConfig]) -> dict[str, Method]:
+    def _methods(self, params: Document, builder: MethodBuilder, tasks: dict[str, TaskConfig]) -> dict[str, Method]:
         methods: dict[str, Method] = {}
-        seen: set[str] = set()
+        arms = arms_of(builder.settings)
         for path, name in _names(params, ("methods",)).items():
-            document = self._named(METHODS, "method", name, params, path, seen)
-            if document is None:
+            if name in methods or f"{METHODS}/{name}.yaml" in self.documents:
                 continue
-            method = self._method(name, document, partial, ())
+            try:
+                document = builder.document(name)
+            except ConfigError as error:
+                self.problems += error.problems
+                continue
+            if document is None:
+                if name not in arms:  # check_settings has said that its base is not there
+                    self._missing(METHODS, "method", name, params, path, arms)
+                continue
+            self.documents[f"{METHODS}/{name}.yaml"] = document
+            method = builder.build(name, document, self._shared_for(builder, None))
             if method is not None:
                 methods[name] = method
             self._phase_tasks(document, tasks)
         return methods
 
-    def _method(self, name: str, document: Document, partial: Params, trail: tuple[str, ...]) -> Method | None:
-        config, found = validate(MethodConfig, document)
-        self.problems += found
-        if config is None:
-            known = parts(MethodConfig, document.data)
-            self.problems += check_parts(self.root, name, known, document, self.registry)
-            return None
-        training = partial.training
+    def _on_task(
+        self, builder: MethodBuilder, methods: dict[str, Method], grid: Sequence[str], tasks: dict[str, TaskConfig]
+    ) -> dict[tuple[str, str], Method]:
+        """Every method on every task that changes something of it."""
+        found: dict[tuple[str, str], Method] = {}
+        params = builder.settings
+        for task in grid:
+            layers = params.task_settings[task].methods if task in params.task_settings else {}
+            changed = training_of(params, self.known, task) != params.training
+            for name, method in methods.items():
+                if not (changed or name in layers):
+                    continue
+                document = builder.document(name, task)
+                if document is None:
+                    continue
+                own = builder.build(name, document, self._shared_for(builder, task), task)
+                if own is not None and own != method:
+                    found[name, task] = own
+                    self._phase_tasks(document, tasks)
+        return found
 
-        def matched(other: str) -> float | None:
-            """Factor of another method's compute; that method need not be listed."""
-            if other in (name, *trail):
-                circle = " -> ".join((*trail, name, other))
-                self.problems.append(document.problem((), f"steps_factor matches in a circle: {circle}", "break it"))
-                return None
+    def _shared_for(self, builder: MethodBuilder, task: str | None) -> SharedFor:
+        """The protocol of a phase of a method on ``task``; one that trains on another task's rows has that task's."""
+
+        def shared(other: str | None) -> TrainingConfig:
+            params = builder.settings
+            wanted = task if other is None else other
+            return params.training if wanted is None else training_of(params, self._known_task(wanted), wanted)
+
+        return shared
+
+    def _known_task(self, name: str) -> dict[str, TaskConfig]:
+        """``known`` with the task ``name``, read now where nothing has named it yet; what is wrong is said later."""
+        if name not in self.known and is_name(name):
             try:
-                place = load_yaml(self.root / METHODS / f"{other}.yaml", self.root)
-            except ConfigError as error:
-                self.problems += error.problems
-                return None
-            method = self._method(other, place, partial, (*trail, name))
-            if method is None:
-                return None
-            if any(phase.data.task is not None or phase.data.size is not None for phase in method.phases):
-                message = f"steps_factor cannot match '{other}', whose phases train on other rows than the cell's"
-                self.problems.append(document.problem((), message, "give the factor as a number"))
-                return None
-            return method_factor(method, training, self.registry)
+                document = load_yaml(self.root / TASKS / f"{name}.yaml", self.root)
+            except ConfigError:
+                return self.known
+            return {**self.known, name: parts(TaskConfig, document.data)}
+        return self.known
 
-        exact = "training" not in self.wrong
-        method, found = build_method(self.root, name, config, document, self.registry, training, matched, exact=exact)
-        self.problems += found
-        return method
+    def _compose(
+        self,
+        name: str,
+        methods: dict[str, Method],
+        on_task: dict[tuple[str, str], Method],
+        judged: dict[str, TaskConfig],
+        every: dict[str, TaskConfig],
+        params: Params,
+    ) -> None:
+        """What speaks against a method on each task; tasks on which it is the same method are asked together."""
+        assert self.compose_check is not None
+        place = self.documents[f"{METHODS}/{name}.yaml"]
+        same = {task: config for task, config in judged.items() if (name, task) not in on_task}
+        alike: dict[str, dict[str, TaskConfig]] = {}
+        for task, config in same.items():
+            alike.setdefault(model_of(params, judged, task).model_dump_json(), {})[task] = config
+        if not judged:
+            alike["none"] = {}  # what needs no task is said all the same
+        for tasks in alike.values():
+            model = model_of(params, judged, next(iter(tasks))) if tasks else params.model
+            own = params.model_copy(update={"model": model})
+            self.problems += check_composition(methods[name], tasks, every, own, self.compose_check, place)
+        for task, config in judged.items():
+            if (name, task) in on_task:
+                changes = {"model": model_of(params, judged, task), "training": training_of(params, judged, task)}
+                own = params.model_copy(update=changes)
+                self.problems += check_composition(
+                    on_task[name, task], {task: config}, every, own, self.compose_check, place
+                )
 
     def _phase_tasks(self, document: Document, tasks: dict[str, TaskConfig]) -> None:
         """Tasks that phases of a method train on, also where the rest of its file is wrong."""
@@ -273,9 +362,7 @@ class _Loader:
         seen.add(name)
         file = f"{folder}/{name}.yaml"
         if not (self.root / file).is_file():
-            present = sorted(p.stem for p in (self.root / folder).glob("*.yaml"))
-            message = f"unknown {what} '{name}': there is no {file}"
-            self.problems.append(place.problem(path, message, suggestion(name, present, f"{what}s there")))
+            self._missing(folder, what, name, place, path)
             return None
         try:
             document = load_yaml(self.root / file, self.root)
@@ -284,6 +371,13 @@ class _Loader:
             return None
         self.documents[file] = document
         return document
+
+    def _missing(
+        self, folder: str, what: str, name: str, place: Document, path: KeyPath, more: Sequence[str] = ()
+    ) -> None:
+        present = sorted({*(p.stem for p in (self.root / folder).glob("*.yaml")), *more})
+        message = f"unknown {what} '{name}': there is no {folder}/{name}.yaml"
+        self.problems.append(place.problem(path, message, suggestion(name, present, f"{what}s there")))
 
 
 def _names(document: Document, path: KeyPath) -> dict[KeyPath, str]:

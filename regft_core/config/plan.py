@@ -35,8 +35,9 @@ class PlanRow:
         cached: seeds whose run exists; None when unknown.
         rows: training rows of a run; None for ``full`` before the dataset was prepared.
         steps: optimiser steps of one run's fine-tuning; None when ``rows`` matters and is unknown.
-        cost: plain-step equivalents of one run, search included; None when unknown.
+        cost: plain-step equivalents of one run, search and trials included; None when unknown.
         seconds: estimate for all runs still to train; None without a measurement.
+        examples: examples that plain steps of the same cost would train on, per run; None when unknown.
     """
 
     cell: Cell
@@ -46,6 +47,7 @@ class PlanRow:
     steps: int | None
     cost: float | None
     seconds: float | None
+    examples: float | None = None
 
     @property
     def to_train(self) -> int:
@@ -74,15 +76,19 @@ def plan_rows(
         wanted = set(project.params.grid.seeds)
         done = cached(cell)
         count = training_rows(project.root, cell)
-        method = project.methods[cell.method]
+        method = project.method(cell.method, cell.task)
         steps = optimiser_steps(method.training, count)
-        cost = _run_cost(method, count, registry)
+        cost, examples = _run_cost(method, count, registry)
+        if trials := project.trials(cell.method):
+            share, final = _trial_share(project)
+            cost = None if cost is None else cost * (len(trials) * share + final)
+            examples = None if examples is None else examples * (len(trials) * share + final)
         have = len(done & wanted) if done is not None else None
         per_step = seconds[cell.task]
         remaining = None
         if cost is not None and per_step is not None:
             remaining = cost * per_step * (len(wanted) - (have or 0))
-        rows.append(PlanRow(cell, len(wanted), have, count, steps, cost, remaining))
+        rows.append(PlanRow(cell, len(wanted), have, count, steps, cost, remaining, examples))
     return rows
 
 
@@ -134,9 +140,16 @@ def measured_seconds(root: Path, task: str) -> float | None:
     return median(found) if found else None
 
 
-def _run_cost(method: Method, rows: int | None, registry: Registry) -> float | None:
-    """Plain-step equivalents of all phases of one run; None when that needs an unknown number of rows."""
-    total = 0.0
+def _trial_share(project: Project) -> tuple[float, int]:
+    """What a trial costs of a run, and how many runs follow the trials: the chosen one is the run, or is redone."""
+    tuning = project.params.tuning
+    assert tuning is not None
+    return (tuning.split, 1) if tuning.selection == "split" else (1.0, 0)
+
+
+def _run_cost(method: Method, rows: int | None, registry: Registry) -> tuple[float | None, float | None]:
+    """Plain-step equivalents of all phases of one run, and the examples in them; None where rows are unknown."""
+    total = examples = 0.0
     for phase in method.phases:
         count: int | None = rows
         if phase.data.task is not None or phase.data.size is not None:
@@ -145,9 +158,11 @@ def _run_cost(method: Method, rows: int | None, registry: Registry) -> float | N
             count = int(count * phase.data.split)
         steps = optimiser_steps(phase.training, count)
         if steps is None:
-            return None
-        total += steps * phase.training.accumulation * phase.members * phase.ratio(registry)
-    return total
+            return None, None
+        cost = steps * phase.training.accumulation * phase.members * phase.ratio(registry)
+        total += cost
+        examples += cost * phase.training.batch_size
+    return total, examples
 
 
 def _read(path: Path) -> dict[str, Any] | None:

@@ -58,12 +58,15 @@ class ConsistentModel(StrictModel):
 # ----------------------------------------------------------------------------- params.yaml
 
 
+MaxLength = Annotated[int, Field(ge=8, le=4096)]
+
+
 class EncoderConfig(StrictModel):
     """Which pretrained encoder is fine-tuned."""
 
     name: str = Field(min_length=1, description="alias (minilm, mpnet), local directory, or hub id")
     revision: str | None = Field(None, description="commit of a hub id; required for hub ids")
-    max_length: int = Field(128, ge=8, le=4096, description="tokens; longer inputs are truncated")
+    max_length: MaxLength = Field(128, description="tokens; longer inputs are truncated")
     pooling: Literal["head", "cls", "mean"] = Field(
         "head", description="the family's own head, or one linear on the summary token or on the mean of all tokens"
     )
@@ -150,6 +153,10 @@ Epsilon = Annotated[float, Field(gt=0)]
 WeightDecay = Annotated[float, Field(ge=0)]
 Schedule = Literal["linear", "cosine", "constant"]
 WarmupRatio = Annotated[float, Field(ge=0, lt=1)]
+WarmupSteps = Annotated[int, Field(ge=0, le=MAX_STEPS)]
+#: Which epoch's weights are the result. ``as_published``: the set that also judges the run chooses.
+CheckpointRule = Literal["last", "best_on_split", "best_on_dev_as_published"]
+CheckpointShare = Annotated[float, Field(gt=0, lt=1)]
 ClipNorm = Annotated[float, Field(gt=0)]
 Precision = Literal["fp32", "bf16", "fp16"]
 
@@ -168,6 +175,7 @@ class TrainingConfig(StrictModel):
     weight_decay: WeightDecay = Field(0.01, description="decoupled; not on biases and LayerNorm")
     schedule: Schedule = "linear"
     warmup_ratio: WarmupRatio = 0.1
+    warmup_steps: WarmupSteps | None = Field(None, description="optimiser steps; overrides warmup_ratio")
     clip_norm: ClipNorm | None = Field(1.0, description="global gradient norm; null switches it off")
     dropout: DropoutConfig = DropoutConfig()
     precision: Precision = "fp32"
@@ -177,6 +185,22 @@ class TrainingConfig(StrictModel):
     bucket_batches: int = Field(
         50, ge=1, description="batches' worth of shuffled examples sorted by length together; 1: no bucketing"
     )
+    checkpoint: CheckpointRule = Field(
+        "last", description="which epoch's weights the last phase leaves; whatever is not last is marked"
+    )
+    checkpoint_share: CheckpointShare = Field(
+        0.1, description="share of the training rows that best_on_split sets aside to choose the epoch"
+    )
+
+    def settled(self) -> dict[str, Any]:
+        """The values as they stand in keys and facts: a later addition at its default is left out of them."""
+        values = self.model_dump(mode="json")
+        if self.checkpoint != "best_on_split":
+            del values["checkpoint_share"]
+        for name in ("warmup_steps", "checkpoint"):
+            if values[name] == type(self).model_fields[name].default:
+                del values[name]
+        return values
 
 
 class MatchConfig(StrictModel):
@@ -185,17 +209,13 @@ class MatchConfig(StrictModel):
     match: Name
 
 
-class TrainingOverrides(StrictModel):
-    """The values of ``training`` that one method changes (none by default).
+class TrainingLayer(StrictModel):
+    """Values of ``training`` that are laid over weaker ones (none by default).
 
     A field has the type of the same field of ``TrainingConfig``; null is allowed only where it is there.
     """
 
-    epochs: Override[EpochsOrNone] = Field(None, description="0 trains nothing")
     max_steps: Steps | None = None
-    steps_factor: Override[Annotated[float, Field(gt=0, le=1000)] | MatchConfig] = Field(
-        None, description="multiplies the number of epochs; {match: method} gives the compute of that method"
-    )
     batch_size: Override[BatchSize] = None
     accumulation: Override[Accumulation] = None
     learning_rate: Override[LearningRate] = None
@@ -205,10 +225,50 @@ class TrainingOverrides(StrictModel):
     weight_decay: Override[WeightDecay] = None
     schedule: Override[Schedule] = None
     warmup_ratio: Override[WarmupRatio] = None
+    warmup_steps: WarmupSteps | None = None
     clip_norm: ClipNorm | None = None
     dropout: Override[DropoutConfig] = None
     precision: Override[Precision] = None
     allow_precision_loss: Override[bool] = None
+    checkpoint: Override[CheckpointRule] = None
+    checkpoint_share: Override[CheckpointShare] = None
+
+
+class TaskTraining(TrainingLayer):
+    """What one task changes in ``training``, before any method does."""
+
+    epochs: Override[Epochs] = None
+
+    def over(self, training: TrainingConfig) -> TrainingConfig:
+        """``training`` with the task's values. Who says ``epochs`` alone means epochs: ``max_steps`` goes."""
+        changes = {name: getattr(self, name) for name in self.model_fields_set}
+        if "epochs" in changes:
+            changes.setdefault("max_steps", None)
+        if "warmup_ratio" in changes:
+            changes.setdefault("warmup_steps", None)
+        if self.dropout is not None:
+            sides = {side: getattr(self.dropout, side) for side in self.dropout.model_fields_set}
+            changes["dropout"] = training.dropout.model_copy(update=sides)
+        return training.model_copy(update=changes)
+
+
+class TaskModel(StrictModel):
+    """What one task changes in ``model``."""
+
+    max_length: Override[MaxLength] = None
+
+    def over(self, model: EncoderConfig) -> EncoderConfig:
+        """The section ``model`` with the task's values."""
+        return model if self.max_length is None else model.model_copy(update={"max_length": self.max_length})
+
+
+class TrainingOverrides(TrainingLayer):
+    """The values of ``training`` that one method changes."""
+
+    epochs: Override[EpochsOrNone] = Field(None, description="0 trains nothing")
+    steps_factor: Override[Annotated[float, Field(gt=0, le=1000)] | MatchConfig] = Field(
+        None, description="multiplies the number of epochs; {match: method} gives the compute of that method"
+    )
 
     def apply(self, training: TrainingConfig, factor: float | None = None) -> TrainingConfig:
         """Return ``training`` with this phase's overrides in place.
@@ -250,6 +310,8 @@ class TrainingOverrides(StrictModel):
     def _replaced(self, training: TrainingConfig) -> TrainingConfig:
         # An explicit null switches clip_norm or max_steps off; for the other values it is refused.
         changes = {name: getattr(self, name) for name in self.model_fields_set if name != "steps_factor"}
+        if "warmup_ratio" in changes:
+            changes.setdefault("warmup_steps", None)
         return training.model_copy(update=changes)
 
 
@@ -277,6 +339,12 @@ class StoreConfig(StrictModel):
     budget_gb: float | None = Field(None, gt=0, description="weights of the least recently used runs go first")
 
 
+#: ``task`` (its dev set) or ``task/set``.
+PartName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]*(/[a-z0-9][a-z0-9_-]*)?$")]
+#: A part of an average: a set, or several whose mean counts as one.
+Part = PartName | Annotated[list[PartName], Field(min_length=1)]
+
+
 class ReportConfig(StrictModel):
     """What the report compares."""
 
@@ -285,6 +353,14 @@ class ReportConfig(StrictModel):
     bootstrap_samples: int = Field(4_000, ge=100, le=1_000_000)
     mixed_environments: Literal["refuse", "mark"] = Field(
         "refuse", description="runs of one comparison from different machines: no report, or one that says so"
+    )
+    looks: Literal["planned", "open"] = Field(
+        "planned",
+        description="open: seeds are added until it is clear; the first look already spends half of the error",
+    )
+    published: OneOrMoreNames = Field((), description="tables of published/ whose numbers are printed beside ours")
+    averages: dict[Name, Annotated[list[Part], Field(min_length=1)]] = Field(
+        {}, description="means over tasks (or task/set) of the primary metrics; a list inside counts as one part"
     )
 
 
@@ -301,6 +377,92 @@ def _by_name(value: Any) -> Any:
 Evaluations = Annotated[dict[Name, dict[str, Any]], BeforeValidator(_by_name)]
 
 
+#: Options of one regulariser each; a mapping, so that none is listed twice and ``dvc exp run -S`` can name an option.
+#: Its order never counts: what must come first is declared by the regularisers themselves.
+Regularisers = dict[Name, dict[str, Any]]
+
+
+class ModelOverrides(StrictModel):
+    """What a method changes in ``model``: its opponents need not share a pooling that suits nobody."""
+
+    pooling: Override[Literal["head", "cls", "mean"]] = None
+    pairs: Override[Literal["jointly", "separately"]] = None
+
+
+class PhaseLayer(StrictModel):
+    """What is laid over one phase of a method, key by key; the result is checked as if it stood in one file."""
+
+    data: dict[str, Any] = {}
+    repeat: dict[str, Any] = {}
+    regularisers: Regularisers = {}
+    training: TrainingOverrides = TrainingOverrides()
+
+
+class MethodLayer(StrictModel):
+    """What is laid over a method's file, key by key; ``phases`` for a method that has phases."""
+
+    regularisers: Regularisers = {}
+    training: TrainingOverrides = TrainingOverrides()
+    phases: dict[Name, PhaseLayer] = {}
+
+
+class MethodSettings(MethodLayer):
+    """A listed method's layer on every task; with ``base`` a further arm that has no file of its own."""
+
+    base: Name | None = Field(None, description="the method of pipelines/methods that this arm starts from")
+    description: str = ""
+    paper: str = ""
+    control_for: OneOrMoreNames = ()
+    differs_by: str = ""
+    variant_of: OneOrMoreNames = ()
+    model: ModelOverrides | None = None
+
+
+class TaskSettings(StrictModel):
+    """What one task of the grid changes: for every method, and for single ones."""
+
+    training: TaskTraining = TaskTraining()
+    model: TaskModel = TaskModel()
+    methods: dict[Name, MethodLayer] = {}
+
+
+#: Dotted keys of settings, each with the values to try.
+Grid = dict[str, Annotated[list[Any], Field(min_length=1)]]
+Selection = Literal["split", "dev_as_published"]
+
+
+class TuningConfig(ConsistentModel):
+    """Values that are tried before a run, and what chooses among them. The chosen value is the strongest setting."""
+
+    selection: Selection = Field(
+        "split", description="what judges a trial: rows set aside from the training rows, or (marked) the dev set"
+    )
+    split: Annotated[float, Field(gt=0, lt=1)] = Field(
+        0.8, description="share of a run's training rows that its trials train on; the rest judges them"
+    )
+    per: Override[Literal["seed", "cell"]] = Field(
+        None, description="whether each seed chooses for itself (as with split when absent) or all by their mean"
+    )
+    trials: Override[Annotated[int, Field(ge=2, le=1000)]] = Field(
+        None, description="trials of every arm, drawn from its grid; the whole grid when absent"
+    )
+    values: Grid = Field({}, description="for every arm that trains")
+    methods: dict[Name, Grid | list[dict[str, Any]]] = Field(
+        {}, description="an arm's own: a grid crossed with values, a list of trials in its place, or {} for none"
+    )
+
+    @property
+    def judged_by_seed(self) -> bool:
+        return (self.per or ("seed" if self.selection == "split" else "cell")) == "seed"
+
+    def inconsistencies(self) -> Iterator[Inconsistency]:
+        """A choice on the dev set is one per cell; nothing to try."""
+        if self.known("selection", "per") and self.selection == "dev_as_published" and self.per == "seed":
+            yield ("per",), "per: seed with selection: dev_as_published; papers choose once for all seeds (per: cell)"
+        if self.known("values", "methods") and not self.values and not any(self.methods.values()):
+            yield (), "tuning names no values; give tuning.values or tuning.methods, or remove the section"
+
+
 class Params(StrictModel):
     """``params.yaml``.
 
@@ -312,6 +474,9 @@ class Params(StrictModel):
     methods: Annotated[tuple[Name, ...], Field(strict=False, min_length=1)]
     subsample: SubsampleConfig
     training: TrainingConfig
+    task_settings: dict[Name, TaskSettings] = Field({}, description="per task of the grid")
+    method_settings: dict[Name, MethodSettings] = Field({}, description="per listed method; arms without a file")
+    tuning: Override[TuningConfig] = Field(None, description="values to try, and what chooses among them")
     evaluations: Evaluations = Field({}, description="files of regft_core/evaluations, with their options")
     execution: ExecutionConfig = ExecutionConfig()
     store: StoreConfig = StoreConfig()
@@ -382,6 +547,16 @@ class OodConfig(StrictModel):
     drop_empty: bool = False
 
 
+class SubmissionConfig(StrictModel):
+    """Prediction files for a benchmark's server, of splits whose labels are hidden."""
+
+    format: Literal["glue", "clue"] = Field(description="glue: tab-separated index and prediction; clue: JSON lines")
+    files: dict[Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")], str] = Field(
+        min_length=1, description="name of each file -> the split that it predicts"
+    )
+    labels: dict[str, str] = Field({}, description="label -> how the benchmark writes it; as it is when absent")
+
+
 class TaskConfig(ConsistentModel):
     """One dataset: where it comes from, its labels, its metrics, what judges it out of distribution."""
 
@@ -408,6 +583,9 @@ class TaskConfig(ConsistentModel):
         None, description="segment that token-level perturbations leave untouched (keywords in CSL)"
     )
     ood: dict[Name, OodConfig] = {}
+    submission: Override[SubmissionConfig] = Field(None, description="prediction files for a benchmark's server")
+    training: TaskTraining = Field(TaskTraining(), description="what this task changes in the shared protocol")
+    model: TaskModel = Field(TaskModel(), description="what this task changes in the section model: max_length")
 
     def inconsistencies(self) -> Iterator[Inconsistency]:
         """Labels that do not fit the kind; names that are not among metrics or labels."""
@@ -423,14 +601,14 @@ class TaskConfig(ConsistentModel):
         if self.known("positive_label", "labels") and self.positive_label not in (None, *(self.labels or ())):
             message = f"positive_label '{self.positive_label}' is not one of labels {list(self.labels or ())}"
             yield ("positive_label",), message
+        if self.known("submission", "labels") and self.submission is not None and self.submission.known("labels"):
+            own, given = set(self.labels or ()), set(self.submission.labels)
+            if given and own != given:
+                message = f"submission.labels writes {sorted(given)}, but the task's labels are {sorted(own)}"
+                yield ("submission", "labels"), message
 
 
 # -------------------------------------------------------------------- pipelines/methods/*.yaml
-
-
-#: Options of one regulariser each; a mapping, so that none is listed twice and ``dvc exp run -S`` can name an option.
-#: Its order never counts: what must come first is declared by the regularisers themselves.
-Regularisers = dict[Name, dict[str, Any]]
 
 
 class DataConfig(StrictModel):
@@ -469,13 +647,6 @@ class PhaseConfig(StrictModel):
     seed: Seed | None = Field(None, description="a number: the phase is trained once for all seeds of the grid")
     regularisers: Regularisers = {}
     training: TrainingOverrides = TrainingOverrides()
-
-
-class ModelOverrides(StrictModel):
-    """What a method changes in ``model``: its opponents need not share a pooling that suits nobody."""
-
-    pooling: Override[Literal["head", "cls", "mean"]] = None
-    pairs: Override[Literal["jointly", "separately"]] = None
 
 
 class MethodConfig(ConsistentModel):

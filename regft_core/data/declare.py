@@ -34,6 +34,8 @@ class Declaration:
     drop_labels: tuple[str, ...] = ()
     drop_empty: bool = False
     range: tuple[float, float] | None = None
+    #: False for a set whose labels are hidden: none is read (all are 0), and no row is dropped.
+    labelled: bool = True
 
 
 @dataclass
@@ -60,6 +62,8 @@ def check_columns(names: Sequence[str], declaration: Declaration, where: str) ->
     """Raise DataError when a declared column is not among ``names``."""
     columns = declaration.columns
     wanted = {"text": columns.text, "text_pair": columns.text_pair, "label": columns.label, "id": columns.id}
+    if not declaration.labelled:
+        del wanted["label"]
     missing = {key: name for key, name in wanted.items() if name is not None and name not in names}
     if not missing:
         return
@@ -105,6 +109,8 @@ def to_examples(rows: Sequence[Row], declaration: Declaration, where: str) -> Sp
 
 def _to_example(row: Row, number: int, declaration: Declaration, dropped: Counter[str]) -> Example | None:
     columns, values = declaration.columns, row.values
+    if not declaration.labelled:
+        return _unlabelled(row, number, columns)
     raw_label = values.get(columns.label)
     label_text = _as_text(raw_label)
     if label_text is not None and label_text in declaration.drop_labels:
@@ -121,6 +127,15 @@ def _to_example(row: Row, number: int, declaration: Declaration, dropped: Counte
         label = _label(raw_label, declaration)
     idx = str(number) if columns.id is None else _identifier(values.get(columns.id), columns.id)
     return Example(idx, texts[0], texts[1] if len(texts) > 1 else None, label)
+
+
+def _unlabelled(row: Row, number: int, columns: ColumnsConfig) -> Example:
+    """A row whose label is hidden; a missing text is an empty one, for every row needs its prediction."""
+    names = [columns.text] + ([columns.text_pair] if columns.text_pair is not None else [])
+    given = [row.values.get(name) for name in names]
+    texts = ["" if _is_empty(value) else _text(value, name) for name, value in zip(names, given)]
+    idx = str(number) if columns.id is None else _identifier(row.values.get(columns.id), columns.id)
+    return Example(idx, texts[0], texts[1] if len(texts) > 1 else None, 0)
 
 
 def _is_nan(value: Any) -> bool:

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from regft_core.config.method import Method, Phase
+from regft_core.config.method import FINETUNE, Method, Phase
 from regft_core.config.schema import DropoutConfig, EncoderConfig, TaskConfig, TrainingConfig
 from regft_core.hooks.base import Regulariser
 from regft_core.hooks.checks import is_last, takes_no_steps
@@ -207,7 +207,21 @@ def resolve_training(stack: Sequence[Entry], phase: Phase, shared: TrainingConfi
                 f"'{cls.name}' is defined on {wanted} but training.optimizer says {given}; remove training.optimizer"
             )
         training = training.model_copy(update={"optimizer": wanted})
+    if training.checkpoint != "last" and (phase.name != FINETUNE or not training.epochs):
+        training = training.model_copy(update={"checkpoint": "last"})  # only the last phase has epochs to choose from
     return training, problems
+
+
+def checkpoint_problems(stack: Sequence[Entry], training: TrainingConfig) -> list[str]:
+    """Regularisers whose result is made after the last step, where the best epoch is to be the result."""
+    if training.checkpoint == "last":
+        return []
+    return [
+        f"'{cls.name}' makes its result after the last step, so no epoch can be chosen (training.checkpoint: "
+        f"{training.checkpoint}); set checkpoint: last for this method"
+        for cls, _ in active(stack)
+        if cls.finish is not Regulariser.finish
+    ]
 
 
 def precision_problems(stack: Sequence[Entry], training: TrainingConfig) -> tuple[list[str], list[str]]:
@@ -268,6 +282,7 @@ def check_phase(
     problems += pass_problems(stack)
     problems += randomness_problems(stack, training.dropout)[0]
     problems += precision_problems(stack, training)[0]
+    problems += checkpoint_problems(stack, training)
     where = "this task" if phase.data.task is None else f"the phase's task '{phase.data.task}'"
     for cls, options in active(stack):
         if task is not None:

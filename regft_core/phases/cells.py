@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from regft_core.config.load import Project
+from regft_core.config.provenance import described
 from regft_core.errors import DataError, FactsChanged
 from regft_core.hooks.registry import discover
 from regft_core.phases.context import Context, Job
 from regft_core.phases.outputs import read_runs
 from regft_core.phases.phase_data import member_label
 from regft_core.phases.project import open_project
+from regft_core.phases.records import known_keys, tuned_values
 from regft_core.progress import ProgressBoard
 from regft_core.runs.executors import run_all, visible_devices
 
@@ -56,30 +58,31 @@ def call(what: Call, *, device: str) -> dict[str, Any]:
 
 
 def run_cell(
-    root: Path, function: Work, method: str, task: str, before: str | None = None
+    root: Path,
+    function: Work,
+    method: str,
+    task: str,
+    before: str | None = None,
+    tuned: Mapping[tuple[str, int], dict[str, Any]] | None = None,
 ) -> tuple[Context, list[dict[str, Any]]]:
     """Run a stage's ``function`` for every size and seed of the grid, through one pool of workers.
 
     Args:
         before: the stage whose records the function takes (``search``, ``finetune``).
+        tuned: (size, seed) -> what trials have chosen, for the first stage; it is added to the records.
 
     Each run gets a line on the terminal when it ends. Records come in the order of the sizes, then of the
     seeds. They do not depend on the executor, the number of workers or the order in which runs end.
     """
     project = open_project(root)
     execution = project.params.execution
-    searches = before != "search" or bool(project.methods[method].earlier)
+    searches = before != "search" or bool(project.method(method, task).earlier) or bool(project.trials(method))
     written = read_runs(root, before, method, task) if before is not None and searches else {}
-    devices = visible_devices(execution.device)
-    # Libraries that read these at import, and an allocator that reads them at the start of a
-    # process, must find them before the workers start.
-    wanted = {"TOKENIZERS_PARALLELISM": "false", "CUBLAS_WORKSPACE_CONFIG": ":4096:8"}
-    for name, value in (wanted | (KEEP_FREED_MEMORY if devices == ["cpu"] else {})).items():
-        os.environ.setdefault(name, value)
+    devices = prepared_devices(execution.device)
     runs = [(str(size), seed) for size in project.params.grid.sizes for seed in project.params.grid.seeds]
     stage = STAGE_AFTER[before]
     names = [Job(str(root), method, task, *run).run for run in runs]
-    with ProgressBoard(f"{stage} {method} {task}", names, shares(project, method, stage)) as board:
+    with ProgressBoard(f"{stage} {method} {task}", names, shares(project, method, task, stage)) as board:
 
         def ended(index: int, record: dict[str, Any]) -> None:
             computed = board.ended(names[index])
@@ -89,8 +92,9 @@ def run_cell(
         for size, seed in runs:
             record = _record_before(written, before, method, task, size, seed) if searches else NOTHING_SEARCHED
             keys = known_keys(record)
-            _check_keys(project, Job(str(root), method, task, size, seed), keys)
-            calls.append(Call(Job(str(root), method, task, size, seed, keys, board.folder), function, record))
+            values = tuned_values({"tuned": tuned[size, seed]} if tuned else record)
+            _check_keys(project, Job(str(root), method, task, size, seed, values=values), keys)
+            calls.append(Call(Job(str(root), method, task, size, seed, keys, board.folder, values), function, record))
         records = run_all(
             calls,
             call,
@@ -100,15 +104,75 @@ def run_cell(
             threads=execution.threads,
             on_result=ended,
         )
-    context = Context(calls[0].job, project=project)
+    if tuned:
+        records = [record | {"tuned": tuned[record["size"], record["seed"]]} for record in records]
+    context = Context(replace(calls[0].job, values=None), project=project)
     # What the next stage reads is pinned too; a store one may only read has no pins.
     context.store.prune(keep=[key for record in records for key in _needed_next(record)])
     return context, records
 
 
-def shares(project: Project, method: str, stage: str) -> dict[str, float]:
+def run_trials(root: Path, function: Work, method: str, task: str) -> list[dict[str, Any]]:
+    """Run every trial of a method on a task, for every size and seed, through one pool of workers.
+
+    Records come in the order of the sizes, the seeds, the trials. Empty where nothing is tuned.
+    """
+    project = open_project(root)
+    execution, trials = project.params.execution, project.trials(method)
+    if not trials:
+        return []
+    devices = prepared_devices(execution.device)
+    grid = project.params.grid
+    jobs = [
+        Job(str(root), method, task, str(size), seed, values=values, trial=number)
+        for size in grid.sizes
+        for seed in grid.seeds
+        for number, values in enumerate(trials)
+    ]
+    with ProgressBoard(f"trials {method} {task}", [job.run for job in jobs], {}) as board:
+
+        def ended(index: int, record: dict[str, Any]) -> None:
+            computed = board.ended(jobs[index].run)
+            print(describe_trial(record, computed=computed), flush=True)
+
+        calls = [Call(replace(job, progress=board.folder), function, None) for job in jobs]
+        records = run_all(
+            calls,
+            call,
+            executor=execution.executor,
+            workers_per_device=execution.workers,
+            devices=devices,
+            threads=execution.threads,
+            on_result=ended,
+        )
+    Context(jobs[0], project=project).store.prune()
+    return records
+
+
+def describe_trial(record: dict[str, Any], *, computed: bool = True) -> str:
+    """One line per trial for the terminal."""
+    stored = "" if computed else "  (from the run store)"
+    run = f"  {_run(record)}, trial {record['trial'] + 1} ({described(record['values'])})"
+    if record["status"] != "ok":
+        return f"{run}: FAILED: {record['error']}"
+    return f"{run}: {record['steps']} steps, score {record['score']:.4f}{stored}"
+
+
+def prepared_devices(device: str) -> list[str]:
+    """The devices to run on, with the environment that workers must find before they start."""
+    devices = visible_devices(device)
+    # Libraries that read these at import, and an allocator that reads them at the start of a
+    # process, must find them before the workers start.
+    wanted = {"TOKENIZERS_PARALLELISM": "false", "CUBLAS_WORKSPACE_CONFIG": ":4096:8"}
+    for name, value in (wanted | (KEEP_FREED_MEMORY if devices == ["cpu"] else {})).items():
+        os.environ.setdefault(name, value)
+    return devices
+
+
+def shares(project: Project, method: str, task: str, stage: str) -> dict[str, float]:
     """What a run of a stage goes through, in order, with its share of the work: passes over the shared batches."""
-    phases = {"search": project.methods[method].earlier, "finetune": [project.methods[method].finetune]}.get(stage)
+    own = project.method(method, task)
+    phases = {"search": own.earlier, "finetune": (own.finetune,)}.get(stage)
     if phases is None:
         return {"evaluate": 1.0}
     registry = discover()
@@ -118,14 +182,6 @@ def shares(project: Project, method: str, stage: str) -> dict[str, float]:
         for phase in phases
         for index in range(phase.members)
     }
-
-
-def known_keys(record: dict[str, Any] | None) -> dict[str, str]:
-    """Phase -> key, as the record of an earlier stage has them."""
-    if record is None:
-        return {}
-    own = {"finetune": record["key"]} if record.get("key") else {}
-    return {**record["phases"], **own}
 
 
 def _check_keys(project: Project, job: Job, keys: dict[str, str]) -> None:

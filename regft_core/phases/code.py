@@ -13,6 +13,8 @@ from regft_core.runs.fingerprint import EXEMPT, Scope, code_of, stage_scope, tra
 
 #: What makes token ids of texts, beside the tokenizer's files.
 TOKENS = Scope(("regft_core.data.encode", "regft_core.models.load"), EXEMPT)
+#: What judges an epoch where the last step is not the result.
+CHECKPOINT_RULE = "regft_core.phases.checkpoint_rule"
 #: What averages the members of a phase.
 MEAN = Scope(("regft_core.phases.averaging",), EXEMPT)
 
@@ -22,15 +24,19 @@ def scope_sha256(scope: Scope) -> str:
     return str(code_of(scope.entries, exempt=scope.exempt, resources=scope.resources)["sha256"])
 
 
-def phase_scope(entries: Sequence[compose.Entry], phase: Phase, source: ModelSource) -> Scope:
+def phase_scope(
+    entries: Sequence[compose.Entry], phase: Phase, source: ModelSource, metrics: Iterable[str] = ()
+) -> Scope:
     """The code that trains a phase: the shared part, and what this phase uses and another may not.
 
     That is its active regularisers, and the encoder's family and the optimiser, which no import names:
-    the encoder and the protocol do.
+    the encoder and the protocol do. Where an epoch is chosen, what judges it counts too (``metrics``: by which).
     """
     own = {cls.__module__ for cls, _ in compose.active(entries)}
     if phase.training.optimizer in OPTIMISERS.names():  # else a regulariser brings its own
         own.add(f"{OPTIMISERS.package}.{phase.training.optimizer}")
+    if phase.training.checkpoint != "last":
+        own |= {CHECKPOINT_RULE, *metric_modules(metrics)}
     return training_scope(sorted(own | {family_module(source)}))
 
 

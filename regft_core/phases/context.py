@@ -15,18 +15,18 @@ from typing import TYPE_CHECKING, Any
 
 from regft_core.config.load import Project
 from regft_core.config.method import FINETUNE, Phase
-from regft_core.config.schema import EncoderConfig, RepeatConfig
+from regft_core.config.schema import EncoderConfig, RepeatConfig, TuningConfig
 from regft_core.config.store import store_path
-from regft_core.data.examples import Example
+from regft_core.data.examples import Example, read_jsonl, to_jsonl
 from regft_core.errors import DataError
 from regft_core.hooks import compose
 from regft_core.hooks.declare import Setting
 from regft_core.hooks.registry import discover
 from regft_core.io import canonical_json, read_json, sha256_text
 from regft_core.phases.code import TOKENS, merge_scope, phase_scope, scope_sha256
-from regft_core.phases.facts import phase_fact
+from regft_core.phases.facts import phase_fact, settled_training
 from regft_core.phases.other_task import training_rows
-from regft_core.phases.phase_data import PhaseData, member_rows, member_streams, read_phase_data
+from regft_core.phases.phase_data import PhaseData, member_rows, member_streams, read_phase_data, run_rows, split_rows
 from regft_core.phases.project import check_listed, open_project
 from regft_core.runs.fingerprint import Scope
 from regft_core.runs.store import RunStore
@@ -45,6 +45,8 @@ class Job:
 
     Attributes:
         keys: phase -> key of its result, as the stages before wrote them down.
+        values: tuned settings of the run, dotted; None where nothing is tuned.
+        trial: number of the trial that this is; None for a run of the grid.
         progress: folder of the progress board, or None.
     """
 
@@ -55,6 +57,8 @@ class Job:
     seed: int
     keys: Mapping[str, str] = field(default_factory=dict)
     progress: str | None = None
+    values: Mapping[str, Any] | None = None
+    trial: int | None = None
 
     @property
     def name(self) -> str:
@@ -62,8 +66,9 @@ class Job:
 
     @property
     def run(self) -> str:
-        """The run among those of its stage: ``300 seed 1``."""
-        return f"{self.size} seed {self.seed}"
+        """The run among those of its stage: ``300 seed 1``, ``300 seed 1 trial 2``."""
+        trial = "" if self.trial is None else f" trial {self.trial + 1}"
+        return f"{self.size} seed {self.seed}{trial}"
 
 
 class Context:
@@ -82,7 +87,11 @@ class Context:
         self.project = open_project(self.root) if project is None else project
         self.params = self.project.params
         check_listed(self.project, method=job.method, task=job.task, size=job.size, seed=job.seed)
-        self.method = self.project.methods[job.method]
+        self.method, self.shared = self.project.method(job.method, job.task), self.project.shared(job.task)
+        if job.values is not None:
+            self.method, self._start = self.project.tuned(job.method, job.task, job.values)
+        else:
+            self._start = self.shared
         self.task_config = self.project.tasks[job.task]
         self.registry = discover()
         self._data: dict[str, PhaseData] = {}
@@ -106,8 +115,8 @@ class Context:
 
     @cached_property
     def encoder(self) -> EncoderConfig:
-        """The encoder's section of ``params.yaml`` with what the method overrides."""
-        return self.method.encoder(self.params.model)
+        """The encoder's section of ``params.yaml`` with what the task and the method override."""
+        return self.method.encoder(self.project.model(self.job.task))
 
     @cached_property
     def source(self) -> ModelSource:
@@ -154,7 +163,7 @@ class Context:
         if phase.name not in self._data:
             other = phase.data.task
             dataset = self.dataset if other is None else training_rows(self.project, other, self.store.path)
-            self._data[phase.name] = read_phase_data(
+            found = read_phase_data(
                 phase.data,
                 dataset,
                 self.rows_file,
@@ -162,7 +171,28 @@ class Context:
                 seed=self.seed(phase),
                 stratified=self.params.subsample.stratified,
             )
+            if other is None and self.set_aside:
+                hidden = {row.idx for row in self.set_aside}
+                found = replace(found, examples=[row for row in found.examples if row.idx not in hidden])
+            self._data[phase.name] = found
         return self._data[phase.name]
+
+    @property
+    def tuning(self) -> TuningConfig:
+        """The section ``tuning``, which a trial has."""
+        assert self.params.tuning is not None
+        return self.params.tuning
+
+    @cached_property
+    def set_aside(self) -> list[Example]:
+        """Rows of the cell that a trial must not see, by its weights or by its choices, for they judge it."""
+        if self.job.trial is None or self.tuning.selection != "split":
+            return []
+        if not self.rows_file.is_file():
+            raise DataError(f"{self.rows_file} is missing; run `dvc repro`, whose stage subsample writes it")
+        rows = read_jsonl(self.rows_file)
+        _, hidden = split_rows(len(rows), self.tuning.split, self.job.seed, "tuning", 0)
+        return [rows[index] for index in hidden]
 
     # ------------------------------------------------------------------------------- phases
 
@@ -170,8 +200,9 @@ class Context:
         """A phase with its settled protocol (dropout negotiated, optimiser owned)."""
         phase = self.method.phase(name)
         stack = compose.entries(self.registry, phase.regularisers)
-        training, _ = compose.resolve_training(stack, phase, self.params.training)
-        return replace(phase, training=training)
+        rows = phase.data.task
+        shared = self._start if rows is None else self.project.shared(rows)
+        return replace(phase, training=settled_training(phase, stack, shared))
 
     def entries(self, phase: Phase) -> list[compose.Entry]:
         return compose.entries(self.registry, phase.regularisers)
@@ -227,7 +258,8 @@ class Context:
             return self._merged_identity(phase, phase.repeat)
         fact, data = self.fact(phase), self.data(phase)
         rows, set_aside = member_rows(phase, member, len(data.examples), self.seed(phase))
-        return {
+        chosen_by = self._chosen_by(phase, member)
+        return chosen_by | {
             "format": RUN_FORMAT,
             **{key: fact[key] for key in ("phase", "data", "regularisers", "training", "model", "code", "packages")},
             "seed": self.seed(phase),
@@ -247,6 +279,21 @@ class Context:
             "member": member,
             "streams": member_streams(phase, member),
         }
+
+    def _chosen_by(self, phase: Phase, member: int | None) -> dict[str, Any]:
+        """What chooses the epoch, for the identity; nothing where the last step is the result."""
+        if phase.training.checkpoint == "last":
+            return {}
+        rows = sha256_text(to_jsonl(self.judging_rows(phase, member)))
+        metric = {name: self.task.get(name) for name in ("primary", "positive_label")}
+        return {"checkpoint": {"rows": rows, **metric}}
+
+    def judging_rows(self, phase: Phase, member: int | None) -> list[Example]:
+        """The rows that choose the epoch of a phase: of its own, set aside, or the dev set."""
+        if phase.training.checkpoint == "best_on_dev_as_published":
+            return read_jsonl(self.dataset / "dev.jsonl")
+        examples = self.data(phase).examples
+        return [examples[row] for row in run_rows(phase, member, len(examples), self.seed(phase))[2]]
 
     def _merged_identity(self, phase: Phase, repeat: RepeatConfig) -> dict[str, Any]:
         members = [self.store.run_key(self.identity(phase.name, index)) for index in range(repeat.times)]
@@ -269,7 +316,7 @@ class Context:
 
     def training_scope(self, phase: Phase) -> Scope:
         """The code that trains a phase."""
-        return phase_scope(self.entries(phase), phase, self.source)
+        return phase_scope(self.entries(phase), phase, self.source, [self.task["primary"]])
 
     def key(self, name: str) -> str:
         """The key of a phase's result: as an earlier stage wrote it down, or computed."""
@@ -279,7 +326,7 @@ class Context:
 
     def fact(self, phase: Phase) -> dict[str, Any]:
         """What determines a phase besides rows, seed and earlier phases."""
-        return phase_fact(self.encoder, phase, self.entries(phase), self.source)
+        return phase_fact(self.encoder, phase, self.entries(phase), self.source, [self.task["primary"]])
 
 
 def project_store(project: Project) -> RunStore:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from regft_core.data.batches import collate, padding_of
 from regft_core.errors import ModelError, RunFailed
@@ -12,9 +13,9 @@ from regft_core.hooks import compose
 from regft_core.models.export import export_model, model_card
 from regft_core.models.served import Served
 from regft_core.phases.card_facts import card_facts
-from regft_core.phases.cells import known_keys
 from regft_core.phases.context import Context, Job
 from regft_core.phases.outputs import read_runs
+from regft_core.phases.records import known_keys, tuned_values
 from regft_core.phases.trained import Trained
 
 #: Examples whose logits the written model must reproduce.
@@ -33,12 +34,7 @@ def export(job: Job, out: Path | None = None) -> Path:
         ModelError: ``out`` exists and is something else.
         ExportMismatch: the written model differs.
     """
-    context = Context(job)  # says what is not in the grid
-    record = read_runs(Path(job.root), "finetune", job.method, job.task).get((job.size, job.seed))
-    if record is None or record["status"] != "ok":
-        why = record["error"] if record is not None else "it was not trained yet; run `dvc repro` first"
-        raise RunFailed(f"seed {job.seed} of {job.method} on {job.task}-{job.size} has no model: {why}")
-    context = Context(replace(job, keys=known_keys(record)), project=context.project)
+    context, record = finished_run(job)
     refuse_kept(context.entries(context.phase("finetune")), job.method)
     model = Trained(context).model
     encoded = context.encode(context.data(context.phase("finetune")).examples[:CHECKED_EXAMPLES])
@@ -59,6 +55,22 @@ def export(job: Job, out: Path | None = None) -> Path:
         served=_served(context, record["key"]),
     )
     return target
+
+
+def finished_run(job: Job) -> tuple[Context, dict[str, Any]]:
+    """The context of a run that was trained, with its tuned values and keys, and its record.
+
+    Raises:
+        RunFailed: the run has no model, because its training failed or did not happen.
+        ConfigError: the cell or the seed is not in the grid.
+    """
+    context = Context(job)  # says what is not in the grid
+    record = read_runs(Path(job.root), "finetune", job.method, job.task).get((job.size, job.seed))
+    if record is None or record["status"] != "ok":
+        why = record["error"] if record is not None else "it was not trained yet; run `dvc repro` first"
+        raise RunFailed(f"seed {job.seed} of {job.method} on {job.task}-{job.size} has no model: {why}")
+    known = replace(job, keys=known_keys(record), values=tuned_values(record))
+    return Context(known, project=context.project), record
 
 
 def refuse_kept(entries: Sequence[compose.Entry], method: str) -> None:

@@ -10,7 +10,7 @@ Facts are byte-stable: sorted keys, no time, no absolute path. Nothing here impo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,7 +19,8 @@ from regft_core.config.contamination import read_contamination, to_json
 from regft_core.config.load import METHODS as METHOD_FILES
 from regft_core.config.load import Project
 from regft_core.config.method import Method, Phase
-from regft_core.config.schema import EncoderConfig, FilesSource, TaskConfig
+from regft_core.config.published import read_published
+from regft_core.config.schema import EncoderConfig, FilesSource, TaskConfig, TrainingConfig
 from regft_core.errors import FactsChanged, StoreError
 from regft_core.hooks import compose
 from regft_core.hooks.registry import discover
@@ -37,21 +38,25 @@ _STEPS = {"epochs", "max_steps", "batch_size", "accumulation"}
 
 
 def phase_fact(
-    encoder: EncoderConfig, phase: Phase, entries: Sequence[compose.Entry], source: ModelSource
+    encoder: EncoderConfig,
+    phase: Phase,
+    entries: Sequence[compose.Entry],
+    source: ModelSource,
+    metrics: Iterable[str] = (),
 ) -> dict[str, Any]:
     """What determines a phase besides its rows, its seed and the phases before it.
 
     ``phase`` has its settled protocol, ``encoder`` what the method overrides. Regularisers of
-    strength 0 do nothing, so they and their code are left out.
+    strength 0 do nothing, so they and their code are left out. ``metrics`` may choose its epoch.
     """
     acting = compose.active(entries)
-    scope = phase_scope(acting, phase, source)
+    scope = phase_scope(acting, phase, source, metrics)
     code = code_of(scope.entries, exempt=scope.exempt)
     return {
         "phase": phase.name,
         "data": phase.data.model_dump(mode="json", exclude={"task", "size"}),
         "regularisers": {cls.name: options.model_dump(mode="json") for cls, options in acting},
-        "training": phase.training.model_dump(mode="json"),
+        "training": phase.training.settled(),
         "model": {
             "content": source.content_sha256,
             "tokenizer": source.tokenizer_sha256,
@@ -64,24 +69,51 @@ def phase_fact(
     }
 
 
-def method_phases(project: Project, method: Method, phases: Sequence[Phase], source: ModelSource) -> list[Any]:
-    """The given phases of a method, resolved, in their order."""
+def settled_training(phase: Phase, entries: Sequence[compose.Entry], shared: TrainingConfig) -> TrainingConfig:
+    """The protocol that a phase really runs under, from the one that all methods share on its rows."""
+    return compose.resolve_training(entries, phase, shared)[0]
+
+
+def method_phases(
+    project: Project,
+    method: Method,
+    phases: Sequence[Phase],
+    source: ModelSource,
+    task: str | None = None,
+    start: TrainingConfig | None = None,
+) -> list[Any]:
+    """The given phases of a method, resolved, in their order: under the shared protocol, or as they are on ``task``.
+
+    ``start`` is the protocol that they begin with where tuned values have changed it.
+    """
     registry = discover()
+    own = start or (project.params.training if task is None else project.shared(task))
+    encoder = method.encoder(project.params.model if task is None else project.model(task))
+    primary = {project.tasks[name].primary for name in ([task] if task is not None else project.params.grid.tasks)}
     found = []
     for phase in phases:
         entries = compose.entries(registry, phase.regularisers)
-        training, _ = compose.resolve_training(entries, phase, project.params.training)
-        fact = phase_fact(method.encoder(project.params.model), replace(phase, training=training), entries, source)
+        shared = own if phase.data.task is None else project.shared(phase.data.task)
+        settled = replace(phase, training=settled_training(phase, entries, shared))
+        fact = phase_fact(encoder, settled, entries, source, sorted(primary))
         fact |= {"start": phase.start, "seed": phase.seed, "rows": phase.data.model_dump(mode="json")}
         if phase.repeat is not None:
             tasks = [phase.data.task] if phase.data.task is not None else project.params.grid.tasks
             primary = {project.tasks[task].primary for task in tasks}
             fact["repeat"] = phase.repeat.model_dump(mode="json")
             fact["merge_code"] = scope_sha256(merge_scope(phase.repeat.merge, primary, source))
+        if settled.training.checkpoint == "best_on_dev_as_published":
+            fact["dev"] = _dev_facts(project, task)
         if phase.data.task is not None:
             fact["other_task"] = training_set_fact(project, phase.data.task)
         found.append(fact)
     return found
+
+
+def _dev_facts(project: Project, task: str | None) -> dict[str, Any]:
+    """What the development sets depend on that choose something: of ``task``, or of all tasks of the grid."""
+    names = [task] if task is not None else project.params.grid.tasks
+    return {name: training_set_fact(project, name) for name in names}
 
 
 def _grid(project: Project) -> dict[str, Any]:
@@ -91,9 +123,29 @@ def _grid(project: Project) -> dict[str, Any]:
 
 def search_fact(project: Project, method: Method, source: ModelSource) -> dict[str, Any]:
     """What the stage ``search`` of a method depends on; next to nothing where it has nothing to do."""
-    if not method.earlier:
+    tuning = tuning_fact(project, method, source)
+    if not method.earlier and not tuning:
         return {"phases": []}
-    return {"phases": method_phases(project, method, method.earlier, source), **_grid(project)}
+    return {"phases": method_phases(project, method, method.earlier, source), **_grid(project), **tuning}
+
+
+def tuning_fact(project: Project, method: Method, source: ModelSource) -> dict[str, Any]:
+    """The trials of a method, resolved, with what judges and chooses; empty where nothing is tuned."""
+    tuning, trials = project.params.tuning, project.trials(method.name)
+    if tuning is None or not trials:
+        return {}
+    resolved = []
+    for values in trials:
+        own, start = project.tuned(method.name, None, values)
+        resolved.append({"values": values, "phases": method_phases(project, own, own.phases, source, start=start)})
+    primary = {project.tasks[task].primary for task in project.params.grid.tasks}
+    judge: dict[str, Any] = {"selection": tuning.selection, "by_seed": tuning.judged_by_seed}
+    if tuning.selection == "split":
+        judge["split"] = tuning.split
+    else:
+        judge["dev"] = _dev_facts(project, None)
+    code = scope_sha256(evaluation_scope(primary, source))
+    return {"tuning": {"trials": resolved, **judge, "code": code}}
 
 
 def finetune_fact(project: Project, method: Method, source: ModelSource) -> dict[str, Any]:
@@ -101,9 +153,25 @@ def finetune_fact(project: Project, method: Method, source: ModelSource) -> dict
     return {
         "phases": method_phases(project, method, [method.finetune], source),
         **_grid(project),
-        # Costs are told relative to the steps of the shared protocol.
-        "shared_training": project.params.training.model_dump(mode="json", include=_STEPS),
+        "shared_training": _shared_steps(project),
     }
+
+
+def settings_fact(project: Project, name: str, task: str, source: ModelSource) -> dict[str, Any]:
+    """What is other for a method on a task than its own facts say; empty where nothing is."""
+    base, own = project.methods[name], project.method(name, task)
+    if own == base and project.shared(task) == project.params.training and project.model(task) == project.params.model:
+        return {}
+    here = method_phases(project, own, own.phases, source, task)
+    steps = project.shared(task).model_dump(mode="json", include=_STEPS)
+    if here == method_phases(project, base, base.phases, source) and steps == _shared_steps(project):
+        return {}
+    return {"phases": here, "shared_training": steps}
+
+
+def _shared_steps(project: Project) -> dict[str, Any]:
+    """Costs are told relative to the steps of the shared protocol."""
+    return project.params.training.model_dump(mode="json", include=_STEPS)
 
 
 def task_fact(project: Project, task: str) -> dict[str, Any]:
@@ -136,7 +204,8 @@ def training_set(task: TaskConfig) -> TaskConfig:
 
 
 def _definition(task: TaskConfig) -> dict[str, Any]:
-    return task.model_dump(mode="json", exclude={"description"})
+    # How the task is trained on is in the facts of the methods that train on it; submissions are no stage.
+    return task.model_dump(mode="json", exclude={"description", "training", "model", "submission"})
 
 
 def _file_hash(root: Path, split: str) -> str | None:
@@ -155,7 +224,21 @@ def lengths_fact(project: Project) -> dict[str, Any]:
     """What decides the token lengths of texts: the encoder's tokenizer, ``max_length`` and the code."""
     from regft_core.phases.lengths import settings
 
-    return {"code": stage_code("lengths")["sha256"], "settings": settings(project)}
+    tasks = project.params.grid.tasks
+    own = {task: project.model(task).max_length for task in tasks if project.model(task) != project.params.model}
+    fact = {"code": stage_code("lengths")["sha256"], "settings": settings(project)}
+    return fact | {"max_length": own} if own else fact
+
+
+def of_cell(name: str, task: str) -> Callable[[Project], dict[str, Any]]:
+    """The settings fact of the method ``name`` on a task, as a function of the project."""
+
+    def found(project: Project) -> dict[str, Any]:
+        from regft_core.models.source import resolve_model
+
+        return settings_fact(project, name, task, resolve_model(project.params.model, project.root))
+
+    return found
 
 
 def of_method(
@@ -185,7 +268,7 @@ def _metrics(project: Project) -> set[str]:
 
 
 def report_fact(project: Project) -> dict[str, Any]:
-    """The report's code, what the methods' files say about themselves, and the evaluations that it shows."""
+    """The report's code, what the methods' files say about themselves, the evaluations and papers that it shows."""
     from regft_core.models.source import resolve_model
 
     words = {"description", "paper", "control_for", "differs_by", "variant_of", "combines"}
@@ -194,6 +277,10 @@ def report_fact(project: Project) -> dict[str, Any]:
         "methods": {name: m.config.model_dump(mode="json", include=words) for name, m in project.methods.items()},
         "evaluations": evaluations_fact(project.params, resolve_model(project.params.model, project.root)),
         "contamination": to_json(read_contamination(project.root)),
+        "published": {
+            name: read_published(project.root, name).config.model_dump(mode="json")
+            for name in project.params.report.published
+        },
     }
 
 
@@ -213,6 +300,8 @@ def all_facts(project: Project) -> dict[str, Any]:
     for name, method in project.methods.items():
         facts[f"search-{name}"] = search_fact(project, method, source)
         facts[f"finetune-{name}"] = finetune_fact(project, method, source)
+        for task in project.params.grid.tasks:
+            facts[f"settings-{name}-{task}"] = settings_fact(project, name, task, source)
     for task in project.params.grid.tasks:
         facts[f"task-{task}"] = task_fact(project, task)
     return facts

@@ -9,18 +9,28 @@ from regft_core.config.grid import Cell
 from regft_core.config.load import Project
 from regft_core.errors import DataError
 from regft_core.hooks import compose
+from regft_core.phases.choice import CHOSEN_ON_DEV, chosen_before
 from regft_core.phases.context import Context, Job
 from regft_core.phases.environment import describe_environment
 from regft_core.phases.holds import hold_model, release_model, release_phases
 from regft_core.phases.records import declared_ratio
 from regft_core.phases.run_phase import produce
 
+#: The mark of results that are not those of the last step.
+BEST_EPOCH = "the weights are those of the best epoch on {}"
+
 
 def cached_seeds(root: Path, project: Project, cell: Cell) -> set[int]:
     """Seeds of a cell whose runs are in the run store under the present configuration; no torch."""
     found = set()
     for seed in project.params.grid.seeds:
-        context = Context(Job(str(root), cell.method, cell.task, str(cell.size), seed), project=project)
+        values = None
+        if project.trials(cell.method):
+            values = chosen_before(project, cell.method, cell.task, str(cell.size), seed)
+            if values is None:
+                continue  # what will be chosen is not known yet
+        job = Job(str(root), cell.method, cell.task, str(cell.size), seed, values=values)
+        context = Context(job, project=project)
         try:
             key = context.key("finetune")
         except DataError:
@@ -41,6 +51,8 @@ def finetune(job: Job, searched: dict[str, Any], *, device: str = "cpu") -> dict
     """
     context = Context(job, device)
     record: dict[str, Any] = {"size": job.size, "seed": job.seed, "phases": searched["phases"]}
+    if "tuned" in searched:
+        record["tuned"] = searched["tuned"]
     if context.method.earlier:
         record["search_cost"] = searched["cost"] | {"steps": searched["steps"]}
     else:
@@ -61,9 +73,14 @@ def finetune(job: Job, searched: dict[str, Any], *, device: str = "cpu") -> dict
     record |= {"key": stored.key} | stored.result
     record.setdefault("curve", [])
     record.setdefault("diagnostics", [])
-    shared, tasks = context.params.training, context.project.tasks
-    marks = compose.degradations(context.registry, context.method, shared, context.task_config, tasks)
+    tasks = context.project.tasks
+    marks = compose.degradations(context.registry, context.method, context.shared, context.task_config, tasks)
     marks += [*searched.get("marks", []), *stored.result.get("marks", [])]
+    if (rule := phase.training.checkpoint) != "last":
+        share = f"{phase.training.checkpoint_share:.0%} of the training rows, set aside"
+        marks.append(BEST_EPOCH.format("the development set, as published" if rule != "best_on_split" else share))
+    if searched.get("tuned", {}).get("selection") == "dev_as_published":
+        marks.append(CHOSEN_ON_DEV)
     if context.method.earlier and searched["environment"] != stored.result["environment"]:
         marks.append(f"the phases before were trained elsewhere ({describe_environment(searched['environment'])})")
     record["degraded"] = list(dict.fromkeys(marks))
@@ -71,6 +88,6 @@ def finetune(job: Job, searched: dict[str, Any], *, device: str = "cpu") -> dict
         steps = [(context.phase(name), count) for name, count in searched["phase_steps"].items()]
         steps.append((phase, stored.result["steps"]))
         rows = len(context.data(phase).examples)
-        ratio = declared_ratio(steps, context.registry, context.params.training, rows)
+        ratio = declared_ratio(steps, context.registry, context.shared, rows)
         record["cost"] = stored.result["cost"] | {"declared_ratio": ratio}
     return record

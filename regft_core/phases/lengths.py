@@ -20,15 +20,16 @@ def lengths_file(root: Path, task: str) -> Path:
     return root / "work" / "lengths" / f"{task}.json"
 
 
-def settings(project: Project) -> dict[str, Any]:
-    """What of the encoder decides the lengths."""
-    source = resolve_model(project.params.model, project.root)
+def settings(project: Project, task: str | None = None) -> dict[str, Any]:
+    """What of the encoder decides the lengths; ``max_length`` is that of ``task`` where one is given."""
+    model = project.params.model if task is None else project.model(task)
+    source = resolve_model(model, project.root)
     return {
         "format": FORMAT,
         "encoder": source.name,
         "tokenizer": source.tokenizer_sha256,
-        "max_length": project.params.model.max_length,
-        "limit": longest_input(source, project.params.model),
+        "max_length": model.max_length,
+        "limit": longest_input(source, model),
     }
 
 
@@ -43,7 +44,7 @@ def measure_task(project: Project, task: str) -> dict[str, Any]:
     described = _described(project.root, task)
     if described is None:
         raise DataError(f"{folder} has no task.json; run `dvc repro`, whose stage dataset@{task} writes it")
-    found = settings(project)
+    found = settings(project, task)
     tokenizer = fast_tokenizer(resolve_model(project.params.model, project.root))
     files = {"train": "train.jsonl", "dev": "dev.jsonl"}
     files |= {name: f"ood/{name}.jsonl" for name in described["sets"] if name != "dev"}
@@ -62,7 +63,7 @@ def known_lengths(project: Project, task: str) -> dict[str, Any] | None:
     described = _described(project.root, task)
     if described is None:
         return None
-    wanted = settings(project) | {"content": described["content"]}
+    wanted = settings(project, task) | {"content": described["content"]}
     try:
         found: dict[str, Any] = read_json(lengths_file(project.root, task))
         if all(found.get(key) == value for key, value in wanted.items()):

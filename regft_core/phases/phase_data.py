@@ -119,6 +119,21 @@ def member_rows(phase: Phase, member: int | None, count: int, seed: int) -> tupl
     return split_rows(count, phase.data.split, seed, phase.name, (member or 0) if varies else 0)
 
 
+def run_rows(phase: Phase, member: int | None, count: int, seed: int) -> tuple[list[int], list[int], list[int]]:
+    """Rows to train on, those set aside for the method (``data.split``), and those that choose the epoch."""
+    train, validation = member_rows(phase, member, count, seed)
+    if phase.training.checkpoint != "best_on_split":
+        return train, validation, []
+    share = phase.training.checkpoint_share
+    if int((1.0 - share) * len(train)) == 0:
+        raise DataError(
+            f"phase '{phase.name}': training.checkpoint_share {share} of {len(train)} rows leaves none to train on"
+            "\n    -> lower it, or take more rows"
+        )
+    kept, judging = split_rows(len(train), 1.0 - share, seed, f"{phase.name}/checkpoint", 0)
+    return [train[index] for index in kept], validation, [train[index] for index in judging]
+
+
 def member_streams(phase: Phase, member: int | None) -> dict[str, str]:
     """Names of the random streams of a phase, or of one member of it: noise and dropout, data order, head."""
     vary = phase.repeat.vary if phase.repeat is not None else ()

@@ -20,7 +20,9 @@ def phase_record(label: str, trained: Trained) -> dict[str, Any]:
     """Steps, cost, curve ([phase, step, epoch, loss, learning rate, gradient norm]) and diagnostics."""
     done = trained.progression
     batches = max(1, done.batches)
-    return {
+    best = trained.best
+    chosen = {} if best is None else {"checkpoint": {"step": best.step, "scores": best.scores}}
+    return chosen | {
         "steps": done.step,
         "seconds": done.seconds + trained.fit_seconds,
         "skipped": trained.skipped,
@@ -40,6 +42,20 @@ def phase_record(label: str, trained: Trained) -> dict[str, Any]:
         "curve": [[label, *values] for values in done.curve],
         "diagnostics": [[label, s, n, v] for n, s, v in trained.stack.diagnostics().values],
     }
+
+
+def known_keys(record: dict[str, Any] | None) -> dict[str, str]:
+    """Phase -> key, as the record of an earlier stage has them."""
+    if record is None:
+        return {}
+    own = {"finetune": record["key"]} if record.get("key") else {}
+    return {**record["phases"], **own}
+
+
+def tuned_values(record: dict[str, Any] | None) -> dict[str, Any] | None:
+    """The tuned settings of a run, as the record of an earlier stage has them; None where nothing was tuned."""
+    tuned = (record or {}).get("tuned")
+    return dict(tuned["values"]) if tuned else None
 
 
 def merged_record(members: Sequence[StoredRun]) -> dict[str, Any]:

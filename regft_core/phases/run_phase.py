@@ -14,7 +14,7 @@ from regft_core.errors import CodeChanged, FactsChanged, RunFailed, StoreError
 from regft_core.hooks.declare import Handed
 from regft_core.phases.context import Context
 from regft_core.phases.environment import environment, other_environments
-from regft_core.phases.phase_data import member_label, member_rows, member_streams
+from regft_core.phases.phase_data import member_label, member_streams, run_rows
 from regft_core.phases.records import merged_record, phase_record
 from regft_core.progress import ProgressWriter
 from regft_core.runs.fingerprint import Scope
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from regft_core.phases.training_run import PhaseInputs
+    from regft_core.training.best import Judge
 
 #: What is asked of a finished run: that it was run, or that its tensors are there (with the weights, or
 #: whatever else it left). Tensors may have been pruned; weights that nothing needed were never stored.
@@ -112,6 +113,7 @@ def _train_and_store(context: Context, phase: Phase, member: int | None, need: N
             inputs = phase_inputs(context, phase, member)
             trained = train(
                 inputs,
+                judge=_judge(context, phase, member, inputs),
                 checkpointer=working,
                 checkpoint_seconds=context.params.execution.checkpoint_seconds,
                 progress=ProgressWriter(context.job.progress, context.job.run, label),
@@ -132,7 +134,7 @@ def phase_inputs(context: Context, phase: Phase, member: int | None) -> PhaseInp
     from regft_core.phases.training_run import PhaseInputs
 
     data = context.data(phase)
-    train_rows, validation_rows = member_rows(phase, member, len(data.examples), context.seed(phase))
+    train_rows, validation_rows, _ = run_rows(phase, member, len(data.examples), context.seed(phase))
     return PhaseInputs(
         phase=phase,
         entries=context.entries(phase),
@@ -157,6 +159,17 @@ def phase_inputs(context: Context, phase: Phase, member: int | None) -> PhaseInp
         max_length=context.encoder.max_length,
         value_range=data.value_range,
     )
+
+
+def _judge(context: Context, phase: Phase, member: int | None, inputs: PhaseInputs) -> Judge | None:
+    """What chooses the epoch, where that is not the last."""
+    rule = phase.training.checkpoint
+    if rule == "last":
+        return None
+    from regft_core.phases.checkpoint_rule import judge
+
+    examples = context.judging_rows(phase, member)
+    return judge(context.encode(examples), examples, context.task, context.tokenizer, context.device)
 
 
 def _handed(context: Context, phase: Phase) -> dict[str, Handed]:

@@ -25,6 +25,7 @@ from regft_core.phases.no_search import skip_search
 from regft_core.phases.outputs import write_evaluation, write_training
 from regft_core.phases.project import check_listed, open_project
 from regft_core.phases.search import search
+from regft_core.phases.tuning import tune
 
 #: Computes the fact of one stage from the project as it is now.
 FactOf = Callable[[Project], Mapping[str, Any]]
@@ -76,20 +77,25 @@ def run_lengths(root: Path, task: str) -> None:
         print(f"warning: {text}", file=sys.stderr)
 
 
+def _settings(method: str, task: str) -> dict[str, FactOf]:
+    """What the task changes for the method."""
+    return {f"settings-{method}-{task}": facts.of_cell(method, task)}
+
+
 def run_search(root: Path, method: str, task: str) -> None:
     """Write ``work/search/<method>/<task>``: the phases before fine-tuning."""
     if skip_search(root, method, task):
         return
-    of = {f"search-{method}": facts.of_method(facts.search_fact, method)}
+    of = {f"search-{method}": facts.of_method(facts.search_fact, method), **_settings(method, task)}
     with guarded(root, of, method=method, task=task) as unchanged:
-        context, records = run_cell(root, search, method, task)
+        context, records = run_cell(root, search, method, task, tuned=tune(root, method, task))
         unchanged()
         write_training(context, "search", records)
 
 
 def run_finetune(root: Path, method: str, task: str) -> None:
     """Write ``work/finetune/<method>/<task>``."""
-    of = {f"finetune-{method}": facts.of_method(facts.finetune_fact, method)}
+    of = {f"finetune-{method}": facts.of_method(facts.finetune_fact, method), **_settings(method, task)}
     with guarded(root, of, method=method, task=task) as unchanged:
         context, records = run_cell(root, finetune, method, task, before="search")
         unchanged()
@@ -99,7 +105,7 @@ def run_finetune(root: Path, method: str, task: str) -> None:
 def run_evaluate(root: Path, method: str, task: str) -> None:
     """Write ``work/evaluate/<method>/<task>`` and ``work/metrics/<method>/<task>.json``."""
     # How the encoder reads a text, and which runs there are, is in the fact of fine-tuning.
-    own = {f"finetune-{method}": facts.of_method(facts.finetune_fact, method)}
+    own = {f"finetune-{method}": facts.of_method(facts.finetune_fact, method), **_settings(method, task)}
     with guarded(root, {"evaluate": facts.evaluate_fact, **own}, method=method, task=task) as unchanged:
         context, records = run_cell(root, evaluate, method, task, before="finetune")
         unchanged()

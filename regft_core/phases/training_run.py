@@ -21,6 +21,7 @@ from regft_core.hooks.base import Regulariser
 from regft_core.hooks.declare import Handed, Setting
 from regft_core.models.load import load_classifier
 from regft_core.rng import derive
+from regft_core.training.best import BestState, Judge
 from regft_core.training.fitting import FitData
 from regft_core.training.loop import Checkpointer, Loop, Progression
 from regft_core.training.stack import Stack
@@ -103,6 +104,7 @@ class Trained:
     fit_seconds: float
     peak_memory_bytes: int | None
     skipped: str | None
+    best: BestState | None = None
 
 
 def make_deterministic(device: str, wanted: bool) -> bool:
@@ -186,8 +188,11 @@ def train(
     checkpoint_seconds: float = 60.0,
     progress: Callable[..., None] | None = None,
     on_step: Callable[[int], None] | None = None,
+    judge: Judge | None = None,
 ) -> Trained:
     """Run a phase to its end; the trainee is left with its weight views in place.
+
+    With a ``judge`` the phase leaves its best epoch instead of its last step.
 
     Raises:
         RunFailed: the loss became NaN.
@@ -199,13 +204,14 @@ def train(
         checkpoint_seconds=checkpoint_seconds,
         progress=progress,
         on_step=on_step,
+        best=BestState(judge) if judge is not None else None,
     )
     if ready.loop is None:
         return Trained(ready.trainee, ready.stack, Progression(), 0.0, None, ready.skipped)
     progression = ready.loop.train()
     device = ready.trainee.device
     peak = torch.cuda.max_memory_allocated(device) if device.type == "cuda" else None
-    return Trained(ready.trainee, ready.stack, progression, ready.fit_seconds, peak, None)
+    return Trained(ready.trainee, ready.stack, progression, ready.fit_seconds, peak, None, ready.loop.best)
 
 
 def _stream(inputs: PhaseInputs, trainee: Trainee, rows: Sequence[int], name: str) -> BatchStream:

@@ -17,7 +17,8 @@ from regft_core.reporting.model import AcrossTasks, Block, Row
 from regft_core.statistics.bootstrap import Estimate, average_over_tasks
 from regft_core.statistics.failed import failure_rate
 from regft_core.statistics.holm import holm
-from regft_core.statistics.iqm import Interval, interquartile_mean, probability_of_improvement
+from regft_core.statistics.improvement import probability_of_improvement
+from regft_core.statistics.iqm import Interval, interquartile_mean
 
 
 def with_holm(blocks: Sequence[Block]) -> tuple[Block, ...]:
@@ -97,7 +98,7 @@ def _method(
                 words[comparison.role][comparison.verdict.word] += 1
     return AcrossTasks(
         method=name,
-        mean_rank=float(np.mean([rank[name] for rank in ranks])) if all(name in rank for rank in ranks) else None,
+        mean_rank=_mean_rank(name, blocks, ranks),
         iqm=_interquartile(scores, higher_is_better(blocks[0].primary), config)
         if scores is not None and alike
         else None,
@@ -107,6 +108,17 @@ def _method(
         else None,
         failures=failure_rate(bad, sum(row.n_expected for row in rows), config.confidence),
         words=words,
+    )
+
+
+def _mean_rank(name: str, blocks: Sequence[Block], ranks: Sequence[Mapping[str, float]]) -> Interval | None:
+    """The bounds hold in all blocks at once (``Block.ranks``), so they hold for the mean."""
+    if not all(name in rank and name in block.ranks for block, rank in zip(blocks, ranks, strict=True)):
+        return None
+    return Interval(
+        float(np.mean([rank[name] for rank in ranks])),
+        float(np.mean([block.ranks[name].best for block in blocks])),
+        float(np.mean([block.ranks[name].worst for block in blocks])),
     )
 
 

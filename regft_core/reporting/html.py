@@ -10,11 +10,13 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from regft_core import metrics
-from regft_core.reporting import evaluation_figures, facts, figures, formatting, words
+from regft_core.reporting import evaluation_figures, facts, figures, formatting, published, words
+from regft_core.reporting.costs import overrides
 from regft_core.reporting.families import GROUPED_ABOVE, grouped
 from regft_core.reporting.load import BlockData
 from regft_core.reporting.model import Block, Comparison, Report, Row
 from regft_core.reporting.tables import MethodMeta
+from regft_core.reporting.tuning_figures import best_of_k
 
 
 @lru_cache(maxsize=1)
@@ -44,6 +46,8 @@ def _environment() -> Environment:
     environment.filters["capitalise"] = lambda text: text[:1].upper() + text[1:]
     environment.filters["sort_value"] = _sort_value
     environment.filters["detectable"] = words.detectable
+    environment.filters["looks"] = words.looks
+    environment.filters["bounds"] = published.bounds
     environment.filters["tested"] = words.p_of
     environment.globals["seed_values"] = lambda estimate: zip(estimate.seeds, estimate.values, strict=True)
     environment.globals["factor"] = formatting.factor
@@ -61,6 +65,7 @@ def render(
     data: Sequence[BlockData],
     methods: Mapping[str, MethodMeta],
     shared_training: Mapping[str, Any] | None = None,
+    task_training: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> str:
     """Return the page. All text from files is escaped; only the figures are markup."""
     cells = [cell for block in data for cell in block.cells.values()]
@@ -77,6 +82,15 @@ def render(
         models=facts.distinct(cells, "model"),
         versions=facts.distinct(cells, "versions"),
         training=shared_training or _reference_training(report, data),
+        tuning_figures={
+            block.name: Markup(best_of_k([arm for arm in report.tuned if arm.block == block.name], report.reference))
+            for block in report.blocks
+        },
+        on_tasks={
+            task: changed
+            for task, own in (task_training or {}).items()
+            if (changed := overrides(own, shared_training))
+        },
         failed=[(block, row, seed, text) for block in report.blocks for row in block.rows for seed, text in row.failed],
         collapsed=[(block, row, *entry) for block in report.blocks for row in block.rows for entry in row.collapsed],
         runs=[(block, cell, run) for block in data for cell in block.cells.values() for run in cell.runs],

@@ -183,12 +183,12 @@ def _block(work: Path, task: str, size: str, found: list[Cell], seeds: Sequence[
         subsample,
         lengths,
         {name: labels for name, (_, labels) in gold.items()},
-        {name: _positive(described, name) for name in described["sets"]},
+        {name: positive_index(described, name) for name in described["sets"]},
         cells,
     )
 
 
-def _positive(described: Mapping[str, Any], name: str) -> int | None:
+def positive_index(described: Mapping[str, Any], name: str) -> int | None:
     """Index, among the set's labels, of what the task's positive label counts as."""
     own = described["labels"]
     if not own:
@@ -298,7 +298,7 @@ def _run(
     predictions = {}
     for set_name in record["sets"] if ok else ():
         path = folder / "predictions" / f"seed-{record['seed']}" / f"{set_name}.jsonl"
-        ids, labels, predicted = _predictions(path, name)
+        ids, labels, predicted = read_predictions(path, name)
         known = gold.setdefault(set_name, (ids, labels))
         if known[0] != ids or not np.array_equal(known[1], labels):
             raise DataError(
@@ -320,7 +320,8 @@ def _run(
     )
 
 
-def _predictions(path: Path, name: str) -> tuple[list[str], Array, Array]:
+def read_predictions(path: Path, name: str) -> tuple[list[str], Array, Array]:
+    """Return (ids, gold labels [n], predictions [n]) as the evaluate stage of ``name`` (method-task) wrote them."""
     try:
         # One parse of the whole file: a report reads millions of such lines.
         rows = json.loads("[" + ",".join(path.read_text(encoding="utf-8").split("\n")[:-1]) + "]")

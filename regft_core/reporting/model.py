@@ -11,6 +11,8 @@ from regft_core.statistics.best import Simultaneous
 from regft_core.statistics.bootstrap import Estimate
 from regft_core.statistics.failed import FailureRate
 from regft_core.statistics.iqm import Interval
+from regft_core.statistics.ranks import RankSet
+from regft_core.statistics.sequential import Look
 from regft_core.statistics.signed_rank import SignedRank
 from regft_core.statistics.verdict import Verdict
 
@@ -58,6 +60,8 @@ class Comparison:
     examples: float | None
     #: Declared compute of the method relative to the other's.
     compute_ratio: float | None
+    #: The look whose interval the verdict comes from; None for the one planned look, where it is the plain interval.
+    look: Look | None = None
 
     @property
     def interval(self) -> tuple[float, float] | None:
@@ -191,6 +195,8 @@ class Block:
     #: None when every arm trains the encoder.
     opponents: Opponents | None = None
     recommendation: Recommendation | None = None
+    #: method -> the ranks by mean score that its runs leave possible, together with those of the other blocks.
+    ranks: Mapping[str, RankSet] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -212,8 +218,9 @@ class AcrossTasks:
     """One method over all blocks, on the primary metric of the development sets."""
 
     method: str
-    #: Mean over blocks of its rank by mean score (1 is the largest); None when a block has no score of it.
-    mean_rank: float | None
+    #: Mean over blocks of its rank by mean score (1 is the best), and what its possible ranks leave of it;
+    #: None when a block has no score of it.
+    mean_rank: Interval | None
     iqm: Interval | None
     #: Mean difference to the reference, when all blocks have the same primary metric.
     difference: Interval | None
@@ -222,6 +229,43 @@ class AcrossTasks:
     failures: FailureRate
     #: role -> verdict word -> number of development-set comparisons
     words: Mapping[str, Mapping[str, int]]
+
+
+@dataclass(frozen=True)
+class Printed:
+    """One number of a paper beside ours, in points."""
+
+    #: The arm as the paper calls it, and here.
+    method: str
+    arm: str
+    model: str
+    size: str
+    #: ``task``, ``task/set`` or ``average``, and the column's metric.
+    key: str
+    metric: str
+    published: float
+    published_deviation: float | None
+    #: Mean over ``seeds`` seeds; None when it was not run here.
+    ours: float | None
+    seeds: int
+    #: Ours minus published, with its interval (NaN where nothing is known of the spread).
+    difference: tuple[float, float, float] | None
+    #: Over the reference of the same source; None for the reference and without it.
+    published_gain: float | None
+    our_gain: float | None
+    note: str
+
+
+@dataclass(frozen=True)
+class PublishedTable:
+    """A table of a paper, with ours beside it."""
+
+    name: str
+    where: str
+    what: str
+    statistic: str
+    lines: tuple[Printed, ...]
+    notes: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -234,6 +278,58 @@ class Finding:
     word: str | None
     judged_by: str
     sentences: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class AverageLine:
+    """One method in an average column; None where a part of it has no score."""
+
+    method: str
+    value: Interval | None
+    #: To the reference, paired by seed in every part; None for the reference itself.
+    difference: Interval | None
+    #: Parts of which seeds are missing, hence the mean of the runs that survived.
+    incomplete: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Average:
+    """One average column at one training size."""
+
+    name: str
+    size: str
+    parts: tuple[str, ...]
+    #: A metric that is shown as all of them are; None when their scales differ.
+    metric: str | None
+    #: Metric of each part.
+    metrics: tuple[str, ...]
+    lines: tuple[AverageLine, ...]
+
+
+@dataclass(frozen=True)
+class TunedArm:
+    """The trials of one arm in one block."""
+
+    block: str
+    method: str
+    #: Trials of every seed; 0 for an arm of which nothing was tuned.
+    trials: int
+    failed: int
+    #: ``split`` or ``dev_as_published``; empty without trials.
+    selection: str
+    per: str
+    metric: str
+    #: (settings in words, seeds that took them), the most frequent first.
+    chosen: tuple[tuple[str, int], ...]
+    #: (k, expected best score of k trials, mean over seeds), without bias; on the rows that chose.
+    curve: tuple[tuple[int, float], ...]
+    #: Mean over seeds of the seconds that all trials took.
+    seconds: float
+
+    @property
+    def shown(self) -> list[tuple[int, float]]:
+        """Of ``curve`` what a table has room for: 1, 2, 4, ... and all trials."""
+        return [(k, value) for k, value in self.curve if k & (k - 1) == 0 or k == len(self.curve)]
 
 
 @dataclass(frozen=True)
@@ -254,6 +350,11 @@ class Report:
     cut_warnings: tuple[str, ...] = ()
     #: What the evaluations beyond the scores found, in the order of their names.
     evaluations: tuple[EvaluationSection, ...] = ()
+    #: Tables of papers that ``report.published`` names.
+    published: tuple[PublishedTable, ...] = ()
+    #: Average columns that the configuration asks for; the trials of each arm where anything was tuned.
+    averages: tuple[Average, ...] = ()
+    tuned: tuple[TunedArm, ...] = ()
     #: Content of ``results.json`` and of ``metrics.json``.
     results: Mapping[str, Any] = field(default_factory=dict)
     metrics: Mapping[str, Any] = field(default_factory=dict)

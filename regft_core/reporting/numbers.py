@@ -9,6 +9,7 @@ from typing import Any
 from regft_core.reporting.model import Block, Comparison, Row
 from regft_core.reporting.words import overall
 from regft_core.statistics.bootstrap import Estimate
+from regft_core.statistics.sequential import Look
 
 
 def results(blocks: Sequence[Block]) -> dict[str, Any]:
@@ -74,5 +75,17 @@ def _row(block: Block, row: Row) -> dict[str, Any]:
 def _comparisons(chosen: Sequence[Comparison]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for c in chosen:
-        found.setdefault(c.other, {})[c.set] = _bounds(c.estimate) | {"metric": c.metric, "verdict": c.verdict.word}
+        looked = {} if c.look is None else {"look": _look(c.look)}
+        plain = _bounds(c.estimate) | {"metric": c.metric, "verdict": c.verdict.word} | looked
+        found.setdefault(c.other, {})[c.set] = plain
     return found
+
+
+def _look(look: Look) -> dict[str, Any]:
+    return {
+        "number": look.number,
+        "seeds": list(look.seeds),
+        "confidence": look.confidence,
+        "low": _plain(look.low),
+        "high": _plain(look.high),
+    }

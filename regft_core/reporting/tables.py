@@ -13,11 +13,14 @@ from regft_core.config.schema import MethodConfig, ReportConfig
 from regft_core.errors import DataError
 from regft_core.reporting.costs import cost_of, declared, overrides
 from regft_core.reporting.load import BlockData, CellData
+from regft_core.reporting.looks import Looked, Looks
 from regft_core.reporting.model import Block, Comparison, Opponents, Role, Row, Score
 from regft_core.reporting.recommend import recommend
 from regft_core.statistics.arms import Arms
 from regft_core.statistics.bootstrap import Estimate
 from regft_core.statistics.detectable import detectable_difference
+from regft_core.statistics.ranks import RankSet, rank_sets
+from regft_core.statistics.sequential import look
 from regft_core.statistics.signed_rank import signed_rank
 from regft_core.statistics.verdict import verdict
 
@@ -52,6 +55,19 @@ def controlled_methods(method: str, methods: Mapping[str, MethodMeta], present: 
     ]
 
 
+def opposites(
+    method: str, methods: Mapping[str, MethodMeta], names: Sequence[str], reference: str
+) -> list[tuple[str, Role, str]]:
+    """What ``method`` is compared with among ``names``: (other arm, its role, in what they differ)."""
+    controls = [other for other in names if method in controlled_methods(other, methods, names)]
+    ingredients = {one: "one ingredient alone" for one in methods[method].config.combines if one in names}
+    pairs: list[tuple[str, Role, str]] = []
+    if reference in names and method != reference:
+        pairs.append((reference, "reference", ""))
+    differs = {c: methods[c].config.differs_by for c in controls} | ingredients
+    return pairs + [(c, "control", text) for c, text in differs.items() if c != reference]
+
+
 def ordered(names: Sequence[str], methods: Mapping[str, MethodMeta], reference: str) -> list[str]:
     """The reference first, then methods in the order of the grid, each followed by its controls."""
     targets = {name: controlled_methods(name, methods, names) for name in names}
@@ -81,8 +97,11 @@ def build_block(
     config: ReportConfig,
     seeds: Sequence[int],
     shared_training: Mapping[str, Any] | None,
+    *,
+    looks: Looks | None = None,
+    blocks: int = 1,
 ) -> Block:
-    """Compute one block.
+    """Compute one block of ``blocks``; ``looks`` counts how often its comparisons were looked at.
 
     Raises:
         DataError: predictions do not give the recorded metrics.
@@ -105,13 +124,7 @@ def build_block(
     for name in names:
         cell = data.cells[name]
         targets = [other for other in controlled_methods(name, methods, names) if name != config.reference]
-        controls = [other for other in names if name in controlled_methods(other, methods, names)]
-        ingredients = {one: "one ingredient alone" for one in methods[name].config.combines if one in names}
-        pairs: list[tuple[str, Role, str]] = []
-        if reference is not None and name != config.reference:
-            pairs.append((config.reference, "reference", ""))
-        differs = {c: methods[c].config.differs_by for c in controls} | ingredients
-        pairs += [(c, "control", text) for c, text in differs.items() if c != config.reference]
+        pairs = opposites(name, methods, names, config.reference)
         rows.append(
             Row(
                 method=name,
@@ -128,7 +141,12 @@ def build_block(
                 degraded=tuple(dict.fromkeys(text for run in cell.runs for text in run.degraded)),
                 overrides=overrides(cell.finetune["training"], shared_training),
                 comparisons=tuple(
-                    _comparison(data, s, arms[s, described["primary"]], name, other, role, differs_by)
+                    _looked_at(
+                        _comparison(data, s, arms[s, described["primary"]], name, other, role, differs_by),
+                        arms[s, described["primary"]],
+                        looks.at(data, name, other) if looks is not None else None,
+                        config,
+                    )
                     for other, role, differs_by in pairs
                     for s in sets
                     if s in data.gold
@@ -142,7 +160,28 @@ def build_block(
     opponents = _opponents(data, block, judged)
     best = opponents.best if opponents else None
     advice = recommend(data, rows, judged, best, config.reference, config.confidence, seeds)
-    return replace(block, opponents=opponents, recommendation=advice)
+    return replace(block, opponents=opponents, recommendation=advice, ranks=_ranks(block, judged, config, blocks))
+
+
+def _ranks(block: Block, arms: Arms, config: ReportConfig, blocks: int) -> dict[str, RankSet]:
+    """Empty for a single block, over which nothing is averaged."""
+    finished = [row.method for row in block.rows if row.n_ok]
+    if blocks < 2:
+        return {}
+    upwards = not known_metrics.find(block.primary).lower_is_better
+    return rank_sets(arms, finished, confidence=config.confidence, higher_is_better=upwards, sets=blocks)
+
+
+def _looked_at(c: Comparison, arms: Arms, looked: Looked | None, config: ReportConfig) -> Comparison:
+    """``c`` judged by its look's interval, once there was more than the one look that was planned."""
+    if looked is None or c.estimate.n == 0 or (len(looked.seeds) == 1 and config.looks == "planned"):
+        return c
+    described = known_metrics.find(c.metric)
+    found = look(arms, c.method, c.other, looked.number, looked.seeds, config.confidence)
+    reach = described.largest_difference
+    found = replace(found, low=max(found.low, -reach), high=min(found.high, reach))
+    word = verdict(found.low, found.high, c.estimate.n, higher_is_better=not described.lower_is_better)
+    return replace(c, look=found, verdict=word)
 
 
 def _opponents(data: BlockData, block: Block, arms: Arms) -> Opponents | None:

@@ -8,9 +8,10 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from regft_core.reporting import published
 from regft_core.reporting.formatting import interval, ratio, score
 from regft_core.reporting.model import Block, Comparison, Report, Row, Score
-from regft_core.reporting.words import overall
+from regft_core.reporting.words import looked_at, overall
 
 STYLES = {"better": "green", "worse": "red", "no evidence": "dim", "nothing to judge": "red"}
 
@@ -23,9 +24,12 @@ def summary_table(report: Report) -> RenderableType:
         if block.mixed_environments:
             parts.append(Text("MIXED ENVIRONMENTS: runs of this table were made in different places", style="bold red"))
             parts += [Text(f"  {line}", style="red") for line in block.mixed_environments]
+    parts += [Text(text, style="yellow") for text in looked_at(report.blocks)]
     parts += [Text(text, style="bold yellow") for text in report.cut_warnings]
     warned = {text.split(":")[0] for text in report.cut_warnings}
     parts += [Text(text, style="dim") for text in report.cuts if text.split(":")[0] not in warned]
+    for table in report.published:
+        parts += [Text(line, style="" if i else "bold") for i, line in enumerate(published.summary(table))]
     if report.warnings:
         count = len(report.warnings)
         parts.append(Text(f"{count} warning{'s' if count > 1 else ''}; see reports/report.html", style="yellow"))

@@ -94,9 +94,40 @@ def _finding(block: Block, row: Row) -> Finding:
     return Finding(block.name, row.method, word, judged_by, tuple(sentences))
 
 
+def looks(c: Comparison) -> str:
+    """How often a comparison was looked at and the interval that survives it; empty for the one planned look."""
+    if c.look is None:
+        return ""
+    seeds = f"{listed([str(n) for n in c.look.seeds])} {'seed' if c.look.seeds == (1,) else 'seeds'}"
+    bounds = interval((c.look.low, c.look.high) if c.estimate.n > 1 else None, c.metric, signed=True)
+    if len(c.look.seeds) == 1:
+        return f"look 1 at {seeds}, interval that allows for more {bounds}"
+    return f"look {c.look.number} of {len(c.look.seeds)} (at {seeds}), interval that survives all looks {bounds}"
+
+
+def looked_at(blocks: Sequence[Block]) -> tuple[str, ...]:
+    """One sentence per block whose comparisons were looked at more than once, or may be."""
+    found = []
+    for block in blocks:
+        seen = [c.look for row in block.rows for c in row.comparisons if c.set == "dev" and c.look is not None]
+        if not seen:
+            continue
+        most = max(seen, key=lambda look: len(look.seeds))
+        if len(most.seeds) == 1:
+            text = "seeds may be added later (report.looks: open)"
+        else:
+            text = (
+                f"seeds were added or changed after a look ({len(most.seeds)} looks, at "
+                f"{listed([str(n) for n in most.seeds])} seeds)"
+            )
+        found.append(f"{block.name}: {text}; words come from wider intervals that hold over all looks")
+    return tuple(found)
+
+
 def _numbers(c: Comparison) -> str:
     bounds = "interval n/a" if c.interval is None else f"interval {interval(c.interval, c.metric, signed=True)}"
-    return f"{score(c.estimate.mean, c.metric, signed=True)} {unit(c.metric)}, {bounds}, {plural(c.estimate.n, 'seed')}"
+    parts = [f"{score(c.estimate.mean, c.metric, signed=True)} {unit(c.metric)}", bounds, plural(c.estimate.n, "seed")]
+    return ", ".join([*parts, looks(c)] if c.look is not None else parts)
 
 
 def _capital(text: str) -> str:

@@ -10,19 +10,25 @@ from pathlib import Path
 from typing import Any
 
 from regft_core.config.grid import Cell
+from regft_core.config.published import Published, read_published
 from regft_core.config.schema import ReportConfig, TrainingConfig
 from regft_core.io import write_json, write_text
-from regft_core.reporting import cuts, environments, evaluations, facts, numbers
+from regft_core.reporting import averages, cuts, environments, evaluations, facts, numbers, published, tuning
 from regft_core.reporting.across import across_tasks, with_holm
 from regft_core.reporting.curves import thinned
 from regft_core.reporting.html import render
 from regft_core.reporting.load import BlockData, read_grid
-from regft_core.reporting.model import Block, Report
+from regft_core.reporting.looks import Looks
+from regft_core.reporting.model import Block, PublishedTable, Report
 from regft_core.reporting.opponents import unbeaten
 from regft_core.reporting.tables import MethodMeta, build_block
-from regft_core.reporting.words import findings
+from regft_core.reporting.words import findings, looked_at
 
 CURVE_COLUMNS = ("method", "task", "size", "seed", "phase", "step", "loss", "learning_rate", "gradient_norm")
+PUBLISHED_COLUMNS = (
+    "table", "arm", "model", "size", "column", "published", "ours", "seeds", "difference", "low", "high",
+    "published_gain", "our_gain", "note",
+)  # fmt: skip
 LEADERBOARD_COLUMNS = ("task", "size", "method", "set", "metric", "seed", "value")
 
 
@@ -35,6 +41,8 @@ def write_report(
     out: Path = Path("reports"),
     *,
     training: TrainingConfig | None = None,
+    looks: Path | None = None,
+    task_training: Mapping[str, TrainingConfig] | None = None,
 ) -> Report:
     """Write the report's files to ``out``.
 
@@ -47,6 +55,9 @@ def write_report(
         methods_meta: the methods by name (``Project.methods``).
         training: the shared training protocol, for the list of what methods override; the
             reference method's own when absent.
+        looks: the file that remembers looks at earlier seeds (``looks.FILE`` in the run store); without it
+            every look is the first.
+        task_training: task -> that protocol with what the task changes; the shared one where absent.
 
     Raises:
         DataError: a result is missing or contradictory; nothing is written then.
@@ -56,11 +67,20 @@ def write_report(
     searching = [name for name, method in methods_meta.items() if method.earlier]
     data = read_grid(root, cells, seeds, searching)
     shared = training.model_dump(mode="json") if training is not None else None
-    report = build_report(data, seeds, report_config, methods_meta, shared)
-    report = replace(report, html=render(report, data, methods_meta, shared))
+    remembered = Looks(looks)
+    printed = [read_published(root, name) for name in report_config.published]
+    on_tasks = {task: own.model_dump(mode="json") for task, own in (task_training or {}).items()}
+    report = build_report(data, seeds, report_config, methods_meta, shared, on_tasks, remembered, printed)
+    report = replace(report, html=render(report, data, methods_meta, shared, on_tasks))
+    remembered.save()  # before anybody can have seen it
     folder = root / out
     write_text(folder / "plots" / "curves.csv", _csv(CURVE_COLUMNS, _curve_rows(data)))
     write_text(folder / "plots" / "leaderboard.csv", _csv(LEADERBOARD_COLUMNS, _leaderboard_rows(report.blocks)))
+    beside = folder / "plots" / "published.csv"
+    if report.published:
+        write_text(beside, _csv(PUBLISHED_COLUMNS, _published_rows(report.published)))
+    else:
+        beside.unlink(missing_ok=True)
     write_json(folder / "results.json", report.results)
     write_json(folder / "metrics.json", report.metrics)
     write_text(folder / "report.html", report.html)
@@ -73,8 +93,13 @@ def build_report(
     config: ReportConfig,
     methods: Mapping[str, MethodMeta],
     shared_training: Mapping[str, Any] | None = None,
+    task_training: Mapping[str, Mapping[str, Any]] | None = None,
+    looks: Looks | None = None,
+    printed: Sequence[Published] = (),
 ) -> Report:
     """Compute everything but the HTML.
+
+    ``task_training`` is the shared protocol as single tasks change it, ``printed`` are tables of papers to put beside.
 
     Raises:
         ConfigError: arms of one comparison do not share their encoder, or their environment (``environments.check``).
@@ -83,15 +108,39 @@ def build_report(
     marks = environments.check(data, config.mixed_environments)
     blocks = tuple(
         replace(block, mixed_environments=marks.get(block.name, ()))
-        for block in with_holm([build_block(block, methods, config, seeds, shared_training) for block in data])
+        for block in with_holm(
+            [
+                build_block(
+                    block,
+                    methods,
+                    config,
+                    seeds,
+                    (task_training or {}).get(block.task, shared_training),
+                    looks=looks,
+                    blocks=len(data),
+                )
+                for block in data
+            ]
+        )
     )
     present = {row.method for block in blocks for row in block.rows}
     order = {block.name: [row.method for row in block.rows] for block in blocks}
     found = evaluations.sections(data, order, config.confidence)
     results = numbers.results(blocks)
+    tuned = tuning.tuned_arms(data)
+    columns = averages.average_columns(blocks, config.averages, config.reference)
+    if columns:
+        results["averages"] = averages.as_numbers(columns)
     for block, methods_of in evaluations.as_numbers(found).items():
         for method, own in methods_of.items():
             results[block][method]["evaluations"] = own
+    encoders = {
+        cell.method: str(model["name"])
+        for block in data
+        for cell in block.cells.values()
+        if (model := cell.finetune.get("model"))
+    }
+    beside = published.tables(printed, blocks, encoders, config.reference, config.confidence)
     return Report(
         reference=config.reference if config.reference in present else None,
         confidence=config.confidence,
@@ -100,12 +149,20 @@ def build_report(
         across=across_tasks(blocks, config) if len(blocks) > 1 else (),
         findings=findings(blocks, config.reference),
         # What the model never saw comes before everything else.
-        warnings=(*cuts.warnings(data), *facts.warnings(data, methods, config.reference, seeds, marks)),
+        warnings=(
+            *cuts.warnings(data),
+            *tuning.warnings(tuned),
+            *looked_at(blocks),
+            *facts.warnings(data, methods, config.reference, seeds, marks),
+        ),
         unbeaten=unbeaten(blocks),
         cuts=cuts.summary(data),
         cut_warnings=cuts.warnings(data),
         evaluations=found,
+        published=beside,
         results=results,
+        averages=columns,
+        tuned=tuned,
         metrics=numbers.primary(blocks),
     )
 
@@ -133,3 +190,12 @@ def _leaderboard_rows(blocks: Sequence[Block]) -> Iterable[Sequence[Any]]:
                 for metric, score in scores.items():
                     for seed, value in zip(score.estimate.seeds, score.estimate.values, strict=True):
                         yield block.task, block.size, row.method, name, metric, seed, value
+
+
+def _published_rows(tables: Sequence[PublishedTable]) -> Iterable[Sequence[Any]]:
+    for table in tables:
+        for line in table.lines:
+            own = line.difference or (None, None, None)
+            place = (table.name, line.arm, line.model, line.size, line.key)
+            numbers = (line.published, line.ours, line.seeds, *own, line.published_gain, line.our_gain)
+            yield *place, *("" if n is None or n != n else n for n in numbers), line.note

@@ -19,6 +19,7 @@ import torch
 from regft_core.config.schema import TrainingConfig
 from regft_core.errors import ModelError, OutOfMemory, RunFailed
 from regft_core.training import schedule
+from regft_core.training.best import BestState
 from regft_core.training.optim import (
     build_optimizer,
     load_optimizer_tensors,
@@ -70,6 +71,7 @@ class Loop:
         stream: training batches; ``validation`` those of a search run's held-out split.
         checkpoint_seconds: time between checkpoints; 0 writes one after every step.
         steps: optimiser steps where they do not follow from the epochs.
+        best: judges the model after every epoch; the run leaves the best state instead of the last.
     """
 
     trainee: Trainee
@@ -82,6 +84,7 @@ class Loop:
     progress: Progress | None = None
     on_step: Callable[[int], None] | None = None
     steps: int | None = None
+    best: BestState | None = None
 
     def __post_init__(self) -> None:
         training = self.training
@@ -89,7 +92,8 @@ class Loop:
         # No epochs means no steps, whatever number of steps the shared protocol has.
         self.total = (training.max_steps or training.epochs * self.steps_per_epoch) if training.epochs else 0
         self.total = self.total if self.steps is None else self.steps
-        self.warmup = schedule.warmup_steps(self.total, training.warmup_ratio)
+        warmup = schedule.warmup_steps(self.total, training.warmup_ratio)
+        self.warmup = warmup if training.warmup_steps is None else min(training.warmup_steps, self.total)
         special = self.stack.parameter_groups()
         parameters = dict(self.trainee.named_trainable())
         for group in special:
@@ -138,6 +142,10 @@ class Loop:
                 if self.progress is not None:
                     loss = self.done.curve[-1][2] if self.done.curve else None
                     self.progress(self.done.step, self.total, epoch, loss, self.done.seconds)
+                if self.best is not None and self._epoch_ended():
+                    looked = time.monotonic()
+                    self.best.look(self.trainee, self.stack, self.done.step)
+                    started += time.monotonic() - looked  # no part of what training costs
                 if self.done.step < self.total and time.monotonic() - saved >= self.checkpoint_seconds:
                     self._save()
                     saved = time.monotonic()
@@ -148,8 +156,13 @@ class Loop:
                 f"out of memory on {self.trainee.device} in step {self.done.step + 1}; lower training.batch_size "
                 f"and raise training.accumulation by the same factor ({error})"
             ) from error
+        if self.best is not None:
+            self.best.restore(self.trainee, self.stack)
         self.stack.finish(self.trainee)
         return self.done
+
+    def _epoch_ended(self) -> bool:
+        return self.done.step % self.steps_per_epoch == 0 or self.done.step == self.total
 
     # -------------------------------------------------------------------------------- step
 
@@ -229,6 +242,9 @@ class Loop:
         }
         if self.scaler is not None:
             meta["scaler"] = self.scaler.state_dict()
+        if self.best is not None:
+            tensors |= self.best.tensors()
+            meta["best"] = self.best.meta()
         self.checkpointer.save_checkpoint(tensors, meta)
 
     def _resume(self) -> None:
@@ -242,4 +258,6 @@ class Loop:
         self.stack.load_diagnostics(meta["diagnostics"])
         if self.scaler is not None:
             self.scaler.load_state_dict(meta["scaler"])
+        if self.best is not None:
+            self.best.load(tensors, meta["best"])
         self.done = Progression(**meta["progression"])

@@ -119,3 +119,8 @@ def test_validation_takes_less_than_a_second(build: Any) -> None:
         assert "27 methods" in done.stdout
         seconds.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
     assert min(seconds) < 1.0
+
+
+def test_the_plan_says_what_to_run_first_where_no_spread_was_seen(build: Any, capsys: Any) -> None:
+    assert main.main(["plan", "--detect", "1.0", "--root", str(build(REAL))]) == 0
+    assert "no spread seen yet for noise - vanilla on opinions-100" in capsys.readouterr().out

@@ -49,7 +49,7 @@ def method(name: str, text: str | None = None) -> Method:
     document = load_yaml(REPOSITORY / "pipelines" / "methods" / f"{name}.yaml", REPOSITORY, text)
     config, problems = validate(MethodConfig, document)
     assert config is not None, problems
-    built, problems = build_method(REPOSITORY, name, config, document, discover(), TRAINING, lambda _: 1.0)
+    built, problems = build_method(REPOSITORY, name, config, document, discover(), lambda _: TRAINING, lambda _: 1.0)
     assert built is not None, problems
     return built
 

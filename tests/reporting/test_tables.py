@@ -19,6 +19,7 @@ from regft_core.errors import DataError
 from regft_core.reporting import write_report
 from regft_core.reporting.costs import overrides
 from regft_core.reporting.tables import ordered
+from regft_core.statistics.iqm import Interval
 from tests.statistics.single import one_arm, paired_difference
 
 
@@ -199,7 +200,7 @@ def test_squared_errors_are_better_when_smaller(make: Any, synthetic: Any) -> No
     assert against.estimate.mean < 0
     assert against.verdict.word == "better"
     ranks = {line.method: line.mean_rank for line in built.report.across}
-    assert ranks == {"good": 1.0, "vanilla": 2.0}
+    assert ranks == {"good": Interval(1.0, 1.0, 1.0), "vanilla": Interval(2.0, 2.0, 2.0)}
     improvement = {line.method: line.improvement for line in built.report.across}["good"]
     assert improvement.value == pytest.approx(1.0)
 

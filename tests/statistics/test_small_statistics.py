@@ -11,12 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from regft_core.statistics.aso import almost_stochastic_order
 from regft_core.statistics.detectable import detectable_difference, seeds_needed
 from regft_core.statistics.expected_max import expected_max, expected_max_curve
 from regft_core.statistics.failed import failure_rate
 from regft_core.statistics.holm import holm
-from regft_core.statistics.iqm import interquartile_mean, probability_of_improvement
+from regft_core.statistics.iqm import interquartile_mean
 from regft_core.statistics.signed_rank import SMALLEST_USEFUL_N, signed_rank
 from regft_core.statistics.verdict import Verdict, verdict
 
@@ -88,17 +87,6 @@ def test_interquartile_mean_ignores_one_degenerate_seed_and_is_stratified():
         interquartile_mean({"a": [1.0], "b": []})
 
 
-def test_probability_of_improvement():
-    got = probability_of_improvement({"x": [1, 2], "y": [3.0]}, {"x": [0, 2], "y": [3.0]})
-    # x: 1>0, 1<2, 2>0, 2=2 -> 2.5/4; y: a tie
-    assert got.value == pytest.approx((2.5 / 4 + 0.5) / 2)
-    assert got.low <= got.value <= got.high
-    up = probability_of_improvement({"x": [5, 6, 7]}, {"x": [1, 2, 3]})
-    assert (up.value, up.low, up.high) == (1.0, 1.0, 1.0)
-    with pytest.raises(ValueError, match="differ"):
-        probability_of_improvement({"x": [1]}, {"y": [1]})
-
-
 def test_holm_by_hand():
     assert holm({"a": 0.04, "b": 0.01, "c": 0.03}) == pytest.approx({"a": 0.06, "b": 0.03, "c": 0.06})
     assert list(holm({"a": 0.9, "b": 0.8})) == ["a", "b"]
@@ -155,36 +143,6 @@ def test_verdict_reads_the_interval_only():
 
 
 # ------------------------------------------------------------------ distributions and budgets
-
-
-def test_stochastic_order_of_separated_equal_and_crossing_scores():
-    better = almost_stochastic_order([5, 6, 7], [1, 2, 3])
-    assert (better.violation, better.upper, better.dominant) == (0.0, 0.0, True)
-    assert almost_stochastic_order([1, 2, 3], [5, 6, 7]).violation == 1.0
-    assert almost_stochastic_order([1, 2], [1, 2]).violation == 0.5
-    # sorted gaps -1 and +2: the violation is 1 / (1 + 4)
-    assert almost_stochastic_order([0, 5], [1, 3]).violation == pytest.approx(0.2)
-    # different sizes: quantile steps at 1/3, 1/2, 2/3: gaps 1, 1, -1, 0 over 1/3, 1/6, 1/6, 1/3
-    assert almost_stochastic_order([1, 1, 3], [0, 2][::-1]).violation == pytest.approx(
-        (1 / 6) / (1 / 3 + 1 / 6 + 1 / 6 + 1 / 3)
-    )
-
-
-@settings(max_examples=40, deadline=None)
-@given(small.filter(lambda v: len(v) > 1), small.filter(lambda v: len(v) > 1))
-def test_stochastic_order_of_swapped_arms_adds_to_one(a, b):
-    first, second = (almost_stochastic_order(x, y, samples=20) for x, y in ((a, b), (b, a)))
-    assert first.violation + second.violation == pytest.approx(1.0)
-    assert first.violation <= first.upper <= 1
-
-
-def test_stochastic_order_bound_rarely_claims_dominance_of_equals():
-    rng = np.random.default_rng(0)
-    claims = sum(
-        almost_stochastic_order(rng.normal(size=10), rng.normal(size=10), samples=200).dominant for _ in range(200)
-    )
-    assert claims <= 30
-    assert almost_stochastic_order(rng.normal(2, 1, 20), rng.normal(0, 1, 20)).dominant
 
 
 @settings(max_examples=40, deadline=None)

@@ -1,0 +1,155 @@
+"""Presets: whole ``params.yaml`` files that run in a folder of their own, ``presets/<name>``.
+
+The user's ``params.yaml`` and ``work/`` are left alone. The folder is a small DVC project: tasks, methods, data and
+fetched encoders are links to the project's, the pipeline files are copies, and the run store is the project's own, so
+that equal runs are trained once.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from regft_core.config.aliases import ALIASES
+from regft_core.config.yamlio import load_yaml
+from regft_core.errors import ConfigError, Problem
+from regft_core.io import write_text
+from regft_core.names import suggestion
+
+PRESETS = "pipelines/presets"
+#: Where presets run; git and the project's own DVC ignore it.
+FOLDER = "presets"
+#: Files that DVC reads and follows; it follows no links.
+COPIED = (
+    "dvc.yaml",
+    "pipelines/search/dvc.yaml",
+    "pipelines/finetune/dvc.yaml",
+    "pipelines/evaluate/dvc.yaml",
+    ".dvcignore",
+)
+LINKED = ("pipelines/tasks", "pipelines/methods", "pipelines/contamination.yaml", "published", "data", ".models")
+#: Sections that say where and how to run: taken from the user's ``params.yaml`` where a preset has none.
+OF_THE_MACHINE = ("execution", "store")
+
+
+def preset_names(root: Path) -> list[str]:
+    """Every preset that there is."""
+    return sorted(path.stem for path in (root / PRESETS).glob("*.yaml"))
+
+
+def preset_file(root: Path, name: str) -> str:
+    """The file of a preset, relative to the project; raises ConfigError with the nearest name."""
+    file = f"{PRESETS}/{name}.yaml"
+    if name not in preset_names(root):
+        hint = suggestion(name, preset_names(root), "presets there")
+        raise ConfigError([Problem(file, 0, "", f"unknown preset '{name}': there is no such file", hint)])
+    return file
+
+
+def preset_text(root: Path, name: str, changes: Iterable[str] = ()) -> str:
+    """The ``params.yaml`` of a preset's folder: the preset with ``KEY=VALUE`` changes and this machine's sections.
+
+    Raises ConfigError: no such preset, or a change that cannot be made.
+    """
+    file = preset_file(root, name)
+    document = load_yaml(root / file, root)
+    data = dict(document.data)
+    for change in changes:
+        data = _changed(data, change, file)
+    own = load_yaml(root / "params.yaml", root).data if (root / "params.yaml").is_file() else {}
+    for section in OF_THE_MACHINE:
+        if section not in data and section in own:
+            data[section] = own[section]
+    data["store"] = {**_mapping(data.get("store")), "path": _seen_from_folder(_store(data))}
+    model = data.get("model")
+    if isinstance(model, dict) and isinstance(model.get("name"), str):
+        data["model"] = {**model, "name": _model(root, model["name"])}
+    head = f"# Made from {file} by `python -m stages.preset {name}`; an edit here is lost.\n"
+    return head + yaml.safe_dump(data, sort_keys=False, allow_unicode=True, default_flow_style=None, width=110)
+
+
+def lay_out(root: Path, name: str, changes: Iterable[str] = ()) -> Path:
+    """Make (or bring up to date) the folder of a preset; returns it.
+
+    Raises ConfigError as ``preset_text``, or when something else lies in the folder's place.
+    """
+    text = preset_text(root, name, changes)
+    folder = root / FOLDER / name
+    for file in COPIED:
+        if (root / file).is_file():
+            _write(folder / file, (root / file).read_text(encoding="utf-8"))
+    for file in LINKED:
+        _link(folder / file, root / file)
+    _write(folder / "params.yaml", text)
+    _write(folder / ".dvc" / "config", "[core]\n    analytics = false\n    no_scm = true\n")
+    return folder
+
+
+def _changed(data: dict[str, Any], change: str, file: str) -> dict[str, Any]:
+    """``data`` with one ``KEY=VALUE``; the key is dotted, the value YAML."""
+    key, sign, text = change.partition("=")
+    path = key.strip().split(".")
+    if not sign or not all(path):
+        raise _wrong(file, key, f"'{change}' is no KEY=VALUE", "write for instance --set grid.seeds=[0,1]")
+    try:
+        value = load_yaml(Path(f"--set {key}"), Path(), f"value: {text.strip()}").data["value"]
+    except ConfigError as error:
+        raise _wrong(file, key, f"'{text}' is not YAML: {error.problems[0].message}", "quote it") from error
+    found = dict(data)
+    at = found
+    for part in path[:-1]:
+        below = at.get(part)
+        if below is not None and not isinstance(below, dict):
+            raise _wrong(file, key, f"'{part}' is not a mapping, so '{key}' cannot be set", "check the key")
+        at[part] = dict(below or {})
+        at = at[part]
+    at[path[-1]] = value
+    return found
+
+
+def _wrong(file: str, key: str, message: str, hint: str) -> ConfigError:
+    return ConfigError([Problem(file, 0, key, message, hint)])
+
+
+def _mapping(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _store(data: dict[str, Any]) -> str:
+    path = _mapping(data.get("store")).get("path", ".regft")
+    return path if isinstance(path, str) else ".regft"
+
+
+def _seen_from_folder(path: str) -> str:
+    """A path relative to the project, as it is from ``presets/<name>``."""
+    return path if path.startswith("~") or os.path.isabs(path) else os.path.join("..", "..", path)
+
+
+def _model(root: Path, name: str) -> str:
+    """An encoder's name; that of a directory of the project, as it is seen from the preset's folder."""
+    return _seen_from_folder(name) if name not in ALIASES and (root / name).is_dir() else name
+
+
+def _write(path: Path, text: str) -> None:
+    """Write a file whose content is another, so that DVC and people see what changed."""
+    if not (path.is_file() and path.read_text(encoding="utf-8") == text):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_text(path, text)
+
+
+def _link(path: Path, target: Path) -> None:
+    relative = os.path.relpath(target, path.parent)
+    if path.is_symlink():
+        if os.readlink(path) == relative:
+            return
+        path.unlink()
+    elif path.exists():
+        message = "is in the way: here a link to the project's own is made"
+        raise ConfigError([Problem(str(path), 0, "", message, "move it away")])
+    if target.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.symlink_to(relative)

@@ -1,0 +1,71 @@
+"""The choice among trials, and what an earlier stage has written down of it. No torch here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from statistics import fmean
+from typing import Any
+
+from regft_core import metrics
+from regft_core.config.load import Project
+from regft_core.config.schema import TuningConfig
+from regft_core.errors import StoreError
+from regft_core.io import read_json
+from regft_core.phases.outputs import stage_folder
+
+Record = dict[str, Any]
+#: The mark of results whose values the development set chose.
+CHOSEN_ON_DEV = "hyper-parameters were chosen on the development set that also judges them, as published"
+#: What is kept of every trial.
+TRIAL_KEYS = ("trial", "values", "key", "status", "error", "score", "seconds", "steps")
+
+
+def choose(records: Sequence[Record], tuning: TuningConfig, primary: str) -> dict[tuple[str, int], Record]:
+    """(size, seed) -> what was tried and chosen, from the records of all trials of a method on a task.
+
+    A trial that failed for a seed is not chosen where that seed counts, unless all failed; of equal trials the first
+    is taken. The result holds ``values`` (the choice), ``chosen`` (its number) and every trial with its score.
+    """
+    sign = 1.0 if metrics.higher_is_better(primary) else -1.0
+    groups: dict[tuple[str, int | None], list[Record]] = {}
+    for record in records:
+        groups.setdefault((record["size"], record["seed"] if tuning.judged_by_seed else None), []).append(record)
+    found = {}
+    for own in groups.values():
+        trials = sorted({record["trial"] for record in own})
+        best = max(trials, key=lambda trial: (_merit([r for r in own if r["trial"] == trial], sign), -trial))
+        for size, seed in dict.fromkeys((record["size"], record["seed"]) for record in own):
+            mine = [r for r in own if (r["size"], r["seed"]) == (size, seed)]
+            found[size, seed] = {
+                "values": next(r["values"] for r in mine if r["trial"] == best),
+                "chosen": best,
+                "selection": tuning.selection,
+                "split": tuning.split if tuning.selection == "split" else None,
+                "per": "seed" if tuning.judged_by_seed else "cell",
+                "metric": primary,
+                "seconds": sum(r["seconds"] for r in mine),
+                "trials": [{key: r[key] for key in TRIAL_KEYS} for r in mine],
+            }
+    return found
+
+
+def _merit(records: Sequence[Record], sign: float) -> float:
+    scores = [record["score"] for record in records]
+    return sign * fmean(scores) if None not in scores else float("-inf")
+
+
+def chosen_before(project: Project, method: str, task: str, size: str, seed: int) -> Mapping[str, Any] | None:
+    """The values that the stage search has written down for a run, where the trials are still those of the project."""
+    path = stage_folder(project.root, "search", method, task) / size / "manifest.json"
+    try:
+        runs = read_json(path)["runs"]
+    except (StoreError, KeyError):
+        return None
+    tuning = project.params.tuning
+    for record in runs:
+        tuned = record.get("tuned")
+        if record["seed"] == seed and tuned and tuning is not None:
+            same = [trial["values"] for trial in tuned["trials"]] == project.trials(method)
+            if same and tuned["selection"] == tuning.selection:
+                return dict(tuned["values"])
+    return None

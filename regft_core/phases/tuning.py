@@ -1,0 +1,109 @@
+"""Trials of a cell: each is trained and judged as a run of its own in the store, then the values are chosen.
+
+With ``selection: split`` a trial trains on a share of the run's training rows and is judged on the rest; the run is
+then trained on all of its rows with the chosen values (nested selection: Cawley and Talbot, JMLR 2010). With
+``dev_as_published`` a trial trains on all rows and the dev set chooses, so the chosen trial is the run; that is marked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from regft_core.data.examples import Example, read_jsonl, to_jsonl
+from regft_core.errors import CodeChanged, RunFailed
+from regft_core.io import sha256_text
+from regft_core.phases.cells import run_trials
+from regft_core.phases.choice import choose
+from regft_core.phases.code import evaluation_scope, scope_sha256
+from regft_core.phases.context import Context, Job
+from regft_core.phases.finetune import finetune
+from regft_core.phases.holds import release_model
+from regft_core.phases.project import open_project
+from regft_core.phases.records import known_keys
+from regft_core.phases.search import search
+from regft_core.phases.trained import Trained
+from regft_core.runs.guard import LoadedCode
+
+#: Raised when the meaning of stored scores changes in a way that no fingerprint shows.
+SCORE_FORMAT = 1
+
+Record = dict[str, Any]
+
+
+def tune(root: Path, method: str, task: str) -> dict[tuple[str, int], Record]:
+    """(size, seed) -> what was tried and chosen for that run (``choice.choose``); empty where nothing is tuned."""
+    project = open_project(root)
+    records = run_trials(root, try_values, method, task)
+    if not records or project.params.tuning is None:
+        return {}
+    return choose(records, project.params.tuning, project.tasks[task].primary)
+
+
+def try_values(job: Job, *, device: str = "cpu") -> Record:
+    """Train one trial and judge it; ``score`` is None when it failed.
+
+    ``job.values`` are those of the trial, ``job.trial`` its number.
+    """
+    searched = search(job, device=device)
+    trained = finetune(replace(job, keys=known_keys(searched)), searched, device=device)
+    context = Context(replace(job, keys=known_keys(trained)), device)
+    record: Record = {"size": job.size, "seed": job.seed, "trial": job.trial, "values": dict(job.values or {})}
+    cost = searched["cost"]["train_seconds"] + searched["cost"]["fit_seconds"] + (trained.get("seconds") or 0.0)
+    record |= {"key": trained["key"], "status": trained["status"], "error": trained["error"], "score": None}
+    record |= {"seconds": cost, "steps": (searched["steps"] or 0) + trained.get("steps", 0)}
+    record |= {"final_loss": trained.get("final_loss")}
+    if trained["status"] != "ok":
+        return record
+    judged = _judge(context, trained["key"])
+    release_model(context, trained["key"])
+    return record | judged
+
+
+def _judge(context: Context, key: str) -> Record:
+    """The trial's score by the task's primary metric, from the store or computed now."""
+    examples = judging_rows(context)
+    primary = context.task["primary"]
+    scope = evaluation_scope([primary], context.source)
+    identity = {
+        "format": SCORE_FORMAT,
+        "phase": "trial score",
+        "run": key,
+        "rows": sha256_text(to_jsonl(examples)),
+        "task": {name: context.task[name] for name in ("kind", "labels", "primary", "positive_label")},
+        "model": {"tokenizer": context.source.tokenizer_sha256, "max_length": context.encoder.max_length},
+        "code": scope_sha256(scope),
+    }
+    stored = context.store.get(context.store.run_key(identity))
+    if stored is not None:
+        return {name: stored.result[name] for name in ("status", "error", "score")}
+    guard = LoadedCode(scope)
+    if guard.sha256 != identity["code"]:
+        raise CodeChanged("the code that judges trials was edited a moment ago; run `dvc repro` again")
+    with context.store.open(context.store.run_key(identity), identity, guard=guard.check) as working:
+        result = working.finished.result if working.finished is not None else None
+        if result is None:
+            try:
+                found: Record = {"status": "ok", "error": None, "score": _score(context, examples, primary)}
+            except RunFailed as error:
+                found = {"status": "failed", "error": str(error), "score": None}
+            result = working.commit(found).result
+    return {name: result[name] for name in ("status", "error", "score")}
+
+
+def judging_rows(context: Context) -> list[Example]:
+    """The rows that judge a trial: set aside from the run's own, or the dev set."""
+    if context.tuning.selection == "split":
+        return context.set_aside
+    return read_jsonl(context.dataset / "dev.jsonl")
+
+
+def _score(context: Context, examples: Sequence[Example], primary: str) -> float:
+    from regft_core.evaluation.evaluate import SetInfo, evaluate_run
+
+    logits = Trained(context).answer(examples)
+    info = SetInfo(labels=[example.label for example in examples], ids=[str(n) for n in range(len(examples))])
+    found = evaluate_run({"dev": logits}, {"dev": info}, context.task | {"metrics": [primary]})
+    return float(found.sets["dev"]["metrics"][primary])

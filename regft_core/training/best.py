@@ -1,0 +1,67 @@
+"""The best state of a run so far, by a score that is taken after every epoch; part of every checkpoint."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch import Tensor
+
+from regft_core.training.stack import Stack
+from regft_core.training.trainee import Trainee
+
+#: How good the model is now; larger is better. It may change nothing and draw nothing.
+Judge = Callable[[Trainee], float]
+
+
+@dataclass
+class BestState:
+    """Keeps what the model and its regularisers were when the score was highest; of equal scores the first.
+
+    Attributes:
+        judge: gives the score.
+        scores: (step, score) of every look, in order.
+        step: the step of the best look; 0 before the first.
+    """
+
+    judge: Judge
+    scores: list[tuple[int, float]] = field(default_factory=list)
+    step: int = 0
+    _tensors: dict[str, Tensor] = field(default_factory=dict, repr=False)
+
+    @property
+    def score(self) -> float | None:
+        """The highest score so far."""
+        return max((score for _, score in self.scores), default=None)
+
+    def look(self, trainee: Trainee, stack: Stack, step: int) -> None:
+        """Judge the model after ``step`` and keep its state when it is better than before."""
+        before, score = self.score, self.judge(trainee)
+        self.scores.append((step, score))
+        if before is None or score > before:
+            self.step = step
+            state = {f"trainee/{name}": value for name, value in trainee.state().items()}
+            state |= {f"stack/{name}": value for name, value in stack.state().items()}
+            self._tensors = {name: value.detach().cpu().clone() for name, value in state.items()}
+
+    def restore(self, trainee: Trainee, stack: Stack) -> None:
+        """Put the best state in the place of the last one."""
+        for prefix, load in (("trainee/", trainee.load_state), ("stack/", stack.load_state)):
+            device = trainee.device
+            load({key[len(prefix) :]: v.to(device) for key, v in self._tensors.items() if key.startswith(prefix)})
+
+    # ------------------------------------------------------------------------------ checkpoints
+
+    def tensors(self) -> dict[str, Tensor]:
+        """What a checkpoint of the run needs of it."""
+        return {f"best/{name}": value for name, value in self._tensors.items()}
+
+    def meta(self) -> dict[str, Any]:
+        return {"scores": [list(look) for look in self.scores], "step": self.step}
+
+    def load(self, tensors: Mapping[str, Tensor], meta: Mapping[str, Any]) -> None:
+        self.scores = [(int(step), float(score)) for step, score in meta["scores"]]
+        self.step = int(meta["step"])
+        own = {name: value for name, value in tensors.items() if name.startswith("best/")}
+        self._tensors = {name.removeprefix("best/"): value.detach().cpu().clone() for name, value in own.items()}

@@ -1,0 +1,32 @@
+"""Predict a benchmark's unlabelled test splits with one finished run (not a DVC stage).
+
+python -m stages.submission --method hype_n --task sst2 --size full --seed 0
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from regft_core.phases.context import Job
+from regft_core.phases.submission import write_submission
+from stages.common import METHOD, TASK, Argument, run
+
+
+def main(root: Path, arguments: argparse.Namespace) -> None:
+    """Write submissions/METHOD-TASK-SIZE-seed-SEED: the files that the task's YAML names under submission."""
+    job = Job(str(root), arguments.method, arguments.task, arguments.size, arguments.seed)
+    for path, rows in write_submission(job, Path(arguments.out) if arguments.out else None):
+        shown = path.relative_to(root) if path.is_relative_to(root) else path
+        print(f"{shown}: {rows} predictions")
+
+
+if __name__ == "__main__":
+    run(
+        main,
+        METHOD,
+        TASK,
+        Argument("size", "training rows of the run, one of grid.sizes: a number or full"),
+        Argument("seed", "one of grid.seeds", kind=int),
+        Argument("out", "folder to write to; submissions/METHOD-TASK-SIZE-seed-SEED when absent", required=False),
+    )

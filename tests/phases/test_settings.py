@@ -1,0 +1,83 @@
+"""Settings of single tasks and methods reach the runs they are for, and no others."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from regft_core.phases.context import Context, Job
+from regft_core.phases.facts import all_facts
+from regft_core.phases.project import open_project
+from tests.phases.conftest import TASK, change, refresh, train
+
+OTHER = "cue_regression"
+
+
+@pytest.fixture
+def two_tasks(project: Path) -> Path:
+    change(project, grid={"tasks": [TASK, OTHER]})
+    refresh(project)
+    return project
+
+
+def keys(root: Path) -> dict[tuple[str, str], str]:
+    project = open_project(root)
+    return {
+        (method, task): Context(Job(str(root), method, task, "24", 0), project=project).key("finetune")
+        for method in project.methods
+        for task in project.params.grid.tasks
+    }
+
+
+def changed(root: Path, **settings: Any) -> set[tuple[str, str]]:
+    before = keys(root)
+    change(root, **settings)
+    return {cell for cell, key in keys(root).items() if before[cell] != key}
+
+
+def test_a_tasks_training_changes_that_tasks_runs_only(two_tasks: Path) -> None:
+    found = changed(two_tasks, task_settings={OTHER: {"training": {"learning_rate": 5e-4}}})
+    assert found == {(method, OTHER) for method in ("vanilla", "hype_n", "weight_mixup")}
+
+
+def test_a_method_on_a_task_is_one_cell(two_tasks: Path) -> None:
+    layer = {"hype_n": {"regularisers": {"hype": {"scale": 1e-3}}}}
+    assert changed(two_tasks, task_settings={TASK: {"methods": layer}}) == {("hype_n", TASK)}
+
+
+def test_max_length_of_a_task(two_tasks: Path) -> None:
+    found = changed(two_tasks, task_settings={TASK: {"model": {"max_length": 16}}})
+    assert {task for _, task in found} == {TASK}
+    assert Context(Job(str(two_tasks), "vanilla", TASK, "24", 0)).encoder.max_length == 16
+
+
+def test_settings_that_equal_the_shared_ones_change_no_key_and_no_fact(two_tasks: Path) -> None:
+    before = all_facts(open_project(two_tasks))
+    same = {"epochs": 2, "batch_size": 8, "warmup_ratio": 0.1, "checkpoint": "last"}
+    assert changed(two_tasks, task_settings={TASK: {"training": same}}, method_settings={"hype_n": {}}) == set()
+    assert all_facts(open_project(two_tasks)) == before
+    assert before[f"settings-hype_n-{TASK}"] == {}
+
+
+def test_the_facts_that_a_cell_depends_on(two_tasks: Path) -> None:
+    """The task's file too: its training is no part of the task's own fact, which the datasets depend on."""
+    before = all_facts(open_project(two_tasks))
+    path = two_tasks / "pipelines" / "tasks" / f"{OTHER}.yaml"
+    path.write_text(path.read_text() + "training: {epochs: 3}\n")
+    after = all_facts(open_project(two_tasks))
+    found = {name for name in after if before.get(name) != after[name]}
+    assert found == {f"settings-{method}-{OTHER}" for method in ("vanilla", "hype_n", "weight_mixup")}
+    deps = yaml.safe_load((two_tasks / "pipelines" / "finetune" / "dvc.yaml").read_text())["stages"]["finetune"]["deps"]
+    assert "work/facts/settings-${item.method}-${item.task}.json" in deps
+
+
+def test_the_run_has_the_steps_of_its_task(two_tasks: Path) -> None:
+    change(two_tasks, task_settings={TASK: {"training": {"max_steps": 3, "warmup_steps": 2}}})
+    record = train(two_tasks, "vanilla")
+    assert record["steps"] == 3
+    rates = [row[4] for row in record["curve"]]
+    assert rates == pytest.approx([0.0, 5e-4, 1e-3])  # two steps of warm-up
+    assert record["cost"]["declared_ratio"] == 1.0  # of the task's own plain run

@@ -1,0 +1,140 @@
+"""A preset made small: its arms and settings as they are, a tiny encoder of its family, few rows, few steps.
+
+Tasks keep their columns, labels and metrics and read generated rows from files, so nothing needs the hub.
+"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from regft_core.config.grid import cells
+from regft_core.phases import stages
+from regft_core.phases.facts import write_facts
+from regft_core.phases.project import open_project
+from regft_core.reporting import Report, write_report
+from tests.small_project import REPOSITORY, write_csv
+from tests.tiny import MASKED_LM_ARCHITECTURES, tiny_model_dir
+
+PRESETS = REPOSITORY / "pipelines" / "presets"
+ROWS = 16
+SMALL = {"max_steps": 2, "epochs": 1, "warmup_steps": 1, "batch_size": 8, "trials": 2}
+#: How a checkpoint's name tells its family; the first that fits.
+FAMILIES = (
+    ("xlnet", "xlnet"),
+    ("electra", "electra"),
+    ("deberta", "deberta"),
+    ("bart", "bart"),
+    ("chinese", "bert"),
+    ("roberta", "roberta"),
+    ("bert", "bert"),
+)
+
+
+def names() -> list[str]:
+    """Every preset."""
+    return sorted(path.stem for path in PRESETS.glob("*.yaml"))
+
+
+def build(root: Path, name: str) -> Path:
+    """Write a project that is the preset in small."""
+    params = yaml.safe_load((PRESETS / f"{name}.yaml").read_text(encoding="utf-8"))
+    for folder in ("tasks", "search", "finetune", "evaluate"):
+        shutil.copytree(REPOSITORY / "pipelines" / folder, root / "pipelines" / folder)
+    shutil.copy(REPOSITORY / "dvc.yaml", root / "dvc.yaml")
+    copy_methods(root, params)
+    tasks = chosen(params["grid"]["tasks"])
+    for task in tasks:
+        shrink_task(root, task)
+    family = next(family for word, family in FAMILIES if word in params["model"]["name"])
+    model = tiny_model_dir(root / "scratch", family, masked_lm=family in MASKED_LM_ARCHITECTURES)
+    shutil.copytree(model, root / "models" / "tiny")
+    params["model"] = {"name": "models/tiny", "max_length": 24}
+    params["grid"] = {"tasks": tasks, "sizes": [8], "seeds": [0]}
+    params["execution"] = {"executor": "serial", "device": "cpu"}
+    # The printed numbers name arms whose files are not here; tests/reporting/test_published.py shows them.
+    params["report"] = {"reference": params["report"]["reference"], "bootstrap_samples": 100}
+    params["task_settings"] = {t: own for t, own in params.get("task_settings", {}).items() if t in tasks}
+    (root / "params.yaml").write_text(yaml.safe_dump(smaller(params), sort_keys=False), encoding="utf-8")
+    return root
+
+
+def copy_methods(root: Path, params: dict[str, Any]) -> None:
+    """The files of the arms alone: validation reads all that there are, and a run validates often."""
+    wanted = [*params["methods"], *(own["base"] for own in params.get("method_settings", {}).values() if "base" in own)]
+    found: dict[str, Any] = {}
+    while wanted:
+        name = wanted.pop()
+        source = REPOSITORY / "pipelines" / "methods" / f"{name}.yaml"
+        if source.is_file() and name not in found:
+            found[name] = yaml.safe_load(source.read_text(encoding="utf-8"))
+            factor = (found[name].get("training") or {}).get("steps_factor")
+            wanted += [factor["match"]] if isinstance(factor, dict) else []
+    folder = root / "pipelines" / "methods"
+    folder.mkdir(parents=True)
+    for name, method in found.items():
+        for key in ("control_for", "variant_of", "combines"):
+            given = method.pop(key, [])
+            named = [other for other in ([given] if isinstance(given, str) else given) if other in found]
+            method |= {key: named} if named else {}
+        (folder / f"{name}.yaml").write_text(yaml.safe_dump(method, sort_keys=False), encoding="utf-8")
+
+
+def chosen(tasks: list[str]) -> list[str]:
+    """One task of each kind: classes and values have losses of their own."""
+    return list(dict.fromkeys([next(task for task in tasks if task != "stsb"), *(t for t in tasks if t == "stsb")]))
+
+
+def smaller(value: Any, key: str = "") -> Any:
+    """``value`` with lengths, layers and grids cut, wherever they stand."""
+    if isinstance(value, dict):
+        return {name: smaller(inner, name) for name, inner in value.items()}
+    if key in SMALL and isinstance(value, int):
+        return SMALL[key]
+    if key == "max_length":
+        return 24
+    if key == "layers":  # of 24; the tiny encoder has two
+        return sorted({layer * 2 // 24 for layer in value})
+    if "." in key and isinstance(value, list):  # a dotted key: values to try
+        return value[:2]
+    return value
+
+
+def shrink_task(root: Path, name: str) -> None:
+    """Let a task read a few generated rows from files, and judge nothing else."""
+    path = root / "pipelines" / "tasks" / f"{name}.yaml"
+    task = yaml.safe_load(path.read_text(encoding="utf-8"))
+    columns = [task["columns"][key] for key in ("text", "text_pair") if key in task["columns"]]
+    label = task["columns"].get("label", "label")
+    for split, length in (("train", 5), ("dev", 7)):
+        rows = []
+        for n in range(ROWS):
+            text = ["good story" if n % 2 else "bad film", *["the actor was it"] * (n % length)]
+            own = task["labels"][n % len(task["labels"])] if task.get("labels") else n % 6
+            rows.append([*(" ".join(text[i:] or text) for i in range(len(columns))), own])
+        write_csv(root / "data" / f"{name}-{split}.csv", [[*columns, label], *rows])
+    task |= {"source": {"kind": "files"}, "splits": {"train": f"{name}-train.csv", "dev": f"{name}-dev.csv"}}
+    for key in ("ood", "label_values", "drop_labels", "training", "model"):
+        task.pop(key, None)
+    path.write_text(yaml.safe_dump(task, sort_keys=False), encoding="utf-8")
+
+
+def run(root: Path) -> Report:
+    """Every stage in this process, in DVC's order; returns the report."""
+    project = open_project(root)
+    write_facts(project)
+    for task in project.params.grid.tasks:
+        stages.run_dataset(root, task)
+        stages.run_subsample(root, task)
+        stages.run_lengths(root, task)
+        for method in project.methods:
+            stages.run_search(root, method, task)
+            stages.run_finetune(root, method, task)
+            stages.run_evaluate(root, method, task)
+    params = project.params
+    return write_report(
+        root, cells(project), params.grid.seeds, params.report, project.methods, training=params.training
+    )

@@ -1,0 +1,53 @@
+"""Every preset is valid, names its source, marks what is assumed, and has the printed numbers beside it."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+import yaml
+
+from regft_core.config.check_params import moves
+from regft_core.config.published import published_names, read_published
+from regft_core.phases.project import open_project
+from tests.presets.miniature import PRESETS, names
+from tests.small_project import REPOSITORY
+
+
+@pytest.mark.parametrize("name", names())
+def test_every_preset_is_valid(name: str) -> None:
+    project = open_project(REPOSITORY, f"pipelines/presets/{name}.yaml")
+    assert project.params.report.reference in project.methods
+
+
+@pytest.mark.parametrize("name", names())
+def test_what_is_not_known_is_an_assumption(name: str) -> None:
+    text = (PRESETS / f"{name}.yaml").read_text(encoding="utf-8")
+    params = yaml.safe_load(text)
+    head = text.split("model:")[0]
+    assert "# assumption: " in head
+    assert f"python -m stages.preset {name}\n" in head
+    if moves(params["model"]["revision"]):
+        assert "the revision is not pinned" in head
+
+
+@pytest.mark.parametrize("name", [name for name in names() if "_table" in name])
+def test_it_has_the_seeds_and_the_arms_of_its_table(name: str) -> None:
+    params = yaml.safe_load((PRESETS / f"{name}.yaml").read_text(encoding="utf-8"))
+    table = re.match(r"[a-z_]+_table\d+", name)
+    assert table is not None
+    assert params["report"]["published"] == table.group()
+    config = read_published(REPOSITORY, table.group()).config
+    if config.seeds is not None and name != "weight_mixup_table5":
+        assert len(params["grid"]["seeds"]) == config.seeds
+    model = params["model"]["name"].rsplit("/", 1)[-1]
+    for row in config.rows:
+        if row.arm is not None and row.model.rsplit("/", 1)[-1] == model:
+            assert row.arm in params["methods"]
+            assert row.size in params["grid"]["sizes"]
+
+
+def test_every_printed_table_with_numbers_has_a_preset() -> None:
+    # Test sets of GLUE need submissions to its server.
+    without = {name for name in published_names(REPOSITORY) if not list(PRESETS.glob(f"{name}*.yaml"))}
+    assert without == {"hype_table12"}

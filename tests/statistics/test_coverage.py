@@ -1,0 +1,223 @@
+"""Simulated nulls keep their error rate and intervals cover at 5, 10 and 20 seeds.
+
+Rates are bounded from one side: an interval may be wider than its confidence, not narrower. The slack
+is three standard errors of the simulation.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from regft_core.statistics.arms import Arms
+from regft_core.statistics.detectable import plan_seeds
+from regft_core.statistics.improvement import probability_of_improvement
+from regft_core.statistics.ranks import rank_sets
+from regft_core.statistics.sequential import look
+from regft_core.statistics.welch import welch_interval
+
+Draw = Callable[[np.random.Generator, int], tuple[np.ndarray, np.ndarray]]
+
+
+def least(runs: int, confidence: float = 0.95) -> float:
+    """The share of covering intervals below which the simulation speaks against ``confidence``."""
+    return confidence - 3 * math.sqrt(confidence * (1 - confidence) / runs)
+
+
+# ------------------------------------------------------------------- probability of improvement
+
+
+def normals(shift: float, spread: float) -> Draw:
+    return lambda rng, n: (rng.normal(shift, 1, n), rng.normal(0, spread, n))
+
+
+def collapsing(rng: np.random.Generator, n: int) -> tuple[np.ndarray, np.ndarray]:
+    """The second arm collapses in three runs of ten."""
+    return rng.normal(1, 0.3, n), np.where(rng.random(n) < 0.3, -10, rng.normal(0.5, 0.3, n))
+
+
+#: what is drawn -> the true probability: Phi(shift / sqrt(1 + spread^2)); 0.3 + 0.7 Phi(0.5 / 0.3 / sqrt(2)).
+CASES: dict[str, tuple[Draw, float]] = {
+    "equal": (normals(0, 1), 0.5),
+    "equal medians, one arm less stable": (normals(0, 5), 0.5),
+    "better": (normals(1, 1), 0.7602499),
+    "hardly overlapping": (normals(2, 1), 0.9213504),
+    "collapsing": (collapsing, 0.9163),
+}
+
+
+@pytest.mark.parametrize("n", [5, 10, 20])
+@pytest.mark.parametrize("case", list(CASES))
+def test_probability_of_improvement_covers(case: str, n: int) -> None:
+    draw, truth = CASES[case]
+    rng = np.random.default_rng(n)
+    runs, covered = 400, 0
+    for i in range(runs):
+        tasks = ("a",) if i % 2 else ("a", "b", "c", "d")
+        drawn = {task: draw(rng, n) for task in tasks}
+        found = probability_of_improvement(
+            {task: x.tolist() for task, (x, _) in drawn.items()}, {task: y.tolist() for task, (_, y) in drawn.items()}
+        )
+        covered += found.low <= truth <= found.high
+    assert covered / runs >= least(runs)
+
+
+# ------------------------------------------------------------------------ arms of many seeds
+
+
+def predictions(rng: np.random.Generator, skills: list[float], n: int, examples: int) -> list[np.ndarray]:
+    """[n, examples] per arm, 1 is right; the chance varies with the seed and, for all arms alike, with the example."""
+    difficulty = rng.normal(0, 0.15, examples)
+    chances = [np.clip(skill + rng.normal(0, 0.04, (n, 1)) + difficulty, 0, 1) for skill in skills]
+    return [(rng.random((n, examples)) < chance).astype(int) for chance in chances]
+
+
+def arms_of(rows: list[np.ndarray], rng_seed: int) -> Arms:
+    named = {str(number): dict(enumerate(own)) for number, own in enumerate(rows)}
+    return Arms(named, np.ones(rows[0].shape[1], dtype=int), "accuracy", samples=200, rng_seed=rng_seed)
+
+
+def simulated(rng: np.random.Generator, skills: list[float], n: int) -> Arms:
+    return arms_of(predictions(rng, skills, n, 120), int(rng.integers(2**31)))
+
+
+@pytest.mark.parametrize("n", [5, 10, 20])
+def test_rank_sets_hold_the_true_ranks(n: int) -> None:
+    """Four arms, two of them equal: the true ranks are 1, 2 or 3, 2 or 3, 4."""
+    rng = np.random.default_rng(n)
+    runs, held, narrow = 150, 0, 0
+    for _ in range(runs):
+        found = rank_sets(simulated(rng, [0.78, 0.7, 0.7, 0.62], n), ["0", "1", "2", "3"], confidence=0.95)
+        held += found["1"].best <= 2 and found["1"].worst >= 3
+        held += found["0"].best == 1 and found["3"].worst == 4
+        narrow += found["0"].worst < 4
+    assert held / (2 * runs) >= least(2 * runs)
+    if n == 20:
+        assert narrow > runs / 2  # it does not cover by saying nothing
+
+
+@pytest.mark.parametrize("n", [5, 10, 20])
+def test_equal_arms_are_rarely_ranked(n: int) -> None:
+    rng = np.random.default_rng(n)
+    runs = 200
+    wrong = 0
+    for _ in range(runs):
+        found = rank_sets(simulated(rng, [0.7] * 5, n), list("01234"), confidence=0.95)["0"]
+        wrong += (found.best, found.worst) != (1, 5)
+    assert wrong / runs <= 1 - least(runs)
+
+
+# ------------------------------------------------------------------------- optional stopping
+
+
+def stopped(rng: np.random.Generator, looks: list[int], sequential: bool, skill: float = 0.7) -> bool:
+    """Whether somebody who adds seeds until an interval excludes zero finds a difference."""
+    every, resamples = predictions(rng, [skill, 0.7], looks[-1], 60), int(rng.integers(2**31))
+    for number, n in enumerate(looks, start=1):
+        arms = arms_of([rows[:n] for rows in every], resamples)
+        if sequential:
+            found = look(arms, "0", "1", number, tuple(looks[:number]), 0.95)
+            low, high = found.low, found.high
+        else:
+            estimate = arms.difference("0", "1")
+            low, high = estimate.low, estimate.high
+        if low > 0 or high < 0:
+            return True
+    return False
+
+
+@pytest.mark.parametrize("looks", [[5, 10, 20], [3, 4, 5, 6, 8, 10, 15, 20]])
+def test_optional_stopping_keeps_the_error_rate(looks: list[int]) -> None:
+    runs = 200
+    rng = np.random.default_rng(7)
+    errors = sum(stopped(rng, looks, True) for _ in range(runs)) / runs
+    assert errors <= 1 - least(runs)
+
+
+def test_without_it_the_error_rate_is_not_kept() -> None:
+    """What the plain interval does under the same stopping, so that the test above can fail."""
+    runs = 200
+    rng = np.random.default_rng(7)
+    errors = sum(stopped(rng, [3, 4, 5, 6, 8, 10, 15, 20], False) for _ in range(runs)) / runs
+    assert errors > 1 - least(runs)
+
+
+def test_a_true_difference_is_still_found() -> None:
+    rng = np.random.default_rng(3)
+    assert sum(stopped(rng, [5, 10, 20], True, skill=0.85) for _ in range(20)) >= 18
+
+
+# ------------------------------------------------------------------------------------ planner
+
+
+@pytest.mark.parametrize("examples_error", [0.0, 0.3])
+def test_planned_seeds_find_the_difference_four_times_in_five(examples_error: float) -> None:
+    """Seeds vary with deviation 1; the development set errs by ``examples_error`` for all seeds alike."""
+    from statistics import NormalDist
+
+    from scipy.stats import t
+
+    plan = plan_seeds(1.0, 1.0, 10_000, examples_error)
+    assert plan.seeds is not None
+    rng = np.random.default_rng(0)
+    runs = 4_000
+    scores = rng.normal(1.0, 1.0, (runs, plan.seeds)) + rng.normal(0, examples_error, (runs, 1))
+    seeds_part = t.ppf(0.975, plan.seeds - 1) * scores.std(axis=1, ddof=1) / math.sqrt(plan.seeds)
+    width = np.sqrt(seeds_part**2 + (NormalDist().inv_cdf(0.975) * examples_error) ** 2)
+    power = np.mean(scores.mean(axis=1) > width)
+    assert 0.77 <= power <= 0.87  # whole seeds only, so it may be above 0.8
+
+
+def test_a_safe_plan_from_a_small_pilot_is_rarely_too_short() -> None:
+    """Four pilots in five have a deviation whose safe number is enough for the true one."""
+    rng = np.random.default_rng(1)
+    true = plan_seeds(1.0, 1.0, 10_000, 0.0).seeds
+    assert true is not None
+    for n in (5, 10, 20):
+        pilots = [float(rng.normal(size=n).std(ddof=1)) for _ in range(200)]
+        plans = [plan_seeds(1.0, deviation, n, 0.0) for deviation in pilots]
+        assert np.mean([plan.safe is not None and plan.safe >= true for plan in plans]) >= 0.8 - 3 * math.sqrt(
+            0.16 / 200
+        )
+
+
+def test_no_number_of_seeds_passes_the_development_set() -> None:
+    plan = plan_seeds(1.0, 0.5, 5, 0.5)
+    assert (plan.seeds, plan.safe) == (None, None)
+    assert plan.floor == pytest.approx((1.959964 + 0.841621) * 0.5)
+    for wrong in ({"n": 1}, {"difference": 0.0}, {"examples_error": -1.0}, {"deviation": -1.0}):
+        with pytest.raises(ValueError, match=r"seeds|difference|error|deviation"):
+            plan_seeds(**({"difference": 1.0, "deviation": 1.0, "n": 5, "examples_error": 0.0} | wrong))
+
+
+# ------------------------------------------------------------------------- a paper beside ours
+
+
+@pytest.mark.parametrize("n", [5, 10, 20])
+def test_welch_intervals_cover_with_unequal_spreads(n: int) -> None:
+    """Three published seeds with deviation 2 beside ``n`` of ours with 1, over an average of two tasks."""
+    rng = np.random.default_rng(n)
+    runs, covered = 1_000, 0
+    for _ in range(runs):
+        ours, theirs = rng.normal(0, 1, (2, n)), rng.normal(0, 2, (2, 3))
+        parts = [(float(s.var(ddof=1)) / len(s) / 4, len(s)) for group in (ours, theirs) for s in group]
+        low, high = welch_interval(float(ours.mean() - theirs.mean()), parts)
+        covered += low <= 0 <= high
+    assert covered / runs >= least(runs)
+
+
+def test_welch_interval_equals_scipys() -> None:
+    from scipy.stats import ttest_ind
+
+    x, y = [1.0, 2.0, 4.0], [3.0, 3.5, 7.0, 9.0]
+    parts = [(float(np.var(s, ddof=1)) / len(s), len(s)) for s in (x, y)]
+    expected = ttest_ind(x, y, equal_var=False).confidence_interval()
+    found = welch_interval(float(np.mean(x) - np.mean(y)), parts)
+    assert found == pytest.approx((expected.low, expected.high))
+    assert all(map(math.isnan, welch_interval(1.0, [])))
+    assert all(map(math.isnan, welch_interval(1.0, [(1.0, 1)])))
+    with pytest.raises(ValueError, match="negative"):
+        welch_interval(1.0, [(-1.0, 3)])

@@ -27,6 +27,10 @@ class Declared(Protocol):
     def Config(self) -> type[BaseModel]:
         """Its options."""
 
+    @property
+    def tasks(self) -> str | None:
+        """The option that lists tasks whose training rows it reads."""
+
 
 #: Finds an evaluation by its name; raises ConfigError when its file is not one.
 FindEvaluation = Callable[[str], Declared]
@@ -71,6 +75,23 @@ def check_evaluations(
             what = f"'{name}' is for {' and '.join(found.kinds)} tasks: it leaves {listing(unfit)} out"
             warnings.append(f"{document.file}:{document.line(at)}: {what}")
     return problems, warnings
+
+
+def named_tasks(document: Document, find: FindEvaluation | None) -> dict[KeyPath, str]:
+    """Tasks that options of evaluations name, by place, as far as ``evaluations`` is right."""
+    given = document.data.get("evaluations")
+    if find is None or not isinstance(given, dict):
+        return {}
+    found: dict[KeyPath, str] = {}
+    for name in sorted(set(given) & set(EVALUATIONS.names())):
+        try:
+            option = find(name).tasks
+        except ConfigError:
+            continue  # said by check_evaluations
+        listed = given[name].get(option) if option is not None and isinstance(given[name], dict) else None
+        if option is not None and isinstance(listed, list):
+            found |= {("evaluations", name, option, i): task for i, task in enumerate(listed) if isinstance(task, str)}
+    return found
 
 
 def _without_options(name: str, found: Declared, document: Document, at: KeyPath) -> list[Problem]:

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel
 
 from regft_core.config.check_builtin import check_sizes
-from regft_core.config.check_evaluations import FindEvaluation, check_evaluations
+from regft_core.config.check_evaluations import FindEvaluation, check_evaluations, named_tasks
 from regft_core.config.check_methods import (
     METHODS,
     build_method,
@@ -130,6 +130,8 @@ class _Loader:
         problems, warnings = check_evaluations(known, document, listed, self.find_evaluation)
         self.problems += problems
         self.warnings += warnings
+        for path, wanted in named_tasks(document, self.find_evaluation).items():
+            self._training_task(wanted, document, path, tasks, "read rows of")
         if partial is not None and self.compose_check is not None:
             judged = {name: tasks[name] for name in dict.fromkeys(grid_tasks.values()) if name in tasks}
             for method in methods.values():
@@ -238,15 +240,21 @@ class _Loader:
             if wanted is None:
                 continue
             path: KeyPath = (*phase_path(method.config, name), "data", "task")
-            if f"{TASKS}/{wanted}.yaml" not in self.documents:
-                place = self._named(TASKS, "task", wanted, document, path, set())
-                if place is None:
-                    continue
-                self._task(place, wanted, tasks)
-                self._check_task(wanted)
-            if wanted in tasks and tasks[wanted].splits.train is None:
-                message = f"task '{wanted}' has no training split to train a phase on"
-                self.problems.append(document.problem(path, message, "name a task with splits.train"))
+            self._training_task(wanted, document, path, tasks, "train a phase on")
+
+    def _training_task(
+        self, wanted: str, document: Document, path: KeyPath, tasks: dict[str, TaskConfig], purpose: str
+    ) -> None:
+        """A task, named in ``document`` at ``path``, whose training rows something needs beside the grid's."""
+        if f"{TASKS}/{wanted}.yaml" not in self.documents:
+            place = self._named(TASKS, "task", wanted, document, path, set())
+            if place is None:
+                return
+            self._task(place, wanted, tasks)
+            self._check_task(wanted)
+        if wanted in tasks and tasks[wanted].splits.train is None:
+            message = f"task '{wanted}' has no training split to {purpose}"
+            self.problems.append(document.problem(path, message, "name a task with splits.train"))
 
     # -------------------------------------------------------------------------------- files
 

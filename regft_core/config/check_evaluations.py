@@ -10,6 +10,7 @@ from pydantic import BaseModel, ValidationError
 from regft_core.catalogue import EVALUATIONS
 from regft_core.config.check_params import duplicates
 from regft_core.config.explain import validate
+from regft_core.config.method import is_name
 from regft_core.config.schema import Params, TaskConfig
 from regft_core.config.yamlio import Document, KeyPath
 from regft_core.errors import ConfigError, Problem
@@ -88,9 +89,11 @@ def named_tasks(document: Document, find: FindEvaluation | None) -> dict[KeyPath
             option = find(name).tasks
         except ConfigError:
             continue  # said by check_evaluations
-        listed = given[name].get(option) if option is not None and isinstance(given[name], dict) else None
-        if option is not None and isinstance(listed, list):
-            found |= {("evaluations", name, option, i): task for i, task in enumerate(listed) if isinstance(task, str)}
+        options = given[name]
+        listed = options.get(option) if option is not None and isinstance(options, dict) else None
+        for i, task in enumerate(listed if isinstance(listed, list) else ()):
+            if isinstance(task, str) and is_name(task):
+                found["evaluations", name, str(option), i] = task
     return found
 
 

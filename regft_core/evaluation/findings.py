@@ -117,6 +117,12 @@ class Findings:
         }
 
 
+def bounds(limits: tuple[float, float]) -> tuple[float | None, float | None]:
+    """A range with None where it is infinite, as ``ranges`` wants it."""
+    low, high = (limit if math.isfinite(limit) else None for limit in limits)
+    return low, high
+
+
 def _number(value: Any, where: str) -> float:
     plain = _plain(value)
     if isinstance(plain, bool) or not isinstance(plain, int | float) or not math.isfinite(plain):

@@ -31,14 +31,12 @@ def run(run: EvaluatedRun) -> Findings:
         raise Unfit("no phase before fine-tuning learned an attention over weights")
     from regft_core.models.sites import find_sites
 
-    prefixes = [(site.index, f"{site.name}.") for site in find_sites(run.trained.model).layers]
+    layers = find_sites(run.trained.model).layers
     rows, means = [], []
     for name, (task, pretrained) in coefficients(state).items():
-        layer = next(
-            ((index, name.removeprefix(prefix)) for index, prefix in prefixes if name.startswith(prefix)), None
-        )
-        index, rest = layer if layer is not None else (None, name)
-        rows.append((rest.removesuffix(".weight"), index, task, pretrained))
+        site = next((site for site in layers if name.startswith(f"{site.name}.")), None)
+        matrix = name if site is None else name.removeprefix(f"{site.name}.")
+        rows.append((matrix.removesuffix(".weight"), None if site is None else site.index, task, pretrained))
         means.append((task, pretrained))
     plot = Plot("layer", "task weight", panels="sets", group="matrix")
     table = Table(("matrix", "layer", "task weight", "pretrained weight"), tuple(rows), keys=2, plot=plot)

@@ -102,6 +102,6 @@ def without(encoded: Encoded, order: PerToken, share: float) -> Encoded:
         places = np.flatnonzero(free)
         ranked = places[np.argsort(-flat[places], kind="stable")]
         keep = np.ones(len(free), dtype=bool)
-        keep[ranked[: int(round(share * len(places)))]] = False
+        keep[ranked[: round(share * len(places))]] = False
         kept.append(np.split(keep, np.cumsum([len(row) for row in rows])[:-1]))
     return with_kept(encoded, kept)

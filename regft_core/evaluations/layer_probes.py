@@ -42,7 +42,8 @@ class Config(StrictModel):
 
 
 def run(run: EvaluatedRun) -> Findings:
-    rows, scalars = [], {}
+    rows: list[tuple[str, int, float, float]] = []
+    scalars: dict[str, float] = {}
     for task in dict.fromkeys(run.options.tasks):
         other = run.rows_of(task)
         fit, test = draw(other, run)

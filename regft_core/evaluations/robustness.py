@@ -49,9 +49,10 @@ def run(run: EvaluatedRun) -> Findings:
     options, primary = run.options, run.task["primary"]
     mask = run.trained.tokenizer.mask_token_id
     kinds = [noise for noise in options.noise if noise != "mask" or mask is not None]
-    remarks = () if len(kinds) == len(options.noise) else ("the tokenizer has no mask token, so none was masked",)
+    unmasked = "the tokenizer has no mask token, so none was masked"
     if not kinds:
-        raise Unfit(remarks[0])
+        raise Unfit(unmasked)
+    remarks = () if len(kinds) == len(options.noise) else (unmasked,)
     scalars: dict[str, dict[str, float]] = {}
     tables: dict[str, dict[str, Table]] = {}
     for judged in run.chosen_sets(options.sets):

@@ -40,15 +40,17 @@ def run(run: EvaluatedRun) -> Findings:
         raise Unfit("no method here keeps the sensitivity of weights")
     values = np.abs(np.concatenate(kept).astype(np.float64))
     ordered = np.sort(values)[::-1]
-    table = concentration(ordered)
     scalars = {
         "mean": float(values.mean()),
         "sd": float(values.std()),
         "gini": gini(ordered),
-        "held_by_top_1_percent": dict((row[0], row[1]) for row in table.rows)[0.01],
+        "held_by_top_1_percent": held(ordered, 0.01),
         "zeros": float((values == 0).sum()),
     }
-    tables = {"histogram": histogram(values, run.options.bins_per_decade), "concentration": table}
+    tables = {
+        "histogram": histogram(values, run.options.bins_per_decade),
+        "concentration": concentration(ordered),
+    }
     ranges: dict[str, tuple[float | None, float | None]] = dict.fromkeys(scalars, (0.0, None))
     ranges |= {"gini": (0.0, 1.0), "held_by_top_1_percent": (0.0, 1.0)}
     return Findings({RUN: scalars}, {RUN: tables}, ranges, over_sizes=("sd",))
@@ -69,11 +71,15 @@ def histogram(values: npt.NDArray[Any], per_decade: int) -> Table:
 
 def concentration(ordered: npt.NDArray[Any]) -> Table:
     """Share of the sum that the largest entries hold, from entries in descending order."""
-    total = float(ordered.sum())
-    sums = np.concatenate([[0.0], np.cumsum(ordered)])
-    held = [float(sums[int(round(share * len(ordered)))] / total) if total else 0.0 for share in SHARES]
     plot = Plot("share of entries", "share of sensitivity", panels="sets")
-    return Table((plot.x, plot.y), tuple(zip(SHARES, held, strict=True)), keys=1, plot=plot)
+    rows = tuple((share, held(ordered, share)) for share in SHARES)
+    return Table((plot.x, plot.y), rows, keys=1, plot=plot)
+
+
+def held(ordered: npt.NDArray[Any], share: float) -> float:
+    """Share of the sum that the first ``share`` of the entries (rounded) holds; 0 when all are 0."""
+    total = float(ordered.sum())
+    return float(ordered[: round(share * len(ordered))].sum()) / total if total else 0.0
 
 
 def gini(ordered: npt.NDArray[Any]) -> float:

@@ -85,7 +85,7 @@ def by_view(run: EvaluatedRun, judged: EvaluatedSet) -> dict[str, npt.NDArray[An
 
 
 def projection(vectors: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
-    """[n, 2] coordinates on the two principal components of ``[n, F]``, and the shares of the variance that they hold."""
+    """[n, 2] coordinates of ``[n, F]`` on its two principal components, and the share of the variance of each."""
     from sklearn.decomposition import PCA
 
     fitted = PCA(n_components=2, svd_solver="full").fit(vectors)

@@ -33,7 +33,7 @@ NEEDS_MODEL = True
 SCORES = True
 READS_VIEWS = True
 
-ORDERS = ("descending", "ascending", "random")
+_ORDERS = ("descending", "ascending", "random")
 #: Example -> for each of its rows of tokens ``[n]``.
 PerToken = Sequence[Sequence["npt.NDArray[Any]"]]
 
@@ -58,8 +58,8 @@ def run(run: EvaluatedRun) -> Findings:
         drawn = np.random.default_rng(derive(run.seed, "deletion.random", part.name))
         chance = [[drawn.random(len(row)) for row in rows] for rows in scores]
         of = {"descending": scores, "ascending": [[-row for row in rows] for rows in scores], "random": chance}
-        found = {(order, 0.0): run.score(part) for order in ORDERS}
-        for order in ORDERS:
+        found = {(order, 0.0): run.score(part) for order in _ORDERS}
+        for order in _ORDERS:
             for share in sorted(set(options.shares)):
                 shorter = without(encoded, of[order], share)
                 found[order, share] = run.score(part.with_logits(run.trained.predict(shorter)))

@@ -27,7 +27,7 @@ NEEDS_MODEL = True
 
 _KEPT = ".sensitivity/"
 #: Shares of the entries, the most sensitive first, at which the concentration is read off.
-SHARES = (0.0, 0.001, 0.005, 0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
+_SHARES = (0.0, 0.001, 0.005, 0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 
 
 class Config(StrictModel):
@@ -72,7 +72,7 @@ def histogram(values: npt.NDArray[Any], per_decade: int) -> Table:
 def concentration(ordered: npt.NDArray[Any]) -> Table:
     """Share of the sum that the largest entries hold, from entries in descending order."""
     plot = Plot("share of entries", "share of sensitivity", panels="sets")
-    rows = tuple((share, held(ordered, share)) for share in SHARES)
+    rows = tuple((share, held(ordered, share)) for share in _SHARES)
     return Table((plot.x, plot.y), rows, keys=1, plot=plot)
 
 

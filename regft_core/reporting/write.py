@@ -87,7 +87,7 @@ def build_report(
     )
     present = {row.method for block in blocks for row in block.rows}
     order = {block.name: [row.method for row in block.rows] for block in blocks}
-    found = evaluations.sections(data, order, config.confidence)
+    found = evaluations.sections(data, order, config.confidence, config.reference)
     results = numbers.results(blocks)
     for block, methods_of in evaluations.as_numbers(found).items():
         for method, own in methods_of.items():

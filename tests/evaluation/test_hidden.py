@@ -76,7 +76,9 @@ def test_gradient_times_input_of_a_linear_function() -> None:
     for index in range(2):
         trained.model.bert.encoder.layer[index].forward = Linear().forward
     trained.model.bert.pooler.forward = lambda hidden: hidden[:, 1] * 3.0
-    trained.model.classifier.forward = lambda vectors: torch.stack([vectors @ weight, vectors @ weight * 0 - 1e6], dim=1)
+    trained.model.classifier.forward = lambda vectors: torch.stack(
+        [vectors @ weight, vectors @ weight * 0 - 1e6], dim=1
+    )
     embedding = embedding_output(trained.model, batch)
     expected = torch.zeros(batch.input_ids.shape)
     expected[:, 1] = (3 * embedding[:, 1] @ weight).abs()

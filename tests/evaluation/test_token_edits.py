@@ -24,7 +24,9 @@ def test_replacing_changes_tokens_of_the_texts_only(separately: bool) -> None:
     for old, new in _pairs(before, after):
         for row in range(5):
             special = np.asarray(old["special_mask"][row]) == 1
-            assert np.array_equal(np.asarray(new["input_ids"][row])[special], np.asarray(old["input_ids"][row])[special])
+            assert np.array_equal(
+                np.asarray(new["input_ids"][row])[special], np.asarray(old["input_ids"][row])[special]
+            )
             assert set(np.asarray(new["input_ids"][row])[~special].tolist()) == {7}
             assert new["segment"][row] == old["segment"][row]
     assert (after.labels, after.ids) == (before.labels, before.ids)

@@ -66,8 +66,9 @@ def words(task: str, kind: str = "classification", count: int = 80) -> OtherRows
     rows = []
     for i in range(count):
         label = i % 2
-        text = " ".join(["good" if label else "bad", "film", *("plot actor scene the is was".split()[: i % 5])])
-        rows.append(Example(f"r{i}", f"{text} {'a ' * (i // 2 % 40)}".strip(), None, label if kind != "regression" else i / 7))
+        rest = ["plot", "actor", "scene", "the", "is", "was"][: i % 5] + ["a"] * (i // 2 % 40)
+        text = " ".join(["good" if label else "bad", "film", *rest])
+        rows.append(Example(f"r{i}", text, None, label if kind != "regression" else i / 7))
     return OtherRows(task, kind, ("no", "yes") if kind == "classification" else (), rows)
 
 
@@ -91,7 +92,9 @@ def test_probes_of_another_task() -> None:
 
 def test_no_text_both_fits_and_judges_a_probe() -> None:
     trained = TinyModel()
-    same = OtherRows("t", "classification", ("no", "yes"), [Example(f"r{i}", "good film", None, i % 2) for i in range(50)])
+    same = OtherRows(
+        "t", "classification", ("no", "yes"), [Example(f"r{i}", "good film", None, i % 2) for i in range(50)]
+    )
     with pytest.raises(Unfit, match="task 't' has 50 training rows, too few"):
         found("layer_probes", trained, finished(trained), others={"t": same}, tasks=["t"])
 
@@ -102,9 +105,11 @@ def test_another_encoder_than_the_pretrained_one_gives_other_probes() -> None:
     with torch.no_grad():
         for parameter in trained.model.bert.encoder.parameters():
             parameter.add_(torch.randn(parameter.shape, generator=generator))
-    rows: Any = found(
-        "layer_probes", trained, finished(trained), others={"t": words("t")}, tasks=["t"], rows=40
-    ).tables[RUN]["probes"].rows
+    rows: Any = (
+        found("layer_probes", trained, finished(trained), others={"t": words("t")}, tasks=["t"], rows=40)
+        .tables[RUN]["probes"]
+        .rows
+    )
     assert rows[0][2] == rows[0][3]
     assert [row[2] for row in rows[1:]] != [row[3] for row in rows[1:]]
     assert len(examples(2)) == 2

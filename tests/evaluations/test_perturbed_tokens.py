@@ -177,9 +177,7 @@ def test_the_methods_own_confidence_orders_tokens_where_it_has_one() -> None:
     with torch.no_grad():
         states = trained.model.bert.embeddings(batch.input_ids, batch.token_type_ids)
     length = int(batch.attention_mask[0].sum())
-    np.testing.assert_allclose(
-        values[int(batch.indices[0])][0], states[0, :length, 0].sigmoid().numpy(), atol=1e-6
-    )
+    np.testing.assert_allclose(values[int(batch.indices[0])][0], states[0, :length, 0].sigmoid().numpy(), atol=1e-6)
 
 
 def test_deleting_what_a_model_needs_costs_more_than_deleting_what_it_does_not() -> None:

@@ -60,7 +60,9 @@ def test_attention_by_layer() -> None:
     trained = TinyModel()
     a1, a2 = torch.full((32, 1), 0.5), torch.full((1, 32), 0.8)
     names = [f"bert.encoder.layer.{layer}.attention.self.query.weight" for layer in (0, 1)]
-    trained.handed = {f"weight_mixup.attention/{name}/{key}": t for name in names for key, t in (("a1", a1), ("a2", a2))}
+    trained.handed = {
+        f"weight_mixup.attention/{name}/{key}": t for name in names for key, t in (("a1", a1), ("a2", a2))
+    }
     trained.handed |= {
         "weight_mixup.attention/bert.pooler.dense.weight/a1": torch.ones(32, 1),
         "weight_mixup.attention/bert.pooler.dense.weight/a2": torch.ones(1, 32),

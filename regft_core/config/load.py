@@ -24,13 +24,14 @@ from regft_core.config.check_methods import (
     phase_path,
 )
 from regft_core.config.check_params import EncoderCheck, check_params
+from regft_core.config.check_sources import file_name, is_there
 from regft_core.config.check_tasks import Builtin, check_task, referenced_tasks
 from regft_core.config.contamination import read_contamination, sentences
 from regft_core.config.explain import validate
 from regft_core.config.find_controls import find_controls
 from regft_core.config.method import Method, Registry, is_name
 from regft_core.config.parts import parts
-from regft_core.config.schema import EncoderConfig, GridConfig, MethodConfig, Params, TaskConfig
+from regft_core.config.schema import EncoderConfig, FilesSource, GridConfig, MethodConfig, Params, TaskConfig
 from regft_core.config.yamlio import Document, KeyPath, load_yaml
 from regft_core.errors import ConfigError, Problem
 from regft_core.names import suggestion
@@ -177,9 +178,30 @@ class _Loader:
     def _task(self, document: Document, name: str, tasks: dict[str, TaskConfig]) -> None:
         task, found = validate(TaskConfig, document)
         self.problems += found
+        if task is not None:
+            task = self._with_present_sets(task, document)
         self.known[name] = task or parts(TaskConfig, document.data)
         if task is not None:
             tasks[name] = task
+
+    def _with_present_sets(self, task: TaskConfig, document: Document) -> TaskConfig:
+        """The task without the sets marked ``if_present`` whose file is not there; each is said."""
+        absent = []
+        for name, config in task.ood.items():
+            split, source = config.split, config.source
+            if not config.if_present or (split is not None and is_there(self.root, split)):
+                continue
+            if source is None and (self.root / TASKS / f"{name}.yaml").is_file():
+                try:
+                    other, _ = validate(TaskConfig, load_yaml(self.root / TASKS / f"{name}.yaml", self.root))
+                except ConfigError:
+                    continue  # said where that file is read
+                source, split = (other.source, split or other.splits.dev) if other is not None else (None, None)
+            if isinstance(source, FilesSource) and split is not None and not is_there(self.root, split):
+                absent.append(name)
+                where = f"{document.file}:{document.line(('ood', name))}"
+                self.warnings.append(f"{where}: '{name}' is left out: there is no file {file_name(split)}")
+        return task.model_copy(update={"ood": {name: c for name, c in task.ood.items() if name not in absent}})
 
     def _check_task(self, name: str) -> None:
         place = self.documents[f"{TASKS}/{name}.yaml"]

@@ -15,6 +15,8 @@ from regft_core.reporting.formatting import some
 from regft_core.reporting.load import BlockData
 from regft_core.statistics.bootstrap import seed_interval
 
+#: Arms that a remark names; of more it names the first and counts the rest.
+MOST_NAMED = 6
 #: (set or ``run``, name of a number or of a table)
 Place = tuple[str, str]
 
@@ -318,5 +320,5 @@ def _remarks(runs: Mapping[str, Sequence[Mapping[str, Any]]]) -> tuple[str, ...]
             name if len(seeds) == len(runs[name]) else f"{name} (seeds {', '.join(map(str, seeds))})"
             for name, seeds in methods.items()
         ]
-        found.append(f"{'all arms' if len(who) == len(runs) > 1 and who == list(runs) else some(who)}: {text}")
+        found.append(f"{', '.join(who) if len(who) <= MOST_NAMED else some(who, MOST_NAMED)}: {text}")
     return tuple(found)

@@ -19,7 +19,7 @@ from regft_core.data.batches import Batch
 from regft_core.evaluation.findings import Unfit
 from regft_core.models.architectures import architecture_of
 from regft_core.models.pooling import pair_features, pool
-from regft_core.models.sites import LayerSite, SiteHooks, classify, find_sites
+from regft_core.models.sites import LayerSite, SiteHooks, classify, find_sites, takes_token_types
 
 #: ([rows, n, H], mask [rows, n], segment [rows, n], stack) -> what the encoder reads instead
 Replace = Callable[[Tensor, Tensor, Tensor, str], Tensor]
@@ -62,7 +62,10 @@ def _moved(mask: Tensor, stack: str, first: int) -> Tensor:
 
 @torch.inference_mode()
 def layer_states(model: Any, batch: Batch) -> list[States]:
-    """States of every layer, from the embedding output to what the head reads."""
+    """States of every layer, from the embedding output to what the head reads.
+
+    The head is not asked: rows may be single texts where it reads pairs of rows.
+    """
     found: list[States] = []
 
     def see(tensor: Tensor, site: LayerSite) -> Tensor:
@@ -72,8 +75,10 @@ def layer_states(model: Any, batch: Batch) -> list[States]:
 
     with _hooked(model) as hooks:
         hooks.on_layer_input(see, always=True)
-        _, last = classify(model, batch.model_inputs(), need_hidden=True)
-    assert last is not None
+        inputs = batch.model_inputs()
+        if not takes_token_types(model):
+            inputs.pop("token_type_ids", None)
+        last = model.base_model(**inputs)[0]
     if last.shape[1] != batch.input_ids.shape[1]:
         raise Unfit("the model reads virtual tokens, so its hidden states have other positions than the input's tokens")
     return [*found, States(len(found), last.float(), found[-1].mask)]

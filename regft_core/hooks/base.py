@@ -266,7 +266,7 @@ class Regulariser:
         Args:
             kept: what :meth:`keep` returned, on the device of ``embedding``.
             mask: ``[B, n]``, 1 on real tokens.
-            untouched: ``[B, n]``, True where a task's keyword segment stays as it is.
+            untouched: ``[B, n]``, True on padding and where a task's keyword segment stays as it is.
         """
         return None
 

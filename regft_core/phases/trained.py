@@ -106,7 +106,8 @@ class Trained:
     def views(self, embedding: Tensor, mask: Tensor, segment: Tensor) -> Mapping[str, Tensor] | None:
         """Views of the first regulariser that makes some; None where none does."""
         keyword = self._context.setting(self._context.phase("finetune")).keyword_segment
-        untouched = segment == {None: -2, "text": 0, "text_pair": 1}[keyword]
+        # Padding stays as it is: DeBERTa's convolution reads it.
+        untouched = (segment == {None: -2, "text": 0, "text_pair": 1}[keyword]) | (mask == 0)
         found = (type(r).input_views(r.options, kept, embedding, mask, untouched) for r, kept in self._of_views())
         return next((views for views in found if views is not None), None)
 

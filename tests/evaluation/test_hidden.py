@@ -105,6 +105,13 @@ def test_pairs_in_two_rows_are_pooled_as_their_head_reads_them() -> None:
     torch.testing.assert_close(logits, classify(trained.model, batch.model_inputs())[0])
 
 
+def test_layers_of_single_texts_are_read_where_the_head_reads_pairs() -> None:
+    trained = TinyModel(separately=True)
+    trained.per_example = 1
+    batch = batch_of(trained, 3)
+    assert layer_states(trained.model, batch)[-1].values.shape[0] == 3
+
+
 def test_values_come_back_per_example_without_padding() -> None:
     trained = TinyModel(separately=True)
     encoded = trained.encode(examples(7, pair=True))

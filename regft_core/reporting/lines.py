@@ -10,10 +10,12 @@ from typing import Any
 from matplotlib.lines import Line2D
 
 from regft_core.reporting.emphasis import LOOKS
-from regft_core.reporting.svg import GRID, MUTED, panels, style, text_width, to_svg
+from regft_core.reporting.svg import MUTED, panels, style, text_width, to_svg
 
 COLUMNS = 4
-_GREY: dict[str, Any] = {"color": GRID, "linewidth": 0.9}
+#: With more named arms than this only the first few are shaded: more intervals hide each other.
+SHADED = 3
+_GREY: dict[str, Any] = {"color": MUTED, "linewidth": 0.7, "alpha": 0.3}
 _BASELINE: dict[str, Any] = {"color": MUTED, "linewidth": 1.1, "linestyle": (0, (1, 2))}
 
 
@@ -88,6 +90,8 @@ def drawn(
             if zero:
                 axis.axhline(0, color=MUTED, linewidth=0.8)
             _lines(axis, panel, named, others)
+            if not log_y:
+                axis.set_ylim(*_limits(panel, zero))
             if not log_x:
                 axis.locator_params(axis="x", nbins=5)
             if not log_y:
@@ -114,15 +118,28 @@ def _lines(axis: Any, panel: Panel, named: Sequence[str], others: set[str]) -> N
             axis.plot([p.x for p in points], [p.y for p in points], zorder=1, **_GREY)
     if panel.baseline:
         axis.plot([p.x for p in panel.baseline], [p.y for p in panel.baseline], zorder=2, **_BASELINE)
+    shaded = named if len(named) <= SHADED + 1 else named[:SHADED]
     for arm, look in zip(named, LOOKS):
         points = panel.lines.get(arm) or ()
         bounded = [(p.x, p.low, p.high) for p in points if p.low is not None and p.high is not None]
-        if len(bounded) > 1:
-            axis.fill_between(*zip(*bounded), color=look.color, alpha=0.1, linewidth=0, zorder=2)
-        elif bounded:
+        if arm in shaded and len(bounded) > 1:
+            axis.fill_between(*zip(*bounded), color=look.color, alpha=0.12, linewidth=0, zorder=2)
+        elif arm in shaded and bounded:
             axis.vlines(*zip(*bounded), color=look.color, linewidth=0.8, alpha=0.5, zorder=2)
         if points:
             axis.plot([p.x for p in points], [p.y for p in points], zorder=3, **look.line())
+
+
+def _limits(panel: Panel, zero: bool) -> tuple[float, float]:
+    """Of the axis of y: all points, and intervals as far as they do not flatten the lines (those of two seeds would)."""
+    points = [point for line in (*panel.lines.values(), panel.baseline) for point in line]
+    values = [point.y for point in points] + ([0.0] if zero else [])
+    low, high = min(values), max(values)
+    margin = (high - low) or abs(high) or 1.0
+    lowest = min((point.low for point in points if point.low is not None), default=low)
+    highest = max((point.high for point in points if point.high is not None), default=high)
+    bottom, top = max(lowest, low - 0.6 * margin), min(highest, high + 0.6 * margin)
+    return min(low, bottom) - 0.06 * margin, max(high, top) + 0.06 * margin
 
 
 def _sizes_as_ticks(axes: Sequence[Any], shown: Sequence[Panel]) -> None:

@@ -123,11 +123,11 @@ def _evaluation_figures(report: Report) -> dict[tuple[str, str], dict[str, Marku
     for section in report.evaluations:
         for entry in section.found:
             own = found.setdefault((section.name, entry.block), {})
+            present = {table.method for shown in entry.tables.values() for table in shown}
+            picked = chosen(blocks[entry.block], report.reference, present)
             for name in dict.fromkeys(name for _, name in entry.tables):
                 tables = {place: shown for (place, other), shown in entry.tables.items() if other == name}
                 key = f"{section.name}-{name}-{entry.block}".replace(", ", "-").replace(" ", "-")
-                present = [table.method for own_tables in tables.values() for table in own_tables]
-                picked = chosen(blocks[entry.block], report.reference, present)
                 title = f"{section.name}: {name} on {entry.title}"
                 svg = evaluation_figures.plotted(key, title, tables, picked)
                 if svg:

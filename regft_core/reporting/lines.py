@@ -9,7 +9,7 @@ from typing import Any
 
 from matplotlib.lines import Line2D
 
-from regft_core.reporting.emphasis import LOOKS
+from regft_core.reporting.emphasis import LOOKS, Look
 from regft_core.reporting.svg import MUTED, panels, style, text_width, to_svg
 
 COLUMNS = 4
@@ -63,7 +63,10 @@ def drawn(
         return ""
     others = {arm for panel in shown for arm, points in panel.lines.items() if points and arm not in picked}
     named = [arm for arm in picked if any(panel.lines.get(arm) for panel in shown)]
-    legend = [Line2D([], [], **look.line()) for look in LOOKS[: len(named)]]
+    # A look goes with the place among the picked, so that an arm keeps it in the figures it shares with others.
+    looks = {arm: look for arm, look in zip(picked, LOOKS) if arm in named}
+    named = list(looks)
+    legend = [Line2D([], [], **look.line()) for look in looks.values()]
     labels = list(named)
     if baseline and any(panel.baseline for panel in shown):
         legend.append(Line2D([], [], **_BASELINE))
@@ -89,7 +92,7 @@ def drawn(
                 axis.set_yscale("log")
             if zero:
                 axis.axhline(0, color=MUTED, linewidth=0.8)
-            _lines(axis, panel, named, others)
+            _lines(axis, panel, looks, others)
             if not log_y:
                 axis.set_ylim(*_limits(panel, zero))
             if not log_x:
@@ -112,14 +115,14 @@ def drawn(
         return to_svg(figure, name, title)
 
 
-def _lines(axis: Any, panel: Panel, named: Sequence[str], others: set[str]) -> None:
+def _lines(axis: Any, panel: Panel, looks: Mapping[str, Look], others: set[str]) -> None:
     for arm in others:
         if points := panel.lines.get(arm):
             axis.plot([p.x for p in points], [p.y for p in points], zorder=1, **_GREY)
     if panel.baseline:
         axis.plot([p.x for p in panel.baseline], [p.y for p in panel.baseline], zorder=2, **_BASELINE)
-    shaded = named if len(named) <= SHADED + 1 else named[:SHADED]
-    for arm, look in zip(named, LOOKS):
+    shaded = list(looks) if len(looks) <= SHADED + 1 else list(looks)[:SHADED]
+    for arm, look in looks.items():
         points = panel.lines.get(arm) or ()
         bounded = [(p.x, p.low, p.high) for p in points if p.low is not None and p.high is not None]
         if arm in shaded and len(bounded) > 1:
@@ -131,7 +134,7 @@ def _lines(axis: Any, panel: Panel, named: Sequence[str], others: set[str]) -> N
 
 
 def _limits(panel: Panel, zero: bool) -> tuple[float, float]:
-    """Of the axis of y: all points, and intervals as far as they do not flatten the lines (those of two seeds would)."""
+    """All points, and intervals as far as they do not flatten the lines (two seeds have wide ones)."""
     points = [point for line in (*panel.lines.values(), panel.baseline) for point in line]
     values = [point.y for point in points] + ([0.0] if zero else [])
     low, high = min(values), max(values)

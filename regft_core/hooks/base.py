@@ -246,6 +246,30 @@ class Regulariser:
         """Whether the answers depend on the encoder: not those of a bag of words, or a constant."""
         return True
 
+    # ------------------------------------------------------- asked of a finished run, by evaluations
+
+    @classmethod
+    def token_confidence(cls, options: Any, kept: Mapping[str, Tensor], embedding: Tensor) -> Tensor | None:
+        """Confidence ``[B, n]`` of each position of embedding outputs ``[B, n, H]``, where the method learned one.
+
+        Args:
+            kept: what :meth:`keep` returned, on the device of ``embedding``.
+        """
+        return None
+
+    @classmethod
+    def input_views(
+        cls, options: Any, kept: Mapping[str, Tensor], embedding: Tensor, mask: Tensor, untouched: Tensor
+    ) -> Mapping[str, Tensor] | None:
+        """Other views of an input that the method contrasts with it: name -> embedding outputs ``[B, n, H]``.
+
+        Args:
+            kept: what :meth:`keep` returned, on the device of ``embedding``.
+            mask: ``[B, n]``, 1 on real tokens.
+            untouched: ``[B, n]``, True on padding and where a task's keyword segment stays as it is.
+        """
+        return None
+
     def __init__(self, options: Any, setting: Setting) -> None:
         self.options = options
         self.setting = setting

@@ -153,7 +153,7 @@ def phase_inputs(context: Context, phase: Phase, member: int | None) -> PhaseInp
         deterministic=context.params.execution.deterministic,
         start=None if phase.start == "checkpoint" else _read(context, phase.start, "weights")[1]["weights"],
         start_head=context.start_head(phase),
-        handed=_handed(context, phase),
+        handed=handed(context, phase),
         final=phase.name == context.method.finetune.name,
         examples=data.examples,
         max_length=context.encoder.max_length,
@@ -172,7 +172,8 @@ def _judge(context: Context, phase: Phase, member: int | None, inputs: PhaseInpu
     return judge(context.encode(examples), examples, context.task, context.tokenizer, context.device)
 
 
-def _handed(context: Context, phase: Phase) -> dict[str, Handed]:
+def handed(context: Context, phase: Phase) -> dict[str, Handed]:
+    """What the earlier phases that the regularisers of ``phase`` name have left for it, by phase."""
     found = {}
     for name, what in context.needs(phase).items():
         earlier, tensors = _read(context, name, "weights" if what == "weights" else "state")

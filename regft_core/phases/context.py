@@ -29,6 +29,7 @@ from regft_core.phases.other_task import training_rows
 from regft_core.phases.phase_data import PhaseData, member_rows, member_streams, read_phase_data
 from regft_core.phases.project import check_listed, open_project
 from regft_core.runs.fingerprint import Scope
+from regft_core.runs.lookup import LookupStore
 from regft_core.runs.store import RunStore
 
 if TYPE_CHECKING:
@@ -46,6 +47,8 @@ class Job:
     Attributes:
         keys: phase -> key of its result, as the stages before wrote them down.
         progress: folder of the progress board, or None.
+        stored_only: only look the run up; what is not in the run store raises ``NotStored``.
+        shown: its name on the progress board, where the runs of several cells are shown together.
     """
 
     root: str
@@ -55,15 +58,17 @@ class Job:
     seed: int
     keys: Mapping[str, str] = field(default_factory=dict)
     progress: str | None = None
+    stored_only: bool = False
+    shown: str = ""
 
     @property
     def name(self) -> str:
-        return f"{self.method} {self.task} {self.run}"
+        return f"{self.method} {self.task} {self.size} seed {self.seed}"
 
     @property
     def run(self) -> str:
-        """The run among those of its stage: ``300 seed 1``."""
-        return f"{self.size} seed {self.seed}"
+        """The run among those of its stage, or what it is to be called: ``300 seed 1``."""
+        return self.shown or f"{self.size} seed {self.seed}"
 
 
 class Context:
@@ -86,6 +91,7 @@ class Context:
         self.task_config = self.project.tasks[job.task]
         self.registry = discover()
         self._data: dict[str, PhaseData] = {}
+        self._keys: dict[tuple[str, tuple[tuple[str, str], ...]], str] = {}
 
     # -------------------------------------------------------------------------------- paths
 
@@ -100,7 +106,7 @@ class Context:
 
     @cached_property
     def store(self) -> RunStore:
-        return project_store(self.project)
+        return project_store(self.project, stored_only=self.job.stored_only)
 
     # ------------------------------------------------------------------------------ encoder
 
@@ -275,14 +281,18 @@ class Context:
         """The key of a phase's result: as an earlier stage wrote it down, or computed."""
         if name in self.job.keys:
             return self.job.keys[name]
-        return self.store.run_key(self.identity(name))
+        asked = name, tuple(sorted(self.job.keys.items()))
+        if asked not in self._keys:
+            self._keys[asked] = self.store.run_key(self.identity(name))
+        return self._keys[asked]
 
     def fact(self, phase: Phase) -> dict[str, Any]:
         """What determines a phase besides rows, seed and earlier phases."""
         return phase_fact(self.encoder, phase, self.entries(phase), self.source)
 
 
-def project_store(project: Project) -> RunStore:
-    """The run store that ``params.yaml`` names."""
+def project_store(project: Project, *, stored_only: bool = False) -> RunStore:
+    """The run store that ``params.yaml`` names; ``stored_only``: to look runs up in."""
     budget = project.params.store.budget_gb
-    return RunStore(store_path(project.root, project.params), int(budget * 1e9) if budget else None)
+    kind = LookupStore if stored_only else RunStore
+    return kind(store_path(project.root, project.params), int(budget * 1e9) if budget else None)

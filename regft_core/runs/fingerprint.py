@@ -10,7 +10,8 @@ entries that it uses (regularisers, encoder family, optimiser), not those of oth
 from __future__ import annotations
 
 import ast
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -178,8 +179,32 @@ def code_of(
     Raises:
         ConfigError: an entry does not exist, or a file is not valid Python.
     """
+    asked = (tuple(entries), root, frozenset(exempt), tuple(packages), resources)
+    if _moment is not None and asked in _moment:
+        return _moment[asked]
     graph = graph_of(root, packages)
-    return describe(graph, graph.reach(entries, exempt), resources)
+    found = describe(graph, graph.reach(entries, exempt), resources)
+    if _moment is not None:
+        _moment[asked] = found
+    return found
+
+
+#: Fingerprints taken since ``one_moment`` began.
+_moment: dict[tuple[Any, ...], dict[str, Any]] | None = None
+
+
+@contextmanager
+def one_moment() -> Iterator[None]:
+    """Within the block each fingerprint is taken once: thousands of keys are told of the code as it is now.
+
+    For planning, where nothing is trained. Whoever trains looks again (``guard.LoadedCode``).
+    """
+    global _moment
+    before, _moment = _moment, {} if _moment is None else _moment
+    try:
+        yield
+    finally:
+        _moment = before
 
 
 def file_code(path: Path, packages: Sequence[str] = PACKAGES) -> tuple[str, list[str]]:

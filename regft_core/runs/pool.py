@@ -1,4 +1,4 @@
-"""Worker processes for the runs of a cell: fresh interpreters, each bound to one device."""
+"""Worker processes for runs: fresh interpreters, each bound to one device."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from multiprocessing.connection import Connection, wait
 from types import FrameType
 from typing import Any, NoReturn
 
-from regft_core.runs.jobs import JobFailure, describe_failure, label, torch_threads
+from regft_core.runs.jobs import describe_failure, torch_threads
 from regft_core.runs.processes import describe_exit, die_with_parent, kill_group, lead_own_group
+from regft_core.runs.queue import JobQueue
 
 #: How long an idle worker may take to leave before it is killed.
 FAREWELL_SECONDS = 10.0
@@ -104,30 +105,23 @@ def _termination_raises() -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def run_processes(
-    jobs: Sequence[Any],
-    function: Callable[..., Any],
-    devices: Sequence[str],
-    threads: int | None,
-    succeeded: Callable[[int, Any], None],
-    failures: list[JobFailure],
-) -> None:
-    waiting = list(reversed(range(len(jobs))))
+def run_processes(queue: JobQueue, function: Callable[..., Any], devices: Sequence[str], threads: int | None) -> None:
+    """Run all jobs of the queue in one worker process for each entry of ``devices``; processes stay between jobs."""
     slots: list[_Slot] = []
 
-    def next_job(slot: _Slot) -> None:
-        slot.index = None
-        if waiting:
-            index = waiting.pop()
+    def occupy(slot: _Slot) -> None:
+        slot.index = queue.take()
+        if slot.index is not None:
             if not slot.process.is_alive():  # it died after its last answer: no job's fault
                 slot.restart()
-            slot.give(index, jobs[index])
+            slot.give(slot.index, queue.jobs[slot.index])
 
     with _termination_raises():
         try:
             for device in devices:
-                slots.append(_Slot(function, device, threads))
-                next_job(slots[-1])
+                if queue.startable:  # no process for jobs that have to wait for others
+                    slots.append(_Slot(function, device, threads))
+                    occupy(slots[-1])
             while busy := [slot for slot in slots if slot.index is not None]:
                 ready = wait([slot.channel for slot in busy] + [slot.process.sentinel for slot in busy])
                 for slot in busy:
@@ -137,15 +131,15 @@ def run_processes(
                         index, good, *answer = slot.channel.recv() if slot.channel.poll() else _dead()
                     except (EOFError, OSError):
                         slot.process.join(FAREWELL_SECONDS)
-                        index = slot.index or 0
-                        message = f"its process {describe_exit(slot.process.exitcode)}"
-                        failures.append(JobFailure(index, label(index, jobs[index]), message))
+                        queue.failed(slot.index or 0, f"its process {describe_exit(slot.process.exitcode)}")
                     else:
-                        if good:
-                            succeeded(index, answer[0])
-                        else:
-                            failures.append(JobFailure(index, label(index, jobs[index]), *answer))
-                    next_job(slot)
+                        (queue.succeeded if good else queue.failed)(index, *answer)
+                    slot.index = None
+                for slot in [slot for slot in slots if slot.index is None]:
+                    occupy(slot)
+                while queue.startable and len(slots) < len(devices):  # jobs that waited may start now
+                    slots.append(_Slot(function, devices[len(slots)], threads))
+                    occupy(slots[-1])
             for slot in slots:
                 slot.dismiss()
         finally:

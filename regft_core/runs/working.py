@@ -16,6 +16,7 @@ from regft_core.io import explained, fsync_tree, replace_directory, write_bytes,
 from regft_core.runs.checkpoints import Checkpoints
 from regft_core.runs.damaged import move_aside, recorded_hashes
 from regft_core.runs.killpoints import killpoint
+from regft_core.runs.ledger import note_written
 from regft_core.runs.locks import KeyLock
 from regft_core.runs.manifest import MANIFEST, is_relative_name, write_manifest
 from regft_core.runs.stored import IDENTITY, PRUNED, RESULT, TENSORS_SUFFIX, USED, StoredRun
@@ -181,6 +182,8 @@ class WorkingRun:
             shutil.rmtree(temporary, ignore_errors=True)
             raise
         killpoint("commit.renamed")
+        sizes = [entry["bytes"] for name, entry in manifest["files"].items() if name.endswith(TENSORS_SUFFIX)]
+        note_written(self._target.parents[2], sum(sizes))
         with explained(self.path):
             shutil.rmtree(self.path)
         self.finished = StoredRun(self.key, self._target)

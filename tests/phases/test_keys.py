@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ from regft_core.phases.context import Context, Job
 from regft_core.phases.evaluation_key import evaluation_key
 from regft_core.phases.facts import all_facts
 from regft_core.phases.project import open_project
+from regft_core.runs import distributions
 from tests.phases.conftest import TASK, change, edit, edit_method, job, refresh, train, write_method
 
 
@@ -111,8 +111,8 @@ def pretend(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
     """Pretend that a package is installed in another version."""
 
     def other(package: str) -> None:
-        original = importlib.metadata.version
-        monkeypatch.setattr(importlib.metadata, "version", lambda n: "9.9.9" if n == package else original(n))
+        original = distributions._version
+        monkeypatch.setattr(distributions, "_version", lambda n: "9.9.9" if n == package else original(n))
 
     return other
 

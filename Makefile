@@ -16,6 +16,7 @@ RUN := PATH="$(BIN):$$PATH"
 
 repro: $(VENV)/.installed
 	@$(RUN) python -m regft_core.config
+	@$(RUN) python -m stages.fill
 	@$(RUN) dvc repro
 
 test: $(VENV)/.installed-test

@@ -269,6 +269,11 @@ class ExecutionConfig(StrictModel):
     checkpoint_seconds: float = Field(60.0, ge=0, description="time between checkpoints inside a run")
     deterministic: bool = Field(True, description="deterministic GPU kernels")
 
+    def settings(self) -> dict[str, Any]:
+        """The options of the chosen executor: the section that has its name, if executors have one."""
+        section = getattr(self, self.executor, None)
+        return section.model_dump(mode="json") if isinstance(section, StrictModel) else {}
+
 
 class StoreConfig(StrictModel):
     """The run store, which keeps finished runs and resumes killed ones."""

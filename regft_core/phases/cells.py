@@ -101,6 +101,7 @@ def run_cell(
                 workers_per_device=execution.workers,
                 devices=prepared_devices(project),
                 threads=execution.threads,
+                settings=execution.settings(),
                 on_result=lambda place, record: ended(missing[place], record),
             )
     context = Context(calls[0].job, project=project)

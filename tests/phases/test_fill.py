@@ -129,11 +129,11 @@ def test_only_what_is_missing_is_planned(project: Path) -> None:
 
 def test_what_several_runs_share_is_done_once(project: Path, trained: list[tuple[str, int]]) -> None:
     """A phase with a seed of its own, two methods that amount to the same, and a search that two methods share."""
-    search_phase = {"training": {"max_steps": 1}, "seed": 7}
+    search_phase = {"data": {"size": "full"}, "training": {"max_steps": 1}, "seed": 7}
     fine = {"regularisers": {"hype": {"scale": 1e-3}}}
     write_method(project, "one", phases={"early": search_phase, "finetune": {}})
     write_method(project, "other", phases={"early": search_phase, "finetune": fine})
-    write_method(project, "nothing", regularisers={"hype": {"scale": 0.0}})
+    write_method(project, "nothing", regularisers={"hype": {"scale": 0.0, "hidden_dropout": "keep"}})
     change(project, methods=["vanilla", "nothing", "one", "other"])
     write_facts(open_project(project))
     fill(project, say=quiet)

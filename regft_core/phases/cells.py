@@ -16,7 +16,7 @@ from regft_core.phases.outputs import read_runs
 from regft_core.phases.phase_data import member_label
 from regft_core.phases.project import open_project
 from regft_core.progress import ProgressBoard
-from regft_core.runs.executors import run_all, visible_devices
+from regft_core.runs.executors import is_remote, run_all, visible_devices
 from regft_core.runs.lookup import NotStored
 
 #: For training on a CPU under glibc: freed activations stay with the process, in huge pages. Handing
@@ -120,7 +120,10 @@ def look_up(what: Call) -> dict[str, Any] | None:
 
 def prepared_devices(project: Project) -> list[str]:
     """The devices of ``params.yaml``, with the environment set up for the processes that train on them."""
-    devices = visible_devices(project.params.execution.device)
+    execution = project.params.execution
+    # On other machines the devices are asked for where a run starts.
+    remote = is_remote(execution.executor)
+    devices = [execution.device] if remote else visible_devices(execution.device)
     # Libraries that read these at import, and an allocator that reads them at the start of a
     # process, must find them before the workers start.
     wanted = {"TOKENIZERS_PARALLELISM": "false", "CUBLAS_WORKSPACE_CONFIG": ":4096:8"}

@@ -4,23 +4,23 @@ from __future__ import annotations
 
 import multiprocessing
 import signal
-import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from multiprocessing.connection import Connection, wait
-from types import FrameType
 from typing import Any, NoReturn
 
 from regft_core.runs.jobs import describe_failure, torch_threads
-from regft_core.runs.processes import describe_exit, die_with_parent, kill_group, lead_own_group
+from regft_core.runs.processes import (
+    describe_exit,
+    die_with_parent,
+    kill_group,
+    lead_own_group,
+    termination_raises,
+)
 from regft_core.runs.queue import JobQueue
 
 #: How long an idle worker may take to leave before it is killed.
 FAREWELL_SECONDS = 10.0
-
-
-class _Terminated(SystemExit):
-    """SIGTERM or SIGHUP arrived while workers were running; exits with 128 + the signal's number."""
 
 
 def _worker(channel: Connection, function: Callable[..., Any], device: str, threads: int | None, parent: int) -> None:
@@ -88,23 +88,6 @@ class _Slot:
         self.channel.close()
 
 
-@contextmanager
-def _termination_raises() -> Iterator[None]:
-    # Without this, SIGTERM would end the parent before it could kill its workers' groups.
-    def terminate(number: int, frame: FrameType | None) -> NoReturn:
-        raise _Terminated(128 + number)
-
-    if threading.current_thread() is not threading.main_thread():
-        yield  # handlers belong to the main thread; the workers still die with their parent
-        return
-    before = {number: signal.signal(number, terminate) for number in (signal.SIGTERM, signal.SIGHUP)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
 def run_processes(queue: JobQueue, function: Callable[..., Any], devices: Sequence[str], threads: int | None) -> None:
     """Run all jobs of the queue in one worker process for each entry of ``devices``; processes stay between jobs."""
     slots: list[_Slot] = []
@@ -116,7 +99,7 @@ def run_processes(queue: JobQueue, function: Callable[..., Any], devices: Sequen
                 slot.restart()
             slot.give(slot.index, queue.jobs[slot.index])
 
-    with _termination_raises():
+    with termination_raises():
         try:
             for device in devices:
                 if queue.startable:  # no process for jobs that have to wait for others

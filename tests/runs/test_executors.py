@@ -138,7 +138,7 @@ def test_an_executor_is_one_file(jobs_module: Any, tmp_path: Path) -> None:
             run_all(["a", "raise", "data", "b"], jobs_module.sometimes, executor="in_threads")
         assert caught.value.results == ["a", None, None, "b"]
         assert [failure.index for failure in caught.value.failures] == [1, 2]
-    with pytest.raises(ValueError, match="unknown executor 'in_threads'; allowed: processes, serial"):
+    with pytest.raises(ValueError, match="unknown executor 'in_threads'; allowed: processes, ray, serial, slurm"):
         ExecutionConfig(executor="in_threads")
 
 
@@ -270,7 +270,7 @@ def test_threads_are_the_same_whichever_the_executor(jobs_module: Any) -> None:
 
 
 def test_wrong_arguments_are_refused(jobs_module: Any) -> None:
-    with pytest.raises(ValueError, match="choose one of processes, serial"):
+    with pytest.raises(ValueError, match="choose one of processes, ray, serial, slurm"):
         run_all([0], jobs_module.square, executor="threads")
     with pytest.raises(ValueError, match="at least one device"):
         run_all([0], jobs_module.square, devices=[])
@@ -280,7 +280,7 @@ def test_devices_are_never_substituted(monkeypatch: pytest.MonkeyPatch) -> None:
     import torch
 
     assert visible_devices("cpu") == ["cpu"]
-    monkeypatch.setattr("regft_core.runs.executors._accelerator_driver", lambda: True)
+    monkeypatch.setattr("regft_core.runs.devices._accelerator_driver", lambda: True)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     assert visible_devices("auto") == ["cpu"]
     with pytest.raises(ConfigError, match=r"execution\.device: cuda is not available.*\n.*no CUDA device"):
@@ -299,9 +299,9 @@ def test_devices_are_never_substituted(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_without_a_driver_the_parent_needs_no_torch() -> None:
     code = """
 import sys
-from regft_core.runs import executors
-executors._accelerator_driver = lambda: False
-print(executors.visible_devices("auto"), "torch" in sys.modules)
+from regft_core.runs import devices
+devices._accelerator_driver = lambda: False
+print(devices.visible_devices("auto"), "torch" in sys.modules)
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "['cpu'] False"

@@ -13,67 +13,33 @@ the index of the one to start next, or None when none can start before another e
 behind, also when it is interrupted. ``settings`` is the section of ``execution`` that has the executor's
 name, for executors that have one.
 
+An executor whose workers may be on other machines says ``REMOTE = True``: which devices there are is then asked
+where a run starts (``devices.own_device``), not here.
+
 Results do not depend on the executor, on the number of workers, or on the order in which jobs
 end: every job sees the same number of threads, and nothing is passed between jobs.
 """
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import suppress
 from typing import Any, TypeVar
 
 from regft_core.catalogue import EXECUTORS
-from regft_core.errors import ConfigError, Problem
 from regft_core.names import listing
+from regft_core.runs.devices import visible_devices
 from regft_core.runs.jobs import JobFailure, JobsFailed
 from regft_core.runs.queue import JobQueue
 
-__all__ = ["JobFailure", "JobsFailed", "run_all", "visible_devices"]
+__all__ = ["JobFailure", "JobsFailed", "is_remote", "run_all", "visible_devices"]
 
 J = TypeVar("J")
 R = TypeVar("R")
 
 
-def _accelerator_driver() -> bool:
-    """Whether a CUDA or ROCm driver can be loaded; without one torch sees no GPU either."""
-    for name in ("libcuda.so.1", "nvcuda.dll", "libamdhip64.so"):
-        with suppress(OSError):
-            ctypes.CDLL(name)
-            return True
-    return False
-
-
-def visible_devices(device: str) -> list[str]:
-    """Return the devices that ``execution.device`` means on this machine, at least one.
-
-    ``auto``: all CUDA devices, or the CPU; ``cuda``: all CUDA devices; ``cuda:1``, ``mps`` and
-    ``cpu``: that one. Raises ``ConfigError`` when it is not there (never falls back).
-    """
-    if device == "cpu" or (device == "auto" and not _accelerator_driver()):
-        return ["cpu"]  # without importing torch: the parent of the workers needs it for nothing else
-    import torch
-
-    def absent(found: str) -> ConfigError:
-        hint = f"{found}; choose one that is there, or auto"
-        return ConfigError(
-            [Problem("params.yaml", 0, "execution.device", f"{device} is not available on this machine", hint)]
-        )
-
-    if device == "mps":
-        if not torch.backends.mps.is_available():
-            raise absent("torch sees no MPS device")
-        return ["mps"]
-    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
-    every = [f"cuda:{i}" for i in range(count)]
-    if device == "auto":
-        return every or ["cpu"]
-    if device == "cuda" and every:
-        return every
-    if device in every:
-        return [device]
-    raise absent(f"torch sees {', '.join(every) if every else 'no CUDA device'}")
+def is_remote(executor: str) -> bool:
+    """Whether an executor's workers may be on other machines, whose devices nobody here can see."""
+    return bool(getattr(EXECUTORS.load(executor), "REMOTE", False))
 
 
 def run_all(

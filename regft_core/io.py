@@ -62,6 +62,11 @@ def canonical_json(value: Any) -> str:
     return json.dumps(_plain(value, "value"), sort_keys=True, ensure_ascii=True, separators=(",", ":"), allow_nan=False)
 
 
+def canonical_object(parts: Mapping[str, str]) -> str:
+    """Return ``canonical_json`` of an object, given that of each of its values."""
+    return "{" + ",".join(f"{canonical_json(name)}:{parts[name]}" for name in sorted(parts)) + "}"
+
+
 def sha256_text(text: str) -> str:
     """Return the SHA-256 of ``text`` in UTF-8, as 64 hexadecimal digits."""
     return hashlib.sha256(text.encode("utf-8")).hexdigest()

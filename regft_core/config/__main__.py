@@ -38,9 +38,12 @@ def plan(root: Path, params_file: str) -> str:
     from regft_core.hooks.registry import discover
     from regft_core.phases.finetune import cached_seeds
 
+    from regft_core.runs.fingerprint import one_moment
+
     project = open_project(root, params_file)
     _warn(project)
-    planned = table(plan_rows(project, discover(), cached=lambda cell: cached_seeds(root, project, cell)))
+    with one_moment():
+        planned = table(plan_rows(project, discover(), cached=lambda cell: cached_seeds(root, project, cell)))
     return f"{planned}\n\n{_lengths(project)}"
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,13 +22,13 @@ from regft_core.errors import DataError
 from regft_core.hooks import compose
 from regft_core.hooks.declare import Setting
 from regft_core.hooks.registry import discover
-from regft_core.io import canonical_json, read_json, sha256_text
+from regft_core.io import canonical_json, canonical_object, read_json, sha256_text
 from regft_core.phases.code import TOKENS, merge_scope, phase_scope, scope_sha256
 from regft_core.phases.facts import phase_fact
 from regft_core.phases.other_task import training_rows
 from regft_core.phases.phase_data import PhaseData, member_rows, member_streams, read_phase_data
 from regft_core.phases.project import check_listed, open_project
-from regft_core.runs.fingerprint import Scope
+from regft_core.runs.fingerprint import Scope, once
 from regft_core.runs.lookup import LookupStore
 from regft_core.runs.store import RunStore
 
@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 
 #: Raised when the meaning of stored runs changes in a way that no fingerprint shows.
 RUN_FORMAT = 2
+#: Parts of an identity that are those of the method's phase, whatever the task, the rows and the seed.
+_SHARED = ("data", "regularisers", "training", "model", "packages")
 
 
 @dataclass(frozen=True)
@@ -119,7 +121,7 @@ class Context:
     def source(self) -> ModelSource:
         from regft_core.models.source import resolve_model
 
-        return resolve_model(self.encoder, self.root)
+        return once(("encoder", self.root, self.encoder), lambda: resolve_model(self.encoder, self.root))
 
     @cached_property
     def tokenizer(self) -> Any:
@@ -174,10 +176,14 @@ class Context:
 
     def phase(self, name: str) -> Phase:
         """A phase with its settled protocol (dropout negotiated, optimiser owned)."""
-        phase = self.method.phase(name)
-        stack = compose.entries(self.registry, phase.regularisers)
-        training, _ = compose.resolve_training(stack, phase, self.params.training)
-        return replace(phase, training=training)
+
+        def settled() -> Phase:
+            phase = self.method.phase(name)
+            stack = compose.entries(self.registry, phase.regularisers)
+            training, _ = compose.resolve_training(stack, phase, self.params.training)
+            return replace(phase, training=training)
+
+        return once(("phase", self.root, self.method.name, name), settled)
 
     def entries(self, phase: Phase) -> list[compose.Entry]:
         return compose.entries(self.registry, phase.regularisers)
@@ -232,13 +238,13 @@ class Context:
         if phase.repeat is not None and member is None:
             return self._merged_identity(phase, phase.repeat)
         fact, data = self.fact(phase), self.data(phase)
-        rows, set_aside = member_rows(phase, member, len(data.examples), self.seed(phase))
+        rows, set_aside = member_rows(phase, member, data.summary.count, self.seed(phase))
         return {
             "format": RUN_FORMAT,
             **{key: fact[key] for key in ("phase", "data", "regularisers", "training", "model", "code", "packages")},
             "seed": self.seed(phase),
             "rows": data.sha256,
-            "rows_per_example": self.rows_per_example(data.examples),
+            "rows_per_example": self.encoder.rows_per_example(data.summary.pairs),
             "split": sha256_text(canonical_json([rows, set_aside])) if set_aside else None,
             "task": {
                 "kind": data.kind,
@@ -283,12 +289,25 @@ class Context:
             return self.job.keys[name]
         asked = name, tuple(sorted(self.job.keys.items()))
         if asked not in self._keys:
-            self._keys[asked] = self.store.run_key(self.identity(name))
+            self._keys[asked] = self._hash(name, self.identity(name))
         return self._keys[asked]
+
+    def _hash(self, name: str, identity: Mapping[str, Any]) -> str:
+        """The key of an identity; its large parts, which all seeds of a moment share, are written out once."""
+        parts = {
+            part: once(("written", self.root, self.method.name, name, part), partial(canonical_json, value))
+            if part in _SHARED
+            else canonical_json(value)
+            for part, value in identity.items()
+        }
+        return sha256_text(canonical_object(parts))
 
     def fact(self, phase: Phase) -> dict[str, Any]:
         """What determines a phase besides rows, seed and earlier phases."""
-        return phase_fact(self.encoder, phase, self.entries(phase), self.source)
+        return once(
+            ("fact", self.root, self.method.name, phase.name),
+            lambda: phase_fact(self.encoder, phase, self.entries(phase), self.source),
+        )
 
 
 def project_store(project: Project, *, stored_only: bool = False) -> RunStore:

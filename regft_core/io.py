@@ -356,6 +356,19 @@ def replace_directory(temporary: Path, target: Path) -> None:
             remove(old)
 
 
+def claim_directory(temporary: Path, target: Path) -> bool:
+    """Put ``temporary`` at ``target`` if nothing is there; says whether it did. Of several, one succeeds."""
+    with explained(target):
+        try:
+            os.rename(temporary, target)
+        except OSError as error:
+            if error.errno in (errno.ENOTEMPTY, errno.EEXIST):
+                return False
+            raise
+        fsync_directory(target.parent)
+    return True
+
+
 @contextmanager
 def atomic_directory(target: Path | str) -> Iterator[Path]:
     """Yield an empty directory that becomes ``target`` when the block ends without an error.

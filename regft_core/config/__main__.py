@@ -37,7 +37,6 @@ def plan(root: Path, params_file: str) -> str:
     """The dry run's table."""
     from regft_core.hooks.registry import discover
     from regft_core.phases.finetune import cached_seeds
-
     from regft_core.runs.fingerprint import one_moment
 
     project = open_project(root, params_file)

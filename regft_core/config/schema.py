@@ -261,7 +261,9 @@ class RayConfig(StrictModel):
     )
     cpus: float | None = Field(None, gt=0, description="CPUs that a run takes; by default execution.threads")
     gpus: float | None = Field(
-        None, ge=0, description="GPUs, or the share of one, that a run takes; by default 1 / execution.workers, 0 on a CPU"
+        None,
+        ge=0,
+        description="GPUs, or the share of one, that a run takes; by default 1 / execution.workers, 0 on a CPU",
     )
     retries: int = Field(3, ge=0, description="times that a run is started again after its machine failed it")
     deadline_minutes: float = Field(

@@ -238,7 +238,7 @@ class Context:
         if phase.repeat is not None and member is None:
             return self._merged_identity(phase, phase.repeat)
         fact, data = self.fact(phase), self.data(phase)
-        rows, set_aside = member_rows(phase, member, data.summary.count, self.seed(phase))
+        rows, set_aside = member_rows(phase, member, data.summary.length, self.seed(phase))
         return {
             "format": RUN_FORMAT,
             **{key: fact[key] for key in ("phase", "data", "regularisers", "training", "model", "code", "packages")},

@@ -24,7 +24,6 @@ from regft_core.phases.context import Context, Job, project_store
 from regft_core.phases.evaluate import evaluate
 from regft_core.phases.evaluation_key import evaluation_key
 from regft_core.phases.finetune import finetune
-from regft_core.phases.holds import hold_phase
 from regft_core.phases.locked import Locked
 from regft_core.phases.made_ready import make_ready
 from regft_core.phases.phase_data import member_label
@@ -131,7 +130,8 @@ def jobs_of(project: Project, method: str, task: str) -> list[Job]:
 
 def plan_work(project: Project, cells: Iterable[tuple[str, str]]) -> Work:
     """Every piece of the runs of ``cells`` that is not in the store."""
-    work, known = Work(), {}
+    work = Work()
+    known: dict[str, int] = {}
     for method, task in cells:
         waits = work.open.setdefault((method, task), set())
         for job in jobs_of(project, method, task):

@@ -69,7 +69,7 @@ def finetune(job: Job, searched: dict[str, Any], *, device: str = "cpu") -> dict
     if stored.result["status"] == "ok":
         steps = [(context.phase(name), count) for name, count in searched["phase_steps"].items()]
         steps.append((phase, stored.result["steps"]))
-        rows = context.data(phase).summary.count
+        rows = context.data(phase).summary.length
         ratio = declared_ratio(steps, context.registry, context.params.training, rows)
         record["cost"] = stored.result["cost"] | {"declared_ratio": ratio}
     return record

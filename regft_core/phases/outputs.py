@@ -56,9 +56,7 @@ def _csv(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
     return text.getvalue()
 
 
-def write_training(
-    context: Context, stage: str, records: Sequence[dict[str, Any]], target: Path | None = None
-) -> Path:
+def write_training(context: Context, stage: str, records: Sequence[dict[str, Any]], target: Path | None = None) -> Path:
     """Write ``work/search`` or ``work/finetune`` of a method and a task from the records of all its runs.
 
     ``target``: another folder in its place.
@@ -128,7 +126,8 @@ def write_evaluation(
 ) -> Path:
     """Write ``work/evaluate`` and ``work/metrics`` of a method and a task from the evaluations of its runs.
 
-    ``target``, ``metrics``: another folder, and another file, in their place. ``evaluations/<name>.json`` beside ``result.json`` is what an evaluation beyond the scores found out.
+    ``target``, ``metrics``: another folder, and another file, in their place. ``evaluations/<name>.json``
+    beside ``result.json`` is what an evaluation beyond the scores found out.
     """
     job, task = context.job, context.task
     target = target or stage_folder(context.root, "evaluate", job.method, job.task)

@@ -27,7 +27,7 @@ class Summary(NamedTuple):
     """Hash of some rows, how many there are, and whether they are pairs."""
 
     sha256: str
-    count: int
+    length: int
     pairs: bool
 
 

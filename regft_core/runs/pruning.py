@@ -31,7 +31,8 @@ Outcome = Literal["pruned", "pinned", "in use", "read-only"]
 class Pruned:
     """What pruning did, in bytes of tensors; ``keys`` lost their weights or checkpoints.
 
-    ``remaining_bytes`` may be too high where nothing had to be deleted (see ``ledger.py``). ``pinned_bytes`` is the part of what remains that pins kept from being deleted.
+    ``remaining_bytes`` may be too high where nothing had to be deleted (see ``ledger.py``). ``pinned_bytes`` is
+    the part of what remains that pins kept from being deleted.
     """
 
     freed_bytes: int
@@ -78,7 +79,7 @@ def _candidates(store: Shelf) -> list[tuple[bool, float, str, int, Path]]:
     for key, path in store.damaged():
         used, size = _newest_and_size(path)
         found.append((False, used, key, size, path))
-    for key in store.keys():
+    for key in list(store.keys()):
         path = store.directory(key)
         used, size, pruned = _use_and_tensors(path)
         if size and pruned:

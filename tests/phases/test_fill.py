@@ -1,4 +1,4 @@
-"""Filling the run store across cells: the same runs as the stages compute, once, in order; then no stage needs torch."""
+"""Filling the run store: the runs that the stages ask for, once, in order; afterwards no stage needs torch."""
 
 from __future__ import annotations
 

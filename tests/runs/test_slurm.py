@@ -1,4 +1,4 @@
-"""The executor ``slurm`` through submitit's local executor, where submitit is installed: ``pip install -e '.[slurm]'``."""
+"""The executor ``slurm`` through submitit's local executor, where it is installed: ``pip install -e '.[slurm]'``."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ import pytest
 from regft_core.runs.executors import JobsFailed, run_all
 from tests.runs import cluster_jobs
 
-submitit = pytest.importorskip("submitit", reason="submitit is not installed (an optional extra: pip install -e '.[slurm]')")
+submitit = pytest.importorskip(
+    "submitit", reason="submitit is not installed (an optional extra: pip install -e '.[slurm]')"
+)
 
 ROOT = Path(__file__).resolve().parents[2]
 LOCAL = {"cluster": "local", "device": "cpu", "minutes": 5, "memory_gb": 1}

@@ -170,7 +170,9 @@ class _Driver:
         self.given_up[index] = self.given_up.get(index, 0) + 1
         if self.given_up[index] > self.retries:
             minutes = f"{self.deadline / 60:g} min"
-            self.queue.failed(index, f"took longer than execution.ray.deadline_minutes ({minutes}), each time it was tried")
+            self.queue.failed(
+                index, f"took longer than execution.ray.deadline_minutes ({minutes}), each time it was tried"
+            )
         else:
             self.submit(index)
 

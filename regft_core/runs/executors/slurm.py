@@ -42,7 +42,7 @@ class Task:
             return False, *describe_failure(error)
 
     def checkpoint(self) -> Any:
-        """What submitit queues in place of a job that is taken off its machine: the same, for the run has checkpoints."""
+        """What submitit queues in place of a job that is taken off its machine: the same; the run has checkpoints."""
         return require("submitit", "slurm", "executor: slurm").helpers.DelayedSubmission(self)
 
 

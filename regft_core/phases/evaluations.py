@@ -26,6 +26,7 @@ from regft_core.phases.other_task import training_rows
 from regft_core.phases.switched_on import finding_code, finding_scope, switched_on
 from regft_core.phases.trained import Trained
 from regft_core.runs.guard import LoadedCode
+from regft_core.runs.lookup import NotStored
 from regft_core.runs.stored import StoredRun, run_key
 
 if TYPE_CHECKING:
@@ -78,12 +79,16 @@ class _Judged:
     def ensure(self, evaluation: Evaluation, options: StrictModel) -> StoredRun:
         """What one evaluation found, from the store or found out now."""
         context, here = self.context, None
-        if evaluation.needs_model(options) or evaluation.machine_dependent:
+        if evaluation.machine_dependent:
+            if context.job.stored_only:
+                raise NotStored(evaluation.name)  # which machine this is only torch can say
             here = environment(context.device, context.params.execution)
         identity = self.identity(evaluation, options, here)
         stored = context.store.get(run_key(identity))
         if stored is not None:
             return stored
+        if evaluation.needs_model(options):
+            here = environment(context.device, context.params.execution)
         guard = LoadedCode(finding_scope(evaluation, options, context.source, [self.task["primary"]]))
         if identity["code"]["modules"] != guard.sha256:
             raise CodeChanged(

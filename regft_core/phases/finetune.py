@@ -35,7 +35,7 @@ def cached_seeds(root: Path, project: Project, cell: Cell) -> set[int]:
             key = context.key("finetune")
         except DataError:
             continue  # not even the rows are there yet
-        if context.store.get(key) is not None:
+        if context.store.holds(key):
             found.add(seed)
     return found
 
@@ -87,7 +87,7 @@ def finetune(job: Job, searched: dict[str, Any], *, device: str = "cpu") -> dict
     if stored.result["status"] == "ok":
         steps = [(context.phase(name), count) for name, count in searched["phase_steps"].items()]
         steps.append((phase, stored.result["steps"]))
-        rows = len(context.data(phase).examples)
+        rows = context.data(phase).summary.length
         ratio = declared_ratio(steps, context.registry, context.shared, rows)
         record["cost"] = stored.result["cost"] | {"declared_ratio": ratio}
     return record

@@ -109,7 +109,7 @@ class Loop:
         #: Reading a loss waits for a GPU, so there it is done for several steps at once.
         self.read_every = 1 if self.trainee.device.type == "cpu" else 16
         self.done = Progression()
-        self._pending: list[tuple[int, float, torch.Tensor, torch.Tensor]] = []
+        self._pending: list[tuple[int, float, torch.Tensor, torch.Tensor]] = []  # loss and gradient norm, unread
 
     # ------------------------------------------------------------------------------ public
 
@@ -201,8 +201,10 @@ class Loop:
     def _flush(self) -> None:
         """Read losses back from the device (in groups: each read waits for the device)."""
         pending, self._pending = self._pending, []
-        for index, rate, loss, norm in pending:
-            value, gradient = float(loss), float(norm)
+        if not pending:
+            return
+        read = torch.stack([torch.stack([loss.float(), norm.float()]) for _, _, loss, norm in pending]).tolist()
+        for (index, rate, _, _), (value, gradient) in zip(pending, read, strict=True):
             scaled_overflow = self.scaler is not None and math.isfinite(value)
             if not math.isfinite(value) or not (math.isfinite(gradient) or scaled_overflow):
                 what = "loss" if not math.isfinite(value) else "gradient norm"

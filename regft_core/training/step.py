@@ -46,6 +46,7 @@ def repeat_batch(batch: Batch, times: int) -> Batch:
         value = getattr(batch, part.name)
         if isinstance(value, Tensor):
             changes[part.name] = torch.cat([value] * times)
+    changes["ordinary"] = batch.ordinary * times
     return dataclasses.replace(batch, **changes)
 
 
@@ -126,7 +127,9 @@ class Step:
         trainee.current = Pass(name, spans, key, batch.attention_mask, batch.segment)
         try:
             with autocast(trainee.device, self.setting.training.precision):
-                logits, states = classify(trainee.model, batch.model_inputs(), need_hidden=hidden)
+                logits, states = classify(
+                    trainee.model, batch.model_inputs(), need_hidden=hidden, padded=batch.padded
+                )
         finally:
             trainee.current = None
         passes = rows / self.batch.input_ids.shape[0]

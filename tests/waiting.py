@@ -26,7 +26,8 @@ BUILDING = {torch.tensor: "tensor", torch.as_tensor: "as_tensor"}
 
 
 def _where() -> str:
-    own = [frame for frame in traceback.extract_stack() if "/tests/waiting.py" not in frame.filename]
+    skipped = ("/tests/waiting.py", "/site-packages/torch/")
+    own = [frame for frame in traceback.extract_stack() if not any(name in frame.filename for name in skipped)]
     inside = [f for f in own if "regft_core" in f.filename or "transformers/" in f.filename]
     frame = (inside or own)[-1]
     return f"{frame.filename.rsplit('site-packages/')[-1]}:{frame.lineno} {frame.line}"

@@ -253,7 +253,7 @@ class TrainingOverrides(StrictModel):
         return training.model_copy(update=changes)
 
 
-class ExecutionConfig(StrictModel):
+class ExecutionConfig(ConsistentModel):
     """Where and how runs execute.
 
     Nothing here is part of a run's key. Device and threads can change the last bits of a result: they are
@@ -268,6 +268,19 @@ class ExecutionConfig(StrictModel):
     )
     checkpoint_seconds: float = Field(60.0, ge=0, description="time between checkpoints inside a run")
     deterministic: bool = Field(True, description="deterministic GPU kernels")
+    tf32: bool = Field(
+        False,
+        description="CUDA devices multiply in TF32, three digits of fp32's seven; refused where it erases a method",
+    )
+    cuda_graphs: bool = Field(False, description="CUDA devices replay the recorded step where it is one plain pass")
+
+    def inconsistencies(self) -> Iterator[Inconsistency]:
+        for name in ("tf32", "cuda_graphs"):
+            if getattr(self, name, False) and getattr(self, "device", "auto") in ("cpu", "mps"):
+                yield (
+                    (name,),
+                    f"{name} is for CUDA devices, but device is {self.device}; remove it, or set device: cuda",
+                )
 
 
 class StoreConfig(StrictModel):

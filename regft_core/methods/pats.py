@@ -67,9 +67,7 @@ def update_sensitivity(average: Tensor, weight: Tensor, gradient: Tensor, option
     average.lerp_(buffer, 1 - options.decay)
 
 
-def noise_std(
-    average: Tensor, options: PatsConfig, out: Tensor | None = None, scale: Tensor | None = None
-) -> Tensor:
+def noise_std(average: Tensor, options: PatsConfig, out: Tensor | None = None, scale: Tensor | None = None) -> Tensor:
     """Standard deviation of the noise of every entry, before the Bernoulli choice (equations 3 and 4).
 
     Args:
@@ -112,9 +110,7 @@ def choose(count: int, probability: float, generator: torch.Generator, buffer: T
     return chosen[: int(torch.searchsorted(chosen, count))]
 
 
-def add_sparse_noise(
-    weight: Tensor, std: Tensor, chosen: Tensor, generator: torch.Generator, buffer: Tensor
-) -> Tensor:
+def add_sparse_noise(weight: Tensor, std: Tensor, chosen: Tensor, generator: torch.Generator, buffer: Tensor) -> Tensor:
     """Add normal noise to the ``chosen`` entries of ``weight`` in place, ``std`` that of each; return the noise."""
     noise = buffer.view(-1)[: chosen.numel()].normal_(generator=generator).mul_(std)
     weight.view(-1).index_add_(0, chosen, noise)
@@ -194,6 +190,10 @@ class Pats(Regulariser):
     def optimizer(cls, options: PatsConfig) -> str | None:
         # Also at strength 0, which therefore is plain Adamax rather than plain fine-tuning.
         return "adamax"
+
+    @classmethod
+    def recordable(cls, options: PatsConfig) -> bool:
+        return True  # it acts after the pass
 
     def prepare(self, trainee: Trainee, handed: Mapping[str, Handed]) -> None:
         from regft_core.training.chunks import Scratch

@@ -62,7 +62,8 @@ def finetune(job: Job, searched: dict[str, Any], *, device: str = "cpu") -> dict
     record.setdefault("curve", [])
     record.setdefault("diagnostics", [])
     shared, tasks = context.params.training, context.project.tasks
-    marks = compose.degradations(context.registry, context.method, shared, context.task_config, tasks)
+    tf32 = bool((stored.result.get("environment") or {}).get("tf32"))
+    marks = compose.degradations(context.registry, context.method, shared, context.task_config, tasks, tf32=tf32)
     marks += [*searched.get("marks", []), *stored.result.get("marks", [])]
     if context.method.earlier and searched["environment"] != stored.result["environment"]:
         marks.append(f"the phases before were trained elsewhere ({describe_environment(searched['environment'])})")

@@ -19,6 +19,7 @@ import torch
 from regft_core.config.schema import TrainingConfig
 from regft_core.errors import ModelError, OutOfMemory, RunFailed
 from regft_core.training import schedule
+from regft_core.training.graphs import Recorder, StepGraphs, recordable
 from regft_core.training.optim import (
     build_optimizer,
     load_optimizer_tensors,
@@ -70,6 +71,7 @@ class Loop:
         stream: training batches; ``validation`` those of a search run's held-out split.
         checkpoint_seconds: time between checkpoints; 0 writes one after every step.
         steps: optimiser steps where they do not follow from the epochs.
+        recorder: records steps that are one plain pass (CUDA graphs); None: no step is recorded.
     """
 
     trainee: Trainee
@@ -82,6 +84,7 @@ class Loop:
     progress: Progress | None = None
     on_step: Callable[[int], None] | None = None
     steps: int | None = None
+    recorder: Recorder | None = None
 
     def __post_init__(self) -> None:
         training = self.training
@@ -108,6 +111,9 @@ class Loop:
         self.scaler = torch.amp.GradScaler(self.trainee.device.type) if fp16 else None
         #: Reading a loss waits for a GPU, so there it is done for several steps at once.
         self.read_every = 1 if self.trainee.device.type == "cpu" else 16
+        self.graphs: StepGraphs | None = None
+        if self.recorder is not None and recordable(self.stack, training.precision):
+            self.graphs = StepGraphs(self.trainee, list(self.parameters), self.recorder)
         self.done = Progression()
         self._pending: list[tuple[int, float, torch.Tensor, torch.Tensor]] = []  # loss and gradient norm, unread
 
@@ -176,7 +182,11 @@ class Loop:
                 validation=self.validation,
                 optimizer=self.optimizer,
             )
-            losses.append(self.stack.backward(step) * step.share)
+            if self.graphs is not None:
+                loss = self.graphs.backward(step, self.stack.backward)
+            else:
+                loss = self.stack.backward(step)
+            losses.append(loss * step.share)
             self.done.real_tokens += batch.real_tokens
             self.done.padded_tokens += batch.padded_tokens
             self.done.forward_passes += step.forward_passes

@@ -323,7 +323,10 @@ def degradations(
     *,
     tf32: bool = False,
 ) -> list[str]:
-    """Marks that the results of a method must carry; ``tasks`` as in :func:`check_method`; ``tf32``: they were trained in it."""
+    """Marks that the results of a method must carry; ``tasks`` as in :func:`check_method`.
+
+    ``tf32``: they were trained in it.
+    """
     marks = []
     for phase in method.phases:
         stack = entries(registry, phase.regularisers)

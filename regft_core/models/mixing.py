@@ -141,7 +141,7 @@ class _RankOneMix(torch.autograd.Function):
 
 
 def _outer(a1: Tensor, a2: Tensor, form: str) -> tuple[Tensor, Tensor]:
-    """Coefficients of W and W0 from a column ``[d, 1]`` and a row ``[1, k]``; products of two numbers are exact alike."""
+    """Coefficients of W and W0 from a column ``[d, 1]`` and a row ``[1, k]``, the bits that a matrix product gives."""
     own = a1 * a2
     return own, 1 - own if form == "convex" else (1 - a1) * (1 - a2)
 

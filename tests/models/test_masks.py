@@ -33,7 +33,8 @@ def test_logits_are_the_same_bits(architecture: str, attention: str) -> None:
         logits, hidden = classify(bench.model, batch.model_inputs(), need_hidden=True)
         again, states = classify(bench.model, batch.model_inputs(), need_hidden=True, padded=batch.padded)
         assert torch.equal(logits, again)
-        assert hidden is not None and states is not None
+        assert hidden is not None
+        assert states is not None
         assert torch.equal(hidden, states)
 
 

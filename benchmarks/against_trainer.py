@@ -3,9 +3,9 @@
     pip install accelerate        # which the Trainer needs and regft does not
     python benchmarks/against_trainer.py --data DIR --tasks cola sst2 mrpc rte
 
-The same encoder, rows, batch size, clipping and AdamW in fp32. ``padded`` is the Trainer as the examples of transformers
-call it, every text padded to the maximum length; ``dynamic`` pads to the longest text of a batch. regft makes batches of
-texts of similar length. In every round each of the three makes as many steps, one after the other; ratios are
+The same encoder, rows, batch size, clipping and AdamW in fp32. ``padded`` is the Trainer as transformers' examples
+call it, every text padded to the maximum length; ``dynamic`` pads to the longest text of a batch. regft makes batches
+of texts of similar length. In every round each of the three makes as many steps, one after the other; ratios are
 medians over rounds. DIR is that of ``real_tasks.py``.
 """
 
@@ -24,7 +24,6 @@ from typing import Any
 
 import torch
 
-ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 import cost
 import real_tasks
@@ -86,8 +85,8 @@ def own_loop(source: ModelSource, tokenizer: Any, encoded: Encoded, training: Tr
 def trainer_steps(
     source: ModelSource, tokenizer: Any, given: list[Example], training: TrainingConfig, options: Any, *, padded: bool
 ) -> Callable[[int], float]:
-    """What makes a number of Trainer steps and returns seconds per step, from the first step's begin to the last's end."""
-    from transformers import DataCollatorWithPadding, Trainer, TrainerCallback, TrainingArguments
+    """What makes so many Trainer steps; returns seconds per step, from the first one's begin to the last one's end."""
+    from transformers import DataCollatorWithPadding, PrinterCallback, Trainer, TrainerCallback, TrainingArguments
 
     rows = [
         {
@@ -138,6 +137,7 @@ def trainer_steps(
                 data_collator=DataCollatorWithPadding(tokenizer),
                 callbacks=[clock],
             )
+            trainer.remove_callback(PrinterCallback)
             with quiet():
                 trainer.train()
         return (clock.ended - clock.begun) / steps
@@ -166,7 +166,7 @@ def main() -> None:
         import accelerate  # noqa: F401
     except ImportError:
         parser.error("the Hugging Face Trainer needs the package accelerate: pip install accelerate")
-    source = resolve_model(EncoderConfig(name=options.encoder), ROOT)
+    source = resolve_model(EncoderConfig(name=options.encoder), cost.ROOT)
     tokenizer = load_tokenizer(source)
     training = TrainingConfig(batch_size=options.batch, learning_rate=2e-5, warmup_ratio=0.0, epochs=10_000)
     print("| task | ms per step, regft | Trainer, dynamic / regft | Trainer, padded / regft |")

@@ -364,11 +364,21 @@ class ExecutionConfig(ConsistentModel):
     )
     checkpoint_seconds: float = Field(60.0, ge=0, description="time between checkpoints inside a run")
     deterministic: bool = Field(True, description="deterministic GPU kernels")
-
+    tf32: bool = Field(
+        False,
+        description="CUDA devices multiply in TF32, three digits of fp32's seven; refused where it erases a method",
+    )
+    cuda_graphs: bool = Field(False, description="CUDA devices replay the recorded step where it is one plain pass")
     ray: RayConfig | None = Field(None, description="options of executor: ray")
     slurm: SlurmConfig | None = Field(None, description="options of executor: slurm")
 
     def inconsistencies(self) -> Iterator[Inconsistency]:
+        for name in ("tf32", "cuda_graphs"):
+            if getattr(self, name, False) and getattr(self, "device", "auto") in ("cpu", "mps"):
+                yield (
+                    (name,),
+                    f"{name} is for CUDA devices, but device is {self.device}; remove it, or set device: cuda",
+                )
         if self.known("executor"):
             for name in ("ray", "slurm"):
                 if self.known(name) and getattr(self, name) is not None and self.executor != name:

@@ -202,6 +202,15 @@ class Regulariser:
         return None
 
     @classmethod
+    def recordable(cls, options: Any) -> bool:
+        """Whether the pass with this regulariser in it is a function of weights and batch but for dropout.
+
+        Such a pass can be recorded as a CUDA graph and replayed (``execution.cuda_graphs``). Not so where a
+        method draws inside the pass from a generator of its own, or keeps what it has seen there.
+        """
+        return False
+
+    @classmethod
     def refused_precisions(cls, options: Any) -> dict[str, str]:
         """Precisions that the method cannot run in at all, each with the reason."""
         return {}

@@ -73,8 +73,9 @@ def finetune(job: Job, searched: dict[str, Any], *, device: str = "cpu") -> dict
     record |= {"key": stored.key} | stored.result
     record.setdefault("curve", [])
     record.setdefault("diagnostics", [])
-    tasks = context.project.tasks
-    marks = compose.degradations(context.registry, context.method, context.shared, context.task_config, tasks)
+    shared, tasks = context.shared, context.project.tasks
+    tf32 = bool((stored.result.get("environment") or {}).get("tf32"))
+    marks = compose.degradations(context.registry, context.method, shared, context.task_config, tasks, tf32=tf32)
     marks += [*searched.get("marks", []), *stored.result.get("marks", [])]
     if (rule := phase.training.checkpoint) != "last":
         share = f"{phase.training.checkpoint_share:.0%} of the training rows, set aside"

@@ -45,7 +45,7 @@ def compose_check(
     ``tasks`` holds those that phases name.
     """
     model = None if method.encoder_problem(params.model) else params.model  # that is a problem of its own
-    return compose.check_method(discover(), method, params.training, task, model, tasks)
+    return compose.check_method(discover(), method, params.training, task, model, tasks, tf32=params.execution.tf32)
 
 
 def open_project(

@@ -106,7 +106,8 @@ def _train_and_store(context: Context, phase: Phase, member: int | None, need: N
         found = working.finished
         if found is not None and _serves(found, need):
             return found
-        same = make_deterministic(context.device, context.params.execution.deterministic)
+        execution = context.params.execution
+        same = make_deterministic(context.device, execution.deterministic, execution.tf32)
         label = member_label(phase, member)
         base = {"phase": phase.name, "environment": here}
         try:
@@ -151,6 +152,8 @@ def phase_inputs(context: Context, phase: Phase, member: int | None) -> PhaseInp
         device=context.device,
         pooling=context.encoder.pooling,
         deterministic=context.params.execution.deterministic,
+        tf32=context.params.execution.tf32,
+        cuda_graphs=context.params.execution.cuda_graphs,
         start=None if phase.start == "checkpoint" else _read(context, phase.start, "weights")[1]["weights"],
         start_head=context.start_head(phase),
         handed=handed(context, phase),

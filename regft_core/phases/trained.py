@@ -188,14 +188,16 @@ class Trained:
     def predict(self, encoded: Encoded, on_batch: Callable[[int], None] | None = None) -> npt.NDArray[Any]:
         """[n, K] logits; raises RunFailed when one is not finite."""
         from regft_core.data.batches import padding_of
-        from regft_core.evaluation.predict import EVALUATION_BATCH, predict
+        from regft_core.evaluation.predict import EVALUATION_BATCH, EVALUATION_TOKENS, predict
 
         padding = padding_of(self._context.tokenizer)
         return predict(
             self.model,
             encoded,
             batch_size=EVALUATION_BATCH,
+            batch_tokens=None if self._context.device == "cpu" else EVALUATION_TOKENS,
             device=self._context.device,
+            precision=self._context.phase("finetune").training.precision,
             pad_id=padding.pad_id,
             pad_token_type_id=padding.pad_token_type_id,
             padding_side=padding.side,

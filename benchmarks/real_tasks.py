@@ -69,11 +69,6 @@ SETS: dict[str, LocalSet] = {
     "afqmc": LocalSet("afqmc", ("different", "same")),
     "bustm": LocalSet("bustm", ("different", "same")),
 }
-#: Relations that the shipped files leave out because they need files that no hub offers.
-EXTRA_OOD: dict[str, dict[str, Any]] = {
-    "qqp": {"paws_qqp": {"label_map": {"not_duplicate": "not_paraphrase", "duplicate": "paraphrase"}}},
-    "mrpc": {"paws_qqp": {"label_map": {"not_equivalent": "not_paraphrase", "equivalent": "paraphrase"}}},
-}
 
 
 def materialise(task: str, project: Path, data: Path, *, with_ood: bool = True) -> list[str]:
@@ -106,7 +101,7 @@ def materialise(task: str, project: Path, data: Path, *, with_ood: bool = True) 
         shipped["label_values"] = {str(number): name for number, name in enumerate(local.labels)}
     missing: list[str] = []
     kept: dict[str, Any] = {}
-    relations = {**shipped.pop("ood", {}), **EXTRA_OOD.get(task, {})} if with_ood else {}
+    relations = shipped.pop("ood", {}) if with_ood else {}
     for name, entry in relations.items():
         if name not in SETS:
             missing.append(name)

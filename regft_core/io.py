@@ -62,6 +62,11 @@ def canonical_json(value: Any) -> str:
     return json.dumps(_plain(value, "value"), sort_keys=True, ensure_ascii=True, separators=(",", ":"), allow_nan=False)
 
 
+def canonical_object(parts: Mapping[str, str]) -> str:
+    """Return ``canonical_json`` of an object, given that of each of its values."""
+    return "{" + ",".join(f"{canonical_json(name)}:{parts[name]}" for name in sorted(parts)) + "}"
+
+
 def sha256_text(text: str) -> str:
     """Return the SHA-256 of ``text`` in UTF-8, as 64 hexadecimal digits."""
     return hashlib.sha256(text.encode("utf-8")).hexdigest()
@@ -349,6 +354,19 @@ def replace_directory(temporary: Path, target: Path) -> None:
         fsync_directory(target.parent)
         if old is not None:
             remove(old)
+
+
+def claim_directory(temporary: Path, target: Path) -> bool:
+    """Put ``temporary`` at ``target`` if nothing is there; says whether it did. Of several, one succeeds."""
+    with explained(target):
+        try:
+            os.rename(temporary, target)
+        except OSError as error:
+            if error.errno in (errno.ENOTEMPTY, errno.EEXIST):
+                return False
+            raise
+        fsync_directory(target.parent)
+    return True
 
 
 @contextmanager

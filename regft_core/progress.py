@@ -62,13 +62,24 @@ class ProgressBoard:
         title: what is run, for instance ``hype_n cue_pair``.
         runs: their names.
         phases: what each of them goes through in this stage, in order, with the share of the work (any unit).
+        each: the same for each run by itself, where they differ; a run counts by the sum of its shares.
+        parent: where the folder for the runs' files is made; by default where temporary files are.
     """
 
-    def __init__(self, title: str, runs: Sequence[str], phases: Mapping[str, float] | None = None) -> None:
+    def __init__(
+        self,
+        title: str,
+        runs: Sequence[str],
+        phases: Mapping[str, float] | None = None,
+        *,
+        each: Mapping[str, Mapping[str, float]] | None = None,
+        parent: Path | None = None,
+    ) -> None:
         self.title = title
-        self.runs = list(runs)
-        self.phases = dict(phases or {})
-        self.folder = tempfile.mkdtemp(prefix="regft-progress-")
+        self.runs = dict.fromkeys(runs)
+        self.phases = {run: dict((each or {}).get(run) or phases or {}) for run in self.runs}
+        self._work = {run: sum(shares.values()) if each else 1.0 for run, shares in self.phases.items()}
+        self.folder = tempfile.mkdtemp(prefix="regft-progress-", dir=parent)
         self._ended: dict[str, bool] = {}
         self._started = time.monotonic()
         self._stop = threading.Event()
@@ -88,42 +99,47 @@ class ProgressBoard:
 
     def ended(self, run: str) -> bool:
         """Take note that a run has ended; returns whether it was computed now, not found in the run store."""
-        computed = (Path(self.folder) / f"{run}.json").is_file()
+        file = Path(self.folder) / f"{run}.json"
+        computed = file.is_file()
         self._ended[run] = computed
+        file.unlink(missing_ok=True)
         return computed
 
     def states(self) -> dict[str, dict[str, Any]]:
         """Positions of the runs at work."""
         states = {}
-        for run in self.runs:
-            if run in self._ended:
+        for path in sorted(Path(self.folder).glob("*.json")):
+            run = path.name.removesuffix(".json")
+            if run not in self.runs or run in self._ended:
                 continue
             try:
-                states[run] = json.loads((Path(self.folder) / f"{run}.json").read_text(encoding="utf-8"))
+                states[run] = json.loads(path.read_text(encoding="utf-8"))
             except (OSError, ValueError):
                 continue
-        return states
+        return {run: states[run] for run in self.runs if run in states} if len(states) > 1 else states
 
     def share_done(self, states: Mapping[str, Mapping[str, Any]]) -> float:
         """Share of the stage's work that is done, runs from the store left out, between 0 and 1."""
-        stored = sum(not computed for computed in self._ended.values())
-        work = len(self.runs) - stored
+        ended = dict(self._ended)
+        work = sum(size for run, size in self._work.items() if ended.get(run, True))
         if work == 0:
             return 1.0
-        done = sum(self._ended.values()) + sum(self._share_of_run(state) for state in states.values())
+        done = sum(self._work[run] for run, computed in ended.items() if computed)
+        done += sum(self._work[run] * self._share_of_run(run, state) for run, state in states.items())
         return min(1.0, done / work)
 
     def seconds_left(self, done: float) -> float | None:
         """Time left at the pace so far; None when nothing is known yet."""
         return (time.monotonic() - self._started) * (1 - done) / done if done > 0 else None
 
-    def _share_of_run(self, state: Mapping[str, Any]) -> float:
+    def _share_of_run(self, run: str, state: Mapping[str, Any]) -> float:
         inside = min(1.0, state["step"] / state["total"]) if state["total"] else 0.0
-        if state["phase"] not in self.phases:
+        phases = self.phases[run]
+        if state["phase"] not in phases:
             return inside
-        names = list(self.phases)
-        before = sum(self.phases[name] for name in names[: names.index(state["phase"])])
-        return (before + inside * self.phases[state["phase"]]) / (sum(self.phases.values()) or 1.0)
+        names = list(phases)
+        before = sum(phases[name] for name in names[: names.index(state["phase"])])
+        return (before + inside * phases[state["phase"]]) / (sum(phases.values()) or 1.0)
 
     def _run(self) -> None:
         (self._draw_bars if sys.stderr.isatty() else self._print_lines)()
@@ -145,7 +161,7 @@ class ProgressBoard:
                 for run, state in states.items():
                     if run not in tasks:
                         tasks[run] = bars.add_task("", total=1.0, text="")
-                    share = self._share_of_run(state)
+                    share = self._share_of_run(run, state)
                     bars.update(tasks[run], description=f"  {run}", completed=share, text=position(state))
 
     def _print_lines(self) -> None:

@@ -100,6 +100,8 @@ def run(main: Callable[[Path, argparse.Namespace], None], *arguments: Argument) 
         sys.exit(error.exit_code)
     except KeyboardInterrupt:
         again = "run `dvc repro` again to continue where it stopped" if name in DVC_STAGES else "nothing was written"
+        if name == "fill":
+            again = "run it again to continue where it stopped"
         print(f"regft: interrupted; {again}", file=sys.stderr)
         sys.exit(130)
 

@@ -10,6 +10,7 @@ from pydantic import BaseModel, ValidationError
 from regft_core.catalogue import EVALUATIONS
 from regft_core.config.check_params import duplicates
 from regft_core.config.explain import validate
+from regft_core.config.method import is_name
 from regft_core.config.schema import Params, TaskConfig
 from regft_core.config.yamlio import Document, KeyPath
 from regft_core.errors import ConfigError, Problem
@@ -26,6 +27,10 @@ class Declared(Protocol):
     @property
     def Config(self) -> type[BaseModel]:
         """Its options."""
+
+    @property
+    def tasks(self) -> str | None:
+        """The option that lists tasks whose training rows it reads."""
 
 
 #: Finds an evaluation by its name; raises ConfigError when its file is not one.
@@ -71,6 +76,25 @@ def check_evaluations(
             what = f"'{name}' is for {' and '.join(found.kinds)} tasks: it leaves {listing(unfit)} out"
             warnings.append(f"{document.file}:{document.line(at)}: {what}")
     return problems, warnings
+
+
+def named_tasks(document: Document, find: FindEvaluation | None) -> dict[KeyPath, str]:
+    """Tasks that options of evaluations name, by place, as far as ``evaluations`` is right."""
+    given = document.data.get("evaluations")
+    if find is None or not isinstance(given, dict):
+        return {}
+    found: dict[KeyPath, str] = {}
+    for name in sorted(set(given) & set(EVALUATIONS.names())):
+        try:
+            option = find(name).tasks
+        except ConfigError:
+            continue  # said by check_evaluations
+        options = given[name]
+        listed = options.get(option) if option is not None and isinstance(options, dict) else None
+        for i, task in enumerate(listed if isinstance(listed, list) else ()):
+            if isinstance(task, str) and is_name(task):
+                found["evaluations", name, str(option), i] = task
+    return found
 
 
 def _without_options(name: str, found: Declared, document: Document, at: KeyPath) -> list[Problem]:

@@ -18,6 +18,12 @@ def check_ood(ood: str, task: TaskConfig, tasks: Mapping[str, TaskConfig], docum
     config = task.ood[ood]
     path: KeyPath = ("ood", ood)
     problems: list[Problem] = []
+    source = config.source if config.known("source") else None
+    if source is None and ood in tasks and tasks[ood].known("source"):
+        source = tasks[ood].source
+    if config.known("if_present") and config.if_present and source is not None and source.kind != "files":
+        message = f"'if_present' is for sets in files, and this one is read from a {source.kind} source"
+        problems.append(document.problem((*path, "if_present"), message, "remove it"))
     if config.known("source") and config.source is not None:
         if config.known("split") and config.split is None:
             problems.append(document.problem(path, "'split' is missing", "an in-place set names its split or file"))

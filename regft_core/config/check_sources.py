@@ -138,6 +138,17 @@ def file_of(root: Path, split: str) -> Path:
     return root / "data" / _below_data(split)
 
 
+def file_name(split: str) -> str:
+    """The file of a ``files`` split, for messages."""
+    return f"data/{_below_data(split).as_posix()}"
+
+
+def is_there(root: Path, split: str) -> bool:
+    """Whether a ``files`` split has something under its name, right or wrong."""
+    inside = not Path(split).is_absolute() and ".." not in Path(split).parts and "\0" not in split
+    return not inside or what_is(file_of(root, split)) is not None
+
+
 def _below_data(split: str) -> Path:
     parts = Path(split).parts
     return Path(*parts[1:]) if parts[:1] == ("data",) else Path(*parts)

@@ -15,10 +15,11 @@ from pydantic import BaseModel
 from regft_core.config.averages import check_averages
 from regft_core.config.build_method import MethodBuilder
 from regft_core.config.check_builtin import check_sizes
-from regft_core.config.check_evaluations import FindEvaluation, check_evaluations
+from regft_core.config.check_evaluations import FindEvaluation, check_evaluations, named_tasks
 from regft_core.config.check_methods import METHODS, ComposeCheck, SharedFor, check_composition, encoder_problems
 from regft_core.config.check_params import EncoderCheck, check_params
 from regft_core.config.check_settings import arms_of, check_settings, model_of, training_of
+from regft_core.config.check_sources import file_name, is_there
 from regft_core.config.check_tasks import Builtin, check_task, referenced_tasks
 from regft_core.config.contamination import read_contamination, sentences
 from regft_core.config.explain import validate
@@ -27,6 +28,7 @@ from regft_core.config.method import Method, Registry, is_name
 from regft_core.config.parts import parts
 from regft_core.config.schema import (
     EncoderConfig,
+    FilesSource,
     GridConfig,
     MethodConfig,
     Params,
@@ -177,6 +179,8 @@ class _Loader:
         problems, warnings = check_evaluations(known, document, listed, self.find_evaluation)
         self.problems += problems
         self.warnings += warnings
+        for path, wanted in named_tasks(document, self.find_evaluation).items():
+            self._training_task(wanted, document, path, tasks, "read rows of")
         judged = {name: tasks[name] for name in dict.fromkeys(grid_tasks.values()) if name in tasks}
         for method in methods.values():
             place = self.documents[f"{METHODS}/{method.name}.yaml"]
@@ -229,9 +233,30 @@ class _Loader:
     def _task(self, document: Document, name: str, tasks: dict[str, TaskConfig]) -> None:
         task, found = validate(TaskConfig, document)
         self.problems += found
+        if task is not None:
+            task = self._with_present_sets(task, document)
         self.known[name] = task or parts(TaskConfig, document.data)
         if task is not None:
             tasks[name] = task
+
+    def _with_present_sets(self, task: TaskConfig, document: Document) -> TaskConfig:
+        """The task without the sets marked ``if_present`` whose file is not there; each is said."""
+        absent = []
+        for name, config in task.ood.items():
+            split, source = config.split, config.source
+            if not config.if_present or (split is not None and is_there(self.root, split)):
+                continue
+            if source is None and (self.root / TASKS / f"{name}.yaml").is_file():
+                try:
+                    other, _ = validate(TaskConfig, load_yaml(self.root / TASKS / f"{name}.yaml", self.root))
+                except ConfigError:
+                    continue  # said where that file is read
+                source, split = (other.source, split or other.splits.dev) if other is not None else (None, None)
+            if isinstance(source, FilesSource) and split is not None and not is_there(self.root, split):
+                absent.append(name)
+                where = f"{document.file}:{document.line(('ood', name))}"
+                self.warnings.append(f"{where}: '{name}' is left out: there is no file {file_name(split)}")
+        return task.model_copy(update={"ood": {name: c for name, c in task.ood.items() if name not in absent}})
 
     def _check_task(self, name: str) -> None:
         place = self.documents[f"{TASKS}/{name}.yaml"]
@@ -341,15 +366,21 @@ class _Loader:
             if wanted is None:
                 continue
             path: KeyPath = ("phases", name, "data", "task")
-            if f"{TASKS}/{wanted}.yaml" not in self.documents:
-                place = self._named(TASKS, "task", wanted, document, path, set())
-                if place is None:
-                    continue
-                self._task(place, wanted, tasks)
-                self._check_task(wanted)
-            if wanted in tasks and tasks[wanted].splits.train is None:
-                message = f"task '{wanted}' has no training split to train a phase on"
-                self.problems.append(document.problem(path, message, "name a task with splits.train"))
+            self._training_task(wanted, document, path, tasks, "train a phase on")
+
+    def _training_task(
+        self, wanted: str, document: Document, path: KeyPath, tasks: dict[str, TaskConfig], purpose: str
+    ) -> None:
+        """A task, named in ``document`` at ``path``, whose training rows something needs beside the grid's."""
+        if f"{TASKS}/{wanted}.yaml" not in self.documents:
+            place = self._named(TASKS, "task", wanted, document, path, set())
+            if place is None:
+                return
+            self._task(place, wanted, tasks)
+            self._check_task(wanted)
+        if wanted in tasks and tasks[wanted].splits.train is None:
+            message = f"task '{wanted}' has no training split to {purpose}"
+            self.problems.append(document.problem(path, message, "name a task with splits.train"))
 
     # -------------------------------------------------------------------------------- files
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from regft_core.config.grid import Cell, cells
 from regft_core.config.load import Method, Project
-from regft_core.config.method import Registry
+from regft_core.config.method import Phase, Registry
 from regft_core.config.schema import TrainingConfig
 
 #: Seeds of a cell whose runs exist, or None when that cannot be told.
@@ -151,18 +151,23 @@ def _run_cost(method: Method, rows: int | None, registry: Registry) -> tuple[flo
     """Plain-step equivalents of all phases of one run, and the examples in them; None where rows are unknown."""
     total = examples = 0.0
     for phase in method.phases:
-        count: int | None = rows
-        if phase.data.task is not None or phase.data.size is not None:
-            count = phase.data.size if isinstance(phase.data.size, int) else None
-        if count is not None:
-            count = int(count * phase.data.split)
-        steps = optimiser_steps(phase.training, count)
-        if steps is None:
+        cost = phase_cost(phase, rows, registry)
+        if cost is None:
             return None, None
-        cost = steps * phase.training.accumulation * phase.members * phase.ratio(registry)
         total += cost
         examples += cost * phase.training.batch_size
     return total, examples
+
+
+def phase_cost(phase: Phase, rows: int | None, registry: Registry) -> float | None:
+    """Plain-step equivalents of all members of a phase, in a cell of ``rows`` rows; None when that needs an unknown."""
+    count: int | None = rows
+    if phase.data.task is not None or phase.data.size is not None:
+        count = phase.data.size if isinstance(phase.data.size, int) else None
+    if count is not None:
+        count = int(count * phase.data.split)
+    steps = optimiser_steps(phase.training, count)
+    return None if steps is None else steps * phase.training.accumulation * phase.members * phase.ratio(registry)
 
 
 def _read(path: Path) -> dict[str, Any] | None:

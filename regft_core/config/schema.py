@@ -315,7 +315,41 @@ class TrainingOverrides(TrainingLayer):
         return training.model_copy(update=changes)
 
 
-class ExecutionConfig(StrictModel):
+class RayConfig(StrictModel):
+    """``execution.ray``: how runs are spread over a Ray cluster."""
+
+    address: str | None = Field(
+        None, min_length=1, description="of a cluster that is there (host:port or ray://...); without one, a local one"
+    )
+    cpus: float | None = Field(None, gt=0, description="CPUs that a run takes; by default execution.threads")
+    gpus: float | None = Field(
+        None,
+        ge=0,
+        description="GPUs, or the share of one, that a run takes; by default 1 / execution.workers, 0 on a CPU",
+    )
+    retries: int = Field(3, ge=0, description="times that a run is started again after its machine failed it")
+    deadline_minutes: float = Field(
+        1440, gt=0, description="a run that takes longer is given up where it is, as hung, and started elsewhere"
+    )
+
+
+class SlurmConfig(StrictModel):
+    """``execution.slurm``: how runs become jobs of a Slurm cluster, through submitit."""
+
+    cluster: Literal["slurm", "local"] = Field("slurm", description="local: plain processes of this machine, to try it")
+    partition: str | None = Field(None, min_length=1)
+    account: str | None = Field(None, min_length=1)
+    cpus: int | None = Field(None, ge=1, description="CPUs that a run takes; by default execution.threads")
+    gpus: int | None = Field(None, ge=0, description="GPUs that a run takes; by default 1, 0 on execution.device cpu")
+    memory_gb: float = Field(16, gt=0)
+    minutes: int = Field(240, ge=1, description="time limit of a job; a run that is not done by then is queued again")
+    at_once: int = Field(64, ge=1, description="jobs of one array that may run at the same time")
+    requeues: int = Field(10, ge=0, description="times that a job is queued again after a time-out or a preemption")
+    signal: str = Field("USR2", pattern=r"^[A-Z0-9]+$", description="what the cluster sends before it preempts a job")
+    setup: tuple[str, ...] = Field((), description="shell lines of the job script before Python starts")
+
+
+class ExecutionConfig(ConsistentModel):
     """Where and how runs execute.
 
     Nothing here is part of a run's key. Device and threads can change the last bits of a result: they are
@@ -330,6 +364,33 @@ class ExecutionConfig(StrictModel):
     )
     checkpoint_seconds: float = Field(60.0, ge=0, description="time between checkpoints inside a run")
     deterministic: bool = Field(True, description="deterministic GPU kernels")
+    tf32: bool = Field(
+        False,
+        description="CUDA devices multiply in TF32, three digits of fp32's seven; refused where it erases a method",
+    )
+    cuda_graphs: bool = Field(False, description="CUDA devices replay the recorded step where it is one plain pass")
+    ray: RayConfig | None = Field(None, description="options of executor: ray")
+    slurm: SlurmConfig | None = Field(None, description="options of executor: slurm")
+
+    def inconsistencies(self) -> Iterator[Inconsistency]:
+        for name in ("tf32", "cuda_graphs"):
+            if getattr(self, name, False) and getattr(self, "device", "auto") in ("cpu", "mps"):
+                yield (
+                    (name,),
+                    f"{name} is for CUDA devices, but device is {self.device}; remove it, or set device: cuda",
+                )
+        if self.known("executor"):
+            for name in ("ray", "slurm"):
+                if self.known(name) and getattr(self, name) is not None and self.executor != name:
+                    yield (name,), f"has options of executor '{name}', but the executor is '{self.executor}'"
+
+    def settings(self) -> dict[str, Any]:
+        """The options of the chosen executor, if it has a section of its own; defaults where that is left out."""
+        sections: dict[str, type[StrictModel]] = {"ray": RayConfig, "slurm": SlurmConfig}
+        if self.executor not in sections:
+            return {}
+        section = getattr(self, self.executor) or sections[self.executor]()
+        return {**section.model_dump(mode="json"), "device": self.device}
 
 
 class StoreConfig(StrictModel):
@@ -539,6 +600,8 @@ class OodConfig(StrictModel):
     label_map: dict[str, str] | None = Field(
         None, description="this task's label -> the OOD set's label, by name; identity when names agree"
     )
+    # Not in dumps: a set that is left out is gone, and one that is there is the same either way.
+    if_present: bool = Field(False, exclude=True, description="left out, with a warning, while its file is not there")
     source: Source | None = None
     columns: ColumnsConfig | None = None
     labels: Annotated[tuple[str, ...], Field(strict=False)] | None = None

@@ -58,6 +58,10 @@ class Batch:
     #: Counted when the batch is built, so that reading it never waits for a GPU.
     real_tokens: int
     rows_per_example: int = 1
+    #: Whether any token is padding, also known without waiting; None for a batch whose mask was changed.
+    padded: bool | None = None
+    #: Tokens that the tokenizer did not add, of each row: (of ``text``, of ``text_pair``).
+    ordinary: tuple[tuple[int, int], ...] = ()
 
     @property
     def padded_tokens(self) -> int:
@@ -68,12 +72,17 @@ class Batch:
         return self.labels.shape[0]
 
     def to(self, device: torch.device | str) -> Batch:
-        """The same batch on another device."""
+        """The same batch on another device.
+
+        On the way to a GPU tensors pass through pinned memory, so that the host goes on to the next batch meanwhile.
+        """
+        device = torch.device(device)
         moved: dict[str, Any] = {}
         for field in fields(self):
             value = getattr(self, field.name)
             if isinstance(value, torch.Tensor):
-                moved[field.name] = value.to(device, non_blocking=True)
+                pinned = value.pin_memory() if device.type == "cuda" and value.device.type == "cpu" else value
+                moved[field.name] = pinned.to(device, non_blocking=True)
         return replace(self, **moved)
 
     def model_inputs(self) -> dict[str, torch.Tensor]:
@@ -160,4 +169,6 @@ def collate(
         indices=torch.tensor(list(indices), dtype=torch.int64),
         real_tokens=sum(lengths),
         rows_per_example=encoded.rows_per_example,
+        padded=min(lengths) < width,
+        ordinary=tuple(counts for index in indices for counts in encoded.ordinary[index]),
     )

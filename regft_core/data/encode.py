@@ -7,6 +7,7 @@ import json
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, TypedDict
 
@@ -61,8 +62,24 @@ class Encoded:
             return own
         return [max(one, len(row)) for one, row in zip(own, self.second["input_ids"], strict=True)]
 
+    @cached_property
+    def ordinary(self) -> list[tuple[tuple[int, int], ...]]:
+        """Of each example's rows, the number of tokens of ``text`` and of ``text_pair``; added ones are not counted."""
+        of_rows = [_ordinary(self.special_mask, self.segment)]
+        if self.second is not None:
+            of_rows.append(_ordinary(self.second["special_mask"], self.second["segment"]))
+        return list(zip(*of_rows, strict=True))
+
     def __len__(self) -> int:
         return len(self.input_ids)
+
+
+def _ordinary(special: Rows, segment: Rows) -> list[tuple[int, int]]:
+    found = []
+    for added, parts in zip(special, segment, strict=True):
+        own = [part for flag, part in zip(added, parts, strict=True) if flag == 0]
+        found.append((own.count(0), own.count(1)))
+    return found
 
 
 def encode(

@@ -5,17 +5,21 @@ Numpy is imported here for real, not at first use: so its version is in the key 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
+from regft_core import metrics
+from regft_core.rng import derive
+
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
+    from regft_core.data.batches import Batch
     from regft_core.data.encode import Encoded
     from regft_core.data.examples import Example
     from regft_core.training.trainee import Trainee
@@ -44,6 +48,16 @@ class EvaluatedSet:
 
     def __len__(self) -> int:
         return len(self.gold)
+
+    def take(self, indices: Sequence[int]) -> EvaluatedSet:
+        """The set with these examples only, in this order."""
+        chosen = np.asarray(indices, dtype=np.int64)
+        examples = [self.examples[index] for index in indices]
+        return replace(self, logits=self.logits[chosen], gold=self.gold[chosen], examples=examples)
+
+    def with_logits(self, logits: npt.NDArray[Any]) -> EvaluatedSet:
+        """The same examples under other logits [n, K]."""
+        return replace(self, logits=logits)
 
     @cached_property
     def predictions(self) -> npt.NDArray[Any]:
@@ -92,7 +106,38 @@ class TrainedModel(Protocol):
 
     @property
     def kept(self) -> Mapping[str, Tensor]:
-        """What the regularisers kept for inference; mostly nothing."""
+        """What the regularisers kept for inference and figures, as ``<regulariser>.<name>``; mostly nothing."""
+
+    @property
+    def pretrained(self) -> nn.Module:
+        """The classifier as it was loaded, before any phase; its head is newly drawn. On the same device."""
+
+    @property
+    def handed(self) -> Mapping[str, Tensor]:
+        """What earlier phases handed to fine-tuning, as ``<regulariser>.<name>``; mostly nothing."""
+
+    @property
+    def tokenizer(self) -> Any:
+        """The encoder's tokenizer."""
+
+    @property
+    def pooling(self) -> str:
+        """``model.pooling``: head, cls or mean."""
+
+    def batches(self, encoded: Encoded) -> Iterator[Batch]:
+        """The batches of evaluation, on the model's device; ``indices`` are positions in ``encoded``."""
+
+    def confidence(self, embedding: Tensor) -> Tensor | None:
+        """[B, n] confidence of embedding outputs [B, n, H] that a method has learned; None where none has.
+
+        Only for evaluations with ``READS_VIEWS``; RuntimeError otherwise.
+        """
+
+    def views(self, embedding: Tensor, mask: Tensor, segment: Tensor) -> Mapping[str, Tensor] | None:
+        """Other views of an input (positive, negative) as embedding outputs; None where no method makes any.
+
+        Only for evaluations with ``READS_VIEWS``; RuntimeError otherwise.
+        """
 
     def encode(self, examples: Sequence[Example]) -> Encoded:
         """Tokens of the examples, as training and evaluation read them."""
@@ -104,12 +149,22 @@ class TrainedModel(Protocol):
         """Training rows that were set aside and never learned from; else none, and why there are none."""
 
 
+@dataclass(frozen=True)
+class OtherRows:
+    """Training rows of another task: ``labels`` are its names, empty for a regression."""
+
+    task: str
+    kind: str
+    labels: tuple[str, ...]
+    examples: Sequence[Example]
+
+
 class EvaluatedRun:
     """One finished run.
 
     Attributes:
         task: of ``task.json``: ``kind``, ``labels`` (the model's own, in the order of its outputs),
-            ``positive_label`` and ``sets``.
+            ``positive_label``, ``primary`` and ``sets``.
         seed: of the run.
         options: of the evaluation, an instance of its ``Config``.
         sets: ``dev`` and the out-of-distribution sets by name.
@@ -122,12 +177,14 @@ class EvaluatedRun:
         options: Any,
         sets: Mapping[str, EvaluatedSet],
         trained: TrainedModel | None,
+        others: Callable[[str], OtherRows] | None = None,
     ) -> None:
         self.task = task
         self.seed = seed
         self.options = options
         self.sets = sets
         self._trained = trained
+        self._others = others
 
     @property
     def kind(self) -> str:
@@ -144,6 +201,31 @@ class EvaluatedRun:
         if self._trained is None:
             raise RuntimeError("this evaluation uses the model; say so in its file: NEEDS_MODEL = True")
         return self._trained
+
+    def rows_of(self, task: str) -> OtherRows:
+        """Training rows of another task; only one that an option named by ``TASKS`` lists, else RuntimeError."""
+        if self._others is None:
+            raise RuntimeError('this evaluation reads other tasks; name the option that lists them: TASKS = "tasks"')
+        return self._others(task)
+
+    def score(self, judged: EvaluatedSet) -> float:
+        """The task's primary metric of a set, as the scores have it; needs ``SCORES = True`` in the file."""
+        positive = None
+        if self.kind == "classification":
+            own = list(self.task["labels"])
+            positive = int(judged.to_set[own.index(self.task.get("positive_label") or own[-1])])
+        return float(metrics.find(self.task["primary"]).score(judged.gold, judged.predictions, positive))
+
+    def chosen_sets(self, which: str) -> list[EvaluatedSet]:
+        """The development set alone (``dev``) or all sets (``all``)."""
+        return [judged for name, judged in self.sets.items() if which == "all" or name == "dev"]
+
+    def some(self, judged: EvaluatedSet, rows: int) -> EvaluatedSet:
+        """At most ``rows`` examples of a set: all, or a draw that is the same for all runs, in their order."""
+        if len(judged) <= rows:
+            return judged
+        draw = np.random.default_rng(derive(0, "evaluation.rows", judged.name)).permutation(len(judged))[:rows]
+        return judged.take([int(index) for index in np.sort(draw)])
 
     def held_out(self) -> tuple[EvaluatedSet | None, str]:
         """The held-out share of the training rows with the model's logits, or None and why there is none."""

@@ -6,7 +6,7 @@ import math
 import re
 from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 #: In the place of a set's name: what is found out about the run as a whole.
 RUN = "run"
@@ -16,16 +16,33 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 Cell = str | int | float | bool | None
 
 
+class Unfit(Exception):
+    """An evaluation has nothing to say about this run; the text says why, and becomes a remark."""
+
+
 @dataclass(frozen=True)
 class Plot:
-    """How the report draws a table: column ``y`` over column ``x``, both between 0 and 1 when ``diagonal``.
+    """How the report draws a table: column ``y`` over column ``x``.
 
-    ``diagonal`` adds the line on which both are equal.
+    Attributes:
+        diagonal: both are between 0 and 1; the line on which they are equal is drawn.
+        panels: one panel per arm with a line per set, or (``sets``) one per set with a line per arm.
+        group: a column that names lines: one line (``panels: arms``) or one panel (``sets``) for each of its values.
+        baseline: a column drawn once per panel, dotted, for comparison; with ``panels: sets`` only.
+        points: points instead of lines.
+        paired: also drawn as the difference to the reference, paired by seed; with ``panels: sets`` only.
+        log: the axis of ``y`` is logarithmic.
     """
 
     x: str
     y: str
     diagonal: bool = False
+    panels: Literal["arms", "sets"] = "arms"
+    group: str | None = None
+    baseline: str | None = None
+    points: bool = False
+    paired: bool = False
+    log: bool = False
 
 
 @dataclass(frozen=True)
@@ -36,7 +53,9 @@ class Table:
         keys: how many leading columns name a row (a class, a bin). The report then shows, for rows of
             the same name, the mean over seeds of every other column. With 0 it shows the first seed's table.
         weight: a column, such as the number of examples, by which that mean is weighted; it is averaged itself.
-        plot: drawn over the mean of the seeds, so it needs ``keys``.
+        plot: how it is drawn; with keys the mean of the seeds, without the first seed's table.
+        listed: False when the report draws the table and does not list its rows (points by the hundred); they are
+            in ``work/evaluate/<method>/<task>/<size>/evaluations/`` and in MLflow.
     """
 
     columns: tuple[str, ...]
@@ -44,6 +63,7 @@ class Table:
     keys: int = 0
     weight: str | None = None
     plot: Plot | None = None
+    listed: bool = True
 
 
 @dataclass(frozen=True)
@@ -56,12 +76,14 @@ class Findings:
         ranges: name of a scalar -> smallest and largest value, None where there is none; the report cuts
             intervals there.
         remarks: what a reader must know about this run, such as what could not be done.
+        over_sizes: names of scalars that the report draws over the training sizes, where there are several.
     """
 
     scalars: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     tables: Mapping[str, Mapping[str, Table]] = field(default_factory=dict)
     ranges: Mapping[str, tuple[float | None, float | None]] = field(default_factory=dict)
     remarks: tuple[str, ...] = ()
+    over_sizes: tuple[str, ...] = ()
 
     def as_json(self, sets: Collection[str]) -> dict[str, Any]:
         """Plain values for ``result.json``.
@@ -91,7 +113,14 @@ class Findings:
             },
             "ranges": {name: list(bounds) for name, bounds in self.ranges.items()},
             "remarks": list(self.remarks),
+            "over_sizes": list(self.over_sizes),
         }
+
+
+def bounds(limits: tuple[float, float]) -> tuple[float | None, float | None]:
+    """A range with None where it is infinite, as ``ranges`` wants it."""
+    low, high = (limit if math.isfinite(limit) else None for limit in limits)
+    return low, high
 
 
 def _number(value: Any, where: str) -> float:
@@ -106,12 +135,18 @@ def _table(table: Table, where: str) -> dict[str, Any]:
     if not 0 <= table.keys < width:
         raise ValueError(f"{where}: keys is {table.keys}, of {width} columns")
     plot = None if table.plot is None else asdict(table.plot)
-    wanted = [table.weight, *([plot["x"], plot["y"]] if plot is not None else [])]
-    for column in wanted:
-        if column is not None and column not in table.columns[table.keys :]:
-            raise ValueError(f"{where}: '{column}' is not one of the columns {list(table.columns[table.keys :])}")
-    if (table.plot is not None or table.weight is not None) and not table.keys:
-        raise ValueError(f"{where}: a plot or a weight is of the mean over seeds, which needs keys")
+    measured = table.columns[table.keys :]
+    wanted = [(table.weight, measured)]
+    if table.plot is not None:
+        wanted += [(table.plot.x, table.columns), (table.plot.y, measured), (table.plot.group, table.columns)]
+        wanted += [(table.plot.baseline, measured)]
+    for column, allowed in wanted:
+        if column is not None and column not in allowed:
+            raise ValueError(f"{where}: '{column}' is not one of the columns {list(allowed)}")
+    if table.weight is not None and not table.keys:
+        raise ValueError(f"{where}: a weight is of the mean over seeds, which needs keys")
+    if table.plot is not None and table.plot.panels == "sets" and not table.keys:
+        raise ValueError(f"{where}: lines of all arms in one panel are means over seeds, which need keys")
     rows = [[_cell(cell, where) for cell in row] for row in table.rows]
     for row in rows:
         if len(row) != width:
@@ -125,6 +160,7 @@ def _table(table: Table, where: str) -> dict[str, Any]:
         "keys": table.keys,
         "weight": table.weight,
         "plot": plot,
+        "listed": table.listed,
     }
 
 

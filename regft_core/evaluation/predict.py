@@ -12,10 +12,13 @@ import torch
 
 from regft_core.data.batches import collate, evaluation_batches
 from regft_core.data.encode import Encoded
-from regft_core.errors import RunFailed
+from regft_core.errors import OutOfMemory, RunFailed
+from regft_core.models.masks import prepared_masks
 
 #: Examples per forward pass; results do not depend on it beyond rounding.
 EVALUATION_BATCH = 64
+#: On a GPU, tokens per forward pass (padding included) to begin with; halved until a pass fits its memory.
+EVALUATION_TOKENS = 1 << 16
 
 _AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
@@ -32,16 +35,19 @@ def predict(
     padding_side: str = "right",
     kind: str = "classification",
     on_batch: Callable[[int], None] | None = None,
+    batch_tokens: int | None = None,
 ) -> npt.NDArray[np.float32]:
     """Return logits [n, K] in the order of ``encoded``.
 
     Batches hold examples of similar length, so little is computed on padding; logits do not depend
     on which examples share a batch beyond the rounding of matrix products (about 1e-6 in fp32).
-    ``on_batch`` is called after each batch with the number of examples so far.
+    ``on_batch`` is called after each batch with the number of examples so far. ``batch_tokens`` cuts batches by
+    their padded tokens in the place of ``batch_size``, and by half of it whenever memory runs out.
     ``model`` must already be on ``device``. Every submodule's training flag is as before afterwards.
 
     Raises:
         RunFailed: a logit is NaN or infinite.
+        OutOfMemory: one example alone does not fit.
         ValueError: an unknown ``precision``, a batch size below 1, or no examples.
     """
     if precision != "fp32" and precision not in _AUTOCAST:
@@ -49,21 +55,36 @@ def predict(
     if batch_size < 1:
         raise ValueError(f"batch_size {batch_size} is below 1")
     device = torch.device(device)
-    batches = evaluation_batches(encoded.lengths, batch_size)
-    if not batches:
+    lengths = encoded.lengths
+    order = [index for batch in evaluation_batches(lengths, batch_size) for index in batch]
+    if not order:
         raise ValueError("the set has no examples to predict")
     done = 0
     parts: list[torch.Tensor] = []  # stay on the device, so that no batch waits for the one before
     with _evaluating(model), torch.inference_mode(), _autocast(device, precision):
-        for indices in batches:
-            batch = collate(encoded, indices, pad_id, pad_token_type_id, padding_side, kind)
-            parts.append(model(**batch.to(device).model_inputs()).logits.float())
+        while done < len(order):
+            longest = lengths[order[done]] * encoded.rows_per_example
+            count = batch_size if batch_tokens is None else max(1, batch_tokens // max(1, longest))
+            indices = order[done : done + count]
+            batch = collate(encoded, indices, pad_id, pad_token_type_id, padding_side, kind).to(device)
+            try:
+                with prepared_masks(model, batch.padded):
+                    parts.append(model(**batch.model_inputs()).logits.float())
+            except torch.OutOfMemoryError as error:
+                if batch_tokens is None or len(indices) == 1:
+                    raise OutOfMemory(
+                        f"out of memory on {device} while predicting {len(indices)} examples of {longest} tokens; "
+                        f"lower model.max_length, or use a device with more memory ({error})"
+                    ) from error
+                # Longest first: what fits now fits to the end.
+                batch_tokens = longest * (len(indices) // 2)
+                continue
             done += len(indices)
             if on_batch is not None:
                 on_batch(done)
         found = torch.cat(parts).cpu().numpy()
     logits = np.empty_like(found)
-    logits[np.concatenate(batches)] = found
+    logits[order] = found
     bad = np.atleast_1d(np.logical_not(np.isfinite(logits)).any(axis=1))
     if bad.any():
         raise RunFailed(

@@ -12,8 +12,18 @@ trains nothing and scores nothing again. An evaluation is a file of this folder.
     the model when they are set (``("temperature",)``).
 ``MACHINE_DEPENDENT`` (optional)
     True when it measures the machine as well: what it finds is kept per machine and marked.
+``SCORES`` (optional)
+    True when it scores by the task's metric (``run.score``), whose file is then in its key.
+``READS_VIEWS`` (optional)
+    True when it asks the method for confidences of tokens or views of inputs (``run.trained.confidence``,
+    ``run.trained.views``): the files of the methods that have some are then in its key.
+``TASKS`` (optional)
+    the option that lists other tasks whose training rows it reads (``run.rows_of``).
 
-and defines ``run(run: EvaluatedRun) -> Findings`` (``regft_core/evaluation``), and optionally ``Config``, a
+A run that an evaluation has nothing to say about is answered by ``raise Unfit(reason)``, which becomes a remark
+(``regft_core/evaluation/findings.py``); so is one without a model of its own where ``NEEDS_MODEL = True``.
+
+The file defines ``run(run: EvaluatedRun) -> Findings`` (``regft_core/evaluation``), and optionally ``Config``, a
 ``StrictModel`` of its options, which ``run.options`` is an instance of. Heavy imports belong into functions
 or come from ``regft_core.lazy``: the validator reads these files too. Draw random numbers from
 ``numpy.random.default_rng(regft_core.rng.derive(run.seed, "<name>.<purpose>"))`` only.
@@ -38,7 +48,7 @@ if TYPE_CHECKING:
 
 TASK_KINDS = ("classification", "regression")
 _REQUIRED = ("DESCRIPTION", "KINDS", "NEEDS_MODEL")
-_OPTIONAL = ("MACHINE_DEPENDENT",)
+_OPTIONAL = ("MACHINE_DEPENDENT", "SCORES", "READS_VIEWS", "TASKS")
 
 
 class NoOptions(StrictModel):
@@ -55,8 +65,16 @@ class Evaluation:
     #: Options that need the model when they are set; True or False: whether it is needed whatever the options.
     model_for: bool | tuple[str, ...]
     machine_dependent: bool
+    scores: bool
+    reads_views: bool
+    #: The option that lists tasks whose training rows it reads.
+    tasks: str | None
     Config: type[StrictModel]
     run: Callable[[EvaluatedRun], Findings]
+
+    def other_tasks(self, options: StrictModel) -> tuple[str, ...]:
+        """Tasks whose training rows it reads under these options."""
+        return tuple(getattr(options, self.tasks)) if self.tasks else ()
 
     def needs_model(self, options: StrictModel) -> bool:
         """Whether it needs the model under these options."""
@@ -103,6 +121,13 @@ def _read(name: str, module: ModuleType) -> Evaluation:
     if not isinstance(model_for, bool | tuple) or _names(model_for) - set(config.model_fields):
         options = ", ".join(config.model_fields) or "none"
         wrong.append(f"NEEDS_MODEL is {model_for!r}; give True, False, or a tuple of options ({options})")
+    tasks = given.get("TASKS")
+    if tasks is not None and tasks not in config.model_fields:
+        wrong.append(
+            f"TASKS is {tasks!r}; name the option that lists tasks ({', '.join(config.model_fields) or 'none'})"
+        )
+    if given.get("READS_VIEWS") and model_for is not True:
+        wrong.append("READS_VIEWS is True, so NEEDS_MODEL must be: views are read by the model")
     if wrong:
         hint = "regft_core/evaluations/__init__.py says what an evaluation's file declares"
         raise ConfigError([Problem(str(module.__file__), 0, "", message, hint) for message in wrong])
@@ -112,6 +137,9 @@ def _read(name: str, module: ModuleType) -> Evaluation:
         kinds=kinds,
         model_for=model_for,
         machine_dependent=bool(given.get("MACHINE_DEPENDENT", False)),
+        scores=bool(given.get("SCORES", False)),
+        reads_views=bool(given.get("READS_VIEWS", False)),
+        tasks=tasks,
         Config=config,
         run=module.run,
     )

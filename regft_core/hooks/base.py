@@ -202,6 +202,15 @@ class Regulariser:
         return None
 
     @classmethod
+    def recordable(cls, options: Any) -> bool:
+        """Whether the pass with this regulariser in it is a function of weights and batch but for dropout.
+
+        Such a pass can be recorded as a CUDA graph and replayed (``execution.cuda_graphs``). Not so where a
+        method draws inside the pass from a generator of its own, or keeps what it has seen there.
+        """
+        return False
+
+    @classmethod
     def refused_precisions(cls, options: Any) -> dict[str, str]:
         """Precisions that the method cannot run in at all, each with the reason."""
         return {}
@@ -245,6 +254,30 @@ class Regulariser:
     def reads_encoder(cls, options: Any) -> bool:
         """Whether the answers depend on the encoder: not those of a bag of words, or a constant."""
         return True
+
+    # ------------------------------------------------------- asked of a finished run, by evaluations
+
+    @classmethod
+    def token_confidence(cls, options: Any, kept: Mapping[str, Tensor], embedding: Tensor) -> Tensor | None:
+        """Confidence ``[B, n]`` of each position of embedding outputs ``[B, n, H]``, where the method learned one.
+
+        Args:
+            kept: what :meth:`keep` returned, on the device of ``embedding``.
+        """
+        return None
+
+    @classmethod
+    def input_views(
+        cls, options: Any, kept: Mapping[str, Tensor], embedding: Tensor, mask: Tensor, untouched: Tensor
+    ) -> Mapping[str, Tensor] | None:
+        """Other views of an input that the method contrasts with it: name -> embedding outputs ``[B, n, H]``.
+
+        Args:
+            kept: what :meth:`keep` returned, on the device of ``embedding``.
+            mask: ``[B, n]``, 1 on real tokens.
+            untouched: ``[B, n]``, True on padding and where a task's keyword segment stays as it is.
+        """
+        return None
 
     def __init__(self, options: Any, setting: Setting) -> None:
         self.options = options

@@ -22,7 +22,7 @@ from regft_core.names import suggestion
 Entry = tuple[type[Regulariser], Any]
 
 #: Spacing of representable numbers just below 1: a smaller change is rounded away.
-PRECISION_EPSILON = {"fp32": 2.0**-24, "bf16": 2.0**-9, "fp16": 2.0**-12}
+PRECISION_EPSILON = {"fp32": 2.0**-24, "bf16": 2.0**-9, "fp16": 2.0**-12, "tf32": 2.0**-12}
 
 
 def entries(registry: Mapping[str, type[Regulariser]], regularisers: Sequence[tuple[str, Any]]) -> list[Entry]:
@@ -224,24 +224,28 @@ def checkpoint_problems(stack: Sequence[Entry], training: TrainingConfig) -> lis
     ]
 
 
-def precision_problems(stack: Sequence[Entry], training: TrainingConfig) -> tuple[list[str], list[str]]:
-    """(refusals, degradations) caused by the training precision."""
+def precision_problems(
+    stack: Sequence[Entry], training: TrainingConfig, tf32: bool = False
+) -> tuple[list[str], list[str]]:
+    """(refusals, degradations) caused by the training precision; ``tf32``: that of fp32's matrix products."""
     refused, degraded = [], []
+    rounded = tf32 and training.precision == "fp32"
+    precision, instead = ("tf32", "execution.tf32: false") if rounded else (training.precision, "precision: fp32")
     for cls, options in active(stack):
-        reason = cls.refused_precisions(options).get(training.precision)
+        reason = cls.refused_precisions(options).get(precision)
         if reason is not None:
-            refused.append(f"'{cls.name}' cannot run in {training.precision}: {reason}; use precision: fp32")
+            refused.append(f"'{cls.name}' cannot run in {precision}: {reason}; use {instead}")
         effect = cls.smallest_effect(options)
-        if effect is None or effect >= PRECISION_EPSILON[training.precision]:
+        if effect is None or effect >= PRECISION_EPSILON[precision]:
             continue
         message = (
-            f"'{cls.name}' relies on changes of {effect:g}, which {training.precision} rounds away "
-            f"(spacing {PRECISION_EPSILON[training.precision]:.1e} near 1)"
+            f"'{cls.name}' relies on changes of {effect:g}, which {precision} rounds away "
+            f"(spacing {PRECISION_EPSILON[precision]:.1e} near 1)"
         )
         if training.allow_precision_loss:
             degraded.append(message)
         else:
-            hint = "use precision: fp32, or set allow_precision_loss: true to run it anyway, marked as degraded"
+            hint = f"use {instead}, or set allow_precision_loss: true to run it anyway, marked as degraded"
             refused.append(f"{message}; {hint}")
     return refused, degraded
 
@@ -264,6 +268,8 @@ def check_phase(
     shared: TrainingConfig,
     task: TaskConfig | None,
     encoder: EncoderConfig | None = None,
+    *,
+    tf32: bool = False,
 ) -> list[str]:
     """Everything that speaks against running this phase on ``task``.
 
@@ -281,7 +287,7 @@ def check_phase(
     problems += found
     problems += pass_problems(stack)
     problems += randomness_problems(stack, training.dropout)[0]
-    problems += precision_problems(stack, training)[0]
+    problems += precision_problems(stack, training, tf32)[0]
     problems += checkpoint_problems(stack, training)
     where = "this task" if phase.data.task is None else f"the phase's task '{phase.data.task}'"
     for cls, options in active(stack):
@@ -299,6 +305,8 @@ def check_method(
     task: TaskConfig | None,
     model: EncoderConfig | None = None,
     tasks: Mapping[str, TaskConfig] | None = None,
+    *,
+    tf32: bool = False,
 ) -> list[str]:
     """Everything that speaks against running a method on ``task``; phases are named where there are several.
 
@@ -312,7 +320,7 @@ def check_method(
         prefix = f"phase '{phase.name}': " if len(method.phases) > 1 else ""
         stack = entries(registry, phase.regularisers)
         trained_on = task_of(phase, task, tasks or {})
-        problems += [prefix + problem for problem in check_phase(stack, phase, shared, trained_on, encoder)]
+        problems += [prefix + problem for problem in check_phase(stack, phase, shared, trained_on, encoder, tf32=tf32)]
     return problems
 
 
@@ -327,13 +335,18 @@ def degradations(
     shared: TrainingConfig,
     task: TaskConfig,
     tasks: Mapping[str, TaskConfig] | None = None,
+    *,
+    tf32: bool = False,
 ) -> list[str]:
-    """Marks that the results of a method must carry; ``tasks`` as in :func:`check_method`."""
+    """Marks that the results of a method must carry; ``tasks`` as in :func:`check_method`.
+
+    ``tf32``: they were trained in it.
+    """
     marks = []
     for phase in method.phases:
         stack = entries(registry, phase.regularisers)
         training, _ = resolve_training(stack, phase, shared)
-        marks += precision_problems(stack, training)[1]
+        marks += precision_problems(stack, training, tf32)[1]
         marks += randomness_problems(stack, training.dropout)[1]
         trained_on = task_of(phase, task, tasks or {})
         if trained_on is not None:

@@ -151,7 +151,8 @@ class Cutoff(Regulariser):
         batch = step.batch
         if self.options.kind != "feature":
             self.cut = self.positions(step)
-            batch = dataclasses.replace(batch, attention_mask=batch.attention_mask.masked_fill(self.cut, 0))
+            mask = batch.attention_mask.masked_fill(self.cut, 0)
+            batch = dataclasses.replace(batch, attention_mask=mask, padded=None)
         logits = step.forward(CUT, batch=batch, draw=CUT)
         self.cut = None
         task, divergence = step.task_loss(logits), self.divergence(main.logits, logits, step.setting.kind)

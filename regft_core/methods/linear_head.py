@@ -125,7 +125,7 @@ class LinearHead(Regulariser):
             with torch.no_grad():
                 for batch in data.sequential(FEATURE_BATCH):
                     received.clear()
-                    logits, _ = classify(model, batch.model_inputs())
+                    logits, _ = classify(model, batch.model_inputs(), padded=batch.padded)
                     rows = _one_each(received[-1], batch.attention_mask)
                     mapped = linear.weight @ rows.T + linear.bias[:, None]
                     if rows.shape[0] != logits.shape[0] or not torch.allclose(mapped.T, logits, atol=1e-3, rtol=1e-3):

@@ -242,10 +242,10 @@ class MaskTuning(Regulariser):
 
     def positions(self, step: Step, rate: float) -> tuple[Tensor, Tensor]:
         """(rows, columns) of the tokens to mask in this step."""
-        from regft_core.models.masked_lm import maskable, masked_positions
+        from regft_core.models.masked_lm import masked_positions
 
-        allowed = maskable(step.batch, self.setting.keyword_segment)
-        return masked_positions(allowed, rate, self.options.selection, step.generator("mask_tuning.positions"))
+        generator = step.generator("mask_tuning.positions")
+        return masked_positions(step.batch, self.setting.keyword_segment, rate, self.options.selection, generator)
 
     def masked_logits(self, step: Step, positions: tuple[Tensor, Tensor]) -> Tensor:
         """Vocabulary logits ``[masked positions, V]`` from the masked input, in training mode."""

@@ -126,11 +126,12 @@ class MaskedLm(Regulariser):
 
     def backward(self, step: Step) -> Tensor:
         """The mean cross-entropy of the masked tokens; 0 where a batch has nothing to mask."""
-        from regft_core.models.masked_lm import maskable, masked_positions, with_tokens
+        from regft_core.models.masked_lm import masked_positions, with_tokens
 
-        generator = step.generator("masked_lm.positions")
-        allowed = maskable(step.batch, self.setting.keyword_segment)
-        positions = masked_positions(allowed, self.options.mask_rate, self.options.selection, generator)
+        options, generator = self.options, step.generator("masked_lm.positions")
+        positions = masked_positions(
+            step.batch, self.setting.keyword_segment, options.mask_rate, options.selection, generator
+        )
         tokens = self._replacements(step, positions)
         masked = with_tokens(step.batch, positions, tokens)
         _, hidden = step.forward("masked", batch=masked, hidden=True)

@@ -30,7 +30,7 @@ from regft_core.hooks.base import Handed, Regulariser
 from regft_core.lazy import torch
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from torch import Tensor, nn
 
@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 
 #: Diagnostics wait for the device, so they are taken every this many steps.
 LOG_EVERY = 10
+#: Entries that a GPU perturbs at once; they take up to five times the memory of so many weights while it does.
+GROUP = 1 << 25
 
 
 class PatsConfig(StrictModel):
@@ -65,15 +67,17 @@ def update_sensitivity(average: Tensor, weight: Tensor, gradient: Tensor, option
     average.lerp_(buffer, 1 - options.decay)
 
 
-def noise_std(average: Tensor, options: PatsConfig, out: Tensor | None = None) -> Tensor:
+def noise_std(average: Tensor, options: PatsConfig, out: Tensor | None = None, scale: Tensor | None = None) -> Tensor:
     """Standard deviation of the noise of every entry, before the Bernoulli choice (equations 3 and 4).
 
     Args:
         average: moving average of the sensitivity, any shape.
         out: tensor of the same shape to work in.
+        scale: mean of the tensor's average times the strength, where ``average`` is a part of the tensor.
     """
+    scale = average.mean() * options.strength if scale is None else scale
     out = torch.add(average, options.epsilon, out=out)
-    torch.div(average.mean() * options.strength, out, out=out)
+    torch.div(scale, out, out=out)
     if options.sensitivity == "signed":
         # A mean of 0 over a denominator of 0: nothing is known of such an entry.
         out.nan_to_num_(nan=0.0, posinf=float("inf"), neginf=float("-inf"))
@@ -85,36 +89,94 @@ def noise_std(average: Tensor, options: PatsConfig, out: Tensor | None = None) -
     return out if options.max_std is None else out.clamp_max_(options.max_std)
 
 
-def add_noise(weight: Tensor, std: Tensor, probability: float, generator: torch.Generator, buffer: Tensor) -> Tensor:
-    """Add ``q * z`` to ``weight`` in place, q normal with ``std`` and z Bernoulli; return the noise that is not 0.
-
-    Every entry gets both draws, which a GPU does in no time. ``buffer`` has the weight's shape.
-    """
-    buffer.uniform_(generator=generator)
+def draw_noise(std: Tensor, probability: float, generator: torch.Generator) -> Tensor:
+    """``q * z``, q normal with ``std`` and z Bernoulli; every entry gets both draws, which a GPU does in no time."""
+    buffer = torch.empty_like(std).uniform_(generator=generator)
     chosen = torch.lt(buffer, probability)
-    buffer.normal_(generator=generator).mul_(std).mul_(chosen)
-    weight.add_(buffer)
-    return buffer
+    return buffer.normal_(generator=generator).mul_(std).mul_(chosen)
 
 
-def add_sparse_noise(
-    weight: Tensor, std: Tensor, probability: float, generator: torch.Generator, buffer: Tensor
-) -> Tensor:
-    """The same law as :func:`add_noise`, for CPUs, where random draws cost more than all arithmetic.
+def choose(count: int, probability: float, generator: torch.Generator, buffer: Tensor) -> Tensor:
+    """Sorted places (int64) of those of ``count`` entries that get noise, each with ``probability``; for CPUs.
 
-    The distances between the chosen entries are geometric, so one uniform draw finds the next
-    of them and entries in between need none.
+    There random draws cost more than all arithmetic. The distances between the chosen entries are geometric,
+    so one uniform draw finds the next of them and entries in between need none.
     """
-    count, flat = weight.numel(), buffer.view(-1)
     # Enough distances to pass the end but for 8 standard deviations.
     draws = min(count, math.ceil(count * probability + 8 * math.sqrt(count * probability * (1 - probability)) + 16))
     scale = 1 / math.log1p(-probability) if probability < 1 else 0.0
-    distances = flat[:draws].uniform_(generator=generator).neg_().log1p_().mul_(scale)
+    distances = buffer.view(-1)[:draws].uniform_(generator=generator).neg_().log1p_().mul_(scale)
     chosen = distances.to(torch.int64).add_(1).cumsum(0).sub_(1)
-    chosen = chosen[: int(torch.searchsorted(chosen, count))]
-    noise = flat[: chosen.numel()].normal_(generator=generator).mul_(std.view(-1)[chosen])
+    return chosen[: int(torch.searchsorted(chosen, count))]
+
+
+def add_sparse_noise(weight: Tensor, std: Tensor, chosen: Tensor, generator: torch.Generator, buffer: Tensor) -> Tensor:
+    """Add normal noise to the ``chosen`` entries of ``weight`` in place, ``std`` that of each; return the noise."""
+    noise = buffer.view(-1)[: chosen.numel()].normal_(generator=generator).mul_(std)
     weight.view(-1).index_add_(0, chosen, noise)
     return noise
+
+
+def move_averages(
+    averages: Sequence[Tensor],
+    weights: Sequence[Tensor],
+    gradients: Sequence[Tensor],
+    options: PatsConfig,
+    finite: Tensor | None = None,
+) -> None:
+    """:func:`update_sensitivity` of many tensors in few kernels, for GPUs; nothing moves where ``finite`` is false."""
+    from regft_core.training.chunks import grouped
+
+    for places in grouped([weight.numel() for weight in weights], GROUP):
+        part = slice(places.start, places.stop)
+        own = torch._foreach_mul(weights[part], gradients[part])
+        if options.sensitivity == "abs":
+            torch._foreach_abs_(own)
+        if finite is not None:
+            own = [torch.where(finite, one, average) for one, average in zip(own, averages[part], strict=True)]
+        torch._foreach_lerp_(averages[part], own, 1 - options.decay)
+
+
+def perturb(
+    weights: Sequence[Tensor],
+    averages: Sequence[Tensor],
+    options: PatsConfig,
+    generator: torch.Generator,
+    finite: Tensor | None = None,
+    logging: bool = False,
+) -> list[tuple[Tensor, Tensor]]:
+    """Noise of the same law on many tensors in few kernels, for GPUs.
+
+    Returns, where ``logging``, (largest standard deviation, squares of noise and of weights) of every group.
+    """
+    from regft_core.training.chunks import grouped
+
+    sizes = [weight.numel() for weight in weights]
+    measured = []
+    for places in grouped(sizes, GROUP):
+        part = slice(places.start, places.stop)
+        flat = [average.reshape(-1) for average in averages[part]]
+        if options.intensity == "uniform":
+            std = torch.cat([noise_std(average, options) for average in flat])
+        else:
+            scales = [(average.mean() * options.strength).expand(average.shape) for average in flat]
+            together = torch.cat(flat)
+            std = noise_std(together, options, out=together, scale=torch.cat(scales))
+        if finite is not None:
+            std.mul_(finite)
+        noise = draw_noise(std, options.probability, generator)
+        views = [one.view(w.shape) for one, w in zip(noise.split(sizes[part]), weights[part], strict=True)]
+        torch._foreach_add_(weights[part], views)
+        if logging:
+            squares = torch.stack(torch._foreach_norm(weights[part])).square().sum()
+            measured.append((std.max(), torch.stack([noise.square().sum(), squares])))
+    return measured
+
+
+def all_finite(tensors: list[Tensor]) -> Tensor:
+    """Whether every entry of every tensor is a finite number, as one boolean on their device."""
+    largest = torch.stack(torch._foreach_norm(tensors, ord=math.inf)) if tensors else torch.zeros(1)
+    return largest.isfinite().all()
 
 
 class Pats(Regulariser):
@@ -129,11 +191,18 @@ class Pats(Regulariser):
         # Also at strength 0, which therefore is plain Adamax rather than plain fine-tuning.
         return "adamax"
 
+    @classmethod
+    def recordable(cls, options: PatsConfig) -> bool:
+        return True  # it acts after the pass
+
     def prepare(self, trainee: Trainee, handed: Mapping[str, Handed]) -> None:
+        from regft_core.training.chunks import Scratch
+
         self.trainee = trainee
         self.averages: dict[str, Tensor] = {}
-        self._buffers: tuple[Tensor, Tensor] | None = None
-        self._updated = False
+        self._scratch, self._buffer = Scratch(), Scratch()
+        #: Under fp16: 1 where the step's gradient was finite. None: not asked, it is checked elsewhere.
+        self._finite: Tensor | None = None
 
     @property
     def _silent(self) -> bool:
@@ -144,50 +213,72 @@ class Pats(Regulariser):
         named = ((name, self.trainee.raw(name)) for name in self.trainee.sites.perturbable)
         return [(name, parameter) for name, parameter in named if parameter.grad is not None]
 
-    def _views(self, parameter: Tensor) -> tuple[Tensor, Tensor]:
-        """Shared work space: two tensors in the parameter's shape."""
-        if self._buffers is None:
-            size = max(self.trainee.raw(name).numel() for name in self.trainee.sites.perturbable)
-            one, two = (torch.empty(size, device=parameter.device, dtype=parameter.dtype) for _ in range(2))
-            self._buffers = (one, two)
-        one, two = (buffer[: parameter.numel()].view(parameter.shape) for buffer in self._buffers)
-        return one, two
-
     def after_clip(self, step: Step) -> None:
         """Sensitivity from this step's gradient and the weights that produced it (equations 1 and 2)."""
         if self._silent:
             return
         with torch.no_grad():
             targets = self._targets()
-            # Under fp16 an overflowing step is skipped by the scaler; it must not enter the average.
-            self._updated = step.scaler is None or all(bool(p.grad.isfinite().all()) for _, p in targets)  # type: ignore[union-attr]
-            if not self._updated:
-                return
             for name, parameter in targets:
-                assert parameter.grad is not None
                 if name not in self.averages:
                     self.averages[name] = torch.zeros_like(parameter)
-                buffer = self._views(parameter)[0]
-                update_sensitivity(self.averages[name], parameter, parameter.grad, self.options, buffer)
+            gradients = [parameter.grad for _, parameter in targets if parameter.grad is not None]
+            # Under fp16 an overflowing step is skipped by the scaler; it must not enter the average.
+            self._finite = all_finite(gradients) if step.scaler is not None else None
+            weights, averages = [p for _, p in targets], [self.averages[name] for name, _ in targets]
+            if self.trainee.grouped:
+                move_averages(averages, weights, gradients, self.options, self._finite)
+                return
+            for average, weight, gradient in zip(averages, weights, gradients, strict=True):
+                self._move(average, weight, gradient)
+
+    def _move(self, average: Tensor, weight: Tensor, gradient: Tensor) -> None:
+        from regft_core.training.chunks import chunked
+
+        before = average.clone() if self._finite is not None else None
+        for part, own, slope in chunked(average, weight, gradient):
+            update_sensitivity(part, own, slope, self.options, self._scratch.like(part))
+        if before is not None and self._finite is not None:
+            average.copy_(torch.where(self._finite, average, before))
 
     def after_update(self, step: Step) -> None:
         """Add the noise to the updated fp32 weights (equation 4 and algorithm 1, line 14)."""
-        if self._silent or not self._updated:
+        if self._silent:
             return
         generator = step.generator("pats.noise")
         logging = step.index % LOG_EVERY == 0
-        add = add_sparse_noise if self.trainee.device.type == "cpu" else add_noise
         largest, squares = [], []
         with torch.no_grad():
-            for name, parameter in self._targets():
-                std, buffer = self._views(parameter)
-                noise_std(self.averages[name], self.options, out=std)
-                noise = add(parameter, std, self.options.probability, generator, buffer)
-                if logging:
-                    largest.append(std.max())
-                    squares.append(torch.stack([noise.square().sum(), parameter.square().sum()]))
+            targets = self._targets()
+            if self.trainee.grouped:
+                weights, averages = [p for _, p in targets], [self.averages[name] for name, _ in targets]
+                measured = perturb(weights, averages, self.options, generator, self._finite, logging)
+                largest, squares = [one for one, _ in measured], [two for _, two in measured]
+            else:
+                for name, parameter in targets:
+                    top, noise = self._perturb(parameter, self.averages[name], generator, logging)
+                    if top is not None:
+                        largest.append(top)
+                        squares.append(torch.stack([noise.square().sum(), parameter.square().sum()]))
             if logging and largest:
                 self._log(step.index, torch.stack(largest).max(), torch.stack(squares).sum(0))
+
+    def _perturb(
+        self, parameter: Tensor, average: Tensor, generator: torch.Generator, logging: bool
+    ) -> tuple[Tensor | None, Tensor]:
+        """Noise on one tensor on a CPU: the largest standard deviation where it is logged, and the noise."""
+        options = self.options
+        buffer = self._buffer.like(parameter)
+        chosen = choose(parameter.numel(), options.probability, generator, buffer)
+        if logging or options.intensity == "uniform":  # what is read of all entries
+            everywhere = noise_std(average, options, out=self._scratch.like(average))
+            top, std = everywhere.max() if logging else None, everywhere.view(-1)[chosen]
+        else:
+            scale = average.mean() * options.strength
+            top, std = None, noise_std(average.view(-1)[chosen], options, scale=scale)
+        if self._finite is not None:
+            std = std * self._finite
+        return top, add_sparse_noise(parameter, std, chosen, generator, buffer)
 
     def _log(self, index: int, largest: Tensor, squares: Tensor) -> None:
         self.diagnostics.log("pats.max_noise_std", index, float(largest))

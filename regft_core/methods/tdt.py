@@ -162,6 +162,39 @@ class Tdt(Regulariser):
             return []
         return ["tdt on regression: squared errors and differences are regft's substitute; the paper defines no losses"]
 
+    # ------------------------------------------------------------ asked of a finished run
+
+    @classmethod
+    def token_confidence(cls, options: TdtConfig, kept: Mapping[str, Tensor], embedding: Tensor) -> Tensor | None:
+        """Equation 2 with the unit as it was learned; in hard mode the probability that a token is kept.
+
+        With ``confidence: shuffled`` these are the values before they were moved to random positions.
+        """
+        scores = torch.nn.functional.linear(embedding.float(), kept["unit.weight"], kept["unit.bias"])
+        return scores.sigmoid()[..., 0] if options.mode == "soft" else scores.softmax(-1)[..., 1]
+
+    @classmethod
+    def input_views(
+        cls, options: TdtConfig, kept: Mapping[str, Tensor], embedding: Tensor, mask: Tensor, untouched: Tensor
+    ) -> Mapping[str, Tensor] | None:
+        """The distilled input (``positive``) and the negative one, equations 3 and 5, with mu_0 over real tokens.
+
+        None where an input has no such view that is determined: sampled gates (hard), values moved at random
+        (shuffled), a Gaussian mu_0.
+        """
+        if options.mode == "hard" or options.confidence == "shuffled" or options.perturbation == "gaussian":
+            return None
+        found = cls.token_confidence(options, kept, embedding)
+        assert found is not None
+        confidence, weight = found.unsqueeze(-1), mask.unsqueeze(-1).to(embedding.dtype)
+        mu0 = (embedding * weight).sum(1, keepdim=True) / weight.sum(1, keepdim=True)
+        filler = torch.zeros_like(mu0) if options.perturbation == "zero" else mu0
+        views = {
+            "positive": confidence * embedding + (1 - confidence) * filler,
+            "negative": (1 - confidence) * embedding,
+        }
+        return {name: torch.where(untouched.unsqueeze(-1), embedding, view) for name, view in views.items()}
+
     # ------------------------------------------------------------------------------- prepare
 
     def prepare(self, trainee: Trainee, handed: Mapping[str, Handed]) -> None:

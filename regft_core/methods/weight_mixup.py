@@ -111,11 +111,16 @@ class WeightMixup(Regulariser):
         return options.attention == "bilevel"
 
     @classmethod
+    def recordable(cls, options: WeightMixupConfig) -> bool:
+        # The released variant reads gradients of frozen tensors, which the graph would not hand over.
+        return options.attention not in ("bilevel", "joint") and options.variant == "paper"
+
+    @classmethod
     def refused_precisions(cls, options: WeightMixupConfig) -> dict[str, str]:
         if not cls.program(options):
             return {}
         reason = "finite differences of the search lose their digits"
-        return {"bf16": reason, "fp16": reason}
+        return {"bf16": reason, "fp16": reason, "tf32": reason}
 
     @classmethod
     def check_options(cls, options: WeightMixupConfig, phase: Phase) -> list[str]:

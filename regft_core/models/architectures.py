@@ -68,6 +68,9 @@ class Architecture:
     token_types: bool = True
     #: ``after_padding``: positions are numbered from the padding id + 1; ``relative``: any length can be read.
     positions: Literal["absolute", "after_padding", "relative"] = "absolute"
+    #: Whether the base model takes finished attention masks, one for all layers (``global``) or one for each kind of
+    #: layer (``by_layer``); None: it builds its own without waiting for a device.
+    finished_mask: Literal["global", "by_layer"] | None = None
     #: The real token whose last hidden state stands for the text.
     summary: Literal["first", "last"] = "first"
     model_types: tuple[str, ...] = field(default=())

@@ -5,11 +5,13 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from regft_core.config.schema import DropoutConfig
 from regft_core.models.load import load_classifier, load_masked_lm_head
+from regft_core.models.masks import prepared
 
 if TYPE_CHECKING:
     from regft_core.data.batches import Batch
@@ -42,10 +44,30 @@ def maskable(batch: Batch, keyword_segment: str | None) -> Tensor:
     return allowed
 
 
-def masked_positions(allowed: Tensor, rate: float, rule: str, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """(rows, columns) of the tokens to mask; see :func:`choose_positions`."""
-    rows, columns = choose_positions(allowed, rate, rule, generator).nonzero(as_tuple=True)
-    return rows, columns
+def chosen_count(batch: Batch, keyword_segment: str | None, rate: float) -> int:
+    """Tokens that :func:`choose_positions` takes of the :func:`maskable` ones by the rule ``count``.
+
+    Counted in fp32 as there, but on the host, from what was known when the batch was built.
+    """
+    kept = (0, 1) if keyword_segment is None else (1,) if keyword_segment == "text" else (0,)
+    available = np.array([sum(counts[part] for part in kept) for counts in batch.ordinary], dtype=np.int64)
+    wanted = np.rint(available.astype(np.float32) * np.float32(rate)).clip(min=1 if rate > 0 else 0)
+    return int(np.minimum(wanted, available).sum())
+
+
+def masked_positions(
+    batch: Batch, keyword_segment: str | None, rate: float, rule: str, generator: torch.Generator
+) -> tuple[Tensor, Tensor]:
+    """(rows, columns) of the tokens to mask; see :func:`choose_positions`.
+
+    By the rule ``count`` nothing waits for the device: how many there are is known. By ``bernoulli`` it is not.
+    """
+    chosen = choose_positions(maskable(batch, keyword_segment), rate, rule, generator)
+    if rule == "bernoulli" or not batch.ordinary:
+        rows, columns = chosen.nonzero(as_tuple=True)
+        return rows, columns
+    found = torch.nonzero_static(chosen, size=chosen_count(batch, keyword_segment, rate))
+    return found[:, 0], found[:, 1]
 
 
 def undecayed(trainee: Trainee, attached: str) -> dict[str, nn.Parameter]:
@@ -58,7 +80,8 @@ def undecayed(trainee: Trainee, attached: str) -> dict[str, nn.Parameter]:
 def with_tokens(batch: Batch, positions: tuple[Tensor, Tensor], tokens: Tensor | int) -> Batch:
     """A copy of the batch with ``tokens`` (one, or one per position) at ``positions`` (rows, columns)."""
     ids = batch.input_ids.clone()
-    ids[positions] = torch.as_tensor(tokens, dtype=ids.dtype, device=ids.device)
+    # One token is written by a kernel; a tensor made of it on the host would have to be waited for.
+    ids[positions] = tokens.to(ids.dtype) if isinstance(tokens, Tensor) else ids.new_full((), tokens)
     return dataclasses.replace(batch, input_ids=ids)
 
 
@@ -92,4 +115,5 @@ class SecondEncoder(nn.Module):
         inputs = batch.model_inputs()
         if not self.token_types:
             inputs.pop("token_type_ids", None)
+        inputs["attention_mask"] = prepared(self.encoder, batch.attention_mask, batch.padded)
         return self.encoder(**inputs)[0]

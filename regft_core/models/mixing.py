@@ -1,15 +1,22 @@
 """The mixed weight of attention-guided weight mixup as a parametrisation.
 
 One elementwise merge per forward gives a single matrix product, instead of one product with
-the task weight and one with the pretrained weight.
+the task weight and one with the pretrained weight. At rank 1, which the paper uses, nothing of the
+size of the weight is made but the mix itself: the coefficients are outer products of two vectors, so on a
+CPU they are computed again where they are needed, for rows that stay in its cache. On other devices
+they are kept, with the pretrained part of the mix, for as long as the attention stands.
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 FORMS = ("factored", "convex", "full_rank")
+#: Entries of the rows that are mixed at once on a CPU.
+ROWS_CHUNK = 1 << 15
 
 
 class WeightMixing(nn.Module):
@@ -42,6 +49,7 @@ class WeightMixing(nn.Module):
         self.shape = pretrained.shape
         d, k = pretrained.shape[0], pretrained.shape[1:].numel()
         self.register_buffer("pretrained", pretrained.detach().clone(), persistent=False)
+        self._parts: tuple[Any, Tensor, Tensor] | None = None
         shapes = {"a": (d, k)} if form == "full_rank" else {"a1": (d, rank), "a2": (rank, k)}
         for name, shape in shapes.items():
             values = torch.ones(shape, device=pretrained.device)
@@ -60,6 +68,10 @@ class WeightMixing(nn.Module):
         return product, (1 - self.a1) @ (1 - self.a2) / self.rank
 
     def forward(self, weight: Tensor) -> Tensor:
+        if self.rank == 1 and self.form != "full_rank":
+            matrix, pretrained = (tensor.reshape(self.a1.shape[0], -1) for tensor in (weight, self.pretrained))
+            mixed: Tensor = _RankOneMix.apply(matrix, pretrained, self.a1, self.a2, self)
+            return mixed.reshape(self.shape)
         own, kept = self.coefficients()
         mixed = own * weight.reshape(own.shape) + kept * self.pretrained.reshape(own.shape)
         return mixed.reshape(self.shape)
@@ -69,3 +81,71 @@ class WeightMixing(nn.Module):
         """Project the attention back onto [0, 1]."""
         for parameter in self.parameters():
             parameter.clamp_(0, 1)
+
+    def standing_parts(self) -> tuple[Tensor, Tensor]:
+        """Coefficients of W and the pretrained part of the mix, computed once for an attention that has not moved."""
+        now = (self.a1._version, self.a2._version, self.pretrained._version, self.pretrained.data_ptr())
+        if self._parts is None or self._parts[0] != now:
+            own, kept = self.coefficients()
+            self._parts = (now, own, kept.mul_(self.pretrained.reshape(own.shape)))
+        return self._parts[1], self._parts[2]
+
+
+class _RankOneMix(torch.autograd.Function):
+    """``own * W + kept * W0`` of matrices, bit for bit as the formula written out, and its gradients."""
+
+    @staticmethod
+    def forward(ctx: Any, weight: Tensor, pretrained: Tensor, a1: Tensor, a2: Tensor, mixing: WeightMixing) -> Tensor:
+        ctx.save_for_backward(weight, pretrained, a1, a2)
+        ctx.mixing = mixing
+        if weight.device.type != "cpu":
+            own, rest = mixing.standing_parts()
+            return torch.addcmul(rest, own, weight)
+        mixed = torch.empty_like(weight)
+        for rows in _rows(weight):
+            own, kept = _outer(a1[rows], a2, mixing.form)
+            torch.mul(own, weight[rows], out=mixed[rows]).add_(kept.mul_(pretrained[rows]))
+        return mixed
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        (gradient,) = gradients
+        weight, pretrained, a1, a2 = ctx.saved_tensors
+        to_weight, to_pretrained, *to_attention = ctx.needs_input_grad[:4]
+        found: list[Tensor | None] = [None] * 5
+        differentiable = torch.is_grad_enabled()  # somebody differentiates once more
+        convex = ctx.mixing.form == "convex"
+        if to_weight or to_pretrained:
+            if differentiable or weight.device.type != "cpu":
+                own, kept = _outer(a1, a2, ctx.mixing.form)
+                found[0] = gradient * own if to_weight else None
+                found[1] = gradient * kept if to_pretrained else None
+            else:
+                found[0] = torch.empty_like(gradient) if to_weight else None
+                found[1] = torch.empty_like(gradient) if to_pretrained else None
+                for rows in _rows(gradient):
+                    own, kept = _outer(a1[rows], a2, ctx.mixing.form)
+                    for place, coefficients in ((0, own), (1, kept)):
+                        target = found[place]
+                        if target is not None:
+                            torch.mul(gradient[rows], coefficients, out=target[rows])
+        if any(to_attention):
+            through_own, through_kept = gradient * weight, gradient * pretrained
+            if convex:
+                through_own = through_own - through_kept
+                found[2], found[3] = through_own @ a2.t(), a1.t() @ through_own
+            else:
+                found[2] = through_own @ a2.t() - through_kept @ (1 - a2).t()
+                found[3] = a1.t() @ through_own - (1 - a1).t() @ through_kept
+        return tuple(found)
+
+
+def _outer(a1: Tensor, a2: Tensor, form: str) -> tuple[Tensor, Tensor]:
+    """Coefficients of W and W0 from a column ``[d, 1]`` and a row ``[1, k]``, the bits that a matrix product gives."""
+    own = a1 * a2
+    return own, 1 - own if form == "convex" else (1 - a1) * (1 - a2)
+
+
+def _rows(matrix: Tensor) -> list[slice]:
+    height = max(1, ROWS_CHUNK // max(1, matrix.shape[1]))
+    return [slice(start, start + height) for start in range(0, matrix.shape[0], height)]

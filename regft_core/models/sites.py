@@ -18,6 +18,7 @@ from torch.utils.hooks import RemovableHandle
 from regft_core.errors import ModelError
 from regft_core.models.architectures import Architecture, LayerStack, architecture_of, dropout_fields
 from regft_core.models.load import NEW_PARAMETERS
+from regft_core.models.masks import prepared_masks
 
 __all__ = ["EmbeddingSite", "LayerSite", "SiteHooks", "Sites", "classify", "dropout_fields", "find_sites"]
 
@@ -283,12 +284,13 @@ def takes_token_types(model: Any) -> bool:
 
 
 def classify(
-    model: Any, batch_inputs: Mapping[str, torch.Tensor], need_hidden: bool = False
+    model: Any, batch_inputs: Mapping[str, torch.Tensor], need_hidden: bool = False, padded: bool | None = None
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
     """One forward pass: logits [B, K] and, if asked for, the last hidden states [B, n, H].
 
     Token types are left out for families without segments. The hidden states are what the head
-    receives (BART: the decoder's), so a loss on them reaches the whole encoder.
+    receives (BART: the decoder's), so a loss on them reaches the whole encoder. ``padded`` says whether
+    any token is padding, so that nobody has to look (``models/masks.py``); None: not known.
     """
     inputs = dict(batch_inputs)
     if not takes_token_types(model):
@@ -298,7 +300,8 @@ def classify(
     if need_hidden:
         handle = model.base_model.register_forward_hook(lambda _module, _args, output: kept.append(output[0]))
     try:
-        logits = model(**inputs).logits
+        with prepared_masks(model, padded):
+            logits = model(**inputs).logits
     finally:
         if handle is not None:
             handle.remove()

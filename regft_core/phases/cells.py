@@ -10,7 +10,7 @@ from typing import Any
 
 from regft_core.config.load import Project
 from regft_core.config.provenance import described
-from regft_core.errors import DataError, FactsChanged
+from regft_core.errors import DataError, FactsChanged, RegftError
 from regft_core.hooks.registry import discover
 from regft_core.phases.context import Context, Job
 from regft_core.phases.outputs import read_runs
@@ -18,7 +18,8 @@ from regft_core.phases.phase_data import member_label
 from regft_core.phases.project import open_project
 from regft_core.phases.records import known_keys, tuned_values
 from regft_core.progress import ProgressBoard
-from regft_core.runs.executors import run_all, visible_devices
+from regft_core.runs.executors import is_remote, run_all, visible_devices
+from regft_core.runs.lookup import NotStored
 
 #: For training on a CPU under glibc: freed activations stay with the process, in huge pages. Handing
 #: them back to the kernel costs page faults in every step; keeping them costs memory (figures: benchmarks/).
@@ -71,14 +72,14 @@ def run_cell(
         before: the stage whose records the function takes (``search``, ``finetune``).
         tuned: (size, seed) -> what trials have chosen, for the first stage; it is added to the records.
 
-    Each run gets a line on the terminal when it ends. Records come in the order of the sizes, then of the
-    seeds. They do not depend on the executor, the number of workers or the order in which runs end.
+    Runs that are in the store are taken from it here; the others go to the executor (without one, no torch is
+    imported). Each run gets a line on the terminal when it ends. Records come in the order of the sizes, then of
+    the seeds. They do not depend on the executor, the number of workers or the order in which runs end.
     """
     project = open_project(root)
     execution = project.params.execution
     searches = before != "search" or bool(project.method(method, task).earlier) or bool(project.trials(method))
     written = read_runs(root, before, method, task) if before is not None and searches else {}
-    devices = prepared_devices(execution.device)
     runs = [(str(size), seed) for size in project.params.grid.sizes for seed in project.params.grid.seeds]
     stage = STAGE_AFTER[before]
     names = [Job(str(root), method, task, *run).run for run in runs]
@@ -87,29 +88,59 @@ def run_cell(
         def ended(index: int, record: dict[str, Any]) -> None:
             computed = board.ended(names[index])
             print(describe(record, stage, computed=computed), flush=True)
+            records[index] = record
 
-        calls = []
+        calls: list[Call] = []
+        records: dict[int, dict[str, Any]] = {}
         for size, seed in runs:
             record = _record_before(written, before, method, task, size, seed) if searches else NOTHING_SEARCHED
             keys = known_keys(record)
             values = tuned_values({"tuned": tuned[size, seed]} if tuned else record)
             _check_keys(project, Job(str(root), method, task, size, seed, values=values), keys)
             calls.append(Call(Job(str(root), method, task, size, seed, keys, board.folder, values), function, record))
-        records = run_all(
-            calls,
-            call,
-            executor=execution.executor,
-            workers_per_device=execution.workers,
-            devices=devices,
-            threads=execution.threads,
-            on_result=ended,
-        )
+        for index, what in enumerate(calls):
+            if (record := look_up(what)) is not None:
+                ended(index, record)
+        missing = [index for index in range(len(calls)) if index not in records]
+        if missing:
+            run_all(
+                [calls[index] for index in missing],
+                call,
+                executor=execution.executor,
+                workers_per_device=execution.workers,
+                devices=prepared_devices(project),
+                threads=execution.threads,
+                settings=execution.settings(),
+                on_result=lambda place, record: ended(missing[place], record),
+            )
     if tuned:
-        records = [record | {"tuned": tuned[record["size"], record["seed"]]} for record in records]
+        records = {place: found | {"tuned": tuned[found["size"], found["seed"]]} for place, found in records.items()}
     context = Context(replace(calls[0].job, values=None), project=project)
     # What the next stage reads is pinned too; a store one may only read has no pins.
-    context.store.prune(keep=[key for record in records for key in _needed_next(record)])
-    return context, records
+    context.store.prune(keep=[key for record in records.values() for key in _needed_next(record)])
+    return context, [records[index] for index in range(len(calls))]
+
+
+def look_up(what: Call) -> dict[str, Any] | None:
+    """The record of a run that needs no computing, or None; imports no torch."""
+    try:
+        return call(replace(what, job=replace(what.job, stored_only=True, progress=None)), device="cpu")
+    except (NotStored, RegftError):
+        return None  # computed, or refused with all that there is to say, where the executor runs it
+
+
+def prepared_devices(project: Project) -> list[str]:
+    """The devices of ``params.yaml``, with the environment set up for the processes that train on them."""
+    execution = project.params.execution
+    # On other machines the devices are asked for where a run starts.
+    remote = is_remote(execution.executor)
+    devices = [execution.device] if remote else visible_devices(execution.device)
+    # Libraries that read these at import, and an allocator that reads them at the start of a
+    # process, must find them before the workers start.
+    wanted = {"TOKENIZERS_PARALLELISM": "false", "CUBLAS_WORKSPACE_CONFIG": ":4096:8"}
+    for name, value in (wanted | (KEEP_FREED_MEMORY if devices == ["cpu"] else {})).items():
+        os.environ.setdefault(name, value)
+    return devices
 
 
 def run_trials(root: Path, function: Work, method: str, task: str) -> list[dict[str, Any]]:
@@ -121,7 +152,6 @@ def run_trials(root: Path, function: Work, method: str, task: str) -> list[dict[
     execution, trials = project.params.execution, project.trials(method)
     if not trials:
         return []
-    devices = prepared_devices(execution.device)
     grid = project.params.grid
     jobs = [
         Job(str(root), method, task, str(size), seed, values=values, trial=number)
@@ -134,19 +164,28 @@ def run_trials(root: Path, function: Work, method: str, task: str) -> list[dict[
         def ended(index: int, record: dict[str, Any]) -> None:
             computed = board.ended(jobs[index].run)
             print(describe_trial(record, computed=computed), flush=True)
+            records[index] = record
+
+        records: dict[int, dict[str, Any]] = {}
 
         calls = [Call(replace(job, progress=board.folder), function, None) for job in jobs]
-        records = run_all(
-            calls,
-            call,
-            executor=execution.executor,
-            workers_per_device=execution.workers,
-            devices=devices,
-            threads=execution.threads,
-            on_result=ended,
-        )
+        for index, what in enumerate(calls):
+            if (record := look_up(what)) is not None:
+                ended(index, record)
+        missing = [index for index in range(len(calls)) if index not in records]
+        if missing:
+            run_all(
+                [calls[index] for index in missing],
+                call,
+                executor=execution.executor,
+                workers_per_device=execution.workers,
+                devices=prepared_devices(project),
+                threads=execution.threads,
+                settings=execution.settings(),
+                on_result=lambda place, record: ended(missing[place], record),
+            )
     Context(jobs[0], project=project).store.prune()
-    return records
+    return [records[index] for index in range(len(jobs))]
 
 
 def describe_trial(record: dict[str, Any], *, computed: bool = True) -> str:
@@ -156,17 +195,6 @@ def describe_trial(record: dict[str, Any], *, computed: bool = True) -> str:
     if record["status"] != "ok":
         return f"{run}: FAILED: {record['error']}"
     return f"{run}: {record['steps']} steps, score {record['score']:.4f}{stored}"
-
-
-def prepared_devices(device: str) -> list[str]:
-    """The devices to run on, with the environment that workers must find before they start."""
-    devices = visible_devices(device)
-    # Libraries that read these at import, and an allocator that reads them at the start of a
-    # process, must find them before the workers start.
-    wanted = {"TOKENIZERS_PARALLELISM": "false", "CUBLAS_WORKSPACE_CONFIG": ":4096:8"}
-    for name, value in (wanted | (KEEP_FREED_MEMORY if devices == ["cpu"] else {})).items():
-        os.environ.setdefault(name, value)
-    return devices
 
 
 def shares(project: Project, method: str, task: str, stage: str) -> dict[str, float]:

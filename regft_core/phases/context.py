@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,13 +22,14 @@ from regft_core.errors import DataError
 from regft_core.hooks import compose
 from regft_core.hooks.declare import Setting
 from regft_core.hooks.registry import discover
-from regft_core.io import canonical_json, read_json, sha256_text
+from regft_core.io import canonical_json, canonical_object, read_json, sha256_text
 from regft_core.phases.code import TOKENS, merge_scope, phase_scope, scope_sha256
 from regft_core.phases.facts import phase_fact, settled_training
 from regft_core.phases.other_task import training_rows
 from regft_core.phases.phase_data import PhaseData, member_rows, member_streams, read_phase_data, run_rows, split_rows
 from regft_core.phases.project import check_listed, open_project
-from regft_core.runs.fingerprint import Scope
+from regft_core.runs.fingerprint import Scope, once
+from regft_core.runs.lookup import LookupStore
 from regft_core.runs.store import RunStore
 
 if TYPE_CHECKING:
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
 
 #: Raised when the meaning of stored runs changes in a way that no fingerprint shows.
 RUN_FORMAT = 2
+#: Parts of an identity that are those of the method's phase, whatever the rows and the seed.
+_SHARED = ("data", "regularisers", "training", "model", "packages")
 
 
 @dataclass(frozen=True)
@@ -48,6 +51,8 @@ class Job:
         values: tuned settings of the run, dotted; None where nothing is tuned.
         trial: number of the trial that this is; None for a run of the grid.
         progress: folder of the progress board, or None.
+        stored_only: only look the run up; what is not in the run store raises ``NotStored``.
+        shown: its name on the progress board, where the runs of several cells are shown together.
     """
 
     root: str
@@ -59,16 +64,18 @@ class Job:
     progress: str | None = None
     values: Mapping[str, Any] | None = None
     trial: int | None = None
+    stored_only: bool = False
+    shown: str = ""
 
     @property
     def name(self) -> str:
-        return f"{self.method} {self.task} {self.run}"
+        return f"{self.method} {self.task} {self.size} seed {self.seed}"
 
     @property
     def run(self) -> str:
-        """The run among those of its stage: ``300 seed 1``, ``300 seed 1 trial 2``."""
+        """The run among those of its stage, or what it is to be called: ``300 seed 1``, ``300 seed 1 trial 2``."""
         trial = "" if self.trial is None else f" trial {self.trial + 1}"
-        return f"{self.size} seed {self.seed}{trial}"
+        return self.shown or f"{self.size} seed {self.seed}{trial}"
 
 
 class Context:
@@ -95,6 +102,18 @@ class Context:
         self.task_config = self.project.tasks[job.task]
         self.registry = discover()
         self._data: dict[str, PhaseData] = {}
+        self._keys: dict[tuple[str, tuple[tuple[str, str], ...]], str] = {}
+
+    @cached_property
+    def _alike(self) -> tuple[Any, ...]:
+        """What phases are settled from: equal for the jobs, of one moment, that have the same ones."""
+        values = None if self.job.values is None else canonical_json(self.job.values)
+        changed = (
+            self.method is not self.project.methods[self.job.method]
+            or self.shared != self.params.training
+            or self.project.model(self.job.task) != self.params.model
+        )
+        return self.root, self.job.method, self.job.task if changed else None, values
 
     # -------------------------------------------------------------------------------- paths
 
@@ -109,7 +128,7 @@ class Context:
 
     @cached_property
     def store(self) -> RunStore:
-        return project_store(self.project)
+        return project_store(self.project, stored_only=self.job.stored_only)
 
     # ------------------------------------------------------------------------------ encoder
 
@@ -122,7 +141,7 @@ class Context:
     def source(self) -> ModelSource:
         from regft_core.models.source import resolve_model
 
-        return resolve_model(self.encoder, self.root)
+        return once(("encoder", self.root, self.encoder), lambda: resolve_model(self.encoder, self.root))
 
     @cached_property
     def tokenizer(self) -> Any:
@@ -173,7 +192,12 @@ class Context:
             )
             if other is None and self.set_aside:
                 hidden = {row.idx for row in self.set_aside}
-                found = replace(found, examples=[row for row in found.examples if row.idx not in hidden])
+                whole = found
+
+                def shown() -> list[Example]:
+                    return [row for row in whole.read() if row.idx not in hidden]
+
+                found = replace(found, read=shown, source=(*found.source, "tuning", self.tuning.split, self.job.seed))
             self._data[phase.name] = found
         return self._data[phase.name]
 
@@ -198,11 +222,15 @@ class Context:
 
     def phase(self, name: str) -> Phase:
         """A phase with its settled protocol (dropout negotiated, optimiser owned)."""
-        phase = self.method.phase(name)
-        stack = compose.entries(self.registry, phase.regularisers)
-        rows = phase.data.task
-        shared = self._start if rows is None else self.project.shared(rows)
-        return replace(phase, training=settled_training(phase, stack, shared))
+
+        def settled() -> Phase:
+            phase = self.method.phase(name)
+            stack = compose.entries(self.registry, phase.regularisers)
+            rows = phase.data.task
+            shared = self._start if rows is None else self.project.shared(rows)
+            return replace(phase, training=settled_training(phase, stack, shared))
+
+        return once(("phase", *self._alike, name), settled)
 
     def entries(self, phase: Phase) -> list[compose.Entry]:
         return compose.entries(self.registry, phase.regularisers)
@@ -257,14 +285,14 @@ class Context:
         if phase.repeat is not None and member is None:
             return self._merged_identity(phase, phase.repeat)
         fact, data = self.fact(phase), self.data(phase)
-        rows, set_aside = member_rows(phase, member, len(data.examples), self.seed(phase))
+        rows, set_aside = member_rows(phase, member, data.summary.length, self.seed(phase))
         chosen_by = self._chosen_by(phase, member)
         return chosen_by | {
             "format": RUN_FORMAT,
             **{key: fact[key] for key in ("phase", "data", "regularisers", "training", "model", "code", "packages")},
             "seed": self.seed(phase),
             "rows": data.sha256,
-            "rows_per_example": self.rows_per_example(data.examples),
+            "rows_per_example": self.encoder.rows_per_example(data.summary.pairs),
             "split": sha256_text(canonical_json([rows, set_aside])) if set_aside else None,
             "task": {
                 "kind": data.kind,
@@ -322,14 +350,31 @@ class Context:
         """The key of a phase's result: as an earlier stage wrote it down, or computed."""
         if name in self.job.keys:
             return self.job.keys[name]
-        return self.store.run_key(self.identity(name))
+        asked = name, tuple(sorted(self.job.keys.items()))
+        if asked not in self._keys:
+            self._keys[asked] = self._hash(name, self.identity(name))
+        return self._keys[asked]
+
+    def _hash(self, name: str, identity: Mapping[str, Any]) -> str:
+        """The key of an identity; its large parts, which all seeds of a moment share, are written out once."""
+        parts = {
+            part: once(("written", *self._alike, self.task["primary"], name, part), partial(canonical_json, value))
+            if part in _SHARED
+            else canonical_json(value)
+            for part, value in identity.items()
+        }
+        return sha256_text(canonical_object(parts))
 
     def fact(self, phase: Phase) -> dict[str, Any]:
         """What determines a phase besides rows, seed and earlier phases."""
-        return phase_fact(self.encoder, phase, self.entries(phase), self.source, [self.task["primary"]])
+        return once(
+            ("fact", *self._alike, phase.name, self.task["primary"]),
+            lambda: phase_fact(self.encoder, phase, self.entries(phase), self.source, [self.task["primary"]]),
+        )
 
 
-def project_store(project: Project) -> RunStore:
-    """The run store that ``params.yaml`` names."""
+def project_store(project: Project, *, stored_only: bool = False) -> RunStore:
+    """The run store that ``params.yaml`` names; ``stored_only``: to look runs up in."""
     budget = project.params.store.budget_gb
-    return RunStore(store_path(project.root, project.params), int(budget * 1e9) if budget else None)
+    kind = LookupStore if stored_only else RunStore
+    return kind(store_path(project.root, project.params), int(budget * 1e9) if budget else None)

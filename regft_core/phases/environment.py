@@ -22,12 +22,14 @@ def environment(device: str, execution: ExecutionConfig) -> dict[str, Any]:
 
     kind = device.split(":")[0]
     if kind == "cuda":
-        return {
+        found = {
             "device": kind,
             "name": torch.cuda.get_device_name(device),
             "threads": execution.threads,
             "deterministic": execution.deterministic,
         }
+        # Named where they are on, so that records from before they existed stay what they were.
+        return found | {name: True for name in ("tf32", "cuda_graphs") if getattr(execution, name)}
     # Kernels differ by instruction set (AVX2, AVX-512, NEON) and by the number of threads.
     name = f"{platform.machine()} {torch.backends.cpu.get_cpu_capability()}" if kind == "cpu" else kind
     return {"device": kind, "name": name, "threads": execution.threads, "deterministic": True}

@@ -9,32 +9,36 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from functools import cached_property, partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from regft_core.data.examples import read_jsonl
 from regft_core.errors import CodeChanged, DataError, RunFailed
+from regft_core.evaluation.findings import Findings, Unfit
 from regft_core.evaluations import Evaluation
-from regft_core.io import sha256_file
+from regft_core.io import read_json, sha256_file
 from regft_core.lazy import np
 from regft_core.phases.context import Context
 from regft_core.phases.environment import environment
 from regft_core.phases.evaluation_key import set_files
 from regft_core.phases.logits import to_npy
+from regft_core.phases.other_task import training_rows
 from regft_core.phases.switched_on import finding_code, finding_scope, switched_on
 from regft_core.phases.trained import Trained
 from regft_core.runs.guard import LoadedCode
+from regft_core.runs.lookup import NotStored
 from regft_core.runs.stored import StoredRun, run_key
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
     from regft_core.config.schema import StrictModel
-    from regft_core.evaluation.evaluated import EvaluatedSet
+    from regft_core.evaluation.evaluated import EvaluatedSet, OtherRows
 
 #: Raised when the meaning of stored findings changes in a way that no fingerprint shows.
-FORMAT = 1
+FORMAT = 2
 #: What an evaluation sees of ``task.json``; anything else would be missing from its key.
-_TASK = ("kind", "labels", "positive_label", "sets")
+_TASK = ("kind", "labels", "positive_label", "primary", "sets")
 
 
 def evaluations_of(
@@ -75,13 +79,17 @@ class _Judged:
     def ensure(self, evaluation: Evaluation, options: StrictModel) -> StoredRun:
         """What one evaluation found, from the store or found out now."""
         context, here = self.context, None
-        if evaluation.needs_model(options) or evaluation.machine_dependent:
+        if evaluation.machine_dependent:
+            if context.job.stored_only:
+                raise NotStored(evaluation.name)  # which machine this is only torch can say
             here = environment(context.device, context.params.execution)
         identity = self.identity(evaluation, options, here)
         stored = context.store.get(run_key(identity))
         if stored is not None:
             return stored
-        guard = LoadedCode(finding_scope(evaluation, options, context.source))
+        if evaluation.needs_model(options):
+            here = environment(context.device, context.params.execution)
+        guard = LoadedCode(finding_scope(evaluation, options, context.source, [self.task["primary"]]))
         if identity["code"]["modules"] != guard.sha256:
             raise CodeChanged(
                 f"the code of evaluation '{evaluation.name}' was edited a moment ago; run `dvc repro` again"
@@ -107,8 +115,10 @@ class _Judged:
             "task": self.task,
             "sets": self._contents,
             "options": options.model_dump(mode="json"),
-            "code": finding_code(evaluation, options, self.context.source),
+            "code": finding_code(evaluation, options, self.context.source, [self.task["primary"]]),
         }
+        if tasks := evaluation.other_tasks(options):
+            identity["other_rows"] = {task: read_json(self._other(task) / "task.json")["content"] for task in tasks}
         return identity | ({"environment": here} if evaluation.machine_dependent else {})
 
     @cached_property
@@ -118,16 +128,34 @@ class _Judged:
             for name, values in self.logits.items()
         }
 
+    def _other(self, task: str) -> Path:
+        """The folder with the training rows of another task."""
+        return training_rows(self.context.project, task, self.context.store.path)
+
+    def _rows_of(self, task: str) -> OtherRows:
+        from regft_core.evaluation.evaluated import OtherRows  # brings numpy, which planning does without
+
+        described = read_json(self._other(task) / "task.json")
+        examples = read_jsonl(self._other(task) / "train.jsonl")
+        return OtherRows(task, described["kind"], tuple(described["labels"] or ()), examples)
+
     def find(self, evaluation: Evaluation, options: StrictModel) -> dict[str, Any]:
         """Run one evaluation; a RunFailed (a prediction that is not finite) is a finding too."""
-        from regft_core.evaluation.evaluated import EvaluatedRun  # brings numpy, which planning does without
+        from regft_core.evaluation.evaluated import EvaluatedRun
 
-        trained = self.model if evaluation.needs_model(options) else None
-        run = EvaluatedRun(self.task, self.context.job.seed, options, self._sets, trained)
+        trained = self.model.for_views(evaluation.reads_views) if evaluation.needs_model(options) else None
+        others = self._rows_of if evaluation.tasks else None
+        run = EvaluatedRun(self.task, self.context.job.seed, options, self._sets, trained, others)
         try:
+            if evaluation.model_for is True and self.model.answered_by is not None:
+                raise Unfit(
+                    f"'{self.model.answered_by}' answers in the place of a model, so there is none to look into"
+                )
             found = evaluation.run(run).as_json(self._sets)
+        except Unfit as reason:
+            found = Findings(remarks=(str(reason),)).as_json(self._sets)
         except RunFailed as error:
-            return {"status": "failed", "error": str(error), "scalars": {}, "tables": {}, "ranges": {}, "remarks": []}
+            return {"status": "failed", "error": str(error), **Findings().as_json(self._sets)}
         except ValueError as error:
             raise DataError(
                 f"evaluation '{evaluation.name}' on {self.context.job.name}: {error}\n    -> correct its file, "

@@ -26,7 +26,7 @@ from regft_core.hooks import compose
 from regft_core.hooks.registry import discover
 from regft_core.io import canonical_json, read_json, remove, sha256_file, write_json
 from regft_core.phases.code import evaluation_scope, merge_scope, phase_scope, report_scope, scope_sha256
-from regft_core.phases.switched_on import evaluations_fact
+from regft_core.phases.switched_on import evaluations_fact, switched_on
 from regft_core.runs.fingerprint import code_of, stage_code
 
 if TYPE_CHECKING:
@@ -260,7 +260,17 @@ def evaluate_fact(project: Project) -> dict[str, Any]:
 
     source = resolve_model(project.params.model, project.root)
     code = scope_sha256(evaluation_scope(_metrics(project), source))
-    return {"code": code, "evaluations": evaluations_fact(project.params, source)}
+    return {"code": code, "evaluations": _evaluations(project, source)}
+
+
+def _evaluations(project: Project, source: ModelSource) -> dict[str, Any]:
+    """The evaluations that are switched on, with the rows of other tasks that they read."""
+    primary = {project.tasks[task].primary for task in project.params.grid.tasks}
+    found = evaluations_fact(project.params, source, sorted(primary))
+    for name, (evaluation, options) in switched_on(project.params).items():
+        if tasks := evaluation.other_tasks(options):
+            found[name]["tasks"] = {task: training_set_fact(project, task) for task in tasks}
+    return found
 
 
 def _metrics(project: Project) -> set[str]:
@@ -275,7 +285,7 @@ def report_fact(project: Project) -> dict[str, Any]:
     return {
         "code": scope_sha256(report_scope(_metrics(project))),
         "methods": {name: m.config.model_dump(mode="json", include=words) for name, m in project.methods.items()},
-        "evaluations": evaluations_fact(project.params, resolve_model(project.params.model, project.root)),
+        "evaluations": _evaluations(project, resolve_model(project.params.model, project.root)),
         "contamination": to_json(read_contamination(project.root)),
         "published": {
             name: read_published(project.root, name).config.model_dump(mode="json")

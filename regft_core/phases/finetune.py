@@ -35,7 +35,7 @@ def cached_seeds(root: Path, project: Project, cell: Cell) -> set[int]:
             key = context.key("finetune")
         except DataError:
             continue  # not even the rows are there yet
-        if context.store.get(key) is not None:
+        if context.store.holds(key):
             found.add(seed)
     return found
 
@@ -73,8 +73,9 @@ def finetune(job: Job, searched: dict[str, Any], *, device: str = "cpu") -> dict
     record |= {"key": stored.key} | stored.result
     record.setdefault("curve", [])
     record.setdefault("diagnostics", [])
-    tasks = context.project.tasks
-    marks = compose.degradations(context.registry, context.method, context.shared, context.task_config, tasks)
+    shared, tasks = context.shared, context.project.tasks
+    tf32 = bool((stored.result.get("environment") or {}).get("tf32"))
+    marks = compose.degradations(context.registry, context.method, shared, context.task_config, tasks, tf32=tf32)
     marks += [*searched.get("marks", []), *stored.result.get("marks", [])]
     if (rule := phase.training.checkpoint) != "last":
         share = f"{phase.training.checkpoint_share:.0%} of the training rows, set aside"
@@ -87,7 +88,7 @@ def finetune(job: Job, searched: dict[str, Any], *, device: str = "cpu") -> dict
     if stored.result["status"] == "ok":
         steps = [(context.phase(name), count) for name, count in searched["phase_steps"].items()]
         steps.append((phase, stored.result["steps"]))
-        rows = len(context.data(phase).examples)
+        rows = context.data(phase).summary.length
         ratio = declared_ratio(steps, context.registry, context.shared, rows)
         record["cost"] = stored.result["cost"] | {"declared_ratio": ratio}
     return record

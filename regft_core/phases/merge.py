@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from regft_core import metrics
 from regft_core.data.batches import padding_of
 from regft_core.evaluation.evaluate import SetInfo, evaluate_run
-from regft_core.evaluation.predict import EVALUATION_BATCH, predict
+from regft_core.evaluation.predict import EVALUATION_BATCH, EVALUATION_TOKENS, predict
 from regft_core.phases.averaging import Outcome, merge_mean
 from regft_core.phases.training_run import PhaseInputs, build
 
@@ -54,7 +54,9 @@ def validation_score(inputs: PhaseInputs, outcome: Outcome, task: Mapping[str, A
         model,
         inputs.encoded,
         batch_size=EVALUATION_BATCH,
+        batch_tokens=None if inputs.device == "cpu" else EVALUATION_TOKENS,
         device=inputs.device,
+        precision=inputs.training.precision,
         pad_id=padding.pad_id,
         pad_token_type_id=padding.pad_token_type_id,
         padding_side=padding.side,

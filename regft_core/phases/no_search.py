@@ -20,4 +20,9 @@ def skip_search(root: Path, method: str, task: str) -> bool:
 def write_nothing_to_search(root: Path, method: str, task: str) -> None:
     """Write ``work/search/<method>/<task>``: a folder that says that there was nothing to do."""
     with atomic_directory(root / "work" / "search" / method / task) as folder:
-        write_json(folder / "phases.json", [])
+        fill_nothing_to_search(folder)
+
+
+def fill_nothing_to_search(folder: Path) -> None:
+    """What is in the folder of such a method."""
+    write_json(folder / "phases.json", [])

@@ -56,10 +56,13 @@ def _csv(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
     return text.getvalue()
 
 
-def write_training(context: Context, stage: str, records: Sequence[dict[str, Any]]) -> Path:
-    """Write ``work/search`` or ``work/finetune`` of a method and a task from the records of all its runs."""
+def write_training(context: Context, stage: str, records: Sequence[dict[str, Any]], target: Path | None = None) -> Path:
+    """Write ``work/search`` or ``work/finetune`` of a method and a task from the records of all its runs.
+
+    ``target``: another folder in its place.
+    """
     job = context.job
-    target = stage_folder(context.root, stage, job.method, job.task)
+    target = target or stage_folder(context.root, stage, job.method, job.task)
     with atomic_directory(target) as folder:
         for size, own in by_size(records).items():
             manifest = {
@@ -118,13 +121,16 @@ def _plain(size: str) -> int | str:
     return size if size == "full" else int(size)
 
 
-def write_evaluation(context: Context, records: Sequence[dict[str, Any]]) -> Path:
+def write_evaluation(
+    context: Context, records: Sequence[dict[str, Any]], target: Path | None = None, metrics: Path | None = None
+) -> Path:
     """Write ``work/evaluate`` and ``work/metrics`` of a method and a task from the evaluations of its runs.
 
-    ``evaluations/<name>.json`` beside ``result.json`` is what an evaluation beyond the scores found out.
+    ``target``, ``metrics``: another folder, and another file, in their place. ``evaluations/<name>.json``
+    beside ``result.json`` is what an evaluation beyond the scores found out.
     """
     job, task = context.job, context.task
-    target = stage_folder(context.root, "evaluate", job.method, job.task)
+    target = target or stage_folder(context.root, "evaluate", job.method, job.task)
     with atomic_directory(target) as folder:
         for size, own in by_size(records).items():
             result = {
@@ -141,7 +147,7 @@ def write_evaluation(context: Context, records: Sequence[dict[str, Any]]) -> Pat
             for record in own:
                 for name, text in record["predictions"].items():
                     write_text(folder / size / "predictions" / f"seed-{record['seed']}" / f"{name}.jsonl", text)
-    metrics_file = stage_folder(context.root, "metrics", job.method, job.task).with_suffix(".json")
+    metrics_file = metrics or stage_folder(context.root, "metrics", job.method, job.task).with_suffix(".json")
     by = by_size(records).items()
     write_json(metrics_file, {size: metrics_summary(own, task["primary"]) for size, own in by})
     return target

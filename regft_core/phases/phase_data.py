@@ -7,10 +7,12 @@ phase, member); rows, their split and the names of the streams enter the key by 
 from __future__ import annotations
 
 import random
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from regft_core.config.method import Phase
 from regft_core.config.schema import DataConfig
@@ -21,26 +23,69 @@ from regft_core.io import canonical_json, read_json, sha256_text
 from regft_core.rng import derive
 
 
+class Summary(NamedTuple):
+    """Hash of some rows, how many there are, and whether they are pairs."""
+
+    sha256: str
+    length: int
+    pairs: bool
+
+
+#: ``PhaseData.source`` -> what is known of those rows.
+_summaries: dict[tuple[Any, ...], Summary] = {}
+#: Clocks of file systems stand still for some milliseconds: so young a file may change once more unseen.
+_RACY_NS = 100_000_000
+
+
+def _settled(source: tuple[Any, ...]) -> bool:
+    return bool(source[0][2] + _RACY_NS < time.time_ns())
+
+
+def _state(path: Path) -> tuple[str, int, int, int]:
+    """A file and what tells whether it was written since."""
+    state = path.stat()
+    return str(path), state.st_size, state.st_mtime_ns, state.st_ino
+
+
 @dataclass(frozen=True)
 class PhaseData:
     """Rows of one phase of one run.
 
     Attributes:
         task: description of the task that the rows are of (``task.json``).
-        examples: the rows; without labels every label is 0.
         labelled: whether the labels are the task's.
+        read: reads the rows.
+        source: what tells the rows from others, the state of their file included: of rows seen before, what a key
+            needs is known without reading them again.
     """
 
     task: dict[str, Any]
-    examples: list[Example]
     labelled: bool
+    read: Callable[[], list[Example]]
+    source: tuple[Any, ...]
 
     @cached_property
+    def examples(self) -> list[Example]:
+        """The rows; without labels every label is 0."""
+        rows = self.read()
+        return rows if self.labelled else [Example(row.idx, row.text, row.text_pair, 0) for row in rows]
+
+    @property
+    def summary(self) -> Summary:
+        """What a key needs of the rows."""
+        if self.source not in _summaries:
+            rows = self.examples
+            text = to_jsonl(rows) if self.labelled else canonical_json([[row.text, row.text_pair] for row in rows])
+            found = Summary(sha256_text(text), len(rows), bool(rows) and rows[0].text_pair is not None)
+            if not _settled(self.source):
+                return found
+            _summaries[self.source] = found
+        return _summaries[self.source]
+
+    @property
     def sha256(self) -> str:
         """Hash of what a run can see of the rows: their texts and, where it learns them, their labels."""
-        if self.labelled:
-            return sha256_text(to_jsonl(self.examples))
-        return sha256_text(canonical_json([[row.text, row.text_pair] for row in self.examples]))
+        return self.summary.sha256
 
     @property
     def kind(self) -> str:
@@ -60,7 +105,7 @@ class PhaseData:
 def read_phase_data(
     data: DataConfig, dataset: Path, subsample: Path, *, task: str, seed: int, stratified: bool
 ) -> PhaseData:
-    """Read (and where it is not the cell's own subsample, draw) the rows of a phase.
+    """The rows of a phase: the cell's own subsample, or drawn where that is not what it asks for; read when used.
 
     Args:
         dataset: folder with ``task.json`` and ``train.jsonl`` of the task that the phase trains on.
@@ -68,7 +113,7 @@ def read_phase_data(
         task: name of the phase's task, which names its random draw.
 
     Raises:
-        DataError: a file of an earlier stage is missing, or there are fewer rows than asked for.
+        DataError: a file of an earlier stage is missing; when they are read, there are fewer rows than asked for.
     """
     if not (dataset / "task.json").is_file():
         raise DataError(f"{dataset / 'task.json'} is missing; run `dvc repro`, whose stage dataset writes it")
@@ -76,15 +121,18 @@ def read_phase_data(
     if data.task is None and data.size is None:
         if not subsample.is_file():
             raise DataError(f"{subsample} is missing; run `dvc repro`, whose stage subsample writes it")
-        rows = read_jsonl(subsample)
-    else:
-        every = read_jsonl(dataset / "train.jsonl")
-        size = data.size if data.size is not None else "full"
+        return PhaseData(described, data.labels, partial(read_jsonl, subsample), (_state(subsample), data.labels))
+    rows = dataset / "train.jsonl"
+    if not rows.is_file():
+        raise DataError(f"{rows} is missing; run `dvc repro`, whose stage dataset writes it")
+    size = data.size if data.size is not None else "full"
+
+    def drawn() -> list[Example]:
+        every = read_jsonl(rows)
         chosen = draw(len(every), [row.label for row in every], size, seed=seed, task=task, stratified=stratified)
-        rows = [every[index] for index in chosen]
-    if not data.labels:
-        rows = [Example(row.idx, row.text, row.text_pair, 0) for row in rows]
-    return PhaseData(described, rows, data.labels)
+        return [every[index] for index in chosen]
+
+    return PhaseData(described, data.labels, drawn, (_state(rows), data.labels, size, seed, task, stratified))
 
 
 def split_rows(count: int, share: float, seed: int, phase: str, index: int) -> tuple[list[int], list[int]]:

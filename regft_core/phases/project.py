@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import importlib.metadata
+import os
 import platform
+import time
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from regft_core import __version__
+from regft_core.catalogue import EVALUATIONS, EXECUTORS, METRICS, OPTIMISERS
 from regft_core.config.load import Builtin, Method, Project, load_project
 from regft_core.config.schema import Params, TaskConfig
 from regft_core.data.builtin import SPLITS, BuiltinOptions
@@ -40,13 +45,13 @@ def compose_check(
     ``tasks`` holds those that phases name.
     """
     model = None if method.encoder_problem(params.model) else params.model  # that is a problem of its own
-    return compose.check_method(discover(), method, params.training, task, model, tasks)
+    return compose.check_method(discover(), method, params.training, task, model, tasks, tf32=params.execution.tf32)
 
 
 def open_project(
     root: Path, params_file: str = "params.yaml", params_text: str | None = None, *, check_composition: bool = True
 ) -> Project:
-    """Load and validate the whole project, without torch.
+    """Load and validate the whole project, without torch; once, while none of its files changes.
 
     Args:
         root: project root.
@@ -57,6 +62,47 @@ def open_project(
     Raises:
         ConfigError: all problems of all files, together.
     """
+    if params_text is not None:
+        return _load(root, params_file, params_text, check_composition)
+    folders = tuple(str(folder) for one in (METRICS, OPTIMISERS, EVALUATIONS, EXECUTORS) for folder in one.folders)
+    asked = os.path.abspath(root), str(root), params_file, check_composition, folders
+    before = _files(root, params_file)
+    known = _opened.get(asked)
+    if known is not None and known[0] == before:
+        return known[1]
+    project = _load(root, params_file, None, check_composition)
+    settled = max((state[2] for state in before), default=0) + _RACY_NS < time.time_ns()
+    if settled and _files(root, params_file) == before:
+        _opened[asked] = before, project
+    return project
+
+
+#: Clocks of file systems stand still for some milliseconds: so young a file may change once more unseen.
+_RACY_NS = 100_000_000
+#: What was asked -> the files that it was read from, as they were, and the project.
+_opened: dict[tuple[Any, ...], tuple[list[tuple[str, int, int, int]], Project]] = {}
+
+
+def _files(root: Path, params_file: str) -> list[tuple[str, int, int, int]]:
+    """(path, size, time, inode) of everything that a project is read from: its YAML files, what lies in data/."""
+    found = []
+    folders = (root / "pipelines" / "methods", root / "pipelines" / "tasks", root / "data")
+    for folder in folders:
+        try:
+            entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
+        except OSError:
+            continue
+        for entry in entries:
+            state = entry.stat()
+            found.append((entry.path, state.st_size, state.st_mtime_ns, state.st_ino))
+    for path in (root / params_file, Path(os.environ.get("DVC_ROOT", ""))):
+        with suppress(OSError):
+            state = path.stat()
+            found.append((str(path), state.st_size, state.st_mtime_ns, state.st_ino))
+    return found
+
+
+def _load(root: Path, params_file: str, params_text: str | None, check_composition: bool) -> Project:
     return load_project(
         root,
         discover(),

@@ -106,7 +106,8 @@ def _train_and_store(context: Context, phase: Phase, member: int | None, need: N
         found = working.finished
         if found is not None and _serves(found, need):
             return found
-        same = make_deterministic(context.device, context.params.execution.deterministic)
+        execution = context.params.execution
+        same = make_deterministic(context.device, execution.deterministic, execution.tf32)
         label = member_label(phase, member)
         base = {"phase": phase.name, "environment": here}
         try:
@@ -151,9 +152,11 @@ def phase_inputs(context: Context, phase: Phase, member: int | None) -> PhaseInp
         device=context.device,
         pooling=context.encoder.pooling,
         deterministic=context.params.execution.deterministic,
+        tf32=context.params.execution.tf32,
+        cuda_graphs=context.params.execution.cuda_graphs,
         start=None if phase.start == "checkpoint" else _read(context, phase.start, "weights")[1]["weights"],
         start_head=context.start_head(phase),
-        handed=_handed(context, phase),
+        handed=handed(context, phase),
         final=phase.name == context.method.finetune.name,
         examples=data.examples,
         max_length=context.encoder.max_length,
@@ -172,7 +175,8 @@ def _judge(context: Context, phase: Phase, member: int | None, inputs: PhaseInpu
     return judge(context.encode(examples), examples, context.task, context.tokenizer, context.device)
 
 
-def _handed(context: Context, phase: Phase) -> dict[str, Handed]:
+def handed(context: Context, phase: Phase) -> dict[str, Handed]:
+    """What the earlier phases that the regularisers of ``phase`` name have left for it, by phase."""
     found = {}
     for name, what in context.needs(phase).items():
         earlier, tensors = _read(context, name, "weights" if what == "weights" else "state")

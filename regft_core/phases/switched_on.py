@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from regft_core.catalogue import EVALUATIONS
 from regft_core.config.schema import Params, StrictModel
 from regft_core.evaluations import Evaluation, find
+from regft_core.hooks.base import Regulariser
+from regft_core.hooks.registry import discover
 from regft_core.models.source import ModelSource
-from regft_core.phases.code import family_module, scope_sha256
+from regft_core.phases.code import family_module, metric_modules, scope_sha256
 from regft_core.runs.fingerprint import PACKAGES, Scope, file_code, stage_scope
 
 
@@ -21,18 +24,39 @@ def switched_on(params: Params) -> dict[str, tuple[Evaluation, StrictModel]]:
     return found
 
 
-def finding_scope(evaluation: Evaluation, options: StrictModel, source: ModelSource) -> Scope:
-    """The code of one evaluation: its file and, where it needs the model, what makes models and predictions."""
+def finding_scope(
+    evaluation: Evaluation, options: StrictModel, source: ModelSource, metrics: Iterable[str] = ()
+) -> Scope:
+    """The code of one evaluation: its file and, as it declares, what makes models, views and scores.
+
+    ``metrics``: those that the tasks are judged by.
+    """
     own, _ = _file(evaluation)
     if evaluation.needs_model(options):
         own = [*own, *stage_scope("evaluate").entries, family_module(source)]
+    if evaluation.reads_views:
+        own = [*own, *_with_views()]
+    if evaluation.scores:
+        own = [*own, *metric_modules(metrics)]
     return stage_scope("evaluation", sorted(set(own)))
 
 
-def finding_code(evaluation: Evaluation, options: StrictModel, source: ModelSource) -> dict[str, str | None]:
+def _with_views() -> list[str]:
+    """Modules of the regularisers that say something of tokens or views after training."""
+    hooks = ("token_confidence", "input_views")
+
+    def has_some(cls: type[Regulariser]) -> bool:
+        return any(getattr(cls, hook).__func__ is not getattr(Regulariser, hook).__func__ for hook in hooks)
+
+    return [cls.__module__ for cls in discover().values() if has_some(cls)]
+
+
+def finding_code(
+    evaluation: Evaluation, options: StrictModel, source: ModelSource, metrics: Iterable[str] = ()
+) -> dict[str, str | None]:
     """Hashes of the code of one evaluation: of the modules, and of its file when it is no module of regft."""
     _, outside = _file(evaluation)
-    return {"modules": scope_sha256(finding_scope(evaluation, options, source)), "file": outside}
+    return {"modules": scope_sha256(finding_scope(evaluation, options, source, metrics)), "file": outside}
 
 
 def _file(evaluation: Evaluation) -> tuple[list[str], str | None]:
@@ -44,12 +68,12 @@ def _file(evaluation: Evaluation) -> tuple[list[str], str | None]:
     return modules, sha256
 
 
-def evaluations_fact(params: Params, source: ModelSource) -> dict[str, Any]:
-    """What the stages that make and show findings depend on."""
+def evaluations_fact(params: Params, source: ModelSource, metrics: Iterable[str]) -> dict[str, Any]:
+    """What the stages that make and show findings depend on; ``metrics``: those that the tasks are judged by."""
     return {
         name: {
             "options": options.model_dump(mode="json"),
-            "code": finding_code(evaluation, options, source),
+            "code": finding_code(evaluation, options, source, metrics),
             "description": evaluation.description,
         }
         for name, (evaluation, options) in switched_on(params).items()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -11,13 +11,15 @@ from regft_core.errors import ModelError
 from regft_core.hooks import compose
 from regft_core.phases.context import Context
 from regft_core.phases.phase_data import member_rows
-from regft_core.phases.run_phase import fetch
+from regft_core.phases.run_phase import fetch, handed
 
 if TYPE_CHECKING:
     import numpy.typing as npt
     from torch import Tensor
 
+    from regft_core.data.batches import Batch
     from regft_core.data.encode import Encoded
+    from regft_core.hooks.base import Regulariser
     from regft_core.training.stack import Stack
     from regft_core.training.trainee import Trainee
 
@@ -30,6 +32,18 @@ class Trained:
 
     def __init__(self, context: Context) -> None:
         self._context = context
+        #: Whether who asks has the files of the methods' views in its key.
+        self._shows_views = False
+
+    def for_views(self, shown: bool) -> Trained:
+        """This model, with the views of its methods open to the evaluation that is about to run, or closed."""
+        self._shows_views = shown
+        return self
+
+    @property
+    def answered_by(self) -> str | None:
+        """The regulariser that answers in the place of the model; None where the model does."""
+        return None if self._stack.predictor is None else self._stack.predictor.name
 
     @cached_property
     def _has_model(self) -> bool:
@@ -52,11 +66,63 @@ class Trained:
 
     @property
     def kept(self) -> Mapping[str, Tensor]:
-        """What the regularisers kept for inference; mostly nothing."""
+        """What the regularisers kept for inference and figures; mostly nothing."""
         return self._tensors.get("kept", {})
 
     @cached_property
+    def handed(self) -> Mapping[str, Tensor]:
+        """What earlier phases handed to fine-tuning; of several phases the one that the method names last wins."""
+        phase = self._context.phase("finetune")
+        return {name: tensor for one in handed(self._context, phase).values() for name, tensor in one.state.items()}
+
+    @property
+    def tokenizer(self) -> Any:
+        """The encoder's tokenizer."""
+        return self._context.tokenizer
+
+    @property
+    def pooling(self) -> str:
+        """``model.pooling`` of the run."""
+        return self._context.encoder.pooling
+
+    def _of_views(self) -> Iterator[tuple[Regulariser, dict[str, Tensor]]]:
+        """The regularisers with what each of them kept, on the run's device."""
+        if not self._shows_views:
+            raise RuntimeError(
+                "this evaluation reads what methods say of tokens; say so in its file: READS_VIEWS = True"
+            )
+        for regulariser in self._stack.regularisers:
+            prefix = f"{regulariser.name}."
+            own = {
+                n.removeprefix(prefix): t.to(self._context.device) for n, t in self.kept.items() if n.startswith(prefix)
+            }
+            yield regulariser, own
+
+    def confidence(self, embedding: Tensor) -> Tensor | None:
+        """[B, n] of the first regulariser that has learned one; None where none has."""
+        found = (type(r).token_confidence(r.options, kept, embedding) for r, kept in self._of_views())
+        return next((confidence for confidence in found if confidence is not None), None)
+
+    def views(self, embedding: Tensor, mask: Tensor, segment: Tensor) -> Mapping[str, Tensor] | None:
+        """Views of the first regulariser that makes some; None where none does."""
+        keyword = self._context.setting(self._context.phase("finetune")).keyword_segment
+        # Padding stays as it is: DeBERTa's convolution reads it.
+        untouched = (segment == {None: -2, "text": 0, "text_pair": 1}[keyword]) | (mask == 0)
+        found = (type(r).input_views(r.options, kept, embedding, mask, untouched) for r, kept in self._of_views())
+        return next((views for views in found if views is not None), None)
+
+    @cached_property
     def _plain(self) -> Any:
+        model = self._load()
+        model.load_state_dict(self._tensors["weights"])
+        return model
+
+    @cached_property
+    def pretrained(self) -> Any:
+        """The classifier as it was loaded, before any phase; its head is newly drawn."""
+        return self._load()
+
+    def _load(self) -> Any:
         from regft_core.config.schema import DropoutConfig
         from regft_core.models.load import load_classifier
 
@@ -70,9 +136,7 @@ class Trained:
             pooling=context.encoder.pooling,
             rows_per_example=context.rows_per_example(context.data(context.phase("finetune")).examples),
         )
-        model.load_state_dict(self._tensors["weights"])
-        model.to(context.device)
-        return model.eval()
+        return model.to(context.device).eval()
 
     @cached_property
     def trainee(self) -> Trainee:
@@ -124,14 +188,16 @@ class Trained:
     def predict(self, encoded: Encoded, on_batch: Callable[[int], None] | None = None) -> npt.NDArray[Any]:
         """[n, K] logits; raises RunFailed when one is not finite."""
         from regft_core.data.batches import padding_of
-        from regft_core.evaluation.predict import EVALUATION_BATCH, predict
+        from regft_core.evaluation.predict import EVALUATION_BATCH, EVALUATION_TOKENS, predict
 
         padding = padding_of(self._context.tokenizer)
         return predict(
             self.model,
             encoded,
             batch_size=EVALUATION_BATCH,
+            batch_tokens=None if self._context.device == "cpu" else EVALUATION_TOKENS,
             device=self._context.device,
+            precision=self._context.phase("finetune").training.precision,
             pad_id=padding.pad_id,
             pad_token_type_id=padding.pad_token_type_id,
             padding_side=padding.side,
@@ -139,12 +205,26 @@ class Trained:
             on_batch=on_batch,
         )
 
+    def batches(self, encoded: Encoded) -> Iterator[Batch]:
+        """The batches of evaluation, longest texts first."""
+        from regft_core.data.batches import collate, evaluation_batches, padding_of
+        from regft_core.evaluation.predict import EVALUATION_BATCH
+
+        context, padding = self._context, padding_of(self._context.tokenizer)
+        for indices in evaluation_batches(encoded.lengths, EVALUATION_BATCH):
+            batch = collate(
+                encoded, indices, padding.pad_id, padding.pad_token_type_id, padding.side, context.task["kind"]
+            )
+            yield batch.to(context.device)
+
     def held_out(self) -> tuple[list[Example], str]:
         """Training rows that no phase learned from, by weights or by choices; else none, and why there are none."""
         context, phase = self._context, self._context.phase("finetune")
         own = (None, context.job.task)
         reason = ""
-        if phase.data.task not in own or not phase.data.labels:
+        if self.answered_by is not None:
+            reason = f"'{self.answered_by}' answers in the place of a model"
+        elif phase.data.task not in own or not phase.data.labels:
             reason = "fine-tuning does not train on this task's labels"
         elif phase.data.split == 1.0:
             reason = "every training row was trained on (data.split of the phase finetune sets a share aside)"

@@ -23,6 +23,7 @@ from regft_core.models.load import load_classifier
 from regft_core.rng import derive
 from regft_core.training.best import BestState, Judge
 from regft_core.training.fitting import FitData
+from regft_core.training.graphs import CudaRecorder
 from regft_core.training.loop import Checkpointer, Loop, Progression
 from regft_core.training.stack import Stack
 from regft_core.training.stream import BatchStream
@@ -68,6 +69,8 @@ class PhaseInputs:
     device: str
     pooling: str = "head"
     deterministic: bool = True
+    tf32: bool = False
+    cuda_graphs: bool = False
     start: Mapping[str, Tensor] | None = None
     start_head: bool = True
     handed: Mapping[str, Handed] = field(default_factory=dict)
@@ -107,13 +110,15 @@ class Trained:
     best: BestState | None = None
 
 
-def make_deterministic(device: str, wanted: bool) -> bool:
+def make_deterministic(device: str, wanted: bool, tf32: bool = False) -> bool:
     """Ask for deterministic kernels on a GPU; the CPU's are deterministic as they are."""
     if device.startswith("cuda"):
         torch.use_deterministic_algorithms(wanted)
-        # TF32 would round away noise of 1e-5 in every matrix product.
-        torch.backends.cuda.matmul.allow_tf32 = False
-        torch.backends.cudnn.allow_tf32 = False
+        # Nothing here reads memory that it has not written; filling it first would be a kernel per tensor.
+        torch.utils.deterministic.fill_uninitialized_memory = False
+        # TF32 rounds away noise of 1e-5 in every matrix product, so it must be asked for.
+        torch.backends.cuda.matmul.allow_tf32 = tf32
+        torch.backends.cudnn.allow_tf32 = tf32
     return wanted or not device.startswith("cuda")
 
 
@@ -161,7 +166,7 @@ def prepare(inputs: PhaseInputs, **loop_options: Any) -> Prepared:
 
     Raises ModelError when a regulariser cannot act on this encoder.
     """
-    make_deterministic(inputs.device, inputs.deterministic)
+    make_deterministic(inputs.device, inputs.deterministic, inputs.tf32)
     trainee, stack = build(inputs)
     reason = stack.skip(trainee)
     if reason is not None:
@@ -177,6 +182,8 @@ def prepare(inputs: PhaseInputs, **loop_options: Any) -> Prepared:
     stack.fit(trainee, FitData(trainee, stack.setting, training_stream, validation, inputs.examples))
     fit_seconds = time.monotonic() - started
     steps = stack.total_steps(inputs.phase, len(inputs.train_rows))
+    if inputs.cuda_graphs and trainee.device.type == "cuda":
+        loop_options = {"recorder": CudaRecorder(), **loop_options}
     loop = Loop(trainee, stack, training_stream, inputs.training, validation=validation, steps=steps, **loop_options)
     return Prepared(trainee, stack, loop, fit_seconds)
 

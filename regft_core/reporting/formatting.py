@@ -86,7 +86,15 @@ def quantity(value: float | None) -> str:
         return number(value)
     if float(value).is_integer() or abs(value) >= 1000:
         return number(value, 0) if abs(value) < 10_000 else f"{MINUS if value < 0 else ''}{abs(value):,.0f}"
+    if abs(value) < 0.001:
+        return f"{value:.2e}".replace("-", MINUS)
     return number(value, 1 if abs(value) >= 100 else 2 if abs(value) >= 10 else 3 if abs(value) >= 0.1 else 4)
+
+
+def signed_quantity(value: float | None) -> str:
+    """``quantity`` of a difference: with its sign."""
+    text = quantity(value)
+    return f"+{text}" if value is not None and not _missing(value) and value > 0 else text
 
 
 def setting(value: Any) -> str:

@@ -12,9 +12,12 @@ from markupsafe import Markup
 from regft_core import metrics
 from regft_core.reporting import evaluation_figures, facts, figures, formatting, published, words
 from regft_core.reporting.costs import overrides
+from regft_core.reporting.emphasis import chosen
 from regft_core.reporting.families import GROUPED_ABOVE, grouped
 from regft_core.reporting.load import BlockData
 from regft_core.reporting.model import Block, Comparison, Report, Row
+from regft_core.reporting.search_figure import search_curves
+from regft_core.reporting.size_figures import size_figures
 from regft_core.reporting.tables import MethodMeta
 from regft_core.reporting.tuning_figures import best_of_k
 
@@ -40,6 +43,7 @@ def _environment() -> Environment:
         "unit",
         "plural",
         "quantity",
+        "signed_quantity",
     ):
         environment.filters[name] = getattr(formatting, name)
     environment.filters["listed"] = lambda words: formatting.listed(list(words))
@@ -72,9 +76,10 @@ def render(
     present = list(dict.fromkeys(row.method for block in report.blocks for row in block.rows))
     return _environment().get_template("report.html.j2").render(
         report=report,
-        blocks=[_block(block, own) for block, own in zip(report.blocks, data, strict=True)],
+        blocks=[_block(block, own, report.reference) for block, own in zip(report.blocks, data, strict=True)],
         matrix=_matrix(report),
         evaluation_figures=_evaluation_figures(report),
+        size_figures=size_figures(report, data),
         methods={name: methods[name] for name in present},
         uses={name: _uses(report, name) for name in present},
         diagnostics=[entry for block in data for entry in facts.diagnostics(block)],
@@ -104,7 +109,7 @@ def _reference_training(report: Report, data: Sequence[BlockData]) -> Mapping[st
     return {}
 
 
-def _block(block: Block, data: BlockData) -> dict[str, Any]:
+def _block(block: Block, data: BlockData, reference: str | None) -> dict[str, Any]:
     families = grouped(block)
     rows = [row for _, own in families for row in own]
     return {
@@ -121,6 +126,7 @@ def _block(block: Block, data: BlockData) -> dict[str, Any]:
             "differences": Markup(figures.differences(block)),
             "curves": Markup(figures.learning_curves(block, data)),
             "cost": Markup(figures.cost_and_score(block)),
+            "search": Markup(search_curves(block, data, chosen(block, reference, data.cells))),
         },
     }
 
@@ -128,14 +134,17 @@ def _block(block: Block, data: BlockData) -> dict[str, Any]:
 def _evaluation_figures(report: Report) -> dict[tuple[str, str], dict[str, Markup]]:
     """(evaluation, block) -> name of a table that says how it is drawn -> figure."""
     found: dict[tuple[str, str], dict[str, Markup]] = {}
+    blocks = {block.name: block for block in report.blocks}
     for section in report.evaluations:
         for entry in section.found:
             own = found.setdefault((section.name, entry.block), {})
+            present = {table.method for shown in entry.tables.values() for table in shown}
+            picked = chosen(blocks[entry.block], report.reference, present)
             for name in dict.fromkeys(name for _, name in entry.tables):
                 tables = {place: shown for (place, other), shown in entry.tables.items() if other == name}
-                svg = evaluation_figures.plotted(
-                    f"{section.name}-{name}-{entry.block}", f"{section.name}: {name} on {entry.title}", tables
-                )
+                key = f"{section.name}-{name}-{entry.block}".replace(", ", "-").replace(" ", "-")
+                title = f"{section.name}: {name} on {entry.title}"
+                svg = evaluation_figures.plotted(key, title, tables, picked)
                 if svg:
                     own[name] = Markup(svg)
     return found

@@ -125,7 +125,7 @@ def build_report(
     )
     present = {row.method for block in blocks for row in block.rows}
     order = {block.name: [row.method for row in block.rows] for block in blocks}
-    found = evaluations.sections(data, order, config.confidence)
+    found = evaluations.sections(data, order, config.confidence, config.reference)
     results = numbers.results(blocks)
     tuned = tuning.tuned_arms(data)
     columns = averages.average_columns(blocks, config.averages, config.reference)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from regft_core.errors import StoreError
 from regft_core.io import Unreadable, canonical_json, explained, fsync_directory, read_json, remove, write_json
 from regft_core.runs.killpoints import killpoint
+from regft_core.runs.ledger import note_written
 from regft_core.runs.manifest import problems, read_manifest, write_manifest
 from regft_core.runs.stored import TENSORS_SUFFIX
 from regft_core.runs.tensors import read_tensors, write_tensors
@@ -81,6 +82,7 @@ class Checkpoints:
             shutil.rmtree(temporary, ignore_errors=True)
             raise
         killpoint("checkpoint.renamed")
+        note_written(self.directory.parents[2], (target / TENSORS).stat().st_size)
         with explained(self.directory):
             for _, path in [*existing, (number, target)][:-CHECKPOINTS_KEPT]:
                 shutil.rmtree(path)

@@ -13,7 +13,7 @@ import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from regft_core.errors import ConfigError, Problem
 from regft_core.io import sha256_file, sha256_text
@@ -65,6 +65,8 @@ class Reach:
 
 
 _parsed: dict[tuple[str, str], tuple[FileState, Parsed]] = {}
+#: What was asked -> every file that was looked for then (also in vain), and what was reached.
+_reaches: dict[tuple[Any, ...], tuple[dict[str, FileState | None], Reach]] = {}
 
 
 def file_state(path: str) -> FileState | None:
@@ -76,6 +78,11 @@ def file_state(path: str) -> FileState | None:
     if not stat.S_ISREG(found.st_mode):
         return None
     return FileState(path, found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino)
+
+
+def _settled(state: FileState | None) -> bool:
+    """Whether an edit would show in the state: the file is not too young for the clock of its file system."""
+    return state is None or max(state.mtime_ns, state.ctime_ns) + _RACY_NS < time.time_ns()
 
 
 def under(module: str, names: Collection[str]) -> bool:
@@ -133,7 +140,7 @@ class CodeGraph:
             raise ConfigError([Problem(where, line, "", f"is not valid Python: {message}")]) from error
         names = imported_names(tree, module, os.path.basename(state.path) == "__init__.py")
         parsed = Parsed(meaning(tree), frozenset(names))
-        if file_state(state.path) == state and max(state.mtime_ns, state.ctime_ns) + _RACY_NS < time.time_ns():
+        if file_state(state.path) == state and _settled(state):
             _parsed[(module, state.path)] = (state, parsed)
         return parsed
 
@@ -141,11 +148,23 @@ class CodeGraph:
         """Follow the imports of ``entries``, also those inside functions, and every package's ``__init__``.
 
         Modules in (or below) ``exempt`` are left out, unless they are entries, and so is what
-        only they import.
+        only they import. Nothing is read again while every file that was looked for is as it was;
+        callers must not change what they get.
 
         Raises:
             ConfigError: an entry does not exist, or a file is not valid Python.
         """
+        lookups = tuple(sorted(self.lookups.items()))
+        asked = (self.root, self.packages, lookups, tuple(entries), frozenset(exempt))
+        known = _reaches.get(asked)
+        if known is not None and all(self.file(module) == state for module, state in known[0].items()):
+            return known[1]
+        found = self._follow(entries, exempt)
+        if all(_settled(state) for state in self._states.values()):
+            _reaches[asked] = dict(self._states), found
+        return found
+
+    def _follow(self, entries: Sequence[str], exempt: Collection[str]) -> Reach:
         for entry in entries:
             if self.file(entry) is None:
                 expected = entry.replace(".", "/") + ".py"

@@ -7,6 +7,7 @@ import os
 import re
 import sys
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from functools import cache, lru_cache
 
 #: Distributions that cannot change a number, each with the reason why.
@@ -49,11 +50,36 @@ def is_standard(top: str) -> bool:
     return top in sys.stdlib_module_names
 
 
+#: What tells that a package was installed, changed or removed -> distribution -> version.
+_versions: dict[tuple[tuple[str, int], ...], dict[str, str | None]] = {}
+
+
+def installed_state() -> tuple[tuple[str, int], ...]:
+    """Every folder that Python imports from, and when its entries changed: installing a package changes one."""
+    found = []
+    for folder in sys.path:
+        with suppress(OSError):
+            found.append((folder, os.stat(folder or ".").st_mtime_ns))
+    return tuple(found)
+
+
+def _known_versions() -> dict[str, str | None]:
+    """Versions looked up since anything was last installed; looking one up takes milliseconds."""
+    state = installed_state()
+    if state not in _versions:
+        _versions.clear()
+        _versions[state] = {}
+    return _versions[state]
+
+
 def _version(distribution: str) -> str | None:
-    try:
-        return importlib.metadata.version(distribution)
-    except importlib.metadata.PackageNotFoundError:
-        return None
+    known = _known_versions()
+    if distribution not in known:
+        try:
+            known[distribution] = importlib.metadata.version(distribution)
+        except importlib.metadata.PackageNotFoundError:
+            known[distribution] = None
+    return known[distribution]
 
 
 def versions(tops: Iterable[str]) -> dict[str, str | None]:

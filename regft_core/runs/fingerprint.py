@@ -10,10 +10,11 @@ entries that it uses (regularisers, encoder family, optimiser), not those of oth
 from __future__ import annotations
 
 import ast
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from regft_core.errors import ConfigError, Problem
 from regft_core.io import canonical_json, sha256_text
@@ -178,8 +179,41 @@ def code_of(
     Raises:
         ConfigError: an entry does not exist, or a file is not valid Python.
     """
-    graph = graph_of(root, packages)
-    return describe(graph, graph.reach(entries, exempt), resources)
+
+    def take() -> dict[str, Any]:
+        graph = graph_of(root, packages)
+        return describe(graph, graph.reach(entries, exempt), resources)
+
+    return once(("code", tuple(entries), root, frozenset(exempt), tuple(packages), resources), take)
+
+
+T = TypeVar("T")
+#: What was found out since ``one_moment`` began.
+_moment: dict[tuple[Any, ...], Any] | None = None
+
+
+@contextmanager
+def one_moment() -> Iterator[None]:
+    """Within the block what ``once`` is asked for is found out once: thousands of keys are told of things as they are.
+
+    For planning, where nothing is trained. Whoever trains looks again (``guard.LoadedCode``).
+    """
+    global _moment
+    before, _moment = _moment, {} if _moment is None else _moment
+    try:
+        yield
+    finally:
+        _moment = before
+
+
+def once(what: tuple[Any, ...], make: Callable[[], T]) -> T:
+    """Return ``make()``; within ``one_moment``, what it was the first time that ``what`` was asked for."""
+    if _moment is None:
+        return make()
+    if what not in _moment:
+        _moment[what] = make()
+    found: T = _moment[what]
+    return found
 
 
 def file_code(path: Path, packages: Sequence[str] = PACKAGES) -> tuple[str, list[str]]:

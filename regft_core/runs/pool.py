@@ -1,25 +1,26 @@
-"""Worker processes for the runs of a cell: fresh interpreters, each bound to one device."""
+"""Worker processes for runs: fresh interpreters, each bound to one device."""
 
 from __future__ import annotations
 
 import multiprocessing
 import signal
-import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from multiprocessing.connection import Connection, wait
-from types import FrameType
 from typing import Any, NoReturn
 
-from regft_core.runs.jobs import JobFailure, describe_failure, label, torch_threads
-from regft_core.runs.processes import describe_exit, die_with_parent, kill_group, lead_own_group
+from regft_core.runs.jobs import describe_failure, torch_threads
+from regft_core.runs.processes import (
+    describe_exit,
+    die_with_parent,
+    kill_group,
+    lead_own_group,
+    termination_raises,
+)
+from regft_core.runs.queue import JobQueue
 
 #: How long an idle worker may take to leave before it is killed.
 FAREWELL_SECONDS = 10.0
-
-
-class _Terminated(SystemExit):
-    """SIGTERM or SIGHUP arrived while workers were running; exits with 128 + the signal's number."""
 
 
 def _worker(channel: Connection, function: Callable[..., Any], device: str, threads: int | None, parent: int) -> None:
@@ -87,47 +88,23 @@ class _Slot:
         self.channel.close()
 
 
-@contextmanager
-def _termination_raises() -> Iterator[None]:
-    # Without this, SIGTERM would end the parent before it could kill its workers' groups.
-    def terminate(number: int, frame: FrameType | None) -> NoReturn:
-        raise _Terminated(128 + number)
-
-    if threading.current_thread() is not threading.main_thread():
-        yield  # handlers belong to the main thread; the workers still die with their parent
-        return
-    before = {number: signal.signal(number, terminate) for number in (signal.SIGTERM, signal.SIGHUP)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
-def run_processes(
-    jobs: Sequence[Any],
-    function: Callable[..., Any],
-    devices: Sequence[str],
-    threads: int | None,
-    succeeded: Callable[[int, Any], None],
-    failures: list[JobFailure],
-) -> None:
-    waiting = list(reversed(range(len(jobs))))
+def run_processes(queue: JobQueue, function: Callable[..., Any], devices: Sequence[str], threads: int | None) -> None:
+    """Run all jobs of the queue in one worker process for each entry of ``devices``; processes stay between jobs."""
     slots: list[_Slot] = []
 
-    def next_job(slot: _Slot) -> None:
-        slot.index = None
-        if waiting:
-            index = waiting.pop()
+    def occupy(slot: _Slot) -> None:
+        slot.index = queue.take()
+        if slot.index is not None:
             if not slot.process.is_alive():  # it died after its last answer: no job's fault
                 slot.restart()
-            slot.give(index, jobs[index])
+            slot.give(slot.index, queue.jobs[slot.index])
 
-    with _termination_raises():
+    with termination_raises():
         try:
             for device in devices:
-                slots.append(_Slot(function, device, threads))
-                next_job(slots[-1])
+                if queue.startable:  # no process for jobs that have to wait for others
+                    slots.append(_Slot(function, device, threads))
+                    occupy(slots[-1])
             while busy := [slot for slot in slots if slot.index is not None]:
                 ready = wait([slot.channel for slot in busy] + [slot.process.sentinel for slot in busy])
                 for slot in busy:
@@ -137,15 +114,15 @@ def run_processes(
                         index, good, *answer = slot.channel.recv() if slot.channel.poll() else _dead()
                     except (EOFError, OSError):
                         slot.process.join(FAREWELL_SECONDS)
-                        index = slot.index or 0
-                        message = f"its process {describe_exit(slot.process.exitcode)}"
-                        failures.append(JobFailure(index, label(index, jobs[index]), message))
+                        queue.failed(slot.index or 0, f"its process {describe_exit(slot.process.exitcode)}")
                     else:
-                        if good:
-                            succeeded(index, answer[0])
-                        else:
-                            failures.append(JobFailure(index, label(index, jobs[index]), *answer))
-                    next_job(slot)
+                        (queue.succeeded if good else queue.failed)(index, *answer)
+                    slot.index = None
+                for slot in [slot for slot in slots if slot.index is None]:
+                    occupy(slot)
+                while queue.startable and len(slots) < len(devices):  # jobs that waited may start now
+                    slots.append(_Slot(function, devices[len(slots)], threads))
+                    occupy(slots[-1])
             for slot in slots:
                 slot.dismiss()
         finally:

@@ -8,7 +8,10 @@ import signal
 import sys
 import threading
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from types import FrameType
+from typing import NoReturn
 
 _PR_SET_PDEATHSIG = 1
 WATCH_SECONDS = 1.0
@@ -38,6 +41,31 @@ def _watch(parent: int) -> None:
     if os.getpgrp() == os.getpid():
         os.killpg(os.getpid(), signal.SIGKILL)
     os.kill(os.getpid(), signal.SIGKILL)
+
+
+class Terminated(SystemExit):
+    """SIGTERM or SIGHUP arrived while workers were running; exits with 128 + the signal's number."""
+
+
+@contextmanager
+def termination_raises() -> Iterator[None]:
+    """Turn SIGTERM and SIGHUP into ``Terminated`` inside the block.
+
+    Without this they would end the process before it could end its workers.
+    """
+
+    def terminate(number: int, frame: FrameType | None) -> NoReturn:
+        raise Terminated(128 + number)
+
+    if threading.current_thread() is not threading.main_thread():
+        yield  # handlers belong to the main thread; the workers still die with their parent
+        return
+    before = {number: signal.signal(number, terminate) for number in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def lead_own_group() -> None:

@@ -6,6 +6,7 @@ import logging
 import os
 import shutil
 from collections.abc import Collection
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -13,8 +14,10 @@ from typing import TYPE_CHECKING, Literal
 from regft_core.errors import StoreError
 from regft_core.io import explained, may_not_write, write_json
 from regft_core.runs.killpoints import killpoint
+from regft_core.runs.ledger import at_most, note_look
+from regft_core.runs.manifest import MANIFEST
 from regft_core.runs.pins import PIN_DAYS, pin_lock
-from regft_core.runs.stored import PRUNED, TENSORS_SUFFIX
+from regft_core.runs.stored import PRUNED, TENSORS_SUFFIX, USED
 
 if TYPE_CHECKING:
     from regft_core.runs.shelf import Shelf
@@ -28,7 +31,8 @@ Outcome = Literal["pruned", "pinned", "in use", "read-only"]
 class Pruned:
     """What pruning did, in bytes of tensors; ``keys`` lost their weights or checkpoints.
 
-    ``pinned_bytes`` is the part of what remains that pins kept from being deleted.
+    ``remaining_bytes`` may be too high where nothing had to be deleted (see ``ledger.py``). ``pinned_bytes`` is
+    the part of what remains that pins kept from being deleted.
     """
 
     freed_bytes: int
@@ -38,24 +42,15 @@ class Pruned:
 
 
 def prune(store: Shelf, budget: int | None, keep: Collection[str]) -> Pruned:
-    """See ``RunStore.prune``."""
-    candidates: list[tuple[bool, float, str, int, Path]] = []
-    for key, path in store.damaged():
-        used, size = _newest_and_size(path)
-        candidates.append((False, used, key, size, path))
-    for key in list(store.keys()):
-        stored = store.get(key)
-        if stored is not None and stored.has_weights:
-            candidates.append((True, stored.last_used(), key, stored.tensor_bytes, stored.path))
-        elif stored is not None and any(stored.path.glob("*" + TENSORS_SUFFIX)):
-            _prune_one(store, key, stored.path)  # a pruning that was killed after its mark
-    for key, path in store.partials():
-        used, size = _newest_and_size(path)
-        candidates.append((True, used, key, size, path))
+    """See ``RunStore.prune``; runs are listed only when the ledger does not rule out that the budget is exceeded."""
+    held = at_most(store.path)
+    if budget is None or (held is not None and held <= budget):
+        return Pruned(0, held or 0, ())
+    candidates = _candidates(store)
     remaining = total = sum(size for _, _, _, size, _ in candidates)
     pruned, kept = [], dict.fromkeys(("pinned", "in use", "read-only"), 0)
     for is_whole, _, key, size, path in sorted(candidates):
-        if budget is None or remaining <= budget:
+        if remaining <= budget:
             break
         outcome: Outcome = "in use" if is_whole and key in keep else _prune_one(store, key, path)
         if outcome == "pruned":
@@ -63,7 +58,8 @@ def prune(store: Shelf, budget: int | None, keep: Collection[str]) -> Pruned:
             pruned.append(key)
         else:
             kept[outcome] += size
-    if budget is not None and remaining > budget:
+    note_look(store.path, remaining)
+    if remaining > budget:
         reasons = [f"{kept['in use']} bytes are in use"]
         if kept["pinned"]:
             reasons.append(
@@ -75,6 +71,39 @@ def prune(store: Shelf, budget: int | None, keep: Collection[str]) -> Pruned:
             "the run store %s holds %d bytes, its budget is %d: %s", store.path, remaining, budget, ", ".join(reasons)
         )
     return Pruned(total - remaining, remaining, tuple(pruned), kept["pinned"])
+
+
+def _candidates(store: Shelf) -> list[tuple[bool, float, str, int, Path]]:
+    """(whether it is spared on request, last use, key, bytes, directory) of all that has tensors; opens no file."""
+    found: list[tuple[bool, float, str, int, Path]] = []
+    for key, path in store.damaged():
+        used, size = _newest_and_size(path)
+        found.append((False, used, key, size, path))
+    for key in list(store.keys()):
+        path = store.directory(key)
+        used, size, pruned = _use_and_tensors(path)
+        if size and pruned:
+            _prune_one(store, key, path)  # a pruning that was killed after its mark
+        elif size:
+            found.append((True, used, key, size, path))
+    for key, path in store.partials():
+        used, size = _newest_and_size(path)
+        found.append((True, used, key, size, path))
+    return found
+
+
+def _use_and_tensors(path: Path) -> tuple[float, int, bool]:
+    """When a complete run was last used, the bytes of its tensors, and whether it is marked as pruned."""
+    times: dict[str, float] = {}
+    size, pruned = 0, False
+    with suppress(OSError):  # set aside or replaced meanwhile
+        for entry in os.scandir(path):
+            if entry.name.endswith(TENSORS_SUFFIX):
+                size += entry.stat().st_size
+            elif entry.name in (USED, MANIFEST):
+                times[entry.name] = entry.stat().st_mtime
+            pruned = pruned or entry.name == PRUNED
+    return times.get(USED, times.get(MANIFEST, 0.0)), size, pruned
 
 
 def _prune_one(store: Shelf, key: str, path: Path) -> Outcome:

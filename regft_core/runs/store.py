@@ -30,6 +30,7 @@ from regft_core.errors import DamagedRun, StoreError
 from regft_core.io import may_not_write, sweep_stale
 from regft_core.runs.damaged import ASIDE, move_aside
 from regft_core.runs.locks import KeyLock
+from regft_core.runs.manifest import MANIFEST
 from regft_core.runs.pins import PIN_DAYS, Pins, pin_lock
 from regft_core.runs.pruning import Pruned, prune
 from regft_core.runs.stored import StoredRun, run_key
@@ -88,6 +89,10 @@ class RunStore:
                 damage = error
         log.warning("%s (it counts as absent)", damage)
         return None
+
+    def holds(self, key: str) -> bool:
+        """Whether there is a run of ``key``, without looking inside: it may prove damaged. False for what is no key."""
+        return bool(_KEY.fullmatch(key)) and (self.directory(key) / MANIFEST).is_file()
 
     def open(
         self,
@@ -252,6 +257,8 @@ class RunStore:
         """Take the owner's pin back; one that is not there is fine. Raises like ``pin``."""
         pins = self.pins_of(key)
         pins.check(owner)
+        if not (pins.directory / owner).exists():
+            return
         try:
             with pin_lock(self.path):
                 pins.remove(owner)

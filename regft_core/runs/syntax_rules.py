@@ -7,11 +7,13 @@ from collections.abc import Iterator, Sequence
 
 from regft_core.runs.syntax_facts import last_name
 
-#: Questions that an entry (regulariser, encoder family, optimiser, metric) answers before training.
+#: Questions that an entry (regulariser, encoder family, optimiser, metric) answers before or after training.
 DECLARATIONS = frozenset(
     {
         *("check_task", "check_options", "check_model", "refused_precisions", "refused_architectures", "degraded"),
         *("cost", "search_cost", "search_epochs", "smallest_effect", "variant", "declared"),
+        # Asked after training, by evaluations only.
+        *("token_confidence", "input_views"),
     }
 )
 #: Class attributes of an entry that only describe it.

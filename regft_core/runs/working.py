@@ -5,18 +5,21 @@ from __future__ import annotations
 import json
 import logging
 import re
+import secrets
 import shutil
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from regft_core.errors import RegftError, StoreError
-from regft_core.io import explained, fsync_tree, replace_directory, write_bytes, write_json
+from regft_core.io import claim_directory, explained, fsync_tree, replace_directory, write_bytes, write_json
 from regft_core.runs.checkpoints import Checkpoints
 from regft_core.runs.damaged import move_aside, recorded_hashes
 from regft_core.runs.killpoints import killpoint
-from regft_core.runs.locks import KeyLock
+from regft_core.runs.ledger import note_written
+from regft_core.runs.locks import LEASE_SECONDS, KeyLock
 from regft_core.runs.manifest import MANIFEST, is_relative_name, write_manifest
 from regft_core.runs.stored import IDENTITY, PRUNED, RESULT, TENSORS_SUFFIX, USED, StoredRun
 from regft_core.runs.tensors import write_tensors
@@ -66,6 +69,7 @@ class WorkingRun:
         self._target = target
         self._lock = lock
         self._open = True
+        self._committing = False
         if lock is not None:
             self._checkpoints.clean()
             if finished is not None and (finished.has_weights or not finished.tensor_names) and self.path.is_dir():
@@ -91,6 +95,11 @@ class WorkingRun:
         """Raise ``StoreError``, which says what to do, when the run cannot be trained here."""
         if not self._open:
             raise StoreError(f"run {self.key} is closed; open it again to write to it")
+        if self._lock is not None and self._lock.lost and self.finished is None and not self._committing:
+            raise StoreError(
+                f"run {self.key}: this process did not answer for {LEASE_SECONDS:.0f} s, and another one has taken the "
+                "run over; run again to use its result"
+            )
         if self._lock is None:
             raise StoreError(
                 f"run {self.key} cannot be trained again in {self._target.parent}, which may only be read: "
@@ -158,10 +167,14 @@ class WorkingRun:
         complete; what it raises is passed on and nothing is stored. If that is a ``RegftError``,
         a verdict on what this process made, the checkpoints go too.
 
+        When another process, to which this one had lost the run's lock, has completed the run meanwhile,
+        what was trained here is discarded, with a warning, and the complete run is returned.
+
         Raises ``StoreError`` when the disk refuses; checkpoints stay then.
         """
+        self._committing = True
         self.require_writable()
-        temporary = self.path / "commit.unfinished"
+        temporary = self.path / f"commit-{secrets.token_hex(4)}.unfinished"
         try:
             with explained(temporary):
                 temporary.mkdir(parents=True)
@@ -176,13 +189,33 @@ class WorkingRun:
             killpoint("commit.manifest")
             self._compare_with_damaged(manifest)
             self._ask_guard()
-            replace_directory(temporary, self._target)
+            if self.finished is None and not claim_directory(temporary, self._target):
+                shutil.rmtree(temporary)
+                return self._discarded()
+            if self.finished is not None:
+                replace_directory(temporary, self._target)
         except BaseException:
             shutil.rmtree(temporary, ignore_errors=True)
             raise
         killpoint("commit.renamed")
+        sizes = [entry["bytes"] for name, entry in manifest["files"].items() if name.endswith(TENSORS_SUFFIX)]
+        note_written(self._target.parents[2], sum(sizes))
         with explained(self.path):
             shutil.rmtree(self.path)
+        self.finished = StoredRun(self.key, self._target)
+        return self.finished
+
+    def _discarded(self) -> StoredRun:
+        """The run that another process completed first; ours, of the same key, has the same worth."""
+        log.warning(
+            "run %s was completed by another process while it was trained here too: that result counts, this one is "
+            "discarded",
+            self.key,
+        )
+        if self._lock is not None and not self._lock.lost:
+            shutil.rmtree(self.path, ignore_errors=True)
+        with suppress(OSError):
+            self.path.rmdir()  # when the other one has left nothing in it
         self.finished = StoredRun(self.key, self._target)
         return self.finished
 

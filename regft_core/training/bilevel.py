@@ -17,19 +17,30 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
+from regft_core.training.chunks import Scratch, chunked
+
 #: Runs one training-loss pass; the random draw is the caller's, so that masks can be shared.
 LossFunction = Callable[[], Tensor]
 
 
 def global_norm(tensors: Sequence[Tensor]) -> Tensor:
     """2-norm over all entries of all tensors."""
-    return torch.linalg.vector_norm(torch.stack([torch.linalg.vector_norm(t.float()) for t in tensors]))
+    given = list(tensors)
+    if all(tensor.device.type != "cpu" for tensor in given):
+        return torch.linalg.vector_norm(torch.stack(torch._foreach_norm([tensor.float() for tensor in given])))
+    return torch.linalg.vector_norm(torch.stack([torch.linalg.vector_norm(t.float()) for t in given]))
 
 
 @torch.no_grad()
 def shift(weights: Sequence[Tensor], direction: Sequence[Tensor], scale: Tensor | float) -> None:
     """Add ``scale * direction`` to ``weights`` in place."""
-    torch._foreach_add_(list(weights), torch._foreach_mul(list(direction), scale))
+    if any(weight.device.type != "cpu" for weight in weights):
+        torch._foreach_add_(list(weights), torch._foreach_mul(list(direction), scale))
+        return
+    scratch = Scratch()
+    for weight, move in zip(weights, direction, strict=True):
+        for part, own in chunked(weight, move):
+            part.add_(torch.mul(own, scale, out=scratch.like(own)))
 
 
 @torch.no_grad()

@@ -20,6 +20,7 @@ from regft_core.config.schema import TrainingConfig
 from regft_core.errors import ModelError, OutOfMemory, RunFailed
 from regft_core.training import schedule
 from regft_core.training.best import BestState
+from regft_core.training.graphs import Recorder, StepGraphs, recordable
 from regft_core.training.optim import (
     build_optimizer,
     load_optimizer_tensors,
@@ -72,6 +73,7 @@ class Loop:
         checkpoint_seconds: time between checkpoints; 0 writes one after every step.
         steps: optimiser steps where they do not follow from the epochs.
         best: judges the model after every epoch; the run leaves the best state instead of the last.
+        recorder: records steps that are one plain pass (CUDA graphs); None: no step is recorded.
     """
 
     trainee: Trainee
@@ -85,6 +87,7 @@ class Loop:
     on_step: Callable[[int], None] | None = None
     steps: int | None = None
     best: BestState | None = None
+    recorder: Recorder | None = None
 
     def __post_init__(self) -> None:
         training = self.training
@@ -112,8 +115,11 @@ class Loop:
         self.scaler = torch.amp.GradScaler(self.trainee.device.type) if fp16 else None
         #: Reading a loss waits for a GPU, so there it is done for several steps at once.
         self.read_every = 1 if self.trainee.device.type == "cpu" else 16
+        self.graphs: StepGraphs | None = None
+        if self.recorder is not None and recordable(self.stack, training.precision):
+            self.graphs = StepGraphs(self.trainee, list(self.parameters), self.recorder)
         self.done = Progression()
-        self._pending: list[tuple[int, float, torch.Tensor, torch.Tensor]] = []
+        self._pending: list[tuple[int, float, torch.Tensor, torch.Tensor]] = []  # loss and gradient norm, unread
 
     # ------------------------------------------------------------------------------ public
 
@@ -189,7 +195,11 @@ class Loop:
                 validation=self.validation,
                 optimizer=self.optimizer,
             )
-            losses.append(self.stack.backward(step) * step.share)
+            if self.graphs is not None:
+                loss = self.graphs.backward(step, self.stack.backward)
+            else:
+                loss = self.stack.backward(step)
+            losses.append(loss * step.share)
             self.done.real_tokens += batch.real_tokens
             self.done.padded_tokens += batch.padded_tokens
             self.done.forward_passes += step.forward_passes
@@ -214,8 +224,10 @@ class Loop:
     def _flush(self) -> None:
         """Read losses back from the device (in groups: each read waits for the device)."""
         pending, self._pending = self._pending, []
-        for index, rate, loss, norm in pending:
-            value, gradient = float(loss), float(norm)
+        if not pending:
+            return
+        read = torch.stack([torch.stack([loss.float(), norm.float()]) for _, _, loss, norm in pending]).tolist()
+        for (index, rate, _, _), (value, gradient) in zip(pending, read, strict=True):
             scaled_overflow = self.scaler is not None and math.isfinite(value)
             if not math.isfinite(value) or not (math.isfinite(gradient) or scaled_overflow):
                 what = "loss" if not math.isfinite(value) else "gradient norm"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -46,6 +47,7 @@ def repeat_batch(batch: Batch, times: int) -> Batch:
         value = getattr(batch, part.name)
         if isinstance(value, Tensor):
             changes[part.name] = torch.cat([value] * times)
+    changes["ordinary"] = batch.ordinary * times
     return dataclasses.replace(batch, **changes)
 
 
@@ -88,6 +90,8 @@ class Step:
         self.scaler = scaler
         self.validation = validation
         self.optimizer = optimizer
+        #: Whether a pass seeds the generator that dropout draws from.
+        self.seeds = True
         self.forward_passes = 0.0
         self.backward_passes = 0.0
         #: Forward passes that wait for a backward one.
@@ -122,11 +126,12 @@ class Step:
         spans = tuple((part, i * height, (i + 1) * height) for i, part in enumerate(names))
         key = (self.index, self.micro, draw)
         trainee = self.trainee
-        torch.manual_seed(derive(trainee.seed, "dropout", trainee.phase, *key))
+        if self.seeds:
+            self.seed(draw)
         trainee.current = Pass(name, spans, key, batch.attention_mask, batch.segment)
         try:
             with autocast(trainee.device, self.setting.training.precision):
-                logits, states = classify(trainee.model, batch.model_inputs(), need_hidden=hidden)
+                logits, states = classify(trainee.model, batch.model_inputs(), need_hidden=hidden, padded=batch.padded)
         finally:
             trainee.current = None
         passes = rows / self.batch.input_ids.shape[0]
@@ -135,6 +140,18 @@ class Step:
         if logits.dtype in DTYPES.values():
             logits = logits.float()
         return (logits, states) if hidden else logits
+
+    def seed(self, draw: int | str = 0) -> None:
+        """Let the next pass draw what belongs to this step, batch and ``draw``."""
+        key = (self.index, self.micro, draw)
+        torch.manual_seed(derive(self.trainee.seed, "dropout", self.trainee.phase, *key))
+
+    def on(self, batch: Batch) -> Step:
+        """The same step on another batch, with counts of its own."""
+        other = copy.copy(self)
+        other.batch = batch
+        other.forward_passes = other.backward_passes = other.graph_passes = 0.0
+        return other
 
     def weights(self) -> list[Tensor]:
         """The tensors that the loop's optimiser steps."""

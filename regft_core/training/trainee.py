@@ -58,6 +58,8 @@ class Trainee:
         self.sites = find_sites(self.model)
         self.hooks = SiteHooks(self.model, self.sites)
         self.attached = nn.ModuleDict()
+        #: Whether methods act on many tensors at once, which a GPU wants (few kernels) and a CPU does not (its cache).
+        self.grouped = self.device.type != "cpu"
         self.plain_names = tuple(name for name, _ in self.model.named_parameters())
 
     # -------------------------------------------------------------------------- parameters

@@ -154,15 +154,18 @@ class TwoLevelStep:
 
 
 def _preconditioned(optimizer: torch.optim.Optimizer, weights: list[Tensor], gradient: list[Tensor]) -> list[Tensor]:
-    """The gradient divided, per tensor, by the root of Adam's mean second moment."""
+    """The gradient divided, per tensor, by the root of Adam's mean second moment; nothing waits for a device."""
     group = optimizer.param_groups[0]
     beta2, epsilon = group.get("betas", (0.9, 0.999))[1], group.get("eps", 1e-8)
-    direction = []
-    for weight, value in zip(weights, gradient, strict=True):
-        state = optimizer.state.get(weight, {})
-        if "exp_avg_sq" not in state:
-            direction.append(value)
-            continue
-        correction = (1 - beta2 ** float(state["step"])) ** 0.5
-        direction.append(value * correction / ((beta2 * state["exp_avg_sq"]).mean().sqrt() + epsilon))
+    direction = list(gradient)
+    moved = [place for place, weight in enumerate(weights) if "exp_avg_sq" in optimizer.state.get(weight, {})]
+    if not moved:
+        return direction
+    states = [optimizer.state[weights[place]] for place in moved]
+    # In double precision, as the host would compute it: the steps of a fused optimiser are on its device.
+    steps = torch.stack([state["step"] for state in states]).double()
+    corrections = (1 - torch.full_like(steps, beta2).pow(steps)).sqrt().unbind()
+    for place, state, correction in zip(moved, states, corrections, strict=True):
+        mean = (beta2 * state["exp_avg_sq"]).mean()
+        direction[place] = gradient[place] * correction / (mean.sqrt() + epsilon)
     return direction

@@ -8,7 +8,7 @@ import torch
 from transformers import BertConfig, BertForSequenceClassification
 
 from regft_core.data.encode import Encoded
-from regft_core.errors import RunFailed
+from regft_core.errors import OutOfMemory, RunFailed
 from regft_core.evaluation.predict import predict
 
 
@@ -87,3 +87,25 @@ def test_wrong_arguments(model, encoded):
         predict(model, encoded, batch_size=0, pad_id=0)
     with pytest.raises(ValueError, match="no examples"):
         predict(model, Encoded([], [], [], [], [], []), batch_size=2, pad_id=0)
+
+
+def test_batches_by_tokens_halve_until_they_fit(model, encoded, monkeypatch):
+    """Memory that runs out is a fake here: a CPU has no such error."""
+    expected = predict(model, encoded, batch_size=1, pad_id=0)
+    original, sizes = type(model).forward, []
+
+    def limited(self, *args, **kwargs):
+        tokens = kwargs["input_ids"].numel()
+        sizes.append(tokens)
+        if tokens > 60:
+            raise torch.OutOfMemoryError("a fake")
+        return original(self, *args, **kwargs)
+
+    monkeypatch.setattr(type(model), "forward", limited)
+    got = predict(model, encoded, batch_size=64, batch_tokens=500, pad_id=0)
+    np.testing.assert_allclose(got, expected, atol=2e-6)
+    assert sizes[0] == 7 * 30
+    assert all(size <= 60 for size in sizes[2:])
+    long = Encoded([[1] * 90], [[0] * 90], [0], ["r"], [[0] * 90], [[0] * 90])
+    with pytest.raises(OutOfMemory, match="1 examples of 90 tokens; lower"):
+        predict(model, long, batch_size=64, batch_tokens=500, pad_id=0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -9,12 +10,17 @@ import torch
 
 from regft_core.config.schema import TrainingConfig
 from regft_core.hooks import compose
+from regft_core.methods import pats
 from regft_core.methods.pats import (
     Pats,
     PatsConfig,
-    add_noise,
     add_sparse_noise,
+    all_finite,
+    choose,
+    draw_noise,
+    move_averages,
     noise_std,
+    perturb,
     update_sensitivity,
 )
 from tests.methods.chain import phase
@@ -51,12 +57,31 @@ def test_equal_sensitivities_give_noise_of_the_stated_variance() -> None:
     assert float((noise == 0).double().mean()) == pytest.approx(0.8, abs=0.002)
 
 
-@pytest.mark.parametrize("add", [add_noise, add_sparse_noise])
+Draw = Callable[[torch.Tensor, torch.Tensor, float, torch.Generator], torch.Tensor]
+
+
+def add_everywhere(
+    weight: torch.Tensor, std: torch.Tensor, probability: float, generator: torch.Generator
+) -> torch.Tensor:
+    noise = draw_noise(std, probability, generator)
+    weight.add_(noise)
+    return noise
+
+
+def add_where_chosen(
+    weight: torch.Tensor, std: torch.Tensor, probability: float, generator: torch.Generator
+) -> torch.Tensor:
+    buffer = torch.empty_like(weight)
+    chosen = choose(weight.numel(), probability, generator, buffer)
+    return add_sparse_noise(weight, std.view(-1)[chosen], chosen, generator, buffer)
+
+
+@pytest.mark.parametrize("add", [add_everywhere, add_where_chosen])
 @pytest.mark.parametrize("probability", [1.0, 0.5, 0.2, 0.001])
-def test_both_ways_of_drawing_follow_the_same_law(add: Any, probability: float) -> None:
+def test_both_ways_of_drawing_follow_the_same_law(add: Draw, probability: float) -> None:
     weight, std = torch.zeros(1000, 1000), torch.full((1000, 1000), 0.5)
     std[:, 0] = 0.0
-    returned = add(weight, std, probability, torch.Generator().manual_seed(1), torch.empty(1000, 1000))
+    returned = add(weight, std, probability, torch.Generator().manual_seed(1))
     assert float(returned.square().sum()) == pytest.approx(float(weight.square().sum()), rel=1e-4)
     assert not weight[:, 0].any()
     inside = weight[:, 1:].double()
@@ -71,7 +96,7 @@ def test_both_ways_of_drawing_follow_the_same_law(add: Any, probability: float) 
     assert float(by_row.max() - by_row.min()) < 12 * (probability * (1 - probability) / 999) ** 0.5 + 1e-9
     small = torch.zeros(3)
     for seed in range(50):
-        add(small, torch.ones(3), probability, torch.Generator().manual_seed(seed), torch.empty(3))
+        add(small, torch.ones(3), probability, torch.Generator().manual_seed(seed))
     assert small.isfinite().all()
     assert probability < 0.1 or (small != 0).all()
 
@@ -236,3 +261,47 @@ def test_another_optimiser_is_refused() -> None:
 def test_pairs_and_regression(kind: str, pair: bool) -> None:
     bench = Bench([("pats", {})], kind=kind, pair=pair, training=ADAMAX.model_copy(update={"max_steps": 2}))
     assert all(value.isfinite().all() for value in bench.train().values())
+
+
+def groups_of(count: int) -> tuple[list[torch.Tensor], ...]:
+    generator = torch.Generator().manual_seed(3)
+    shapes = [(40, 30), (30,), (50, 40), (7, 3, 2)][:count]
+    return tuple([torch.randn(shape, generator=generator) for shape in shapes] for _ in range(3))
+
+
+@pytest.mark.parametrize("options", [{}, {"sensitivity": "signed"}, {"intensity": "uniform"}, {"max_std": 1e-3}])
+def test_many_tensors_at_once_follow_the_formulas_of_one(
+    options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What GPUs run, on the CPU: groups of tensors against one tensor at a time."""
+    monkeypatch.setattr(pats, "GROUP", 1500)  # several groups, one of them of one tensor
+    chosen = PatsConfig(strength=1e-2, **options)
+    weights, gradients, averages = groups_of(4)
+    averages = [average.abs() for average in averages]
+    expected = [average.clone() for average in averages]
+    for average, weight, gradient in zip(expected, weights, gradients, strict=True):
+        update_sensitivity(average, weight, gradient, chosen, torch.empty_like(weight))
+    move_averages(averages, weights, gradients, chosen)
+    assert all(torch.equal(a, b) for a, b in zip(averages, expected, strict=True))
+    before = [weight.clone() for weight in weights]
+    certain = chosen.model_copy(update={"probability": 1.0})
+    measured = perturb(weights, averages, certain, torch.Generator().manual_seed(4), logging=True)
+    stds = [noise_std(average, chosen) for average in averages]
+    scores = [(w - b) / s for w, b, s in zip(weights, before, stds, strict=True)]
+    together = torch.cat([score[std > 0].flatten() for score, std in zip(scores, stds, strict=True)])
+    assert float(together.std()) == pytest.approx(1.0, abs=0.05)
+    assert max(float(top) for top, _ in measured) == pytest.approx(max(float(std.max()) for std in stds), rel=1e-6)
+
+
+def test_an_overflowing_step_leaves_averages_and_weights_alone_without_being_asked() -> None:
+    weights, gradients, averages = groups_of(3)
+    gradients[1][4] = float("inf")
+    finite = all_finite(gradients)
+    assert not finite
+    assert all_finite(weights)
+    kept = [[tensor.clone() for tensor in tensors] for tensors in (weights, averages)]
+    options = PatsConfig(strength=1e-2)
+    move_averages(averages, weights, gradients, options, finite)
+    perturb(weights, averages, options, torch.Generator().manual_seed(4), finite)
+    for now, before in zip((weights, averages), kept, strict=True):
+        assert all(torch.equal(a, b) for a, b in zip(now, before, strict=True))

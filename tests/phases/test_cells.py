@@ -24,6 +24,7 @@ from regft_core.phases.finetune import cached_seeds, finetune
 from regft_core.phases.outputs import write_evaluation, write_training
 from regft_core.phases.project import open_project
 from regft_core.phases.search import search
+from regft_core.runs.lookup import NotStored
 from tests.phases.conftest import DIVERGES, PARAMS, SIZE, TASK, change, job, refresh, runs, stored, train, write_method
 
 
@@ -66,6 +67,8 @@ def resident() -> int:
 
 def report_allocator(job: Job, *, device: str) -> dict[str, Any]:
     """A phase that says what its process was told about memory and whether it keeps a freed block."""
+    if job.stored_only:
+        raise NotStored(job.name)
     before = resident()
     block = bytearray(b"1") * 2**27  # 128 MiB, written
     del block

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,8 @@ from regft_core.phases.context import Context, Job
 from regft_core.phases.evaluation_key import evaluation_key
 from regft_core.phases.facts import all_facts
 from regft_core.phases.project import open_project
+from regft_core.runs import distributions
+from regft_core.runs.fingerprint import one_moment
 from tests.phases.conftest import TASK, change, edit, edit_method, job, refresh, train, write_method
 
 
@@ -111,8 +112,8 @@ def pretend(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
     """Pretend that a package is installed in another version."""
 
     def other(package: str) -> None:
-        original = importlib.metadata.version
-        monkeypatch.setattr(importlib.metadata, "version", lambda n: "9.9.9" if n == package else original(n))
+        original = distributions._version
+        monkeypatch.setattr(distributions, "_version", lambda n: "9.9.9" if n == package else original(n))
 
     return other
 
@@ -193,3 +194,14 @@ def test_the_keys_need_no_torch(project: Path, monkeypatch: pytest.MonkeyPatch) 
     assert done.returncode == 0, done.stderr
     # Another process, the same key.
     assert done.stdout.strip() == key(project, "weight_mixup")
+
+
+@pytest.mark.parametrize("method", ["vanilla", "weight_mixup"])
+def test_keys_told_at_one_moment_are_those_of_each_run(project: Path, method: str) -> None:
+    """Planning writes out the parts that seeds share once; the key is that of the whole identity."""
+    with one_moment():
+        told = {seed: Context(job(project, method, seed)).key("finetune") for seed in (0, 1)}
+    for seed, key in told.items():
+        context = Context(job(project, method, seed))
+        assert key == context.store.run_key(context.identity("finetune"))
+    assert len(set(told.values())) == 2

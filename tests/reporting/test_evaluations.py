@@ -103,7 +103,7 @@ def test_tables_are_means_by_weight_or_the_first_seed_and_texts_are_escaped(grid
     assert HOSTILE not in html
     assert "&lt;script&gt;" in html
     assert html.count("<svg") == 1
-    assert re.search(r"<details class=\"figures\"><summary>bins as a figure</summary>", html)
+    assert re.search(r"<details class=\"figures\" open><summary>bins as a figure</summary>", html)
 
 
 def test_the_mean_of_a_table_is_pooled_by_weight() -> None:

@@ -220,7 +220,7 @@ def test_the_guard_is_asked_last_and_its_refusal_stores_nothing(tmp_path: Path) 
     store, seen = RunStore(tmp_path), []
 
     def refuse() -> None:
-        temporary = store.directory(KEY).with_name(f"{KEY}.partial") / "commit.unfinished"
+        (temporary,) = store.directory(KEY).with_name(f"{KEY}.partial").glob("commit-*.unfinished")
         seen.append(sorted(json.loads((temporary / "manifest.json").read_text())["files"]))
         raise RegftError("the code changed")
 

@@ -110,17 +110,19 @@ def test_results_are_those_of_serial_in_the_order_of_jobs(jobs_module: Any) -> N
 
 THREADS = """
 from concurrent.futures import ThreadPoolExecutor
-from regft_core.runs.jobs import JobFailure, describe_failure, label, torch_threads
+from regft_core.runs.jobs import describe_failure, torch_threads
 
-def run(jobs, function, *, devices, workers_per_device, threads, succeeded, failures):
+def run(queue, function, *, devices, workers_per_device, threads, settings):
     with torch_threads(threads), ThreadPoolExecutor(len(devices) * workers_per_device) as pool:
-        places = [devices[i % len(devices)] for i in range(len(jobs))]
-        waiting = [pool.submit(function, job, device=place) for job, place in zip(jobs, places)]
-        for index, future in reversed(list(enumerate(waiting))):
-            try:
-                succeeded(index, future.result())
-            except Exception as error:
-                failures.append(JobFailure(index, label(index, jobs[index]), *describe_failure(error)))
+        while queue.startable:
+            indices = [queue.take() for _ in range(queue.startable)]
+            places = [devices[index % len(devices)] for index in indices]
+            waiting = [pool.submit(function, queue.jobs[i], device=place) for i, place in zip(indices, places)]
+            for index, future in reversed(list(zip(indices, waiting))):
+                try:
+                    queue.succeeded(index, future.result())
+                except Exception as error:
+                    queue.failed(index, *describe_failure(error))
 """
 
 
@@ -136,7 +138,7 @@ def test_an_executor_is_one_file(jobs_module: Any, tmp_path: Path) -> None:
             run_all(["a", "raise", "data", "b"], jobs_module.sometimes, executor="in_threads")
         assert caught.value.results == ["a", None, None, "b"]
         assert [failure.index for failure in caught.value.failures] == [1, 2]
-    with pytest.raises(ValueError, match="unknown executor 'in_threads'; allowed: processes, serial"):
+    with pytest.raises(ValueError, match="unknown executor 'in_threads'; allowed: processes, ray, serial, slurm"):
         ExecutionConfig(executor="in_threads")
 
 
@@ -226,6 +228,38 @@ def test_workers_die_with_their_parent(jobs_module: Any, tmp_path: Path, number:
         parent.wait()
 
 
+@pytest.mark.parametrize("executor", ["serial", "processes"])
+def test_jobs_wait_for_others_and_the_longest_chain_starts_first(jobs_module: Any, executor: Any) -> None:
+    order: list[int] = []
+    run_all(
+        [1, 2, 3, 4, 5],
+        jobs_module.square,
+        executor=executor,
+        after={0: [3], 1: [0, 4]},
+        costs=[1.0, 1.0, 2.5, 1.0, 9.0],
+        on_result=lambda index, result: order.append(index),
+    )
+    # Behind job 3 are 0 and 1: 3 in all; with one worker every job starts as soon as it is the longest.
+    assert order == [4, 3, 2, 0, 1]
+
+
+def test_what_needs_a_failed_job_is_not_started(jobs_module: Any) -> None:
+    jobs = ["a", "raise", "b", "c"]
+    with pytest.raises(JobsFailed) as caught:
+        run_all(jobs, jobs_module.sometimes, after={0: [1], 3: [0], 2: []})
+    assert caught.value.results == [None, None, "b", None]
+    assert {f.index: f.message for f in caught.value.failures} == {
+        0: "was not started, because it needs job 1",
+        1: "ValueError: broken on purpose",
+        3: "was not started, because it needs job 0",
+    }
+
+
+def test_jobs_in_a_circle_are_refused(jobs_module: Any) -> None:
+    with pytest.raises(ValueError, match="in a circle"):
+        run_all([1, 2], jobs_module.square, after={0: [1], 1: [0]})
+
+
 def test_threads_are_the_same_whichever_the_executor(jobs_module: Any) -> None:
     import torch
 
@@ -236,7 +270,7 @@ def test_threads_are_the_same_whichever_the_executor(jobs_module: Any) -> None:
 
 
 def test_wrong_arguments_are_refused(jobs_module: Any) -> None:
-    with pytest.raises(ValueError, match="choose one of processes, serial"):
+    with pytest.raises(ValueError, match="choose one of processes, ray, serial, slurm"):
         run_all([0], jobs_module.square, executor="threads")
     with pytest.raises(ValueError, match="at least one device"):
         run_all([0], jobs_module.square, devices=[])
@@ -246,7 +280,7 @@ def test_devices_are_never_substituted(monkeypatch: pytest.MonkeyPatch) -> None:
     import torch
 
     assert visible_devices("cpu") == ["cpu"]
-    monkeypatch.setattr("regft_core.runs.executors._accelerator_driver", lambda: True)
+    monkeypatch.setattr("regft_core.runs.devices._accelerator_driver", lambda: True)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     assert visible_devices("auto") == ["cpu"]
     with pytest.raises(ConfigError, match=r"execution\.device: cuda is not available.*\n.*no CUDA device"):
@@ -265,9 +299,9 @@ def test_devices_are_never_substituted(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_without_a_driver_the_parent_needs_no_torch() -> None:
     code = """
 import sys
-from regft_core.runs import executors
-executors._accelerator_driver = lambda: False
-print(executors.visible_devices("auto"), "torch" in sys.modules)
+from regft_core.runs import devices
+devices._accelerator_driver = lambda: False
+print(devices.visible_devices("auto"), "torch" in sys.modules)
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "['cpu'] False"

@@ -13,4 +13,5 @@ FAMILY = Architecture(
     head_dropout=("classifier_dropout_prob", "hidden_dropout_prob"),
     masked_lm_head=("predictions",),
     projections=("encoder.embedding_hidden_mapping_in",),
+    finished_mask="global",
 )

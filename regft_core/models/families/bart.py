@@ -15,4 +15,5 @@ FAMILY = Architecture(
     token_types=False,
     # The decoder looks to the left only: its last token is the one that has seen the whole text.
     summary="last",
+    finished_mask="global",
 )

@@ -11,4 +11,5 @@ FAMILY = Architecture(
     attention_dropout=("attention_probs_dropout_prob",),
     head_dropout=("classifier_dropout", "hidden_dropout_prob"),
     masked_lm_head=("cls",),
+    finished_mask="global",
 )

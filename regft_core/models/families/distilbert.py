@@ -11,4 +11,5 @@ FAMILY = Architecture(
     head_dropout=("seq_classif_dropout", "dropout"),
     masked_lm_head=("vocab_transform", "activation", "vocab_layer_norm", "vocab_projector"),
     token_types=False,
+    finished_mask="global",
 )

@@ -11,4 +11,5 @@ FAMILY = Architecture(
     head_dropout=("classifier_dropout", "hidden_dropout_prob"),
     masked_lm_head=("generator_predictions", "generator_lm_head"),
     projections=("embeddings_project",),
+    finished_mask="global",
 )

@@ -11,4 +11,5 @@ FAMILY = Architecture(
     head_dropout=(),
     masked_lm_head=("lm_head",),
     token_types=False,
+    finished_mask="global",
 )

@@ -13,4 +13,5 @@ FAMILY = Architecture(
     head_dropout=("classifier_dropout",),
     masked_lm_head=("head", "decoder"),
     token_types=False,
+    finished_mask="by_layer",
 )

@@ -12,4 +12,5 @@ FAMILY = Architecture(
     masked_lm_head=("lm_head",),
     token_types=False,
     positions="after_padding",
+    finished_mask="global",
 )

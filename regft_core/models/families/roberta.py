@@ -12,4 +12,5 @@ FAMILY = Architecture(
     masked_lm_head=("lm_head",),
     positions="after_padding",
     model_types=("roberta", "xlm-roberta", "camembert"),
+    finished_mask="global",
 )

@@ -1,14 +1,20 @@
-"""How the runs of a cell are spread over processes and devices, one executor in each file of this folder.
+"""How runs are spread over processes, devices and machines, one executor in each file of this folder.
 
 A file has the executor's name, which ``execution.executor`` gives, and defines ::
 
-    run(jobs, function, *, devices, workers_per_device, threads, succeeded, failures)
+    run(queue, function, *, devices, workers_per_device, threads, settings)
 
-It calls ``function(job, device=...)`` once for each of ``jobs`` (there is at least one), with torch
-at ``threads`` threads (``jobs.torch_threads``), on one of ``devices``. It reports here, in this
-process: ``succeeded(index, result)`` for a job that returned, a ``JobFailure`` appended to
-``failures`` for one that raised or whose process died; the other jobs are finished all the same. It
-leaves no process behind, also when it is interrupted.
+It takes jobs from the queue (``runs.queue.JobQueue``) as long as there are any: ``queue.take()`` is
+the index of the one to start next, or None when none can start before another ends. For each it calls
+``function(queue.jobs[index], device=...)`` once, with torch at ``threads`` threads
+(``jobs.torch_threads``), on one of ``devices``, and reports here, in this process, by
+``queue.succeeded(index, result)`` or, for a job that raised or whose process died,
+``queue.failed(index, message, trace)``; the other jobs are finished all the same. It leaves no process
+behind, also when it is interrupted. ``settings`` is the section of ``execution`` that has the executor's
+name, for executors that have one.
+
+An executor whose workers may be on other machines says ``REMOTE = True``: which devices there are is then asked
+where a run starts (``devices.own_device``), not here.
 
 Results do not depend on the executor, on the number of workers, or on the order in which jobs
 end: every job sees the same number of threads, and nothing is passed between jobs.
@@ -16,60 +22,24 @@ end: every job sees the same number of threads, and nothing is passed between jo
 
 from __future__ import annotations
 
-import ctypes
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, TypeVar
 
 from regft_core.catalogue import EXECUTORS
-from regft_core.errors import ConfigError, Problem
 from regft_core.names import listing
+from regft_core.runs.devices import visible_devices
 from regft_core.runs.jobs import JobFailure, JobsFailed
+from regft_core.runs.queue import JobQueue
 
-__all__ = ["JobFailure", "JobsFailed", "run_all", "visible_devices"]
+__all__ = ["JobFailure", "JobsFailed", "is_remote", "run_all", "visible_devices"]
 
 J = TypeVar("J")
 R = TypeVar("R")
 
 
-def _accelerator_driver() -> bool:
-    """Whether a CUDA or ROCm driver can be loaded; without one torch sees no GPU either."""
-    for name in ("libcuda.so.1", "nvcuda.dll", "libamdhip64.so"):
-        with suppress(OSError):
-            ctypes.CDLL(name)
-            return True
-    return False
-
-
-def visible_devices(device: str) -> list[str]:
-    """Return the devices that ``execution.device`` means on this machine, at least one.
-
-    ``auto``: all CUDA devices, or the CPU; ``cuda``: all CUDA devices; ``cuda:1``, ``mps`` and
-    ``cpu``: that one. Raises ``ConfigError`` when it is not there (never falls back).
-    """
-    if device == "cpu" or (device == "auto" and not _accelerator_driver()):
-        return ["cpu"]  # without importing torch: the parent of the workers needs it for nothing else
-    import torch
-
-    def absent(found: str) -> ConfigError:
-        hint = f"{found}; choose one that is there, or auto"
-        return ConfigError(
-            [Problem("params.yaml", 0, "execution.device", f"{device} is not available on this machine", hint)]
-        )
-
-    if device == "mps":
-        if not torch.backends.mps.is_available():
-            raise absent("torch sees no MPS device")
-        return ["mps"]
-    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
-    every = [f"cuda:{i}" for i in range(count)]
-    if device == "auto":
-        return every or ["cpu"]
-    if device == "cuda" and every:
-        return every
-    if device in every:
-        return [device]
-    raise absent(f"torch sees {', '.join(every) if every else 'no CUDA device'}")
+def is_remote(executor: str) -> bool:
+    """Whether an executor's workers may be on other machines, whose devices nobody here can see."""
+    return bool(getattr(EXECUTORS.load(executor), "REMOTE", False))
 
 
 def run_all(
@@ -80,6 +50,9 @@ def run_all(
     workers_per_device: int = 1,
     devices: Sequence[str] = ("cpu",),
     threads: int | None = None,
+    settings: Mapping[str, Any] | None = None,
+    after: Mapping[int, Collection[int]] | None = None,
+    costs: Sequence[float] | None = None,
     on_result: Callable[[int, R], None] | None = None,
 ) -> list[R]:
     """Return ``[function(job, device=...) for job in jobs]``, in the order of ``jobs``.
@@ -90,6 +63,8 @@ def run_all(
         executor: name of a file of this folder.
         threads: torch threads of every job, whichever the executor, because sums on the CPU
             may depend on it. None leaves torch alone.
+        settings: of the executor.
+        after, costs: which jobs wait for which, and which start first; see ``JobQueue``.
         on_result: called here with (index, result) as each job ends.
 
     Raises:
@@ -100,24 +75,16 @@ def run_all(
         raise ValueError(f"executor {executor!r}: choose one of {listing(EXECUTORS.names())}")
     if not devices or workers_per_device < 1:
         raise ValueError("at least one device and one worker per device are needed")
-    results: list[Any] = [None] * len(jobs)
-    failures: list[JobFailure] = []
-
-    def succeeded(index: int, result: R) -> None:
-        results[index] = result
-        if on_result is not None:
-            on_result(index, result)
-
+    queue = JobQueue(jobs, after=after, costs=costs, on_result=on_result)
     if jobs:
         EXECUTORS.load(executor).run(
-            jobs,
+            queue,
             function,
             devices=devices,
             workers_per_device=workers_per_device,
             threads=threads,
-            succeeded=succeeded,
-            failures=failures,
+            settings=settings or {},
         )
-    if failures:
-        raise JobsFailed(failures, results)
-    return results
+    if queue.failures:
+        raise JobsFailed(queue.failures, queue.results)
+    return queue.results

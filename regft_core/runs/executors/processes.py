@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from regft_core.runs.jobs import JobFailure
 from regft_core.runs.pool import run_processes
+from regft_core.runs.queue import JobQueue
 
 
 def run(
-    jobs: Sequence[Any],
+    queue: JobQueue,
     function: Callable[..., Any],
     *,
     devices: Sequence[str],
     workers_per_device: int,
     threads: int | None,
-    succeeded: Callable[[int, Any], None],
-    failures: list[JobFailure],
+    settings: Mapping[str, Any],
 ) -> None:
     """Share the jobs out; they, ``function`` (a module-level one) and the results travel between processes."""
-    slots = [device for _ in range(workers_per_device) for device in devices][: len(jobs)]
-    run_processes(jobs, function, slots, threads, succeeded, failures)
+    slots = [device for _ in range(workers_per_device) for device in devices][: len(queue)]
+    run_processes(queue, function, slots, threads)

@@ -2,28 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from regft_core.runs.jobs import JobFailure, describe_failure, label, torch_threads
+from regft_core.runs.jobs import describe_failure, torch_threads
+from regft_core.runs.queue import JobQueue
 
 
 def run(
-    jobs: Sequence[Any],
+    queue: JobQueue,
     function: Callable[..., Any],
     *,
     devices: Sequence[str],
     workers_per_device: int,
     threads: int | None,
-    succeeded: Callable[[int, Any], None],
-    failures: list[JobFailure],
+    settings: Mapping[str, Any],
 ) -> None:
     """Run the jobs here; further devices and workers have nothing to do."""
     with torch_threads(threads):
-        for index, job in enumerate(jobs):
+        while (index := queue.take()) is not None:
             try:
-                result = function(job, device=devices[0])
+                result = function(queue.jobs[index], device=devices[0])
             except Exception as error:
-                failures.append(JobFailure(index, label(index, job), *describe_failure(error)))
+                queue.failed(index, *describe_failure(error))
             else:
-                succeeded(index, result)
+                queue.succeeded(index, result)

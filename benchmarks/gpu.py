@@ -1,0 +1,243 @@
+"""All figures of a step on a GPU in one command; writes a table.
+
+    python benchmarks/gpu.py                                     # one GPU, about 20 minutes; writes benchmarks/gpu.md
+    python benchmarks/gpu.py --device cpu --shape tiny --rounds 1 --cells 2 --out OUT.md    # a smoke test, no figures
+
+- time of a step against plain fine-tuning (interleaved, as ``benchmarks/cost.py``), peak memory, and how often the
+  host waits for the device in a step, told by CUDA itself (``torch.cuda.set_sync_debug_mode``);
+- the same for recorded steps (``execution.cuda_graphs``) and TF32 of plain fine-tuning;
+- cells per hour of 1 to n workers on the device, against one process per cell, one at a time.
+
+Random weights and tokens. A wait is counted in steps that log nothing; a step logs every tenth time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import functools
+import gc
+import os
+import sys
+import tempfile
+import time
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+import cost
+
+from regft_core.phases.training_run import PhaseInputs
+from regft_core.runs.executors import run_all
+from regft_core.training.loop import Loop
+
+#: What is timed where no method is named: the five methods and the optimisers that they stand on.
+METHODS = ("vanilla", "adamax", "hype_n", "pats", "mask_tuning", "tdt", "weight_mixup", "weight_mixup_released")
+#: (shape, rows, tokens)
+SHAPES = (("bert-large", 16, 128), ("bert-base", 16, 32), ("bert-base", 16, 64))
+#: Environment of workers on a GPU, as ``phases/cells.py`` sets it.
+WORKSPACE = {"CUBLAS_WORKSPACE_CONFIG": ":4096:8", "TOKENIZERS_PARALLELISM": "false"}
+
+
+@dataclasses.dataclass(frozen=True)
+class Cell:
+    """One run of plain fine-tuning, as a worker gets it."""
+
+    name: str
+    folder: str
+    shape: str
+    rows: int
+    length: int
+    steps: int
+
+
+def source_of(shape: str, folder: Path) -> Any:
+    from regft_core.models.source import ModelSource
+
+    return ModelSource(path=folder, name=shape, revision=None, content_sha256="0" * 64, tokenizer_sha256="0" * 64)
+
+
+def run_cell(cell: Cell, *, device: str) -> float:
+    """Train one cell and predict its rows; seconds of the work itself. Reads the model from disk, as runs do."""
+    from regft_core.evaluation.predict import EVALUATION_BATCH, EVALUATION_TOKENS, predict
+    from regft_core.phases.training_run import train
+
+    started = time.perf_counter()
+    bench = cost.Bench(
+        source_of(cell.shape, Path(cell.folder)), cost.tokens(cell.rows * 8, cell.length), cell.rows, device
+    )
+    inputs = plain(bench, steps=cell.steps)
+    trained = train(inputs)
+    predict(
+        trained.trainee.model,
+        inputs.encoded,
+        batch_size=EVALUATION_BATCH,
+        batch_tokens=None if device == "cpu" else EVALUATION_TOKENS,
+        device=device,
+        pad_id=0,
+    )
+    return time.perf_counter() - started
+
+
+def plain(bench: cost.Bench, steps: int | None = None, **changes: Any) -> PhaseInputs:
+    """Plain fine-tuning on ``bench``, endless or of so many steps."""
+    _, inputs = next(iter(bench.phases(cost.all_methods(cost.ROOT)["vanilla"])))
+    training = inputs.training.model_copy(update={"max_steps": steps})
+    return dataclasses.replace(inputs, phase=dataclasses.replace(inputs.phase, training=training), **changes)
+
+
+@contextmanager
+def counted_waits(device: torch.device) -> Iterator[list[str]]:
+    """Collects what CUDA says about the host waiting for it; nothing on a CPU."""
+    found: list[str] = []
+    if device.type != "cuda":
+        yield found
+        return
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        torch.cuda.set_sync_debug_mode("warn")
+        try:
+            yield found
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
+    found += [str(warning.message) for warning in caught if "synchroniz" in str(warning.message)]
+
+
+def waits_per_step(loop: Loop, steps: int = 3) -> float | None:
+    """Waits of a step that logs nothing; None on a CPU, which cannot tell."""
+    device = loop.trainee.device
+    cost.run_steps(loop, 1, device)
+    while loop.done.step % 10 == 0 or loop.done.step % 10 + steps > 10:
+        cost.run_steps(loop, 1, device)
+    with counted_waits(device) as found:
+        for _ in range(steps):
+            epoch, position = divmod(loop.done.step, loop.steps_per_epoch)
+            loop._step(loop.stream.steps(epoch, 1)[position])
+            loop.done.step += 1
+    loop._flush()
+    return len(found) / steps if device.type == "cuda" else None
+
+
+def shown(row: cost.Row, waits: float | None) -> str:
+    target = cost.TARGETS.get(row.name, "-")
+    memory = f"{row.peak / 2**30:.2f}" if row.peak else "-"
+    told = "-" if waits is None else f"{waits:.1f}"
+    rounds = f"{row.ratio:.2f} | {row.low:.2f}, {row.high:.2f}"
+    return f"| {row.name} | {rounds} | {target} | {row.milliseconds:.1f} | {memory} | {told} |"
+
+
+def step_table(shape: str, rows: int, length: int, options: argparse.Namespace) -> list[str]:
+    """Lines of the table of one shape."""
+    lines = [
+        f"## {shape}, {rows} x {length} tokens",
+        "",
+        "| arm | ratio to vanilla (median) | lowest, highest | target | ms per step | peak GiB | waits per step |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    device = torch.device(options.device)
+    with tempfile.TemporaryDirectory() as folder:
+        bench = cost.Bench(cost.checkpoint(shape, Path(folder)), cost.tokens(rows * 8, length), rows, options.device)
+        vanilla = bench.loop(plain(bench))
+        assert vanilla is not None
+        cost.run_steps(vanilla, 2, device)
+
+        def add(name: str, phase: Any, inputs: PhaseInputs) -> None:
+            loop = bench.loop(inputs)
+            if loop is None:
+                return
+            waits = waits_per_step(loop)
+            lines.append(shown(cost.measure(name, phase, loop, vanilla, options.rounds, options.steps), waits))
+            print(lines[-1], flush=True)
+            del loop
+            gc.collect()
+            if device.type == "cuda":
+                torch.cuda.empty_cache()
+
+        methods = cost.all_methods(cost.ROOT)
+        for name in options.methods:
+            for phase, inputs in bench.phases(methods[name]):
+                label = name if phase.name == "finetune" else f"{name} ({phase.name})"
+                add(label, phase, inputs)
+        if device.type == "cuda":
+            for label, changes in (("cuda_graphs", {"cuda_graphs": True}), ("tf32", {"tf32": True})):
+                inputs = plain(bench, **changes)
+                add(f"vanilla, {label}", inputs.phase, inputs)
+            torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
+    return [*lines, ""]
+
+
+def worker_table(options: argparse.Namespace) -> list[str]:
+    """Cells per hour; the first row starts a process for every cell, one after the other."""
+    shape, rows, length = (options.shape, 4, 16) if options.shape == "tiny" else ("bert-base", 16, 64)
+    lines = [
+        f"## Cells per hour ({shape}, {rows} x {length} tokens, {options.cell_steps} steps and an evaluation each)",
+        "",
+        "| way | cells per hour | times one process per cell |",
+        "|---|---|---|",
+    ]
+    with tempfile.TemporaryDirectory() as folder:
+        cost.checkpoint(shape, Path(folder))
+        cells = [Cell(f"cell {i}", folder, shape, rows, length, options.cell_steps) for i in range(options.cells)]
+        run = functools.partial(run_all, function=run_cell, executor="processes", devices=[options.device], threads=1)
+        started = time.perf_counter()
+        for cell in cells[: max(1, options.cells // 4)]:
+            run([cell])
+        alone = (time.perf_counter() - started) / max(1, options.cells // 4)
+        lines.append(f"| one process per cell, one at a time | {3600 / alone:.0f} | 1.00 |")
+        for workers in options.workers:
+            started = time.perf_counter()
+            run(cells, workers_per_device=workers)
+            each = (time.perf_counter() - started) / len(cells)
+            lines.append(f"| {workers} worker(s) | {3600 / each:.0f} | {alone / each:.2f} |")
+            print(lines[-1], flush=True)
+    return [*lines, ""]
+
+
+def hardware(device: str) -> str:
+    if not device.startswith("cuda"):
+        return f"{device} (a smoke test: no figure here is of a GPU)"
+    mps = Path(os.environ.get("CUDA_MPS_PIPE_DIRECTORY", "/tmp/nvidia-mps")).exists()
+    return f"{torch.cuda.get_device_name(device)}, {'with' if mps else 'without'} an MPS server"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--device", default="cuda:0")
+    parser.add_argument("--shape", choices=cost.SHAPES, help="one shape instead of those of the table")
+    parser.add_argument("--batch", type=int, default=16, help="rows, with --shape")
+    parser.add_argument("--length", type=int, default=64, help="tokens, with --shape")
+    parser.add_argument("--methods", nargs="*", default=list(METHODS))
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--steps", type=int, default=5, help="steps of an arm in a round")
+    parser.add_argument("--cells", type=int, default=24)
+    parser.add_argument("--cell-steps", type=int, default=60)
+    parser.add_argument("--workers", type=int, nargs="*", default=[1, 2, 4, 8])
+    parser.add_argument("--out", type=Path, default=Path(__file__).with_name("gpu.md"))
+    options = parser.parse_args()
+    os.environ.update(WORKSPACE)
+    if options.device.startswith("cuda") and not torch.cuda.is_available():
+        parser.error("there is no CUDA device here; --device cpu --shape tiny runs a smoke test without figures")
+    torch.set_num_threads(1)
+    shapes = SHAPES if options.shape is None else ((options.shape, options.batch, options.length),)
+    lines = [
+        "# Steps on a GPU",
+        "",
+        f"{hardware(options.device)}; torch {torch.__version__}. Made by `python benchmarks/gpu.py`.",
+        "",
+    ]
+    for shape, rows, length in shapes:
+        lines += step_table(shape, rows, length, options)
+        options.out.write_text("\n".join(lines), encoding="utf-8")
+    if options.cells:
+        lines += worker_table(options)
+    options.out.write_text("\n".join(lines), encoding="utf-8")
+    print(f"written: {options.out}")
+
+
+if __name__ == "__main__":
+    main()

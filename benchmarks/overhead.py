@@ -1,0 +1,167 @@
+"""What regft and DVC cost beside the training: a whole build with training and prediction left out, in CPU seconds.
+
+    python benchmarks/overhead.py --cells 200 --seeds 10
+
+A grid of n cells is methods x tasks x sizes on a tiny encoder and the built-in task under several names; every
+fifth method has a phase before fine-tuning. Optimiser steps and forward passes are left out (a run stores two
+numbers as its weights, and logits drawn from its seed); everything else is real: configuration, facts, data, keys,
+the run store with its files, evaluation, the lines of each stage, DVC, the report, MLflow. Measured in a temporary
+directory: the fill, `dvc repro` up to the report, the report with the first sync, a second build that finds nothing
+to do, the plan, and the second sync.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import resource
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+ROOT = Path(__file__).resolve().parents[1]
+#: Cells -> methods, tasks, sizes.
+GRIDS = {24: (6, 2, 2), 50: (5, 2, 5), 60: (15, 2, 2), 200: (25, 4, 2), 600: (25, 8, 3), 1000: (25, 8, 5)}
+DATA = ("dataset", "subsample", "lengths")
+
+
+def build(root: Path, cells: int, seeds: int) -> None:
+    """Write a project of ``cells`` cells under git and DVC."""
+    sys.path.insert(0, str(ROOT))
+    from tests.tiny import tiny_model_dir
+
+    methods, tasks, sizes = GRIDS[cells]
+    for name in ("pipelines", "data"):
+        shutil.copytree(ROOT / name, root / name, ignore=shutil.ignore_patterns("dvc.lock"))
+    for name in ("dvc.yaml", ".dvcignore", ".gitignore"):
+        shutil.copy(ROOT / name, root / name)
+    shutil.copytree(tiny_model_dir(root / "scratch", "bert"), root / "models" / "tiny")
+    shutil.rmtree(root / "scratch")
+    declared = yaml.safe_load((root / "pipelines/tasks/cue_sentence.yaml").read_text())
+    names = [f"cue_{i}" for i in range(tasks)]
+    for name in names:
+        (root / f"pipelines/tasks/{name}.yaml").write_text(yaml.safe_dump(declared))
+    listed = [f"m{i:02}" for i in range(methods)]
+    for i, name in enumerate(listed):
+        method: dict[str, Any] = {"description": "stub", "regularisers": {"hype": {"scale": 1e-5 * (i + 1)}}}
+        if i % 5 == 0:
+            fine = {"regularisers": method.pop("regularisers")}
+            method["phases"] = {"early": {"training": {"max_steps": 1 + i}}, "finetune": fine}
+        (root / f"pipelines/methods/{name}.yaml").write_text(yaml.safe_dump(method))
+    params = {
+        "model": {"name": "models/tiny", "max_length": 32},
+        "grid": {"tasks": names, "sizes": [50 * (i + 1) for i in range(sizes)], "seeds": list(range(seeds))},
+        "methods": listed,
+        "subsample": {},
+        "training": {"epochs": 3},
+        "execution": {"executor": "serial", "device": "cpu"},
+        "report": {"reference": listed[1], "bootstrap_samples": 200},
+        "store": {"path": ".regft", "budget_gb": 20},
+    }
+    (root / "params.yaml").write_text(yaml.safe_dump(params))
+    run(root, "git", "init", "-q")
+    run(root, sys.executable, "-m", "dvc", "init", "-q")
+    run(root, sys.executable, "-m", "dvc", "config", "core.analytics", "false")
+
+
+def run(root: Path, *command: str) -> tuple[float, str]:
+    """CPU seconds (user and system, children included) and output of a command; it must succeed."""
+    environment = {
+        **os.environ,
+        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+        "PYTHONPATH": str(ROOT),
+        "OMP_NUM_THREADS": "1",
+    }
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    done = subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    if done.returncode != 0:
+        raise SystemExit(f"{' '.join(command)}\n{done.stdout[-2000:]}{done.stderr[-4000:]}")
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, done.stdout + done.stderr
+
+
+def fill_with_stubs(root: Path) -> None:
+    """A fill whose runs take no optimiser step and whose models answer by chance; what is measured is the rest."""
+    import numpy as np
+    import torch
+
+    from regft_core.phases import training_run
+    from regft_core.phases.fill import fill
+    from regft_core.phases.trained import Trained as Answering
+    from regft_core.training.loop import Progression
+    from regft_core.training.stack import Stack
+
+    def train(inputs: training_run.PhaseInputs, **_: Any) -> training_run.Trained:
+        done = Progression()
+        done.curve.extend((step, step / 16, 0.7, 1e-4, 1.0) for step in range(32))
+        stack = Stack((), inputs.setting())
+        return training_run.Trained(None, stack, done, 0.0, None, None)  # type: ignore[arg-type]
+
+    def tensors(*_: Any, **__: Any) -> dict[str, dict[str, torch.Tensor]]:
+        return {"weights": {"w": torch.zeros(2)}}
+
+    def answer(self: Answering, examples: Any, on_batch: Any = None) -> Any:
+        return np.random.default_rng(self._context.job.seed).normal(size=(len(examples), 2)).astype(np.float32)
+
+    training_run.train, training_run.outcome_tensors = train, tensors
+    Answering.answer = answer  # type: ignore[method-assign]
+    fill(root, say=lambda line: None)
+
+
+def measure(cells: int, seeds: int, keep: bool) -> dict[str, float]:
+    """CPU seconds of every part of a build."""
+    root = Path(tempfile.mkdtemp(prefix="regft-overhead-"))
+    python, dvc = sys.executable, (sys.executable, "-m", "dvc")
+    try:
+        build(root, cells, seeds)
+        found: dict[str, float] = {}
+        found["data"], _ = run(root, *dvc, "repro", *DATA)
+        found["fill"], _ = run(root, python, str(Path(__file__).resolve()), "--stub", str(root))
+        found["commit"], said = run(root, *dvc, "repro", "-R", "pipelines")
+        stages = len(re.findall(r"Running stage", said))
+        if "from the run store" in said:
+            raise SystemExit("a stage did not find its output ready")
+        found["report"], _ = run(root, *dvc, "repro")
+        found["no-op"], said = run(root, *dvc, "repro")
+        if len(re.findall(r"Running stage", said)) > 1:
+            raise SystemExit(f"an unchanged repro ran stages:\n{said[-2000:]}")
+        found["no-op fill"], _ = run(root, python, "-m", "stages.fill")
+        found["plan"], _ = run(root, python, "-m", "regft_core.config", "plan")
+        found["second sync"], _ = run(root, python, "-m", "regft_core.tracking", "sync")
+        return {"stages": stages, **found}
+    finally:
+        if keep:
+            print(f"kept in {root}")
+        else:
+            shutil.rmtree(root, ignore_errors=True)
+
+
+def main() -> None:
+    """Measure and print one line for each size of grid."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--cells", type=int, nargs="+", default=[24], choices=sorted(GRIDS))
+    parser.add_argument("--seeds", type=int, default=10)
+    parser.add_argument("--keep", action="store_true", help="leave the project for a look at it")
+    parser.add_argument("--stub", help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.stub:
+        fill_with_stubs(Path(given.stub))
+        return
+    for cells in given.cells:
+        found = measure(cells, given.seeds, given.keep)
+        total = sum(found[name] for name in ("data", "fill", "commit"))
+        print(
+            f"{cells} cells x {given.seeds} seeds: {total:.0f} CPU-s to build ({total / cells:.2f} a cell, "
+            f"{1000 * total / cells / given.seeds:.0f} ms a run)"
+        )
+        print("  " + ", ".join(f"{name} {value:.1f}" for name, value in found.items()), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,65 @@
+"""Makes the outputs of the stages of a method on a task ahead, from runs that are all in the store; see ``ready``."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from regft_core.config.load import Project
+from regft_core.errors import RegftError
+from regft_core.io import sweep_stale
+from regft_core.phases.context import Context, Job
+from regft_core.phases.no_search import fill_nothing_to_search
+from regft_core.phases.outputs import write_evaluation, write_training
+from regft_core.phases.ready import keep, stamp
+
+#: The records of one run by stage (search, if there is any, finetune, evaluate), or None when it is not all stored.
+LookUp = Callable[[Job], list[dict[str, Any]] | None]
+
+
+def make_ready(project: Project, method: str, task: str, look_up: LookUp) -> bool:
+    """Write the outputs of search, finetune and evaluate for the stages to take; says whether it could.
+
+    Nothing depends on it: a stage that finds nothing ready writes its output itself.
+    """
+    grid, root = project.params.grid, project.root
+    records: dict[str, list[dict[str, Any]]] = {"search": [], "finetune": [], "evaluate": []}
+    jobs = [Job(str(root), method, task, str(size), seed) for size in grid.sizes for seed in grid.seeds]
+    try:
+        for job in jobs:
+            found = look_up(job)
+            if found is None:
+                return False
+            for stage, record in zip(("search", "finetune", "evaluate")[-len(found) :], found):
+                records[stage].append(record)
+        return _write(project, Context(replace(jobs[0], stored_only=True), project=project), records)
+    except (RegftError, OSError):
+        return False  # whatever it is, the stage itself meets it and says it
+
+
+def _write(project: Project, context: Context, records: dict[str, list[dict[str, Any]]]) -> bool:
+    root, method, task = project.root, context.job.method, context.job.task
+    ready = root / "work" / "ready"
+    ready.mkdir(parents=True, exist_ok=True)
+    sweep_stale(ready)
+    instead: dict[str, Path] = {}
+    with tempfile.TemporaryDirectory(prefix=".making-", dir=ready) as folder:
+        places = {stage: Path(folder, stage) for stage in records}
+        metrics = Path(folder, "metrics.json")
+        if records["search"]:
+            write_training(context, "search", records["search"], places["search"])
+        else:
+            places["search"].mkdir()
+            fill_nothing_to_search(places["search"])
+        write_training(context, "finetune", records["finetune"], places["finetune"])
+        write_evaluation(context, records["evaluate"], places["evaluate"], metrics)
+        instead = {f"{stage}/{method}/{task}": place for stage, place in places.items()}
+        stamps = {stage: stamp(root, stage, method, task, instead) for stage in places}
+        for stage, place in places.items():
+            if stage != "search" or records["search"]:  # the others' stages write theirs as fast
+                content = metrics.read_bytes() if stage == "evaluate" else None
+                keep(root, stage, method, task, stamps[stage], place, content)
+    return True

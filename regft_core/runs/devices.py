@@ -1,0 +1,53 @@
+"""The devices that ``execution.device`` means on the machine that asks."""
+
+from __future__ import annotations
+
+import ctypes
+from contextlib import suppress
+
+from regft_core.errors import ConfigError, Problem
+
+
+def _accelerator_driver() -> bool:
+    """Whether a CUDA or ROCm driver can be loaded; without one torch sees no GPU either."""
+    for name in ("libcuda.so.1", "nvcuda.dll", "libamdhip64.so"):
+        with suppress(OSError):
+            ctypes.CDLL(name)
+            return True
+    return False
+
+
+def visible_devices(device: str) -> list[str]:
+    """Return the devices that ``execution.device`` means on this machine, at least one.
+
+    ``auto``: all CUDA devices, or the CPU; ``cuda``: all CUDA devices; ``cuda:1``, ``mps`` and
+    ``cpu``: that one. Raises ``ConfigError`` when it is not there (never falls back).
+    """
+    if device == "cpu" or (device == "auto" and not _accelerator_driver()):
+        return ["cpu"]  # without importing torch: the parent of the workers needs it for nothing else
+    import torch
+
+    def absent(found: str) -> ConfigError:
+        hint = f"{found}; choose one that is there, or auto"
+        return ConfigError(
+            [Problem("params.yaml", 0, "execution.device", f"{device} is not available on this machine", hint)]
+        )
+
+    if device == "mps":
+        if not torch.backends.mps.is_available():
+            raise absent("torch sees no MPS device")
+        return ["mps"]
+    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    every = [f"cuda:{i}" for i in range(count)]
+    if device == "auto":
+        return every or ["cpu"]
+    if device == "cuda" and every:
+        return every
+    if device in every:
+        return [device]
+    raise absent(f"torch sees {', '.join(every) if every else 'no CUDA device'}")
+
+
+def own_device(device: str) -> str:
+    """The one device of a worker that a cluster placed: the first that the cluster lets it see. Raises as above."""
+    return visible_devices(device)[0]

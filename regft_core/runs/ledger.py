@@ -1,0 +1,52 @@
+"""How many bytes of tensors a run store holds at most, without looking at every run.
+
+``<store>/tensors.log`` has one line from the last look at the whole store, and one for every write since.
+Deletions are not noted, so the sum is too high rather than too low: while it is within the budget, nothing
+needs to be pruned and nothing is listed. A line can be lost (a look at the same moment, a killed process,
+runs that are copied in), so the whole store is looked at once a day all the same.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from contextlib import suppress
+from pathlib import Path
+
+from regft_core.errors import StoreError
+from regft_core.io import write_text
+
+LEDGER = "tensors.log"
+#: A look at the whole store counts for this long.
+LOOK_SECONDS = 86_400.0
+
+
+def note_written(store: Path, size: int) -> None:
+    """Note that ``size`` bytes of tensors were written; a ledger that cannot be written is made anew by a look."""
+    if size <= 0:
+        return
+    with suppress(OSError):
+        descriptor = os.open(store / LEDGER, os.O_WRONLY | os.O_APPEND)
+        try:
+            os.write(descriptor, f"wrote {size}\n".encode())
+        finally:
+            os.close(descriptor)
+
+
+def note_look(store: Path, size: int) -> None:
+    """Note that the whole store was found to hold ``size`` bytes of tensors."""
+    with suppress(StoreError):  # a store one may only read
+        write_text(store / LEDGER, f"held {size} {int(time.time())}\n")
+
+
+def at_most(store: Path) -> int | None:
+    """Bytes of tensors in the store, or a little more; None when somebody has to look."""
+    try:
+        first, *others = (store / LEDGER).read_text().splitlines()
+        word, size, looked = first.split()
+        written = [line.split() for line in others]
+        if word != "held" or not 0 <= time.time() - int(looked) < LOOK_SECONDS:
+            return None
+        return int(size) + sum(int(count) for _, count in written)
+    except (OSError, ValueError):
+        return None

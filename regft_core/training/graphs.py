@@ -1,0 +1,140 @@
+"""Forward and backward of the plain pass as CUDA graphs, one for each shape of batch.
+
+Small encoders on short texts leave a GPU waiting for the host to launch kernels; a recorded step is launched at
+once. Batches are as long as their longest text, so there is a graph for each length that comes again: a shape
+is run as usual the first time and recorded the second time. The random draws of a replay are those of its step,
+because the generator is seeded before it as before any pass.
+
+Only steps that are one plain pass are recorded: no step program, no added terms, no draws of a method's own
+inside the pass (``Regulariser.recordable``), no loss scaling. Everything else runs as usual.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+import torch
+from torch import Tensor
+
+from regft_core.data.batches import Batch
+
+if TYPE_CHECKING:
+    from regft_core.training.stack import Stack
+    from regft_core.training.step import Step
+    from regft_core.training.trainee import Trainee
+
+#: Shapes that are recorded; each keeps its input, and they share the memory of what a step makes.
+LIMIT = 64
+
+
+class Recorder(Protocol):
+    """Something that can repeat what a function did to tensors."""
+
+    def record(self, function: Callable[[], None]) -> Callable[[], Any]:
+        """What repeats ``function`` on the same memory; it need not have run it."""
+
+
+class CudaRecorder:
+    """CUDA graphs over one pool of memory, which is safe because they never run beside each other."""
+
+    def __init__(self) -> None:
+        self.pool = torch.cuda.graph_pool_handle()
+
+    def record(self, function: Callable[[], None]) -> Callable[[], Any]:
+        torch.cuda.synchronize()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, pool=self.pool):
+            function()
+        return graph.replay
+
+
+@dataclass
+class _Recorded:
+    batch: Batch
+    replay: Callable[[], Any]
+    #: ``loss`` and ``gradients`` (of every parameter, or None) as the last replay left them.
+    made: dict[str, Any]
+
+
+def recordable(stack: Stack, precision: str) -> bool:
+    """Whether the steps of a phase are one plain pass without draws of a method's own."""
+    if stack.program is not None or stack.adding or precision == "fp16":
+        return False
+    return all(type(regulariser).recordable(regulariser.options) for regulariser in stack.regularisers)
+
+
+class StepGraphs:
+    """Takes the place of ``Stack.backward`` where a phase is :func:`recordable`."""
+
+    def __init__(self, trainee: Trainee, parameters: list[Tensor], recorder: Recorder) -> None:
+        self.trainee, self.parameters, self.recorder = trainee, parameters, recorder
+        self._recorded: dict[Hashable, _Recorded] = {}
+        self._seen: set[Hashable] = set()
+        #: Steps that were replayed.
+        self.replayed = 0
+
+    def backward(self, step: Step, otherwise: Callable[[Step], Tensor]) -> Tensor:
+        """The detached loss of one batch, its gradients added to ``.grad``; ``otherwise`` runs a step as usual."""
+        shape = _shape(step)
+        found = self._recorded.get(shape)
+        if found is None:
+            known, room = shape in self._seen, len(self._recorded) < LIMIT
+            self._seen.add(shape)
+            if not known or not room:
+                return otherwise(step)
+            found = self._recorded[shape] = self._record(step, otherwise)
+        for name in _tensors(step.batch):
+            getattr(found.batch, name).copy_(getattr(step.batch, name), non_blocking=True)
+        step.seed()
+        found.replay()
+        self._give(found, step)
+        step.forward_passes += 1.0
+        step.backward_passes += 1.0
+        self.replayed += 1
+        # The next replay writes over it, and losses are read several steps later.
+        loss: Tensor = found.made["loss"].clone()
+        return loss
+
+    def _record(self, step: Step, otherwise: Callable[[Step], Tensor]) -> _Recorded:
+        batch = dataclasses.replace(
+            step.batch, **{name: getattr(step.batch, name).clone() for name in _tensors(step.batch)}
+        )
+        still = step.on(batch)
+        kept = [parameter.grad for parameter in self.parameters]
+        made: dict[str, Any] = {}
+
+        def once() -> None:
+            for parameter in self.parameters:
+                parameter.grad = None
+            made["loss"] = otherwise(still)
+            made["gradients"] = [parameter.grad for parameter in self.parameters]
+
+        step.seed()
+        still.seeds = False  # a recorded pass is seeded from outside
+        replay = self.recorder.record(once)
+        for parameter, gradient in zip(self.parameters, kept, strict=True):
+            parameter.grad = gradient
+        return _Recorded(batch, replay, made)
+
+    def _give(self, found: _Recorded, step: Step) -> None:
+        """Hand the gradients to the optimiser; those of several batches of a step are added up."""
+        for parameter, gradient in zip(self.parameters, found.made["gradients"], strict=True):
+            if gradient is None:
+                continue
+            if parameter.grad is not None:
+                parameter.grad.add_(gradient)
+            else:
+                parameter.grad = gradient if step.share == 1.0 else gradient.clone()
+
+
+def _tensors(batch: Batch) -> list[str]:
+    names = (field.name for field in dataclasses.fields(batch))
+    return [name for name in names if isinstance(getattr(batch, name), Tensor)]
+
+
+def _shape(step: Step) -> Hashable:
+    batch = step.batch
+    return tuple(batch.input_ids.shape), len(batch), batch.padded, batch.token_type_ids is not None, step.share

@@ -1,0 +1,37 @@
+"""The GPU benchmark runs to its end on a CPU, so that minutes on a GPU are not lost to a slip in it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+HERE = os.environ | {"PYTHONPATH": str(ROOT)}
+
+
+def test_the_whole_command_runs_on_a_cpu(tmp_path: Path) -> None:
+    out = tmp_path / "gpu.md"
+    command = [sys.executable, str(ROOT / "benchmarks" / "gpu.py"), "--device", "cpu", "--shape", "tiny"]
+    command += ["--batch", "2", "--length", "8", "--rounds", "1", "--steps", "1", "--methods", "vanilla", "pats"]
+    command += ["--cells", "2", "--cell-steps", "1", "--workers", "2", "--out", str(out)]
+    done = subprocess.run(command, cwd=ROOT, env=HERE, capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, done.stderr
+    text = out.read_text(encoding="utf-8")
+    assert "a smoke test: no figure here is of a GPU" in text
+    assert "| pats |" in text
+    assert "| one process per cell, one at a time |" in text
+    assert "| 2 worker(s) |" in text
+
+
+def test_without_a_gpu_it_says_so(tmp_path: Path) -> None:
+    import torch
+
+    if torch.cuda.is_available():
+        return
+    command = [sys.executable, str(ROOT / "benchmarks" / "gpu.py"), "--out", str(tmp_path / "gpu.md")]
+    done = subprocess.run(command, cwd=ROOT, env=HERE, capture_output=True, text=True, timeout=600)
+    assert done.returncode == 2
+    assert "there is no CUDA device here" in done.stderr
+    assert not (tmp_path / "gpu.md").exists()

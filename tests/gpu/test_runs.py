@@ -1,0 +1,154 @@
+"""Runs on a GPU: the same bits twice, after a resume and from graphs; nothing waits; memory; precisions."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import warnings
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from regft_core.config.schema import TrainingConfig
+from regft_core.hooks import compose
+from regft_core.phases.training_run import PhaseInputs, Trained, prepare, train
+from tests.methods.harness import entries, examples, same, source_of, tokenizer_of
+from tests.methods.interruption import Killed, Memory
+
+TRAINING = TrainingConfig(epochs=3, batch_size=4, learning_rate=1e-3, warmup_ratio=0.1)
+ADAMAX = TRAINING.model_copy(update={"optimizer": "adamax"})
+SEARCH: dict[str, Any] = {"name": "search", "split": True}
+METHODS: dict[str, tuple[list[Any], TrainingConfig, dict[str, Any]]] = {
+    "vanilla": ([], TRAINING, {}),
+    "hype_n": ([("hype", {})], TRAINING, {}),
+    "pats": ([("pats", {"strength": 1e-4})], ADAMAX, {}),
+    "tdt": ([("tdt", {})], TRAINING, {}),
+    "mask_tuning": ([("mask_tuning", {})], TRAINING, {"masked_lm": True}),
+    "weight_mixup": ([("weight_mixup", {"attention": "random"})], TRAINING, {}),
+    "weight_mixup search": ([("weight_mixup", {})], TRAINING, SEARCH),
+    "weight_mixup_released search": ([("weight_mixup", {"variant": "released"})], TRAINING, SEARCH),
+}
+
+
+@pytest.fixture(autouse=True)
+def workspace() -> None:
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+
+
+def inputs(method: str, **changes: Any) -> PhaseInputs:
+    from regft_core.data.encode import encode
+    from tests.methods.chain import phase
+
+    regularisers, training, more = METHODS[method]
+    source = source_of("bert", more.get("masked_lm", False))
+    given = examples(24, pair=True)
+    encoded = encode(given, tokenizer_of(source), 32)
+    own = phase(regularisers, name=more.get("name", "finetune"), split=0.5 if more.get("split") else 1.0)
+    rows = list(range(24))
+    found = PhaseInputs(
+        phase=dataclasses.replace(own, training=training.model_copy(update=changes.pop("training", {}))),
+        entries=entries(regularisers),
+        seed=0,
+        streams={"noise": own.name, "order": own.name, "head": "head"},
+        source=source,
+        tokenizer=tokenizer_of(source),
+        encoded=encoded,
+        train_rows=rows[:12] if more.get("split") else rows,
+        validation_rows=rows[12:] if more.get("split") else [],
+        kind="classification",
+        labels=["a", "b"],
+        keyword_segment=None,
+        device="cuda:0",
+        final=not more,
+    )
+    return dataclasses.replace(found, **changes)
+
+
+def weights(trained: Trained) -> dict[str, torch.Tensor]:
+    trained.stack.export(trained.trainee)
+    return trained.trainee.trained_weights()
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_seed_gives_the_same_bits_twice(method: str) -> None:
+    first, second = (weights(train(inputs(method))) for _ in range(2))
+    assert same(first, second)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_killed_run_continues_with_the_same_bits(method: str) -> None:
+    memory = Memory()
+
+    def die(step: int) -> None:
+        if step == 3:
+            raise Killed
+
+    with pytest.raises(Killed):
+        train(inputs(method), checkpointer=memory, checkpoint_seconds=0.0, on_step=die)
+    resumed = train(inputs(method), checkpointer=memory)
+    assert same(weights(resumed), weights(train(inputs(method))))
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_cuda_itself_sees_no_wait_in_a_step_that_logs_nothing(method: str) -> None:
+    loop = prepare(inputs(method)).loop
+    assert loop is not None
+    loop.trainee.model.train()
+    loop.trainee.attached.train()
+    for index, rows in enumerate(loop.stream.steps(0, 1)[:3]):
+        loop.done.step = index
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            torch.cuda.set_sync_debug_mode("warn" if index else "default")
+            try:
+                loop._step(rows)
+            finally:
+                torch.cuda.set_sync_debug_mode("default")
+        assert [str(w.message) for w in caught if "synchroniz" in str(w.message)] == []
+
+
+@pytest.mark.parametrize("method", ["vanilla", "pats", "weight_mixup"])
+def test_graphs_give_the_bits_of_eager_steps(method: str) -> None:
+    ready = prepare(inputs(method, cuda_graphs=True, training={"epochs": 6}))
+    assert ready.loop is not None
+    assert ready.loop.graphs is not None
+    ready.loop.train()
+    assert ready.loop.graphs.replayed > 0
+    eager = train(inputs(method, training={"epochs": 6}))
+    ready.stack.export(ready.trainee)
+    assert same(ready.trainee.trained_weights(), weights(eager))
+
+
+@pytest.mark.parametrize("precision", ["bf16", "tf32"])
+def test_noise_that_a_precision_rounds_away_is_refused_or_marked(precision: str) -> None:
+    tf32 = precision == "tf32"
+    training = TRAINING if tf32 else TRAINING.model_copy(update={"precision": precision})
+    refused, _ = compose.precision_problems(entries([("hype", {})]), training, tf32)
+    assert "rounds away" in refused[0]
+    allowed = training.model_copy(update={"allow_precision_loss": True})
+    refused, marked = compose.precision_problems(entries([("hype", {})]), allowed, tf32)
+    assert refused == []
+    assert "rounds away" in marked[0]
+    run = train(inputs("hype_n", tf32=tf32, training={"precision": "fp32" if tf32 else precision}))
+    assert all(value.isfinite().all() for value in weights(run).values())
+
+
+def test_memory_is_counted_and_freed() -> None:
+    trained = train(inputs("vanilla"))
+    assert trained.peak_memory_bytes is not None
+    size = sum(p.numel() * p.element_size() for p in trained.trainee.model.parameters())
+    assert trained.peak_memory_bytes > 3 * size  # weights, gradients and the optimiser's moments
+    del trained
+    torch.cuda.empty_cache()
+    assert torch.cuda.memory_allocated() < size
+
+
+def test_a_project_names_what_it_ran_with(tmp_path: Path) -> None:
+    from regft_core.config.schema import ExecutionConfig
+    from regft_core.phases.environment import environment
+
+    found = environment("cuda:0", ExecutionConfig(tf32=True))
+    assert found["tf32"] is True
+    assert "cuda_graphs" not in found

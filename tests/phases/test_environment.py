@@ -1,0 +1,45 @@
+"""What is recorded of where a run was computed, and what execution on a GPU may change."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from pydantic import ValidationError
+
+from regft_core.config.schema import ExecutionConfig, TrainingConfig
+from regft_core.hooks import compose
+from regft_core.phases.environment import environment
+from tests.methods.harness import entries
+
+
+def test_what_changes_digits_is_named_where_it_is_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: "a GPU")
+    plain = {"device": "cuda", "name": "a GPU", "threads": 1, "deterministic": True}
+    assert environment("cuda:0", ExecutionConfig()) == plain
+    assert environment("cuda:0", ExecutionConfig(tf32=True)) == plain | {"tf32": True}
+    assert environment("cuda:0", ExecutionConfig(cuda_graphs=True)) == plain | {"cuda_graphs": True}
+    assert set(environment("cpu", ExecutionConfig(tf32=True))) == {"device", "name", "threads", "deterministic"}
+
+
+@pytest.mark.parametrize("name", ["tf32", "cuda_graphs"])
+def test_they_are_refused_on_a_device_that_has_neither(name: str) -> None:
+    with pytest.raises(ValidationError, match=f"{name} is for CUDA devices, but device is cpu; remove it, or set"):
+        ExecutionConfig(device="cpu", **{name: True})
+
+
+def test_tf32_is_refused_or_marked_where_it_erases_a_method() -> None:
+    training = TrainingConfig()
+    hype = entries([("hype", {})])
+    assert compose.precision_problems(hype, training) == ([], [])
+    (refused,), _ = compose.precision_problems(hype, training, tf32=True)
+    assert "changes of 1e-05, which tf32 rounds away (spacing 2.4e-04 near 1)" in refused
+    assert "use execution.tf32: false, or set allow_precision_loss: true" in refused
+    allowed = training.model_copy(update={"allow_precision_loss": True})
+    assert compose.precision_problems(hype, allowed, tf32=True)[0] == []
+    assert "tf32 rounds away" in compose.precision_problems(hype, allowed, tf32=True)[1][0]
+    assert compose.precision_problems(entries([("hype", {"scale": 0.1})]), training, tf32=True) == ([], [])
+    (searched,), _ = compose.precision_problems(entries([("weight_mixup", {})]), training, tf32=True)
+    assert searched == (
+        "'weight_mixup' cannot run in tf32: finite differences of the search lose their digits; "
+        "use execution.tf32: false"
+    )

@@ -1,0 +1,177 @@
+"""Filling the run store: the runs that the stages ask for, once, in order; afterwards no stage needs torch."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from regft_core.errors import RunFailed
+from regft_core.phases import fill as module
+from regft_core.phases.evaluate import evaluate
+from regft_core.phases.facts import write_facts
+from regft_core.phases.fill import fill, look_up_run, plan_work
+from regft_core.phases.finetune import finetune
+from regft_core.phases.project import open_project
+from regft_core.phases.ready import folder_of, take_ready
+from regft_core.phases.search import search
+from regft_core.phases.stages import run_evaluate, run_finetune, run_search
+from tests.phases.conftest import DIVERGES, TASK, change, edit_method, job, runs, train, write_method
+
+STAGES = {"search": run_search, "finetune": run_finetune, "evaluate": run_evaluate}
+
+
+def quiet(line: str) -> None:
+    pass
+
+
+def tree(root: Path) -> dict[str, bytes]:
+    """Content of every output of the stages that train and evaluate."""
+    return {
+        path.relative_to(root).as_posix(): path.read_bytes()
+        for stage in (*STAGES, "metrics")
+        for path in sorted((root / "work" / stage).rglob("*"))
+        if path.is_file()
+    }
+
+
+def run_all_stages(root: Path, *, ready: bool) -> dict[str, bytes]:
+    """What DVC's stages write, from what a fill made ready or from the run store."""
+    for stage in (*STAGES, "metrics"):
+        shutil.rmtree(root / "work" / stage, ignore_errors=True)
+    for method in open_project(root).methods:
+        for stage, function in STAGES.items():
+            if not (ready and take_ready(root, stage, method, TASK)):
+                function(root, method, TASK)
+    return tree(root)
+
+
+@pytest.fixture
+def filled(project: Path) -> Path:
+    write_facts(open_project(project))
+    assert fill(project, say=quiet) == 8  # 3 methods x 2 seeds, and a phase before for one of them
+    return project
+
+
+def test_a_fill_computes_what_the_stages_ask_for(filled: Path, trained: list[tuple[str, int]]) -> None:
+    from_ready = run_all_stages(filled, ready=True)
+    from_store = run_all_stages(filled, ready=False)
+    assert from_ready == from_store
+    assert trained == []
+    assert len(from_ready) > 20
+    assert not list((filled / "work" / "ready").rglob("stamp"))  # taken, not copied
+    assert fill(filled, say=quiet) == 0
+
+
+def test_the_scores_are_those_of_the_stages_alone(filled: Path, project: Path) -> None:
+    scores = {path: text for path, text in run_all_stages(filled, ready=True).items() if "metrics/" in path}
+    before = set(runs(filled))
+    change(filled, store={"path": "another"})
+    plain = {path: text for path, text in run_all_stages(filled, ready=False).items() if "metrics/" in path}
+    assert plain == scores
+    assert set(runs(filled)) == before
+
+
+@pytest.mark.parametrize("stage", list(STAGES))
+def test_a_stage_whose_runs_are_stored_imports_no_torch(filled: Path, tmp_path: Path, stage: str) -> None:
+    """Neither with what the fill made ready nor, that being gone, from the run store."""
+    (tmp_path / "blocker").mkdir()
+    (tmp_path / "blocker" / "torch.py").write_text("raise SystemExit('torch was imported')\n")
+    path = f"{tmp_path / 'blocker'}:{Path(__file__).resolve().parents[2]}"
+    for earlier, function in STAGES.items():
+        if earlier == stage:
+            break
+        function(filled, "weight_mixup", TASK)
+    for _ in range(2):
+        command = [sys.executable, "-m", f"stages.{stage}", "--method", "weight_mixup", "--task", TASK]
+        done = subprocess.run(command, cwd=filled, env={"PYTHONPATH": path}, capture_output=True, text=True)
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert (filled / "work" / stage / "weight_mixup" / TASK / "24").is_dir()
+        shutil.rmtree(filled / "work" / stage)
+
+
+def test_what_changed_since_is_not_taken(filled: Path) -> None:
+    assert folder_of(filled, "finetune", "hype_n", TASK).is_dir()
+    run_search(filled, "hype_n", TASK)
+    edit_method(filled, "hype_n", "1.0e-5", "1.0e-4")
+    assert not take_ready(filled, "finetune", "hype_n", TASK)
+    edit_method(filled, "hype_n", "1.0e-4", "1.0e-5")
+    rows = filled / "work" / "subsamples" / TASK / "24" / "seed-0.jsonl"
+    content = rows.read_bytes()
+    rows.write_bytes(content + b"\n")
+    assert not take_ready(filled, "finetune", "hype_n", TASK)
+    rows.write_bytes(content)
+    assert take_ready(filled, "finetune", "hype_n", TASK)
+    assert not take_ready(filled, "finetune", "hype_n", TASK)  # it is in its place now
+
+
+def test_only_what_is_missing_is_planned(project: Path) -> None:
+    write_facts(open_project(project))
+    evaluate(job(project, "vanilla"), train(project, "vanilla"))
+    searched = search(job(project, "weight_mixup", 1))
+    finetune(job(project, "weight_mixup", 1), searched)  # not evaluated
+    assert look_up_run(job(project, "vanilla")) is not None
+    assert look_up_run(job(project, "weight_mixup", 1)) is None
+    opened = open_project(project)
+    work = plan_work(opened, [(method, TASK) for method in opened.methods])
+    names = [piece.name for piece in work.pieces]
+    assert "vanilla cue_sentence 24 seed 0" not in names
+    assert "weight_mixup cue_sentence 24 seed 1" in names
+    last = names.index("weight_mixup cue_sentence 24 seed 0")
+    assert {names[i] for i in work.after[last]} == {"weight_mixup cue_sentence 24 seed 0 phase search"}
+
+
+def test_what_several_runs_share_is_done_once(project: Path, trained: list[tuple[str, int]]) -> None:
+    """A phase with a seed of its own, two methods that amount to the same, and a search that two methods share."""
+    search_phase = {"data": {"size": "full"}, "training": {"max_steps": 1}, "seed": 7}
+    fine = {"regularisers": {"hype": {"scale": 1e-3}}}
+    write_method(project, "one", phases={"early": search_phase, "finetune": {}})
+    write_method(project, "other", phases={"early": search_phase, "finetune": fine})
+    write_method(project, "nothing", regularisers={"hype": {"scale": 0.0, "hidden_dropout": "keep"}})
+    change(project, methods=["vanilla", "nothing", "one", "other"])
+    write_facts(open_project(project))
+    fill(project, say=quiet)
+    assert sorted(trained) == sorted([("early", 7), *[("finetune", 0), ("finetune", 1)] * 3])
+    assert run_all_stages(project, ready=True) == run_all_stages(project, ready=False)
+
+
+def test_a_run_that_raises_stops_neither_the_others_nor_their_outputs(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_method(project, "breaks", regularisers=DIVERGES)
+    write_facts(open_project(project))
+    original = module.produce
+
+    def failing(context: Any, phase: Any, *rest: Any) -> Any:
+        if context.job.seed == 1:
+            raise OSError("the disk is gone")
+        return original(context, phase, *rest)
+
+    monkeypatch.setattr(module, "produce", failing)
+    with pytest.raises(RunFailed, match=r"(?s)2 of 10 runs.*the disk is gone.*was not started, because it needs"):
+        fill(project, say=quiet)
+    assert take_ready(project, "finetune", "breaks", TASK) is False  # the stage before it has not run
+    run_search(project, "breaks", TASK)
+    assert take_ready(project, "finetune", "breaks", TASK)
+    manifest = json.loads((project / "work/finetune/breaks" / TASK / "24/manifest.json").read_text())
+    assert [run["status"] for run in manifest["runs"]] == ["failed", "failed"]
+    assert not folder_of(project, "finetune", "weight_mixup", TASK).exists()
+    monkeypatch.undo()
+    assert fill(project, say=quiet) == 2
+
+
+def test_processes_come_to_the_same(make_project: Callable[..., Path]) -> None:
+    root = make_project(execution={"executor": "processes", "workers": 2, "device": "cpu"})
+    write_facts(open_project(root))
+    assert fill(root, say=quiet) == 8
+    outputs = run_all_stages(root, ready=True)
+    change(root, store={"path": "serially"}, execution={"executor": "serial"})
+    scores = [name for name in outputs if "predictions" in name or "metrics/" in name]
+    again = run_all_stages(root, ready=False)
+    assert {name: again[name] for name in scores} == {name: outputs[name] for name in scores}

@@ -1,0 +1,59 @@
+"""The executor ``slurm`` through submitit's local executor, where it is installed: ``pip install -e '.[slurm]'``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from regft_core.runs.executors import JobsFailed, run_all
+from tests.runs import cluster_jobs
+
+submitit = pytest.importorskip(
+    "submitit", reason="submitit is not installed (an optional extra: pip install -e '.[slurm]')"
+)
+
+ROOT = Path(__file__).resolve().parents[2]
+LOCAL = {"cluster": "local", "device": "cpu", "minutes": 5, "memory_gb": 1}
+
+
+@pytest.fixture(autouse=True)
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+
+
+def test_results_order_and_failures(tmp_path: Path) -> None:
+    order: list[int] = []
+    jobs: list[Any] = ["a", "raise", "b", "c"]
+    with pytest.raises(JobsFailed) as caught:
+        run_all(
+            jobs,
+            cluster_jobs.sometimes,
+            executor="slurm",
+            settings=LOCAL,
+            after={0: [2], 3: [1]},
+            on_result=lambda index, _: order.append(index),
+        )
+    assert caught.value.results == ["a", None, "b", None]
+    assert order == [2, 0]
+    assert [failure.message for failure in caught.value.failures] == [
+        "ValueError: broken on purpose",
+        "was not started, because it needs job 1",
+    ]
+    assert (tmp_path / ".regft-slurm").is_dir()
+
+
+def test_a_job_that_dies_names_its_log(tmp_path: Path) -> None:
+    with pytest.raises(JobsFailed, match=r"its job \S+ ended as .*; its log is .*\.regft-slurm"):
+        run_all([f"killed {tmp_path / 'note'}"], cluster_jobs.sometimes, executor="slurm", settings=LOCAL)
+
+
+def test_a_preempted_job_is_queued_again_as_it_was() -> None:
+    from regft_core.runs.executors.slurm import Task
+
+    task = Task(cluster_jobs.square, 7, "cpu", None)
+    again = task.checkpoint()
+    assert again.function is task
+    assert again.function() == (True, (49, "cpu"))

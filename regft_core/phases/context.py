@@ -171,7 +171,7 @@ class Context:
                 seed=self.seed(phase),
                 stratified=self.params.subsample.stratified,
             )
-            if other is None and self.set_aside:
+            if other in (None, self.job.task) and self.set_aside:
                 hidden = {row.idx for row in self.set_aside}
                 found = replace(found, examples=[row for row in found.examples if row.idx not in hidden])
             self._data[phase.name] = found

@@ -157,8 +157,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     root, params_file = getattr(given, "root", Path()), getattr(given, "params", "params.yaml")
     try:
         if (preset := getattr(given, "preset", None)) is not None:
-            open_project(root, preset_file(root, preset))  # a mistake is said with the preset's own lines
-            root = lay_out(root, preset)
+            params_file = preset_file(root, preset)
+            if given.command != "controls":  # which may write to the preset itself
+                open_project(root, params_file)  # a mistake is said with the preset's own lines
+                root, params_file = lay_out(root, preset), "params.yaml"
         if given.command == "plan":
             print(plan(root, params_file, given.detect))
         elif given.command == "controls":

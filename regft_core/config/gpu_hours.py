@@ -62,7 +62,7 @@ def gpu_hours(project: Project, rows: list[PlanRow]) -> str:
             tokens = row.examples * project.model(row.cell.task).max_length
             hours += row.to_train * tokens * 6 * weights / SPEED[precision] / 3600
     text = (
-        f"GPU hours: about {_shown(hours)} (assumed: 6 operations per weight and token of a plain step, {weights:.2g} "
+        f"GPU hours: {_shown(hours)} (assumed: 6 operations per weight and token of a plain step, {weights:.2g} "
         f"weights in the encoder's layers, every example max_length tokens long, {SPEED[precision] / 1e12:.0f} TFLOP/s "
         f"in {precision} on one A100 or H100; evaluation left out)"
     )
@@ -70,4 +70,6 @@ def gpu_hours(project: Project, rows: list[PlanRow]) -> str:
 
 
 def _shown(hours: float) -> str:
-    return f"{hours:.2g}" if hours < 10 else f"{hours:,.0f}"
+    if hours < 0.1:
+        return "less than 0.1" if hours else "none"
+    return f"about {hours:.2g}" if hours < 10 else f"about {hours:,.0f}"

@@ -190,7 +190,7 @@ class Context:
                 seed=self.seed(phase),
                 stratified=self.params.subsample.stratified,
             )
-            if other is None and self.set_aside:
+            if other in (None, self.job.task) and self.set_aside:
                 hidden = {row.idx for row in self.set_aside}
                 whole = found
 

@@ -228,6 +228,8 @@ class Trained:
             reason = "fine-tuning does not train on this task's labels"
         elif phase.data.split == 1.0:
             reason = "every training row was trained on (data.split of the phase finetune sets a share aside)"
+        elif context.job.values is not None:
+            reason = "tuning has chosen the method's values by training rows"
         elif any(cls.validation_share(options) for cls, options in compose.active(context.entries(phase))):
             reason = "a regulariser of fine-tuning learns from the share that is set aside"
         elif phase.repeat is not None and ("split" in phase.repeat.vary or phase.repeat.merge == "greedy"):

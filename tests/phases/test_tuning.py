@@ -18,7 +18,7 @@ from regft_core.phases.export import export
 from regft_core.phases.finetune import cached_seeds
 from regft_core.phases.project import open_project
 from regft_core.phases.tuning import try_values
-from tests.phases.conftest import SIZE, TASK, change, job, runs, stored
+from tests.phases.conftest import SIZE, TASK, change, job, runs, stored, write_method
 
 TUNING: dict[str, Any] = {
     "split": 0.75,
@@ -75,6 +75,11 @@ def test_a_trial_sees_no_row_that_judges_it(tuned: Path) -> None:
         seen = {row.idx for row in context.data(context.phase(phase.name)).examples}
         assert len(seen) == 18
         assert not seen & judging
+    every = {"one": {"data": {"task": TASK, "size": "full"}}, "finetune": {"data": {"size": "full"}}}
+    write_method(tuned, "other", phases=every)
+    context = Context(Job(str(tuned), "other", TASK, SIZE, 0, values=values, trial=0))
+    for phase in context.method.phases:
+        assert not {row.idx for row in context.data(context.phase(phase.name)).examples} & judging
     plain = Context(Job(str(tuned), "weight_mixup", TASK, SIZE, 0, values=values))
     assert plain.set_aside == []
     assert len(plain.data(plain.phase("finetune")).examples) == 24

@@ -99,7 +99,7 @@ RUNS = {"hype", "pats"}
         ("training/schedule.py", "total", "whole", RUNS),
         ("training/optim.py", "training.weight_decay", "2 * training.weight_decay", RUNS),
         ("training/stack.py", "reversed(self.in_edit_order)", "list(self.in_edit_order)", RUNS),
-        ("rng.py", "sha256", "sha512", RUNS | {"dataset", "subsample", "evaluate", "merge", "report"}),
+        ("rng.py", "sha256", "sha512", RUNS | {"dataset", "subsample", "evaluate", "evaluation", "merge", "report"}),
         ("training/new.py", "", "UNUSED = 1", set()),
         ("phases/training_run.py", "import torch\n", "import torch\nimport scipy\nscipy.x()\n", RUNS),
         ("models/load.py", "or 0.02", "or 0.03", {"hype", "pats", "evaluate"}),

@@ -30,7 +30,7 @@ from regft_core.hooks.base import Handed, Regulariser
 from regft_core.lazy import torch
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
     from torch import Tensor, nn
 
@@ -118,9 +118,9 @@ def add_sparse_noise(weight: Tensor, std: Tensor, chosen: Tensor, generator: tor
 
 
 def move_averages(
-    averages: Sequence[Tensor],
-    weights: Sequence[Tensor],
-    gradients: Sequence[Tensor],
+    averages: list[Tensor],
+    weights: list[Tensor],
+    gradients: list[Tensor],
     options: PatsConfig,
     finite: Tensor | None = None,
 ) -> None:
@@ -129,7 +129,7 @@ def move_averages(
 
     for places in grouped([weight.numel() for weight in weights], GROUP):
         part = slice(places.start, places.stop)
-        own = torch._foreach_mul(weights[part], gradients[part])
+        own = list(torch._foreach_mul(weights[part], gradients[part]))
         if options.sensitivity == "abs":
             torch._foreach_abs_(own)
         if finite is not None:
@@ -138,8 +138,8 @@ def move_averages(
 
 
 def perturb(
-    weights: Sequence[Tensor],
-    averages: Sequence[Tensor],
+    weights: list[Tensor],
+    averages: list[Tensor],
     options: PatsConfig,
     generator: torch.Generator,
     finite: Tensor | None = None,
@@ -225,7 +225,8 @@ class Pats(Regulariser):
             gradients = [parameter.grad for _, parameter in targets if parameter.grad is not None]
             # Under fp16 an overflowing step is skipped by the scaler; it must not enter the average.
             self._finite = all_finite(gradients) if step.scaler is not None else None
-            weights, averages = [p for _, p in targets], [self.averages[name] for name, _ in targets]
+            weights: list[Tensor] = [p for _, p in targets]
+            averages = [self.averages[name] for name, _ in targets]
             if self.trainee.grouped:
                 move_averages(averages, weights, gradients, self.options, self._finite)
                 return
@@ -251,7 +252,8 @@ class Pats(Regulariser):
         with torch.no_grad():
             targets = self._targets()
             if self.trainee.grouped:
-                weights, averages = [p for _, p in targets], [self.averages[name] for name, _ in targets]
+                weights: list[Tensor] = [p for _, p in targets]
+                averages = [self.averages[name] for name, _ in targets]
                 measured = perturb(weights, averages, self.options, generator, self._finite, logging)
                 largest, squares = [one for one, _ in measured], [two for _, two in measured]
             else:

@@ -103,8 +103,8 @@ class _RankOneMix(torch.autograd.Function):
             return torch.addcmul(rest, own, weight)
         mixed = torch.empty_like(weight)
         for rows in _rows(weight):
-            own, kept = _outer(a1[rows], a2, mixing.form)
-            torch.mul(own, weight[rows], out=mixed[rows]).add_(kept.mul_(pretrained[rows]))
+            part = torch.mul(_own(a1[rows], a2, mixing.form), weight[rows], out=mixed[rows])
+            part.add_(_kept(a1[rows], a2, mixing.form).mul_(pretrained[rows]))
         return mixed
 
     @staticmethod
@@ -115,20 +115,14 @@ class _RankOneMix(torch.autograd.Function):
         found: list[Tensor | None] = [None] * 5
         differentiable = torch.is_grad_enabled()  # somebody differentiates once more
         convex = ctx.mixing.form == "convex"
-        if to_weight or to_pretrained:
-            if differentiable or weight.device.type != "cpu":
-                own, kept = _outer(a1, a2, ctx.mixing.form)
-                found[0] = gradient * own if to_weight else None
-                found[1] = gradient * kept if to_pretrained else None
-            else:
-                found[0] = torch.empty_like(gradient) if to_weight else None
-                found[1] = torch.empty_like(gradient) if to_pretrained else None
+        whole = differentiable or weight.device.type != "cpu"
+        for place, needed, coefficients in ((0, to_weight, _own), (1, to_pretrained, _kept)):
+            if needed and whole:
+                found[place] = gradient * coefficients(a1, a2, ctx.mixing.form)
+            elif needed:
+                target = found[place] = torch.empty_like(gradient)
                 for rows in _rows(gradient):
-                    own, kept = _outer(a1[rows], a2, ctx.mixing.form)
-                    for place, coefficients in ((0, own), (1, kept)):
-                        target = found[place]
-                        if target is not None:
-                            torch.mul(gradient[rows], coefficients, out=target[rows])
+                    torch.mul(gradient[rows], coefficients(a1[rows], a2, ctx.mixing.form), out=target[rows])
         if any(to_attention):
             through_own, through_kept = gradient * weight, gradient * pretrained
             if convex:
@@ -140,10 +134,14 @@ class _RankOneMix(torch.autograd.Function):
         return tuple(found)
 
 
-def _outer(a1: Tensor, a2: Tensor, form: str) -> tuple[Tensor, Tensor]:
-    """Coefficients of W and W0 from a column ``[d, 1]`` and a row ``[1, k]``, the bits that a matrix product gives."""
-    own = a1 * a2
-    return own, 1 - own if form == "convex" else (1 - a1) * (1 - a2)
+def _own(a1: Tensor, a2: Tensor, form: str) -> Tensor:
+    """Coefficients of W from a column ``[d, 1]`` and a row ``[1, k]``, the bits that a matrix product gives."""
+    return a1 * a2
+
+
+def _kept(a1: Tensor, a2: Tensor, form: str) -> Tensor:
+    """Coefficients of W0, likewise."""
+    return 1 - a1 * a2 if form == "convex" else (1 - a1) * (1 - a2)
 
 
 def _rows(matrix: Tensor) -> list[slice]:

@@ -115,7 +115,8 @@ def make_deterministic(device: str, wanted: bool, tf32: bool = False) -> bool:
     if device.startswith("cuda"):
         torch.use_deterministic_algorithms(wanted)
         # Nothing here reads memory that it has not written; filling it first would be a kernel per tensor.
-        torch.utils.deterministic.fill_uninitialized_memory = False
+        settings: Any = torch.utils.deterministic
+        settings.fill_uninitialized_memory = False
         # TF32 rounds away noise of 1e-5 in every matrix product, so it must be asked for.
         torch.backends.cuda.matmul.allow_tf32 = tf32
         torch.backends.cudnn.allow_tf32 = tf32

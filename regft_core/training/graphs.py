@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from regft_core.training.step import Step
     from regft_core.training.trainee import Trainee
 
-#: Shapes that are recorded; each keeps its input, and they share the memory of what a step makes.
+#: Shapes that are recorded; each keeps its input, and they share gradients and the memory of what a step makes.
 LIMIT = 64
 
 
@@ -55,8 +55,8 @@ class CudaRecorder:
 class _Recorded:
     batch: Batch
     replay: Callable[[], Any]
-    #: ``loss`` and ``gradients`` (of every parameter, or None) as the last replay left them.
-    made: dict[str, Any]
+    #: ``loss`` as the last replay left it.
+    made: dict[str, Tensor]
 
 
 def recordable(stack: Stack, precision: str) -> bool:
@@ -73,6 +73,8 @@ class StepGraphs:
         self.trainee, self.parameters, self.recorder = trainee, parameters, recorder
         self._recorded: dict[Hashable, _Recorded] = {}
         self._seen: set[Hashable] = set()
+        #: Where all graphs leave the gradient of each parameter; None where a pass gives it none.
+        self._gradients: list[Tensor | None] = []
         #: Steps that were replayed.
         self.replayed = 0
 
@@ -84,19 +86,22 @@ class StepGraphs:
             known, room = shape in self._seen, len(self._recorded) < LIMIT
             self._seen.add(shape)
             if not known or not room:
-                return otherwise(step)
+                loss = otherwise(step)
+                if not self._gradients:
+                    grads = (parameter.grad for parameter in self.parameters)
+                    self._gradients = [None if grad is None else torch.zeros_like(grad) for grad in grads]
+                return loss
             found = self._recorded[shape] = self._record(step, otherwise)
         for name in _tensors(step.batch):
             getattr(found.batch, name).copy_(getattr(step.batch, name), non_blocking=True)
         step.seed()
         found.replay()
-        self._give(found, step)
+        self._give(step)
         step.forward_passes += 1.0
         step.backward_passes += 1.0
         self.replayed += 1
         # The next replay writes over it, and losses are read several steps later.
-        loss: Tensor = found.made["loss"].clone()
-        return loss
+        return found.made["loss"].clone()
 
     def _record(self, step: Step, otherwise: Callable[[Step], Tensor]) -> _Recorded:
         batch = dataclasses.replace(
@@ -104,13 +109,13 @@ class StepGraphs:
         )
         still = step.on(batch)
         kept = [parameter.grad for parameter in self.parameters]
-        made: dict[str, Any] = {}
+        made: dict[str, Tensor] = {}
 
         def once() -> None:
-            for parameter in self.parameters:
-                parameter.grad = None
+            torch._foreach_zero_([gradient for gradient in self._gradients if gradient is not None])
+            for parameter, gradient in zip(self.parameters, self._gradients, strict=True):
+                parameter.grad = gradient
             made["loss"] = otherwise(still)
-            made["gradients"] = [parameter.grad for parameter in self.parameters]
 
         step.seed()
         still.seeds = False  # a recorded pass is seeded from outside
@@ -119,9 +124,9 @@ class StepGraphs:
             parameter.grad = gradient
         return _Recorded(batch, replay, made)
 
-    def _give(self, found: _Recorded, step: Step) -> None:
+    def _give(self, step: Step) -> None:
         """Hand the gradients to the optimiser; those of several batches of a step are added up."""
-        for parameter, gradient in zip(self.parameters, found.made["gradients"], strict=True):
+        for parameter, gradient in zip(self.parameters, self._gradients, strict=True):
             if gradient is None:
                 continue
             if parameter.grad is not None:

@@ -377,4 +377,9 @@ def project_store(project: Project, *, stored_only: bool = False) -> RunStore:
     """The run store that ``params.yaml`` names; ``stored_only``: to look runs up in."""
     budget = project.params.store.budget_gb
     kind = LookupStore if stored_only else RunStore
-    return kind(store_path(project.root, project.params), int(budget * 1e9) if budget else None)
+    remote = None
+    if project.params.store.remote is not None:
+        from regft_core.runs.remote import Remote
+
+        remote = Remote(project.params.store.remote)
+    return kind(store_path(project.root, project.params), int(budget * 1e9) if budget else None, remote)

@@ -24,7 +24,7 @@ import logging
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from regft_core.errors import DamagedRun, StoreError
 from regft_core.io import may_not_write, sweep_stale
@@ -36,6 +36,9 @@ from regft_core.runs.pruning import Pruned, prune
 from regft_core.runs.stored import StoredRun, run_key
 from regft_core.runs.verification import Damage, run_problems, verify
 from regft_core.runs.working import HOW_TO_WRITE, WorkingRun
+
+if TYPE_CHECKING:
+    from regft_core.runs.remote import Remote
 
 __all__ = ["PIN_DAYS", "Damage", "DamagedRun", "Pruned", "RunStore", "StoredRun", "WorkingRun", "run_key"]
 
@@ -51,9 +54,11 @@ _unpinnable: set[Path] = set()
 class RunStore:
     """Finished and unfinished runs under ``path``; cheap to make, safe to use from many processes."""
 
-    def __init__(self, path: Path | str, budget_bytes: int | None = None) -> None:
+    def __init__(self, path: Path | str, budget_bytes: int | None = None, remote: Remote | None = None) -> None:
         self.path = Path(path)
         self.budget_bytes = budget_bytes
+        #: Where finished runs are shared with hosts that do not see ``path``.
+        self.remote = remote
 
     @staticmethod
     def run_key(identity: Mapping[str, Any]) -> str:
@@ -81,7 +86,7 @@ class RunStore:
         damage: DamagedRun | None = None
         # Twice, for without the lock the run may be pruned, replaced or set aside while it is read.
         for _ in range(2):
-            if not path.is_dir():
+            if not path.is_dir() and not (self.remote is not None and self.remote.fetch(key, path)):
                 return None
             try:
                 return StoredRun(key, path)
@@ -128,7 +133,11 @@ class RunStore:
         try:
             sweep_stale(target.parent, key)
             finished = self._finished(key)
-            return WorkingRun(key, identity, target, lock, finished, guard=guard, environment=environment)
+            if self.remote is not None and (finished is None or finished.pruned) and self.remote.fetch(key, target):
+                finished = self._finished(key)
+            return WorkingRun(
+                key, identity, target, lock, finished, guard=guard, environment=environment, remote=self.remote
+            )
         except BaseException:
             lock.release()
             raise

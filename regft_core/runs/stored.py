@@ -68,6 +68,11 @@ class StoredRun:
         return bool(self.tensor_names) and not (self.path / PRUNED).exists()
 
     @property
+    def pruned(self) -> bool:
+        """Whether its tensors were deleted to stay within the budget."""
+        return (self.path / PRUNED).exists()
+
+    @property
     def tensor_names(self) -> list[str]:
         """Names under which tensors were committed, pruned or not."""
         return sorted(n.removesuffix(TENSORS_SUFFIX) for n in self.manifest["files"] if n.endswith(TENSORS_SUFFIX))

@@ -27,6 +27,8 @@ from regft_core.runs.tensors import write_tensors
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from regft_core.runs.remote import Remote
+
 log = logging.getLogger(__name__)
 
 _TENSOR_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
@@ -59,12 +61,14 @@ class WorkingRun:
         *,
         guard: Callable[[], None] | None = None,
         environment: Mapping[str, Any] | None = None,
+        remote: Remote | None = None,
     ) -> None:
         self.key = key
         self.identity = identity
         self.path = target.with_name(target.name + ".partial")
         self.finished = finished
         self.guard = guard
+        self._remote = remote
         self._checkpoints = Checkpoints(key, self.path, environment)
         self._target = target
         self._lock = lock
@@ -189,6 +193,10 @@ class WorkingRun:
             killpoint("commit.manifest")
             self._compare_with_damaged(manifest)
             self._ask_guard()
+            # Before it is complete here: what only this host had would never be published.
+            if self._remote is not None and not self._remote.publish(self.key, temporary):
+                shutil.rmtree(temporary)
+                return self._fetched(self._remote)
             if self.finished is None and not claim_directory(temporary, self._target):
                 shutil.rmtree(temporary)
                 return self._discarded()
@@ -200,6 +208,21 @@ class WorkingRun:
         killpoint("commit.renamed")
         sizes = [entry["bytes"] for name, entry in manifest["files"].items() if name.endswith(TENSORS_SUFFIX)]
         note_written(self._target.parents[2], sum(sizes))
+        with explained(self.path):
+            shutil.rmtree(self.path)
+        self.finished = StoredRun(self.key, self._target)
+        return self.finished
+
+    def _fetched(self, remote: Remote) -> StoredRun:
+        """The run that another host published first, in the place of ours."""
+        if self.finished is None:
+            log.warning(
+                "run %s was completed by another host, in %s, while it was trained here too: that result counts, this "
+                "one is discarded",
+                self.key,
+                remote.url,
+            )
+        remote.fetch(self.key, self._target)
         with explained(self.path):
             shutil.rmtree(self.path)
         self.finished = StoredRun(self.key, self._target)

@@ -7,6 +7,7 @@ import math
 import shutil
 import tempfile
 import time
+import uuid
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from regft_core.io import canonical_json, sha256_text
+from regft_core.io import canonical_json, explained, sha256_text
 from regft_core.tracking.records import CellRecord, ReportRecord, RunRecord
 from regft_core.tracking.store import CURRENT, SUPERSEDED, Mirror, is_active
 
@@ -162,13 +163,22 @@ class Reconciliation:
         from mlflow.entities import Param, RunTag
 
         client = self.mirror.client
+        complete = dict(tags) | {"regft.complete": "1"}
+        if self.mirror.bulk.takes(complete, params, metrics):
+            run_id = uuid.uuid4().hex
+            # The files first: a run that the database knows is complete.
+            _write_files(self.mirror.artifacts / run_id / "artifacts", files)
+            described = None if dataset is None else (*dataset[:2], _source(dataset[0]), dataset[2])
+            self.mirror.bulk.create(run_id, name, start, end, status, complete, params, metrics, described)
+            self.kept.add(run_id)
+            self.created += 1
+            return run_id
         first = {key: tags[key] for key in tags if key == PARENT} | {"regft.kind": tags["regft.kind"]}
         run_id = client.create_run(self.mirror.experiment_id, start_time=start, tags=first, run_name=name).info.run_id
         self._upload(run_id, files)
         if dataset is not None:
             client.log_inputs(run_id, datasets=[_dataset(*dataset)])
-        # With the last batch, so that a killed sync is seen to be incomplete.
-        complete = dict(tags) | {"regft.complete": "1"}
+        # `complete` with the last batch, so that a killed sync is seen to be incomplete.
         self.mirror.log(
             run_id,
             metrics,
@@ -211,13 +221,7 @@ class Reconciliation:
     def _upload(self, run_id: str, files: Mapping[str, str | Path]) -> None:
         """Copy files (paths) and texts into a run's artifacts, in one call."""
         with tempfile.TemporaryDirectory(prefix="regft-mlflow-") as folder:
-            for name, content in files.items():
-                target = Path(folder, name)
-                target.parent.mkdir(parents=True, exist_ok=True)
-                if isinstance(content, Path):
-                    shutil.copyfile(content, target)
-                else:
-                    target.write_text(content, encoding="utf-8")
+            _write_files(Path(folder), files)
             self.mirror.client.log_artifacts(run_id, folder)
 
     def finish(self) -> None:
@@ -275,8 +279,25 @@ def _run_tags(record: RunRecord, parent: str) -> dict[str, str]:
     )
 
 
+def _write_files(folder: Path, files: Mapping[str, str | Path]) -> None:
+    """Copy files (paths) and texts into a folder; raises StoreError."""
+    with explained(folder):
+        for name, content in files.items():
+            target = folder / name
+            target.parent.mkdir(parents=True, exist_ok=True)
+            if isinstance(content, Path):
+                shutil.copyfile(content, target)
+            else:
+                target.write_text(content, encoding="utf-8")
+
+
+#: The writer in C where there is one: these files are most of the time that a run takes.
+_DUMPER = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
+
+
 def _yaml(value: Any) -> str:
-    return yaml.safe_dump(value, sort_keys=False, allow_unicode=True)
+    text: str = yaml.dump(value, Dumper=_DUMPER, sort_keys=False, allow_unicode=True)
+    return text
 
 
 def _run_files(record: RunRecord) -> dict[str, str | Path]:
@@ -294,10 +315,13 @@ def _evaluation_files(record: RunRecord) -> dict[str, str | Path]:
     }
 
 
+def _source(name: str) -> str:
+    return f'{{"uri": "work/subsamples/{name}"}}'
+
+
 def _dataset(name: str, digest: str, profile: str) -> Any:
     from mlflow.entities import Dataset, DatasetInput, InputTag
 
-    source = f'{{"uri": "work/subsamples/{name}"}}'
     return DatasetInput(
-        Dataset(name, digest, "local", source, profile=profile), [InputTag("mlflow.data.context", "training")]
+        Dataset(name, digest, "local", _source(name), profile=profile), [InputTag("mlflow.data.context", "training")]
     )

@@ -10,6 +10,7 @@ import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlparse
@@ -17,6 +18,7 @@ from urllib.parse import unquote, urlparse
 from regft_core.errors import StoreError
 from regft_core.io import explained
 from regft_core.runs.locks import KeyLock
+from regft_core.tracking.bulk import Bulk
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -49,6 +51,12 @@ class Mirror:
 
     client: MlflowClient
     experiment_id: str
+    artifacts: Path
+
+    @cached_property
+    def bulk(self) -> Bulk:
+        """Writes whole runs at once."""
+        return Bulk(self.client, self.experiment_id)
 
     def runs(self) -> list[Run]:
         """All runs of the experiment that the mirror made; those that somebody else deleted are left out."""
@@ -103,7 +111,7 @@ def open_mirror(database: Path, artifacts: Path, experiment: str) -> Iterator[Mi
         with explained(artifacts):
             artifacts.mkdir(parents=True, exist_ok=True)
         with _opened(database) as client:
-            yield Mirror(client, _experiment(client, database, artifacts, experiment))
+            yield Mirror(client, _experiment(client, database, artifacts, experiment), artifacts)
     finally:
         lock.release()
 

@@ -408,19 +408,23 @@ def test_an_old_mlruns_directory_and_environment_do_not_redirect(grid: Tree, mon
     assert list(Path("mlruns").iterdir()) == [Path("mlruns/0")]
 
 
-def test_a_killed_sync_is_made_good(grid: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
-    from regft_core.tracking import store
+@pytest.mark.parametrize("at_once", [True, False], ids=["in bulk", "by the client"])
+def test_a_killed_sync_is_made_good(grid: Tree, monkeypatch: pytest.MonkeyPatch, at_once: bool) -> None:
+    from regft_core.tracking import bulk, store
 
     calls = []
 
-    def log(self: Any, run_id: str, *values: Any, **named: Any) -> None:
+    def write(self: Any, run_id: str, *values: Any, **named: Any) -> None:
         calls.append(run_id)
         if len(calls) == 3:
             raise KeyboardInterrupt
         original(self, run_id, *values, **named)
 
-    original = store.Mirror.log
-    monkeypatch.setattr(store.Mirror, "log", log)
+    owner, name = (bulk.Bulk, "create") if at_once else (store.Mirror, "log")
+    original = getattr(owner, name)
+    monkeypatch.setattr(owner, name, write)
+    if not at_once:
+        monkeypatch.setattr(bulk.Bulk, "takes", lambda *_: False)
     with pytest.raises(KeyboardInterrupt):
         sync(grid.root, [VANILLA, HYPE], SEEDS)
     monkeypatch.undo()

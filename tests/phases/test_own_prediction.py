@@ -19,7 +19,8 @@ from regft_core.phases.export import export
 from regft_core.phases.finetune import finetune
 from regft_core.phases.outputs import reads_encoder, trains_encoder, write_evaluation, write_training
 from regft_core.phases.search import search
-from regft_core.training.bag_of_words import BagOfWords, log_probabilities
+from regft_core.training.bag_of_words import BagOfWords
+from regft_core.training.logistic import log_probabilities
 from tests.phases.conftest import change, runs, stored, write_method
 
 REGRESSION = {"grid": {"tasks": ["cue_regression"], "sizes": [24], "seeds": [0]}}

@@ -24,7 +24,8 @@ FOR_VALUES_ALONE = {"zero_shot_similarity"}
 def listing(methods: list[str], tasks: list[str]) -> Project:
     params = yaml.safe_load((ROOT / "params.yaml").read_text())
     params["methods"], params["grid"]["tasks"] = methods, tasks
-    params["report"]["reference"] = "vanilla"
+    if params["report"]["reference"] not in methods:
+        params["report"]["reference"] = methods[0]
     return open_project(ROOT, params_text=yaml.safe_dump(params, sort_keys=False))
 
 

@@ -74,6 +74,9 @@ def copy_methods(root: Path, params: dict[str, Any]) -> None:
             found[name] = yaml.safe_load(source.read_text(encoding="utf-8"))
             factor = (found[name].get("training") or {}).get("steps_factor")
             wanted += [factor["match"]] if isinstance(factor, dict) else []
+            for options in (found[name].get("regularisers") or {}).values():
+                if isinstance(options.get("layers"), int):
+                    options["layers"] = 1  # of the tiny encoder's two
     folder = root / "pipelines" / "methods"
     folder.mkdir(parents=True)
     for name, method in found.items():

@@ -80,7 +80,7 @@ def drawn(
     right = text_width(labels) + 0.6
     with style(name):
         figure, axes = panels(
-            columns, rows, width=width, height=max(1.6, 0.75 * width), left=0.6, right=right, gap=0.5, row_gap=0.6
+            columns, rows, width=width, height=max(1.6, 0.75 * width), left=0.85, right=right, gap=0.65, row_gap=0.6
         )
         for i, (axis, panel) in enumerate(zip(axes, shown)):
             axis.set_title(panel.title, loc="left")
@@ -96,7 +96,8 @@ def drawn(
             if not log_y:
                 axis.set_ylim(*_limits(panel, zero))
             if not log_x:
-                axis.locator_params(axis="x", nbins=5)
+                whole = all(float(p.x).is_integer() for points in panel.lines.values() for p in points)
+                axis.locator_params(axis="x", nbins=5, integer=whole)
             if not log_y:
                 axis.locator_params(axis="y", nbins=5)
             if i >= len(shown) - columns:

@@ -94,4 +94,6 @@ def _seeds_and_mean(axis: Any, lines: Sequence[_Line], label: str, thin: str, th
     first, last = max(steps[0] for steps, _ in lines), min(steps[-1] for steps, _ in lines)
     common = np.linspace(first, max(first, last), CURVE_POINTS)
     mean = np.mean([np.interp(common, steps, values) for steps, values in lines], axis=0)
-    axis.plot(common, mean, color=thick, linewidth=1.4, linestyle=dashes, label=label)
+    # A short search logs its outer loss once: a line of one point would not be seen.
+    marker = "o" if first >= last else ""
+    axis.plot(common, mean, color=thick, linewidth=1.4, linestyle=dashes, marker=marker, markersize=4, label=label)

@@ -9,6 +9,7 @@ commits. Plain `dvc repro` does the same work cell by cell and comes to the same
 from __future__ import annotations
 
 import argparse
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -28,7 +29,9 @@ def main(root: Path, arguments: argparse.Namespace) -> None:
     locked = Locked(root)
     if not all(locked.data(task) for task in project.params.grid.tasks):
         command = [sys.executable, "-m", "dvc", "repro", "dataset", "subsample", "lengths"]
-        done = subprocess.run(command, cwd=root)
+        # The stages' commands name `python`: this one, also where the environment is not activated.
+        path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
+        done = subprocess.run(command, cwd=root, env={**os.environ, "PATH": path})
         if done.returncode:
             sys.exit(done.returncode)
     count = fill(root)

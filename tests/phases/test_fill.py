@@ -166,11 +166,31 @@ def test_a_run_that_raises_stops_neither_the_others_nor_their_outputs(
     assert fill(project, say=quiet) == 2
 
 
-def test_processes_come_to_the_same(make_project: Callable[..., Path]) -> None:
-    root = make_project(execution={"executor": "processes", "workers": 2, "device": "cpu"})
+@pytest.mark.parametrize(
+    ("executor", "package", "options"),
+    [
+        ("processes", "multiprocessing", {}),
+        pytest.param("ray", "ray", {"ray": {"cpus": 1.0}}, marks=pytest.mark.slow),
+        pytest.param("slurm", "submitit", {"slurm": {"cluster": "local"}}, marks=pytest.mark.slow),
+    ],
+)
+def test_other_executors_come_to_the_same(
+    make_project: Callable[..., Path],
+    monkeypatch: pytest.MonkeyPatch,
+    executor: str,
+    package: str,
+    options: dict[str, Any],
+) -> None:
+    pytest.importorskip(package, reason=f"an optional extra: pip install -e '.[{executor}]'")
+    repository = str(Path(__file__).resolve().parents[2])
+    monkeypatch.setenv("PYTHONPATH", repository)
+    root = make_project(execution={"executor": executor, "workers": 2, "device": "cpu", **options})
+    monkeypatch.chdir(root)
     write_facts(open_project(root))
     assert fill(root, say=quiet) == 8
     outputs = run_all_stages(root, ready=True)
+    for name in options:
+        change(root, execution={name: None})
     change(root, store={"path": "serially"}, execution={"executor": "serial"})
     scores = [name for name in outputs if "predictions" in name or "metrics/" in name]
     again = run_all_stages(root, ready=False)

@@ -69,6 +69,7 @@ def build(root: Path, cells: int, revision: str | None) -> None:
         write(root / folder / "code.py", "pass\n")
     extra = {
         "facts": [f"work/facts/{kind}-{name}.json" for name in names for kind in ("search", "finetune")]
+        + [f"work/facts/settings-{name}-{task}.json" for name in names for task in grid["tasks"]]
         + [f"work/facts/task-{task}.json" for task in grid["tasks"]]
         + [f"work/facts/{name}.json" for name in ("subsample", "lengths", "evaluate", "report", "methods")],
         "code": [f"work/code/method-{name}.json" for name in names]

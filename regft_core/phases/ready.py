@@ -38,7 +38,7 @@ def _inputs(stage: str, method: str, task: str) -> tuple[list[str], list[str]]:
         facts = [f"facts/finetune-{method}.json", "facts/evaluate.json"]
         return facts, [f"finetune/{method}/{task}", f"datasets/{task}"]
     folders = [f"subsamples/{task}"] + ([f"search/{method}/{task}"] if stage == "finetune" else [])
-    return [f"facts/{stage}-{method}.json"], folders
+    return [f"facts/{stage}-{method}.json", f"facts/settings-{method}-{task}.json"], folders
 
 
 def stamp(root: Path, stage: str, method: str, task: str, instead: Mapping[str, Path] | None = None) -> str:

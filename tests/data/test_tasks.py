@@ -55,8 +55,9 @@ def test_a_task_file_is_short_explains_itself_and_is_consistent(path: Path) -> N
 @pytest.mark.parametrize("name", NAMES)
 def test_what_judges_a_task_can_be_had_where_the_task_can(name: str) -> None:
     if not isinstance(TASKS[name].source, FilesSource):
-        for ood in TASKS[name].ood:
-            assert not isinstance(resolve_ood(name, ood, TASKS).source, FilesSource)
+        for ood, config in TASKS[name].ood.items():
+            # A set of a file of one's own judges once that is there, and is left out, said, until then.
+            assert config.if_present or not isinstance(resolve_ood(name, ood, TASKS).source, FilesSource)
 
 
 @pytest.mark.parametrize("name", ["cue_sentence", "cue_pair", "cue_regression"])

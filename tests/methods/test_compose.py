@@ -331,7 +331,7 @@ def test_separate_pairs_reach_the_check_from_the_project_and_from_the_methods_ow
     params = Params.model_construct(model=shared, training=TRAINING)
     seen: list[Any] = []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(project.compose, "check_method", lambda *given: seen.append(given) or [])
+        patch.setattr(project.compose, "check_method", lambda *given, tf32: seen.append(given) or [])
         tasks = {"t": task(False)}
         project.compose_check(own, task(False), params, tasks)
     assert seen[0][4] is shared

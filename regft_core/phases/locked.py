@@ -80,9 +80,11 @@ class Locked:
         searched, trained = f"work/search/{method}/{task}", f"work/finetune/{method}/{task}"
         facts = {stage: f"work/facts/{stage}-{method}.json" for stage in ("search", "finetune")}
         facts["evaluate"] = "work/facts/evaluate.json"
+        settings = f"work/facts/settings-{method}-{task}.json"
+        given = {subsample: drawn, settings: self._file(settings)}
         inputs: dict[str, dict[str, str | None]] = {
-            "search": {subsample: drawn},
-            "finetune": {subsample: drawn, searched: self._made("search", name, searched)},
+            "search": given,
+            "finetune": {**given, searched: self._made("search", name, searched)},
             "evaluate": {
                 rows: self._made("dataset", task, rows),
                 trained: self._made("finetune", name, trained),

@@ -20,6 +20,7 @@ def project(tmp_path: Path) -> Path:
     shutil.copytree(ROOT / "pipelines", tmp_path / "pipelines")
     params = yaml.safe_load((ROOT / "params.yaml").read_text())
     params |= {"methods": ["vanilla"], "grid": {"tasks": ["qqp", "mrpc", "afqmc"], "sizes": [64], "seeds": [0]}}
+    params["report"]["reference"] = "vanilla"
     (tmp_path / "params.yaml").write_text(yaml.dump(params))
     return tmp_path
 

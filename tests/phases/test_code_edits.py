@@ -84,7 +84,7 @@ TABLE: list[tuple[str, str, str, set[str], set[str]]] = [
     ("training/schedule.py", "1.0 - progress", "1.1 - progress", METHODS, set()),
     ("training/loop.py", "math.inf\n", "1.0\n", METHODS, set()),
     ("hooks/base.py", "padding_invariant: ClassVar[bool] = True", "UNUSED: ClassVar[bool] = True", METHODS, set()),
-    ("phases/training_run.py", "allow_tf32 = False", "allow_tf32 = True", METHODS, set()),
+    ("phases/training_run.py", "matmul.allow_tf32 = tf32", "matmul.allow_tf32 = True", METHODS, set()),
     ("data/encode.py", "FORMAT = 1", "FORMAT = 2", METHODS, {"evaluate"}),
     ("config/schema.py", '"adamw", description', '"adamax", description', METHODS - {"pats", "adamax"}, {"report"}),
     # What merges, judges, draws and reads.

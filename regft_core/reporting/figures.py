@@ -193,13 +193,17 @@ def _losses(points: Sequence[CurvePoint], block: Block) -> list[tuple[np.ndarray
     return found
 
 
+#: Arms that cost less, such as a constant answer, stand here: the axis is logarithmic.
+_SMALLEST_COST = 0.01
+
+
 def cost_and_score(block: Block) -> str:
     """Mean development score with interval against measured cost; names beside the points, never over them."""
     points = []
     for row in block.rows:
         score = row.scores.get("dev", {}).get(block.primary)
         if score is not None and score.estimate.n and row.cost.measured is not None:
-            points.append((row, score, row.cost.measured))
+            points.append((row, score, max(row.cost.measured, _SMALLEST_COST)))
     if len(points) < 2:
         return ""
     scale = factor(block.primary)
@@ -210,9 +214,11 @@ def cost_and_score(block: Block) -> str:
         axis.set_xscale("log")
         costs = [cost for _, _, cost in points]
         axis.set_xlim(min(costs) / 1.15, max(costs) * 1.15)
-        ticks = [t for t in (0.25, 0.5, 0.75, 1, 1.5, 2, 3, 4, 6, 8, 12, 16, 24, 32) if axis.get_xlim()[0] <= t]
+        wide = max(costs) > 50 * min(costs)
+        marks = (_SMALLEST_COST, 0.1, 1, 10, 100) if wide else (0.25, 0.5, 0.75, 1, 1.5, 2, 3, 4, 6, 8, 12, 16, 24, 32)
+        ticks = [t for t in marks if axis.get_xlim()[0] <= t]
         ticks = [t for t in ticks if t <= axis.get_xlim()[1]] or [round(float(np.median(costs)), 2)]
-        axis.set_xticks(ticks, [f"{t:g}×" for t in ticks])
+        axis.set_xticks(ticks, [f"{'≤' if t == _SMALLEST_COST else ''}{t:g}×" for t in ticks])
         axis.set_xticks([], minor=True)
         axis.grid()
         axis.tick_params(length=0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -30,6 +31,15 @@ def drawn(built: Any) -> dict[str, str]:
 def test_figures_are_deterministic(built: Any, drawn: dict[str, str]) -> None:
     assert figures.scores(built.report.blocks[0]) == drawn["scores"]
     assert figures.cost_and_score(built.report.blocks[0]) == drawn["cost"]
+
+
+def test_an_arm_that_costs_nothing_has_its_place(built: Any, recwarn: pytest.WarningsRecorder) -> None:
+    block = built.report.blocks[0]
+    rows = [replace(row, cost=replace(row.cost, measured=0.0)) if not n else row for n, row in enumerate(block.rows)]
+    svg = figures.cost_and_score(replace(block, rows=rows))
+    assert "≤0.01×" in svg
+    assert block.rows[0].method in svg
+    assert not recwarn.list
 
 
 def test_figures_hold_no_address_no_date_and_no_fixed_colour(drawn: dict[str, str]) -> None:

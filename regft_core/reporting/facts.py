@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -103,19 +104,25 @@ def _data_warnings(block: BlockData) -> list[str]:
     return found
 
 
+_NUMBER = re.compile(r"-?\d+\.\d+")
+
+
 def _run_warnings(block: BlockData) -> list[str]:
     found = []
     for cell in block.cells.values():
         for text in dict.fromkeys(text for run in cell.runs for text in run.degraded):
             found.append(f"{cell.method} on {block.name} ran degraded: {text}")
-        texts: dict[tuple[str, str], list[int]] = {}
+        # Seeds that say the same but for its numbers are one warning, with the numbers of the first of them.
+        texts: dict[tuple[str, str], dict[int, str]] = {}
         for run in cell.runs:
             for name, entry in run.sets.items():
-                if entry.get("warning"):
-                    texts.setdefault((name, str(entry["warning"])), []).append(run.seed)
-        for (name, text), at in texts.items():
-            where = f"seed {at[0]}" if len(at) == 1 else f"seeds {', '.join(map(str, at))}"
-            found.append(f"{cell.method} on {block.name}, set {name}, {where}: {text}")
+                if text := str(entry.get("warning") or ""):
+                    texts.setdefault((name, _NUMBER.sub("#", text)), {})[run.seed] = text
+        for (name, _), at in texts.items():
+            where = ("seed " if len(at) == 1 else "seeds ") + ", ".join(map(str, at))
+            first = next(iter(at.values()))
+            says = f": {first}" if len(set(at.values())) == 1 else f"; seed {next(iter(at))}: {first}"
+            found.append(f"{cell.method} on {block.name}, set {name}, {where}{says}")
     return found
 
 

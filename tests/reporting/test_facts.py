@@ -63,6 +63,16 @@ def test_warnings_of_the_evaluation(changed: Any) -> None:
     assert "r_drop on sst2-300, set dev, seeds 0, 1: labels look swapped" in said
 
 
+def test_seeds_that_say_the_same_but_for_numbers_are_one_warning(changed: Any) -> None:
+    def edit(value: Any) -> None:
+        for run in value["runs"][:3]:
+            run["sets"]["dev"]["warning"] = f"Pearson -0.{run['seed']}1 is negative"
+
+    said = changed("evaluate/r_drop/sst2/300/result.json", edit)
+    assert "r_drop on sst2-300, set dev, seeds 0, 1, 2; seed 0: Pearson -0.01 is negative" in said
+    assert said.count("is negative") == 1
+
+
 TABLE = """\
 trained_on:
   ours:

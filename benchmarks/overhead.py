@@ -15,15 +15,16 @@ from __future__ import annotations
 import argparse
 import os
 import re
-import resource
 import shutil
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
 from typing import Any
 
 import yaml
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+from dvc_cells import run
 
 ROOT = Path(__file__).resolve().parents[1]
 #: Cells -> methods, tasks, sizes.
@@ -70,22 +71,6 @@ def build(root: Path, cells: int, seeds: int) -> None:
     run(root, sys.executable, "-m", "dvc", "config", "core.analytics", "false")
 
 
-def run(root: Path, *command: str) -> tuple[float, str]:
-    """CPU seconds (user and system, children included) and output of a command; it must succeed."""
-    environment = {
-        **os.environ,
-        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
-        "PYTHONPATH": str(ROOT),
-        "OMP_NUM_THREADS": "1",
-    }
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    done = subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True)
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    if done.returncode != 0:
-        raise SystemExit(f"{' '.join(command)}\n{done.stdout[-2000:]}{done.stderr[-4000:]}")
-    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, done.stdout + done.stderr
-
-
 def fill_with_stubs(root: Path) -> None:
     """A fill whose runs take no optimiser step and whose models answer by chance; what is measured is the rest."""
     import numpy as np
@@ -116,6 +101,7 @@ def fill_with_stubs(root: Path) -> None:
 
 def measure(cells: int, seeds: int, keep: bool) -> dict[str, float]:
     """CPU seconds of every part of a build."""
+    os.environ |= {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}  # of every command below
     root = Path(tempfile.mkdtemp(prefix="regft-overhead-"))
     python, dvc = sys.executable, (sys.executable, "-m", "dvc")
     try:

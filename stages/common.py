@@ -65,6 +65,8 @@ def whole_number(text: str) -> int:
 
 METHOD = Argument("method", "a method that params.yaml lists (pipelines/methods/METHOD.yaml)")
 TASK = Argument("task", "a task of grid.tasks in params.yaml (pipelines/tasks/TASK.yaml)")
+SIZE = Argument("size", "training rows of the run, one of grid.sizes: a number or full")
+SEED = Argument("seed", "one of grid.seeds", kind=int)
 
 
 def run(main: Callable[[Path, argparse.Namespace], None], *arguments: Argument) -> None:

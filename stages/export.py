@@ -10,7 +10,7 @@ from pathlib import Path
 
 from regft_core.phases.context import Job
 from regft_core.phases.export import export
-from stages.common import METHOD, TASK, Argument, run
+from stages.common import METHOD, SEED, SIZE, TASK, run
 
 
 def main(root: Path, arguments: argparse.Namespace) -> None:
@@ -22,10 +22,4 @@ def main(root: Path, arguments: argparse.Namespace) -> None:
 
 
 if __name__ == "__main__":
-    run(
-        main,
-        METHOD,
-        TASK,
-        Argument("size", "training rows of the run, one of grid.sizes: a number or full"),
-        Argument("seed", "one of grid.seeds", kind=int),
-    )
+    run(main, METHOD, TASK, SIZE, SEED)

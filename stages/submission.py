@@ -10,7 +10,7 @@ from pathlib import Path
 
 from regft_core.phases.context import Job
 from regft_core.phases.submission import write_submission
-from stages.common import METHOD, TASK, Argument, run
+from stages.common import METHOD, SEED, SIZE, TASK, Argument, run
 
 
 def main(root: Path, arguments: argparse.Namespace) -> None:
@@ -26,7 +26,7 @@ if __name__ == "__main__":
         main,
         METHOD,
         TASK,
-        Argument("size", "training rows of the run, one of grid.sizes: a number or full"),
-        Argument("seed", "one of grid.seeds", kind=int),
+        SIZE,
+        SEED,
         Argument("out", "folder to write to; submissions/METHOD-TASK-SIZE-seed-SEED when absent", required=False),
     )

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from regft_core.config.load import Project
 from regft_core.config.provenance import described
@@ -28,6 +28,9 @@ KEEP_FREED_MEMORY = {
     "MALLOC_TRIM_THRESHOLD_": "2147483647",
     "MALLOC_MMAP_MAX_": "0",
 }
+
+J = TypeVar("J")
+R = TypeVar("R")
 
 #: A stage's function: takes a job, the record of the stage before (if there is one) and a device; returns a record.
 Work = Callable[..., dict[str, Any]]
@@ -77,7 +80,6 @@ def run_cell(
     the seeds. They do not depend on the executor, the number of workers or the order in which runs end.
     """
     project = open_project(root)
-    execution = project.params.execution
     searches = before != "search" or bool(project.method(method, task).earlier) or bool(project.trials(method))
     written = read_runs(root, before, method, task) if before is not None and searches else {}
     runs = [(str(size), seed) for size in project.params.grid.sizes for seed in project.params.grid.seeds]
@@ -88,37 +90,56 @@ def run_cell(
         def ended(index: int, record: dict[str, Any]) -> None:
             computed = board.ended(names[index])
             print(describe(record, stage, computed=computed), flush=True)
-            records[index] = record
 
         calls: list[Call] = []
-        records: dict[int, dict[str, Any]] = {}
         for size, seed in runs:
             record = _record_before(written, before, method, task, size, seed) if searches else NOTHING_SEARCHED
             keys = known_keys(record)
             values = tuned_values({"tuned": tuned[size, seed]} if tuned else record)
             _check_keys(project, Job(str(root), method, task, size, seed, values=values), keys)
             calls.append(Call(Job(str(root), method, task, size, seed, keys, board.folder, values), function, record))
-        for index, what in enumerate(calls):
-            if (record := look_up(what)) is not None:
-                ended(index, record)
-        missing = [index for index in range(len(calls)) if index not in records]
-        if missing:
-            run_all(
-                [calls[index] for index in missing],
-                call,
-                executor=execution.executor,
-                workers_per_device=execution.workers,
-                devices=prepared_devices(project),
-                threads=execution.threads,
-                settings=execution.settings(),
-                on_result=lambda place, record: ended(missing[place], record),
-            )
+        records = _records(project, calls, ended)
     if tuned:
-        records = {place: found | {"tuned": tuned[found["size"], found["seed"]]} for place, found in records.items()}
+        records = [found | {"tuned": tuned[found["size"], found["seed"]]} for found in records]
     context = Context(replace(calls[0].job, values=None), project=project)
     # What the next stage reads is pinned too; a store one may only read has no pins.
-    context.store.prune(keep=[key for record in records.values() for key in _needed_next(record)])
-    return context, [records[index] for index in range(len(calls))]
+    context.store.prune(keep=[key for record in records for key in _needed_next(record)])
+    return context, records
+
+
+def _records(
+    project: Project, calls: Sequence[Call], ended: Callable[[int, dict[str, Any]], None]
+) -> list[dict[str, Any]]:
+    """The record of every call, in their order: from the store, or computed; ``ended`` is told of each."""
+    found: dict[int, dict[str, Any]] = {}
+
+    def has(index: int, record: dict[str, Any]) -> None:
+        ended(index, record)
+        found[index] = record
+
+    for index, what in enumerate(calls):
+        if (record := look_up(what)) is not None:
+            has(index, record)
+    if missing := [index for index in range(len(calls)) if index not in found]:
+        run_on_executor(
+            project, [calls[i] for i in missing], call, on_result=lambda place, record: has(missing[place], record)
+        )
+    return [found[index] for index in range(len(calls))]
+
+
+def run_on_executor(project: Project, jobs: Sequence[J], function: Callable[..., R], **order: Any) -> None:
+    """``run_all`` as ``execution`` has it; ``order`` (``on_result``, ``after``, ``costs``) is handed on."""
+    execution = project.params.execution
+    run_all(
+        jobs,
+        function,
+        executor=execution.executor,
+        workers_per_device=execution.workers,
+        devices=_prepared_devices(project),
+        threads=execution.threads,
+        settings=execution.settings(),
+        **order,
+    )
 
 
 def look_up(what: Call) -> dict[str, Any] | None:
@@ -129,7 +150,7 @@ def look_up(what: Call) -> dict[str, Any] | None:
         return None  # computed, or refused with all that there is to say, where the executor runs it
 
 
-def prepared_devices(project: Project) -> list[str]:
+def _prepared_devices(project: Project) -> list[str]:
     """The devices of ``params.yaml``, with the environment set up for the processes that train on them."""
     execution = project.params.execution
     # On other machines the devices are asked for where a run starts.
@@ -149,7 +170,7 @@ def run_trials(root: Path, function: Work, method: str, task: str) -> list[dict[
     Records come in the order of the sizes, the seeds, the trials. Empty where nothing is tuned.
     """
     project = open_project(root)
-    execution, trials = project.params.execution, project.trials(method)
+    trials = project.trials(method)
     if not trials:
         return []
     grid = project.params.grid
@@ -164,28 +185,11 @@ def run_trials(root: Path, function: Work, method: str, task: str) -> list[dict[
         def ended(index: int, record: dict[str, Any]) -> None:
             computed = board.ended(jobs[index].run)
             print(describe_trial(record, computed=computed), flush=True)
-            records[index] = record
-
-        records: dict[int, dict[str, Any]] = {}
 
         calls = [Call(replace(job, progress=board.folder), function, None) for job in jobs]
-        for index, what in enumerate(calls):
-            if (record := look_up(what)) is not None:
-                ended(index, record)
-        missing = [index for index in range(len(calls)) if index not in records]
-        if missing:
-            run_all(
-                [calls[index] for index in missing],
-                call,
-                executor=execution.executor,
-                workers_per_device=execution.workers,
-                devices=prepared_devices(project),
-                threads=execution.threads,
-                settings=execution.settings(),
-                on_result=lambda place, record: ended(missing[place], record),
-            )
+        records = _records(project, calls, ended)
     Context(jobs[0], project=project).store.prune()
-    return [records[index] for index in range(len(jobs))]
+    return records
 
 
 def describe_trial(record: dict[str, Any], *, computed: bool = True) -> str:

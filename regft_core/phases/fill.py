@@ -19,7 +19,7 @@ from regft_core.config.load import Project
 from regft_core.config.method import FINETUNE
 from regft_core.config.plan import phase_cost, training_rows
 from regft_core.hooks.registry import discover
-from regft_core.phases.cells import NOTHING_SEARCHED, describe, known_keys, prepared_devices
+from regft_core.phases.cells import NOTHING_SEARCHED, describe, run_on_executor
 from regft_core.phases.context import Context, Job, project_store
 from regft_core.phases.evaluate import evaluate
 from regft_core.phases.evaluation_key import evaluation_key
@@ -28,10 +28,10 @@ from regft_core.phases.locked import Locked
 from regft_core.phases.made_ready import make_ready
 from regft_core.phases.phase_data import member_label
 from regft_core.phases.project import open_project
+from regft_core.phases.records import known_keys
 from regft_core.phases.run_phase import produce
 from regft_core.phases.search import search
 from regft_core.progress import ProgressBoard
-from regft_core.runs.executors import run_all
 from regft_core.runs.fingerprint import one_moment
 from regft_core.runs.lookup import NotStored
 
@@ -228,16 +228,5 @@ def fill(root: Path, cells: Sequence[tuple[str, str]] | None = None, say: Callab
 
         pieces = [replace(piece, job=replace(piece.job, progress=board.folder)) for piece in work.pieces]
         sys.stdout.flush()
-        run_all(
-            pieces,
-            run_piece,
-            executor=execution.executor,
-            workers_per_device=execution.workers,
-            devices=prepared_devices(project),
-            threads=execution.threads,
-            settings=execution.settings(),
-            after=work.after,
-            costs=work.costs,
-            on_result=ended,
-        )
+        run_on_executor(project, pieces, run_piece, after=work.after, costs=work.costs, on_result=ended)
     return len(names)

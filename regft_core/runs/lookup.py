@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, NoReturn
+from typing import Any
 
 from regft_core.runs.store import RunStore
 from regft_core.runs.stored import StoredRun
@@ -34,9 +34,6 @@ class LookupStore(RunStore):
         environment: Mapping[str, Any] | None = None,
     ) -> WorkingRun:
         """Raises ``NotStored``: who opens a run means to compute it."""
-        self._refuse(key)
-
-    def _refuse(self, key: str) -> NoReturn:
         raise NotStored(key)
 
     def pin(self, key: str, owner: str) -> bool:

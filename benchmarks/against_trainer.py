@@ -28,7 +28,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 import cost
 import real_tasks
 
-from regft_core.config.schema import EncoderConfig, TrainingConfig
+from regft_core.config.schema.encoder import EncoderConfig
+from regft_core.config.schema.training import TrainingConfig
 from regft_core.data.batches import padding_of
 from regft_core.data.encode import Encoded, encode
 from regft_core.data.examples import Example

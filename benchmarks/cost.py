@@ -28,7 +28,7 @@ from typing import Any
 import torch
 
 from regft_core.config.method import Method, Phase
-from regft_core.config.schema import TrainingConfig
+from regft_core.config.schema.training import TrainingConfig
 from regft_core.data.encode import Encoded
 from regft_core.errors import RegftError
 from regft_core.hooks import compose

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from regft_core.config.schema import Params, Part, TaskConfig
+from regft_core.config.schema.params import Params
+from regft_core.config.schema.report import Part
+from regft_core.config.schema.tasks import TaskConfig
 from regft_core.config.yamlio import Document, KeyPath
 from regft_core.errors import Problem
 from regft_core.names import suggestion

@@ -10,7 +10,8 @@ from regft_core.config.explain import validate
 from regft_core.config.layered import Layered, lay
 from regft_core.config.method import Method, Registry
 from regft_core.config.parts import parts
-from regft_core.config.schema import MethodConfig, Params
+from regft_core.config.schema.methods import MethodConfig
+from regft_core.config.schema.params import Params
 from regft_core.config.yamlio import Document, KeyPath, load_yaml
 from regft_core.errors import ConfigError, Problem
 

@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from regft_core.config.explain import validate
-from regft_core.config.schema import BuiltinSource, ColumnsConfig, OodConfig, TaskConfig
+from regft_core.config.schema.tasks import BuiltinSource, ColumnsConfig, OodConfig, TaskConfig
 from regft_core.config.yamlio import Document, KeyPath
 from regft_core.errors import Problem
 from regft_core.names import listing, suggestion

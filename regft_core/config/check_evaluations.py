@@ -11,7 +11,8 @@ from regft_core.catalogue import EVALUATIONS
 from regft_core.config.check_params import duplicates
 from regft_core.config.explain import validate
 from regft_core.config.method import is_name
-from regft_core.config.schema import Params, TaskConfig
+from regft_core.config.schema.params import Params
+from regft_core.config.schema.tasks import TaskConfig
 from regft_core.config.yamlio import Document, KeyPath
 from regft_core.errors import ConfigError, Problem
 from regft_core.names import listing, suggestion

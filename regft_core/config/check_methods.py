@@ -9,15 +9,11 @@ from pydantic import BaseModel
 
 from regft_core.config.explain import validate
 from regft_core.config.method import FINETUNE, Method, Phase, Registry
-from regft_core.config.schema import (
-    EncoderConfig,
-    MatchConfig,
-    MethodConfig,
-    Params,
-    PhaseConfig,
-    TaskConfig,
-    TrainingConfig,
-)
+from regft_core.config.schema.encoder import EncoderConfig
+from regft_core.config.schema.methods import MethodConfig, PhaseConfig
+from regft_core.config.schema.params import Params
+from regft_core.config.schema.tasks import TaskConfig
+from regft_core.config.schema.training import MatchConfig, TrainingConfig
 from regft_core.config.yamlio import Document, KeyPath
 from regft_core.errors import Problem
 from regft_core.names import listing, suggestion

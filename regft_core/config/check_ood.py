@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from regft_core.config.schema import OodConfig, TaskConfig
+from regft_core.config.schema.tasks import OodConfig, TaskConfig
 from regft_core.config.yamlio import Document, KeyPath
 from regft_core.errors import Problem
 from regft_core.names import listing, suggestion

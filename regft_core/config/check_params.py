@@ -11,7 +11,8 @@ from typing import Any
 from regft_core.config.aliases import ALIASES
 from regft_core.config.paths import expand, what_is
 from regft_core.config.published import check_published
-from regft_core.config.schema import EncoderConfig, Params
+from regft_core.config.schema.encoder import EncoderConfig
+from regft_core.config.schema.params import Params
 from regft_core.config.store import check_store
 from regft_core.config.yamlio import Document, KeyPath
 from regft_core.errors import Problem

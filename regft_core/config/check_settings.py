@@ -11,15 +11,11 @@ from pathlib import Path
 
 from regft_core.config.check_methods import METHODS, unknown_method
 from regft_core.config.check_params import EncoderCheck
-from regft_core.config.schema import (
-    EncoderConfig,
-    MethodLayer,
-    Params,
-    PhaseLayer,
-    TaskConfig,
-    TaskSettings,
-    TrainingConfig,
-)
+from regft_core.config.schema.encoder import EncoderConfig
+from regft_core.config.schema.params import Params
+from regft_core.config.schema.settings import MethodLayer, PhaseLayer, TaskSettings
+from regft_core.config.schema.tasks import TaskConfig
+from regft_core.config.schema.training import TrainingConfig
 from regft_core.config.yamlio import Document, KeyPath, load_yaml
 from regft_core.errors import ConfigError, Problem
 from regft_core.names import suggestion

@@ -11,7 +11,7 @@ from regft_core.config.check_params import moves, revision_problem
 from regft_core.config.headers import columns_of
 from regft_core.config.hub import shadow_problem
 from regft_core.config.paths import what_is
-from regft_core.config.schema import BuiltinSource, ColumnsConfig, FilesSource, HubSource
+from regft_core.config.schema.tasks import BuiltinSource, ColumnsConfig, FilesSource, HubSource
 from regft_core.config.yamlio import Document, KeyPath
 from regft_core.errors import Problem
 from regft_core.names import listing, nearest, suggestion

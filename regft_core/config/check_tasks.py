@@ -10,7 +10,7 @@ from regft_core import metrics
 from regft_core.config.check_builtin import Builtin, check_declared
 from regft_core.config.check_ood import check_ood
 from regft_core.config.check_sources import FORMATS, Columns, Source, Sources, Use, same_rows
-from regft_core.config.schema import BuiltinSource, OodConfig, TaskConfig
+from regft_core.config.schema.tasks import BuiltinSource, OodConfig, TaskConfig
 from regft_core.config.yamlio import Document, KeyPath
 from regft_core.errors import Problem
 from regft_core.names import listing, suggestion

@@ -9,7 +9,8 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from regft_core.config.scalars import AmbiguousScalar, resolve
-from regft_core.config.schema import HUB_ID_PATTERN, NAME_LENGTH, NAME_PATTERN, NOT_NULL
+from regft_core.config.schema import NAME_LENGTH, NAME_PATTERN, NOT_NULL
+from regft_core.config.schema.tasks import HUB_ID_PATTERN
 from regft_core.names import listing
 
 _LIMITS = {"ge": "at least {}", "gt": "above {}", "le": "at most {}", "lt": "below {}"}

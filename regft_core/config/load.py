@@ -26,16 +26,12 @@ from regft_core.config.explain import validate
 from regft_core.config.find_controls import find_controls
 from regft_core.config.method import Method, Registry, is_name
 from regft_core.config.parts import parts
-from regft_core.config.schema import (
-    EncoderConfig,
-    FilesSource,
-    GridConfig,
-    MethodConfig,
-    Params,
-    StrictModel,
-    TaskConfig,
-    TrainingConfig,
-)
+from regft_core.config.schema import StrictModel
+from regft_core.config.schema.encoder import EncoderConfig
+from regft_core.config.schema.methods import MethodConfig
+from regft_core.config.schema.params import GridConfig, Params
+from regft_core.config.schema.tasks import FilesSource, TaskConfig
+from regft_core.config.schema.training import TrainingConfig
 from regft_core.config.tuning import Trial, check_tuning, trials_of, tuned_method
 from regft_core.config.yamlio import Document, KeyPath, load_yaml
 from regft_core.errors import ConfigError, Problem

@@ -9,14 +9,10 @@ from typing import Any, ClassVar, Protocol
 
 from pydantic import BaseModel, ValidationError
 
-from regft_core.config.schema import (
-    NAME_PATTERN,
-    DataConfig,
-    EncoderConfig,
-    MethodConfig,
-    RepeatConfig,
-    TrainingConfig,
-)
+from regft_core.config.schema import NAME_PATTERN
+from regft_core.config.schema.encoder import EncoderConfig
+from regft_core.config.schema.methods import DataConfig, MethodConfig, RepeatConfig
+from regft_core.config.schema.training import TrainingConfig
 
 #: The phase that every method ends with, and the only one of most.
 FINETUNE = "finetune"

@@ -17,7 +17,7 @@ from typing import Any
 from regft_core.config.grid import Cell, cells
 from regft_core.config.load import Method, Project
 from regft_core.config.method import Phase, Registry
-from regft_core.config.schema import TrainingConfig
+from regft_core.config.schema.training import TrainingConfig
 
 #: Seeds of a cell whose runs exist, or None when that cannot be told.
 Cached = Callable[[Cell], set[int] | None]

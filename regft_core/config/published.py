@@ -15,7 +15,8 @@ from pydantic import Field
 
 from regft_core.catalogue import METRICS
 from regft_core.config.explain import validate
-from regft_core.config.schema import ConsistentModel, Inconsistency, Name, Params, Size, StrictModel
+from regft_core.config.schema import ConsistentModel, Inconsistency, Name, Size, StrictModel
+from regft_core.config.schema.params import Params
 from regft_core.config.yamlio import Document, KeyPath, load_yaml
 from regft_core.errors import ConfigError, Problem
 from regft_core.names import suggestion

@@ -6,7 +6,8 @@ import os
 from pathlib import Path
 
 from regft_core.config.paths import expand, what_is
-from regft_core.config.schema import Params, StoreConfig
+from regft_core.config.schema.execution import StoreConfig
+from regft_core.config.schema.params import Params
 from regft_core.config.yamlio import Document
 from regft_core.errors import Problem
 

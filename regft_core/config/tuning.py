@@ -16,7 +16,8 @@ from regft_core.config.build_method import MethodBuilder, tuned_document
 from regft_core.config.explain import validate
 from regft_core.config.layered import nested
 from regft_core.config.method import Method
-from regft_core.config.schema import TaskTraining, TrainingConfig, TuningConfig
+from regft_core.config.schema.training import TaskTraining, TrainingConfig
+from regft_core.config.schema.tuning import TuningConfig
 from regft_core.config.yamlio import Document, KeyPath
 from regft_core.errors import Problem
 

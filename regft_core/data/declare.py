@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Any
 
-from regft_core.config.schema import ColumnsConfig
+from regft_core.config.schema.tasks import ColumnsConfig
 from regft_core.data.examples import Example
 from regft_core.errors import DataError
 

@@ -9,7 +9,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from regft_core.config.schema import OodConfig, TaskConfig
+from regft_core.config.schema.tasks import OodConfig, TaskConfig
 from regft_core.data.declare import Declaration, Split
 from regft_core.data.examples import Example, to_jsonl, write_jsonl
 from regft_core.data.sources import Source, read_split

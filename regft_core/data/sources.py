@@ -12,7 +12,7 @@ from typing import Any
 
 from regft_core.config.hub import shadow_problem
 from regft_core.config.paths import what_is
-from regft_core.config.schema import BuiltinSource, FilesSource, HubSource
+from regft_core.config.schema.tasks import BuiltinSource, FilesSource, HubSource
 from regft_core.data import builtin
 from regft_core.data.declare import Declaration, Row, Split, check_columns, to_examples
 from regft_core.data.rows import FORMATS, json_lines, parquet, suffix_of, table

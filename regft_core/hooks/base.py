@@ -19,7 +19,9 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from regft_core.config.method import Phase
-from regft_core.config.schema import StrictModel, TaskConfig, TrainingConfig
+from regft_core.config.schema import StrictModel
+from regft_core.config.schema.tasks import TaskConfig
+from regft_core.config.schema.training import TrainingConfig
 from regft_core.hooks.declare import (
     Anchor,
     Cost,

@@ -13,7 +13,10 @@ from dataclasses import replace
 from typing import Any
 
 from regft_core.config.method import FINETUNE, Method, Phase
-from regft_core.config.schema import DropoutConfig, EncoderConfig, TaskConfig, TrainingConfig
+from regft_core.config.schema import DropoutConfig
+from regft_core.config.schema.encoder import EncoderConfig
+from regft_core.config.schema.tasks import TaskConfig
+from regft_core.config.schema.training import TrainingConfig
 from regft_core.hooks.base import Regulariser
 from regft_core.hooks.checks import is_last, takes_no_steps
 from regft_core.names import suggestion

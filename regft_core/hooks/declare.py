@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 from regft_core.config.method import Cost
-from regft_core.config.schema import TrainingConfig
+from regft_core.config.schema.training import TrainingConfig
 
 if TYPE_CHECKING:
     from torch import Tensor, nn

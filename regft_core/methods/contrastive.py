@@ -34,7 +34,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from pydantic import Field
 
 from regft_core.config.method import FINETUNE, Phase
-from regft_core.config.schema import StrictModel, TaskConfig
+from regft_core.config.schema import StrictModel
+from regft_core.config.schema.tasks import TaskConfig
 from regft_core.errors import RunFailed
 from regft_core.hooks.base import Cost, Handed, Regulariser
 from regft_core.hooks.checks import reads_labels

@@ -23,7 +23,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from regft_core.config.schema import StrictModel, TaskConfig
+from regft_core.config.schema import StrictModel
+from regft_core.config.schema.tasks import TaskConfig
 from regft_core.hooks.base import Cost, DropoutWish, Handed, MainPass, Regulariser, Variant
 
 if TYPE_CHECKING:

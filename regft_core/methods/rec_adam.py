@@ -29,7 +29,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from pydantic import Field
 
 from regft_core.config.method import Phase
-from regft_core.config.schema import StrictModel, TrainingConfig
+from regft_core.config.schema import StrictModel
+from regft_core.config.schema.training import TrainingConfig
 from regft_core.hooks.base import Handed, Regulariser
 from regft_core.rng import derive
 

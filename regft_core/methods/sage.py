@@ -25,7 +25,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from regft_core.config.schema import StrictModel, TrainingConfig
+from regft_core.config.schema import StrictModel
+from regft_core.config.schema.training import TrainingConfig
 from regft_core.hooks.base import Handed, Regulariser, Variant
 
 if TYPE_CHECKING:

@@ -37,7 +37,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from regft_core.config.schema import StrictModel, TaskConfig
+from regft_core.config.schema import StrictModel
+from regft_core.config.schema.tasks import TaskConfig
 from regft_core.hooks.base import Cost, Handed, Regulariser, Variant
 from regft_core.lazy import torch
 from regft_core.rng import derive

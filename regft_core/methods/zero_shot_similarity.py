@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from pydantic import Field
 
 from regft_core.config.method import Phase
-from regft_core.config.schema import StrictModel, TaskConfig
+from regft_core.config.schema import StrictModel
+from regft_core.config.schema.tasks import TaskConfig
 from regft_core.data.examples import Example
 from regft_core.hooks.base import Handed, Regulariser
 from regft_core.hooks.checks import is_last, takes_no_steps

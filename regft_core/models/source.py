@@ -17,7 +17,7 @@ from typing import Any
 
 from regft_core.config.aliases import ALIASES, fetched_directory
 from regft_core.config.paths import expand, what_is
-from regft_core.config.schema import EncoderConfig
+from regft_core.config.schema.encoder import EncoderConfig
 from regft_core.errors import ModelError
 from regft_core.models.architectures import Architecture, architecture_of
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from regft_core import metrics
 from regft_core.config.load import Project
-from regft_core.config.schema import TuningConfig
+from regft_core.config.schema.tuning import TuningConfig
 from regft_core.errors import StoreError
 from regft_core.io import read_json
 from regft_core.phases.outputs import stage_folder

@@ -15,7 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 from regft_core.config.load import Project
 from regft_core.config.method import FINETUNE, Phase
-from regft_core.config.schema import EncoderConfig, RepeatConfig, TuningConfig
+from regft_core.config.schema.encoder import EncoderConfig
+from regft_core.config.schema.methods import RepeatConfig
+from regft_core.config.schema.tuning import TuningConfig
 from regft_core.config.store import store_path
 from regft_core.data.examples import Example, read_jsonl, to_jsonl
 from regft_core.errors import DataError

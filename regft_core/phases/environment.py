@@ -12,7 +12,7 @@ import platform
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from regft_core.config.schema import ExecutionConfig
+from regft_core.config.schema.execution import ExecutionConfig
 from regft_core.runs.stored import StoredRun
 
 

@@ -20,7 +20,9 @@ from regft_core.config.load import METHODS as METHOD_FILES
 from regft_core.config.load import Project
 from regft_core.config.method import Method, Phase
 from regft_core.config.published import read_published
-from regft_core.config.schema import EncoderConfig, FilesSource, TaskConfig, TrainingConfig
+from regft_core.config.schema.encoder import EncoderConfig
+from regft_core.config.schema.tasks import FilesSource, TaskConfig
+from regft_core.config.schema.training import TrainingConfig
 from regft_core.errors import FactsChanged, StoreError
 from regft_core.hooks import compose
 from regft_core.hooks.registry import discover

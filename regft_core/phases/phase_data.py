@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from regft_core.config.method import Phase
-from regft_core.config.schema import DataConfig
+from regft_core.config.schema.methods import DataConfig
 from regft_core.data.examples import Example, read_jsonl, to_jsonl
 from regft_core.data.subsample import draw
 from regft_core.errors import DataError

@@ -14,7 +14,8 @@ from typing import Any
 from regft_core import __version__
 from regft_core.catalogue import EVALUATIONS, EXECUTORS, METRICS, OPTIMISERS
 from regft_core.config.load import Builtin, Method, Project, load_project
-from regft_core.config.schema import Params, TaskConfig
+from regft_core.config.schema.params import Params
+from regft_core.config.schema.tasks import TaskConfig
 from regft_core.data.builtin import SPLITS, BuiltinOptions
 from regft_core.errors import ConfigError, Problem
 from regft_core.evaluations import find

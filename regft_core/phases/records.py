@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from regft_core.config.method import Phase, Registry
-from regft_core.config.schema import TrainingConfig
+from regft_core.config.schema.training import TrainingConfig
 from regft_core.runs.stored import StoredRun
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from regft_core.config.schema import SubmissionConfig
+from regft_core.config.schema.tasks import SubmissionConfig
 from regft_core.data.examples import Example
 from regft_core.data.prepare import declaration_of
 from regft_core.data.sources import read_split

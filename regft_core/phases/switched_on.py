@@ -6,7 +6,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from regft_core.catalogue import EVALUATIONS
-from regft_core.config.schema import Params, StrictModel
+from regft_core.config.schema import StrictModel
+from regft_core.config.schema.params import Params
 from regft_core.evaluations import Evaluation, find
 from regft_core.hooks.base import Regulariser
 from regft_core.hooks.registry import discover

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from regft_core.config.method import Phase
-from regft_core.config.schema import TrainingConfig
+from regft_core.config.schema.training import TrainingConfig
 from regft_core.data.batches import padding_of
 from regft_core.hooks.base import Regulariser
 from regft_core.hooks.declare import Handed, Setting

@@ -10,7 +10,7 @@ from dataclasses import replace
 import numpy as np
 
 from regft_core import metrics
-from regft_core.config.schema import ReportConfig
+from regft_core.config.schema.report import ReportConfig
 from regft_core.metrics import higher_is_better
 from regft_core.reporting.formatting import factor
 from regft_core.reporting.model import AcrossTasks, Block, Row

@@ -9,7 +9,8 @@ from functools import lru_cache
 from typing import Any, Protocol
 
 from regft_core import metrics as known_metrics
-from regft_core.config.schema import MethodConfig, ReportConfig
+from regft_core.config.schema.methods import MethodConfig
+from regft_core.config.schema.report import ReportConfig
 from regft_core.errors import DataError
 from regft_core.reporting.costs import cost_of, declared, overrides
 from regft_core.reporting.load import BlockData, CellData

@@ -11,7 +11,8 @@ from typing import Any
 
 from regft_core.config.grid import Cell
 from regft_core.config.published import Published, read_published
-from regft_core.config.schema import ReportConfig, TrainingConfig
+from regft_core.config.schema.report import ReportConfig
+from regft_core.config.schema.training import TrainingConfig
 from regft_core.io import write_json, write_text
 from regft_core.reporting import averages, cuts, environments, evaluations, facts, numbers, published, tuning
 from regft_core.reporting.across import across_tasks, with_holm

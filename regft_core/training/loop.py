@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 import torch
 
-from regft_core.config.schema import TrainingConfig
+from regft_core.config.schema.training import TrainingConfig
 from regft_core.errors import ModelError, OutOfMemory, RunFailed
 from regft_core.training import schedule
 from regft_core.training.best import BestState

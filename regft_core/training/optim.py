@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from regft_core.catalogue import OPTIMISERS
-from regft_core.config.schema import TrainingConfig
+from regft_core.config.schema.training import TrainingConfig
 from regft_core.hooks.declare import ParameterGroup
 
 

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from regft_core.config.method import Phase
-from regft_core.config.schema import TrainingConfig
+from regft_core.config.schema.training import TrainingConfig
 from regft_core.errors import ModelError
 from regft_core.hooks.base import Regulariser
 from regft_core.hooks.declare import Diagnostics, Handed, MainPass, ParameterGroup, Setting

@@ -134,7 +134,7 @@ def test_pickled_weights_a_missing_tokenizer_and_a_length_at_once(check: Any, mo
 
 def test_looking_at_a_model_imports_no_torch_and_reads_no_weights(model: Path) -> None:
     code = (
-        "import sys; from pathlib import Path; from regft_core.config.schema import EncoderConfig; "
+        "import sys; from pathlib import Path; from regft_core.config.schema.encoder import EncoderConfig; "
         "from regft_core.models.source import encoder_problems; "
         f"assert encoder_problems(EncoderConfig(name={str(model)!r}, max_length=64), Path()) == []; "
         "assert not {'torch', 'transformers', 'numpy'} & set(sys.modules)"

@@ -10,7 +10,7 @@ from regft_core.config.grid import Cell
 from regft_core.config.load import load_project
 from regft_core.config.method import Cost
 from regft_core.config.plan import duration, finished_seeds, measured_seconds, optimiser_steps, plan_rows, table
-from regft_core.config.schema import TrainingConfig
+from regft_core.config.schema.training import TrainingConfig
 
 
 def write(path: Path, value: Any) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from regft_core.config.load import load_project
-from regft_core.config.schema import Params
+from regft_core.config.schema.params import Params
 from regft_core.config.store import project_root, store_path
 from regft_core.errors import ConfigError
 

@@ -10,7 +10,8 @@ import pytest
 from regft_core.config.check_tasks import Builtin
 from regft_core.config.load import load_project
 from regft_core.config.parts import parts
-from regft_core.config.schema import FilesSource, Params, TaskConfig
+from regft_core.config.schema.params import Params
+from regft_core.config.schema.tasks import FilesSource, TaskConfig
 from regft_core.data.builtin import SPLITS, BuiltinOptions
 from regft_core.errors import ConfigError
 from tests.config.test_mistakes import MASK, NOISE, PARAMS, TASK

@@ -8,7 +8,7 @@ import pytest
 
 from regft_core.config.load import Project, load_project
 from regft_core.config.plan import plan_rows
-from regft_core.config.schema import TuningConfig
+from regft_core.config.schema.tuning import TuningConfig
 from regft_core.config.tuning import budget_lines
 from tests.config.conftest import PARAMS, Build, Failures
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from regft_core.config.schema import ColumnsConfig, FilesSource
+from regft_core.config.schema.tasks import ColumnsConfig, FilesSource
 from regft_core.data.declare import Declaration
 from regft_core.data.examples import Example
 from regft_core.data.sources import read_split

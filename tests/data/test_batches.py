@@ -12,7 +12,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regft_core.config.schema import ColumnsConfig, FilesSource
+from regft_core.config.schema.tasks import ColumnsConfig, FilesSource
 from regft_core.data.batches import Padding, collate, epoch_batches, evaluation_batches, padding_of
 from regft_core.data.builtin import GENERATORS, generate
 from regft_core.data.declare import Declaration

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from regft_core.config.schema import FilesSource
+from regft_core.config.schema.tasks import FilesSource
 from regft_core.data.declare import Declaration
 from regft_core.data.examples import Example
 from regft_core.data.sources import read_split

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from regft_core.config.schema import HubSource
+from regft_core.config.schema.tasks import HubSource
 from regft_core.data import sources
 from regft_core.data.examples import Example
 from regft_core.data.sources import read_split

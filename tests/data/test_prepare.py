@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from regft_core.config.schema import TaskConfig
+from regft_core.config.schema.tasks import TaskConfig
 from regft_core.data.examples import Example, read_jsonl
 from regft_core.data.prepare import prepare_dataset, text_key
 from regft_core.errors import DataError

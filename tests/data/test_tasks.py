@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from regft_core.config.schema import FilesSource, HubSource, TaskConfig
+from regft_core.config.schema.tasks import FilesSource, HubSource, TaskConfig
 from regft_core.data.examples import read_jsonl
 from regft_core.data.prepare import prepare_dataset, resolve_ood
 from regft_core.metrics import names

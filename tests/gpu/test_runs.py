@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 
-from regft_core.config.schema import TrainingConfig
+from regft_core.config.schema.training import TrainingConfig
 from regft_core.hooks import compose
 from regft_core.phases.training_run import PhaseInputs, Trained, prepare, train
 from tests.methods.harness import entries, examples, same, source_of, tokenizer_of
@@ -146,7 +146,7 @@ def test_memory_is_counted_and_freed() -> None:
 
 
 def test_a_project_names_what_it_ran_with(tmp_path: Path) -> None:
-    from regft_core.config.schema import ExecutionConfig
+    from regft_core.config.schema.execution import ExecutionConfig
     from regft_core.phases.environment import environment
 
     found = environment("cuda:0", ExecutionConfig(tf32=True))

@@ -91,7 +91,7 @@ class Case:
 
 def task(regression: bool) -> Any:
     """A task of either kind, to ask regularisers about."""
-    from regft_core.config.schema import BuiltinSource, ColumnsConfig, SplitsConfig, TaskConfig
+    from regft_core.config.schema.tasks import BuiltinSource, ColumnsConfig, SplitsConfig, TaskConfig
 
     return TaskConfig(
         kind="regression" if regression else "classification",

@@ -15,14 +15,10 @@ from safetensors.torch import load, save
 from regft_core.config.check_methods import build_method
 from regft_core.config.explain import validate
 from regft_core.config.method import FINETUNE, Method, Phase
-from regft_core.config.schema import (
-    DataConfig,
-    DropoutConfig,
-    EncoderConfig,
-    MethodConfig,
-    RepeatConfig,
-    TrainingConfig,
-)
+from regft_core.config.schema import DropoutConfig
+from regft_core.config.schema.encoder import EncoderConfig
+from regft_core.config.schema.methods import DataConfig, MethodConfig, RepeatConfig
+from regft_core.config.schema.training import TrainingConfig
 from regft_core.config.yamlio import load_yaml
 from regft_core.data.encode import Encoded, encode
 from regft_core.data.examples import Example

@@ -11,7 +11,9 @@ from typing import Any
 
 import torch
 
-from regft_core.config.schema import DropoutConfig, EncoderConfig, TrainingConfig
+from regft_core.config.schema import DropoutConfig
+from regft_core.config.schema.encoder import EncoderConfig
+from regft_core.config.schema.training import TrainingConfig
 from regft_core.data.batches import padding_of
 from regft_core.data.encode import Encoded, encode
 from regft_core.data.examples import Example

@@ -156,7 +156,7 @@ def test_a_phase_without_a_mask_is_refused_with_what_to_write() -> None:
 
 def test_options_of_drawn_masks_are_refused_beside_a_measured_one() -> None:
     from regft_core.config.method import Phase
-    from regft_core.config.schema import DataConfig
+    from regft_core.config.schema.methods import DataConfig
     from regft_core.methods.child_tuning import ChildTuning, ChildTuningConfig
 
     phase = Phase("finetune", DataConfig(), "checkpoint", None, None, (), TRAINING, {})

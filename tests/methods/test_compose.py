@@ -12,7 +12,10 @@ from pydantic import Field
 from torch import Tensor
 
 from regft_core.config.method import Method, Phase, declared_cost
-from regft_core.config.schema import DataConfig, DropoutConfig, EncoderConfig, StrictModel, TaskConfig
+from regft_core.config.schema import DropoutConfig, StrictModel
+from regft_core.config.schema.encoder import EncoderConfig
+from regft_core.config.schema.methods import DataConfig
+from regft_core.config.schema.tasks import TaskConfig
 from regft_core.hooks import compose
 from regft_core.hooks.base import Cost, NoOptions, Regulariser
 from regft_core.hooks.declare import DropoutWish, MainPass
@@ -306,7 +309,8 @@ def test_a_method_that_learns_on_rows_set_aside_needs_some() -> None:
 
 def test_separate_pairs_reach_the_check_from_the_project_and_from_the_methods_own_section() -> None:
     """The reason of the class, with its name; per method, since ``model`` can be overridden there."""
-    from regft_core.config.schema import MethodConfig, Params
+    from regft_core.config.schema.methods import MethodConfig
+    from regft_core.config.schema.params import Params
     from regft_core.hooks.compose import check_method
     from regft_core.phases import project
 

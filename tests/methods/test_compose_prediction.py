@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from regft_core.config.method import Phase
-from regft_core.config.schema import DataConfig, RepeatConfig
+from regft_core.config.schema.methods import DataConfig, RepeatConfig
 from regft_core.hooks import compose
 from tests.methods.harness import TRAINING, entries
 

@@ -98,7 +98,7 @@ def test_refused_architectures_say_why(case: Case) -> None:
 
 @every
 def test_pairs_as_two_rows_are_refused_with_the_reason_or_accepted(case: Case) -> None:
-    from regft_core.config.schema import EncoderConfig
+    from regft_core.config.schema.encoder import EncoderConfig
 
     encoder = EncoderConfig(name="x", pooling="mean", pairs="separately")
     stack = entries([(case.name, case.options.model_dump(exclude_unset=True))])

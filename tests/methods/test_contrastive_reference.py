@@ -141,7 +141,8 @@ def test_a_killed_run_continues_with_the_same_bits() -> None:
 
 def test_what_it_cannot_do_is_refused() -> None:
     from regft_core.config.method import Phase
-    from regft_core.config.schema import BuiltinSource, ColumnsConfig, DataConfig, SplitsConfig, TaskConfig
+    from regft_core.config.schema.methods import DataConfig
+    from regft_core.config.schema.tasks import BuiltinSource, ColumnsConfig, SplitsConfig, TaskConfig
 
     options = ContrastiveConfig()
     phase = Phase("pairs", DataConfig(), "checkpoint", None, None, (("contrastive", options),), TRAINING, {})

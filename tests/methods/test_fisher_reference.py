@@ -9,7 +9,8 @@ import pytest
 import torch
 
 from regft_core.config.method import Phase
-from regft_core.config.schema import DataConfig, DropoutConfig, RepeatConfig
+from regft_core.config.schema import DropoutConfig
+from regft_core.config.schema.methods import DataConfig, RepeatConfig
 from regft_core.methods.fisher import Fisher, FisherConfig
 from regft_core.training.fitting import FitData
 from tests.methods.harness import TRAINING, Bench, same

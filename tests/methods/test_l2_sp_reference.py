@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from regft_core.config.method import Phase
-from regft_core.config.schema import DataConfig, TrainingConfig
+from regft_core.config.schema.methods import DataConfig
+from regft_core.config.schema.training import TrainingConfig
 from regft_core.methods.l2_sp import L2Sp, L2SpConfig, penalty
 from tests.methods.harness import TRAINING, Bench, largest_difference, same
 from tests.methods.interruption import resumed

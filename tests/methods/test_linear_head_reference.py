@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from regft_core.config.method import Phase
-from regft_core.config.schema import DataConfig
+from regft_core.config.schema.methods import DataConfig
 from regft_core.data.batches import padding_of
 from regft_core.data.examples import Example
 from regft_core.evaluation.predict import predict

@@ -221,7 +221,7 @@ def test_post_training_lowers_the_loss_and_hands_over_encoder_and_head() -> None
 def test_fine_tuning_starts_from_the_post_trained_encoder_with_a_fresh_head() -> None:
     from dataclasses import replace
 
-    from regft_core.config.schema import DataConfig
+    from regft_core.config.schema.methods import DataConfig
 
     before = replace(phase([("masked_lm", {})], name="before"), data=DataConfig(labels=False))
     final = phase(start="before", epochs=0)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from regft_core.config.schema import TrainingConfig
+from regft_core.config.schema.training import TrainingConfig
 from regft_core.hooks import compose
 from regft_core.methods import pats
 from regft_core.methods.pats import (

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from regft_core.config.method import Phase
-from regft_core.config.schema import DataConfig
+from regft_core.config.schema.methods import DataConfig
 from regft_core.errors import ModelError
 from regft_core.hooks.base import Setting
 from regft_core.methods.prefix_tuning import PrefixTuning, PrefixTuningConfig

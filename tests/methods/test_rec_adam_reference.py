@@ -9,7 +9,8 @@ import pytest
 import torch
 
 from regft_core.config.method import Phase
-from regft_core.config.schema import DataConfig, TrainingConfig
+from regft_core.config.schema.methods import DataConfig
+from regft_core.config.schema.training import TrainingConfig
 from regft_core.hooks import compose
 from regft_core.methods.rec_adam import RecAdam, RecAdamConfig, task_share
 from regft_core.training.recall_adam import RecallAdam

@@ -9,7 +9,9 @@ import pytest
 import torch
 from pydantic import ValidationError
 
-from regft_core.config.schema import DropoutConfig, TaskConfig, TrainingConfig
+from regft_core.config.schema import DropoutConfig
+from regft_core.config.schema.tasks import TaskConfig
+from regft_core.config.schema.training import TrainingConfig
 from regft_core.data.batches import Batch
 from regft_core.hooks.declare import Cost
 from regft_core.methods.tdt import Tdt, TdtConfig, confidence_penalty, divergence, ranking_loss

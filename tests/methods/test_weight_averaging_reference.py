@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from regft_core.config.method import Phase
-from regft_core.config.schema import DataConfig, TrainingConfig
+from regft_core.config.schema.methods import DataConfig
+from regft_core.config.schema.training import TrainingConfig
 from regft_core.methods.weight_averaging import WeightAveraging, WeightAveragingConfig
 from regft_core.training.loop import Loop
 from tests.methods.harness import TRAINING, Bench, same

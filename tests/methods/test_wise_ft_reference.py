@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from regft_core.config.method import Phase
-from regft_core.config.schema import DataConfig, TrainingConfig
+from regft_core.config.schema.methods import DataConfig
+from regft_core.config.schema.training import TrainingConfig
 from regft_core.methods.wise_ft import WiseFt, WiseFtConfig
 from tests.methods.harness import Bench, same
 from tests.methods.interruption import resumed

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 import torch
 
-from regft_core.config.schema import BuiltinSource, ColumnsConfig, EncoderConfig, SplitsConfig, TaskConfig
+from regft_core.config.schema.encoder import EncoderConfig
+from regft_core.config.schema.tasks import BuiltinSource, ColumnsConfig, SplitsConfig, TaskConfig
 from regft_core.hooks import compose
 from regft_core.methods.zero_shot_similarity import ZeroShotSimilarity, ZeroShotSimilarityConfig, to_range
 from tests.methods.chain import method, phase

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from regft_core.config.schema import DropoutConfig, EncoderConfig
+from regft_core.config.schema import DropoutConfig
+from regft_core.config.schema.encoder import EncoderConfig
 from regft_core.models.load import load_classifier, load_tokenizer
 from regft_core.models.source import ModelSource, resolve_model
 from tests.tiny import tiny_model_dir

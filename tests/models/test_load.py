@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 from torch import nn
 
-from regft_core.config.schema import DropoutConfig, EncoderConfig
+from regft_core.config.schema import DropoutConfig
+from regft_core.config.schema.encoder import EncoderConfig
 from regft_core.errors import ModelError
 from regft_core.models.architectures import apply_dropout, dropout_fields
 from regft_core.models.load import draw_parameters, load_classifier, load_tokenizer

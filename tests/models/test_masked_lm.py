@@ -9,7 +9,8 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoModelForMaskedLM
 
-from regft_core.config.schema import DropoutConfig, EncoderConfig
+from regft_core.config.schema import DropoutConfig
+from regft_core.config.schema.encoder import EncoderConfig
 from regft_core.errors import ModelError
 from regft_core.models.load import load_classifier, load_masked_lm_head
 from regft_core.models.sites import classify

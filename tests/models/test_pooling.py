@@ -6,7 +6,8 @@ from pydantic import ValidationError
 from torch.nn import functional
 from transformers import AutoModel
 
-from regft_core.config.schema import DropoutConfig, EncoderConfig
+from regft_core.config.schema import DropoutConfig
+from regft_core.config.schema.encoder import EncoderConfig
 from regft_core.data.batches import collate, padding_of
 from regft_core.data.encode import encode
 from regft_core.data.examples import Example

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from regft_core.config.schema import EncoderConfig
+from regft_core.config.schema.encoder import EncoderConfig
 from regft_core.errors import ModelError
 from regft_core.models import source as module
 from regft_core.models.sites import classify
@@ -176,7 +176,7 @@ def test_a_hub_model_is_a_snapshot_with_its_commit(own, monkeypatch):
 def test_an_unreachable_hub_is_explained_and_torch_stays_out(tmp_path):
     code = (
         "import sys\nfrom pathlib import Path\n"
-        "from regft_core.config.schema import EncoderConfig\nfrom regft_core.errors import ModelError\n"
+        "from regft_core.config.schema.encoder import EncoderConfig\nfrom regft_core.errors import ModelError\n"
         "from regft_core.models.source import resolve_model\n"
         "try:\n    resolve_model(EncoderConfig(name='someone/some-model', revision='0' * 40), Path('.'))\n"
         "except ModelError as error:\n    print(error)\n"

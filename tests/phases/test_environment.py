@@ -6,7 +6,8 @@ import pytest
 import torch
 from pydantic import ValidationError
 
-from regft_core.config.schema import ExecutionConfig, TrainingConfig
+from regft_core.config.schema.execution import ExecutionConfig
+from regft_core.config.schema.training import TrainingConfig
 from regft_core.hooks import compose
 from regft_core.phases.environment import environment
 from tests.methods.harness import entries

@@ -9,7 +9,7 @@ import pytest
 
 from regft_core.api import load
 from regft_core.config.grid import Cell
-from regft_core.config.schema import TuningConfig
+from regft_core.config.schema.tuning import TuningConfig
 from regft_core.data.examples import read_jsonl, write_jsonl
 from regft_core.io import read_json
 from regft_core.phases.choice import CHOSEN_ON_DEV, choose

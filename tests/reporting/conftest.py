@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from regft_core.config.grid import Cell
-from regft_core.config.schema import ReportConfig
+from regft_core.config.schema.report import ReportConfig
 from regft_core.reporting import Report, write_report
 
 HOSTILE = "loss became NaN <script>alert('x')</script> & \"more\""

@@ -13,14 +13,9 @@ import numpy as np
 
 from regft_core.config.grid import Cell
 from regft_core.config.method import Phase
-from regft_core.config.schema import (
-    DataConfig,
-    MethodConfig,
-    RepeatConfig,
-    StrictModel,
-    TrainingConfig,
-    TrainingOverrides,
-)
+from regft_core.config.schema import StrictModel
+from regft_core.config.schema.methods import DataConfig, MethodConfig, RepeatConfig
+from regft_core.config.schema.training import TrainingConfig, TrainingOverrides
 from regft_core.evaluation.evaluate import SetInfo, evaluate_run
 from regft_core.rng import derive
 

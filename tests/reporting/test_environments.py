@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from regft_core.config.schema import ReportConfig
+from regft_core.config.schema.report import ReportConfig
 from regft_core.errors import ConfigError
 from regft_core.reporting import summary_table, write_report
 from regft_core.reporting.environments import UNKNOWN, described

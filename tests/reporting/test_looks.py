@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from regft_core.config.schema import ReportConfig
+from regft_core.config.schema.report import ReportConfig
 from regft_core.errors import StoreError
 from regft_core.reporting import summary_table, write_report
 from regft_core.reporting.looks import Looks

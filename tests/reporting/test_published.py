@@ -11,7 +11,7 @@ import pytest
 import yaml
 from rich.console import Console
 
-from regft_core.config.schema import ReportConfig
+from regft_core.config.schema.report import ReportConfig
 from regft_core.reporting import summary_table, write_report
 from regft_core.reporting.published import Measured, bounds, difference
 

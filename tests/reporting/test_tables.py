@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regft_core.config.schema import ReportConfig
+from regft_core.config.schema.report import ReportConfig
 from regft_core.errors import DataError
 from regft_core.reporting import write_report
 from regft_core.reporting.costs import overrides

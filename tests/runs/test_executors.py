@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from regft_core.catalogue import EXECUTORS
-from regft_core.config.schema import ExecutionConfig
+from regft_core.config.schema.execution import ExecutionConfig
 from regft_core.errors import ConfigError, RunFailed
 from regft_core.runs.executors import JobsFailed, run_all, visible_devices
 from regft_core.runs.processes import describe_exit

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from regft_core.config.schema import ExecutionConfig
+from regft_core.config.schema.execution import ExecutionConfig
 from regft_core.errors import ConfigError
 from regft_core.runs.executors import run_all
 from tests.runs import cluster_jobs

@@ -12,7 +12,7 @@ import fsspec
 import pytest
 import torch
 
-from regft_core.config.schema import StoreConfig
+from regft_core.config.schema.execution import StoreConfig
 from regft_core.errors import StoreError
 from regft_core.runs.lookup import LookupStore, NotStored
 from regft_core.runs.remote import Remote

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import yaml
 
-from regft_core.config.schema import SubmissionConfig, TaskConfig
+from regft_core.config.schema.tasks import SubmissionConfig, TaskConfig
 from regft_core.data.examples import Example
 from regft_core.errors import ConfigError
 from regft_core.phases.context import Job

@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from regft_core.config.schema import TrainingConfig
+from regft_core.config.schema.training import TrainingConfig
 from regft_core.errors import OutOfMemory, RunFailed
 from regft_core.rng import derive
 from regft_core.training.optimisers.adamax import DecoupledAdamax

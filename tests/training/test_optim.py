@@ -9,7 +9,7 @@ import torch
 from pydantic import ValidationError
 
 from regft_core.catalogue import OPTIMISERS
-from regft_core.config.schema import TrainingConfig, TrainingOverrides
+from regft_core.config.schema.training import TrainingConfig, TrainingOverrides
 from regft_core.hooks.declare import ParameterGroup
 from regft_core.training.optim import build_optimizer, parameter_groups
 from tests.methods.harness import TRAINING, Bench, same

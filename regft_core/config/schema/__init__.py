@@ -1,0 +1,91 @@
+"""The shape of ``params.yaml``, ``pipelines/tasks/*.yaml`` and ``pipelines/methods/*.yaml``, one file per subject.
+
+Unknown keys are refused at every level. Nothing here imports torch: the whole configuration is validated in under a
+second, before any stage runs. This file has what the others are made of: strict models, names, marks of fields.
+
+Methods, evaluations and the code that evaluates are in the keys of stored runs, and where a module imports a name from
+is part of what it means (``runs/syntax.py``). What they build when they run (``StrictModel``, ``DropoutConfig``) stands
+here; moved to another file, it would make those runs stale.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated, Any, Literal, TypeVar
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+
+from regft_core.catalogue import Catalogue
+from regft_core.names import suggestion
+
+#: Names become DVC stage names, command-line words and directories, so they are kept this plain and short.
+NAME_LENGTH = 64
+NAME_PATTERN = rf"^[a-z0-9][a-z0-9_-]{{0,{NAME_LENGTH - 1}}}$"
+Name = Annotated[str, Field(pattern=NAME_PATTERN)]
+Size = Annotated[int, Field(ge=2, le=1_000_000_000)] | Literal["full"]
+Seed = Annotated[int, Field(ge=0, lt=2**31)]
+#: YAML has lists only; strict pydantic would refuse them for a tuple.
+NameList = Annotated[tuple[Name, ...], Field(strict=False)]
+#: One name may stand without its brackets.
+OneOrMoreNames = Annotated[NameList, BeforeValidator(lambda given: [given] if isinstance(given, str) else given)]
+
+
+class StrictModel(BaseModel):
+    """Refuses unknown keys, wrong types, NaN and infinities, and cannot be changed once built."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
+
+    def known(self, *names: str) -> bool:
+        """Whether all these fields are there; false only for wrong fields of an incomplete model (``parts``)."""
+        return all(name in self.__dict__ for name in names)
+
+
+Inconsistency = tuple[tuple[str, ...], str]
+
+
+class ConsistentModel(StrictModel):
+    """A model whose fields must also agree with each other."""
+
+    def inconsistencies(self) -> Iterator[Inconsistency]:
+        """What is wrong between fields: keys that lead to the place, and a sentence. Looks at ``known`` fields only."""
+        yield from ()
+
+    @model_validator(mode="after")
+    def _consistent(self) -> ConsistentModel:
+        if wrong := list(self.inconsistencies()):
+            raise ValueError("; ".join(message for _, message in wrong))
+        return self
+
+
+def _refuse_null(value: Any) -> Any:
+    if value is None:
+        raise ValueError("is null; give a value or leave the key out")
+    return value
+
+
+#: Marks a field whose None stands for a key that is not there: writing ``null`` is refused.
+NOT_NULL = BeforeValidator(_refuse_null)
+T = TypeVar("T")
+Override = Annotated[T | None, NOT_NULL]
+
+
+def named_in(catalogue: Catalogue) -> AfterValidator:
+    """Refuses names that no file of the catalogue has."""
+
+    def check(name: str) -> str:
+        known = catalogue.names()
+        if name not in known:
+            raise ValueError(f"unknown {catalogue.what} '{name}'; {suggestion(name, known)}")
+        return name
+
+    return AfterValidator(check)
+
+
+Dropout = Literal["keep"] | Annotated[float, Field(ge=0, lt=1)]
+
+
+class DropoutConfig(StrictModel):
+    """Dropout probabilities; ``keep`` leaves what the checkpoint's configuration says."""
+
+    hidden: Dropout = "keep"
+    attention: Dropout = "keep"

@@ -1,0 +1,62 @@
+"""``params.yaml`` as a whole: the grid, and the sections that the files beside this one describe."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator, Field
+
+from regft_core.config.schema import Name, Override, Seed, Size, StrictModel
+from regft_core.config.schema.encoder import EncoderConfig
+from regft_core.config.schema.execution import ExecutionConfig, StoreConfig
+from regft_core.config.schema.report import ReportConfig
+from regft_core.config.schema.settings import MethodSettings, TaskSettings
+from regft_core.config.schema.training import TrainingConfig
+from regft_core.config.schema.tuning import TuningConfig
+
+
+class GridConfig(StrictModel):
+    """The cells: every method on every task at every training size, with these seeds."""
+
+    tasks: Annotated[tuple[Name, ...], Field(strict=False, min_length=1)]
+    sizes: Annotated[tuple[Size, ...], Field(strict=False, min_length=1)]
+    seeds: Annotated[tuple[Seed, ...], Field(strict=False, min_length=1)]
+
+
+class SubsampleConfig(StrictModel):
+    """How the training rows of (task, size, seed) are drawn."""
+
+    stratified: bool = Field(False, description="keep the label proportions of the full set")
+
+
+def _by_name(value: Any) -> Any:
+    """A list of names as a mapping from them to no options; ``check_evaluations`` finds names listed twice."""
+    if not isinstance(value, list):
+        return value
+    if wrong := [item for item in value if not isinstance(item, str)]:
+        raise ValueError(f"lists {wrong[0]!r}; list names, or write a mapping of names to their options")
+    return {name: {} for name in value}
+
+
+#: Options of one evaluation each; a list of names when none has options.
+Evaluations = Annotated[dict[Name, dict[str, Any]], BeforeValidator(_by_name)]
+
+
+class Params(StrictModel):
+    """``params.yaml``.
+
+    The sections without a default are those that DVC watches: it stops at one that is missing.
+    """
+
+    model: EncoderConfig
+    grid: GridConfig
+    methods: Annotated[tuple[Name, ...], Field(strict=False, min_length=1)]
+    subsample: SubsampleConfig
+    training: TrainingConfig
+    task_settings: dict[Name, TaskSettings] = Field({}, description="per task of the grid")
+    method_settings: dict[Name, MethodSettings] = Field({}, description="per listed method; arms without a file")
+    tuning: Override[TuningConfig] = Field(None, description="values to try, and what chooses among them")
+    evaluations: Evaluations = Field({}, description="files of regft_core/evaluations, with their options")
+    execution: ExecutionConfig = ExecutionConfig()
+    store: StoreConfig = StoreConfig()
+    report: ReportConfig

@@ -1,0 +1,139 @@
+"""``pipelines/tasks/*.yaml``: where rows come from, what they mean, and what judges them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from regft_core.config.schema import ConsistentModel, Inconsistency, Name, Override, StrictModel
+from regft_core.config.schema.encoder import TaskModel
+from regft_core.config.schema.training import TaskTraining
+
+#: No part can be ``.`` or ``..``; ``datasets`` and ``huggingface_hub`` take no others either.
+HUB_ID_PATTERN = r"^[A-Za-z0-9_][A-Za-z0-9_-]*(\.[A-Za-z0-9_-]+)*(/[A-Za-z0-9_][A-Za-z0-9_-]*(\.[A-Za-z0-9_-]+)*)?$"
+
+
+class HubSource(StrictModel):
+    """A dataset on the Hugging Face hub, at a pinned revision; dataset scripts are refused."""
+
+    kind: Literal["hub"]
+    id: str = Field(pattern=HUB_ID_PATTERN, max_length=200)
+    config: str | None = None
+    revision: str = Field(min_length=1)
+
+
+class FilesSource(StrictModel):
+    """Files under ``data/``; the format is read off the name (.csv .tsv .jsonl .parquet, .gz)."""
+
+    kind: Literal["files"]
+
+
+class BuiltinSource(StrictModel):
+    """Generated text with a controlled spurious cue (``regft_core/data/builtin.py``)."""
+
+    kind: Literal["builtin"]
+    generator: Literal["cue_sentence", "cue_pair", "cue_regression"]
+    options: dict[str, Any] = Field({})
+
+
+Source = Annotated[HubSource | FilesSource | BuiltinSource, Field(discriminator="kind")]
+
+
+class ColumnsConfig(StrictModel):
+    """Column names in the source."""
+
+    text: str
+    text_pair: str | None = None
+    label: str = "label"
+    id: str | None = Field(None, description="identifier column; the row number when absent")
+
+
+class SplitsConfig(StrictModel):
+    """Split names of a hub set or generator, or file paths for ``files``."""
+
+    train: str | None = Field(None, description="absent for a set that is only evaluated on")
+    dev: str = Field(description="the split that judges runs")
+
+
+class OodConfig(StrictModel):
+    """One out-of-distribution set that judges a task.
+
+    Without ``source`` the set is ``pipelines/tasks/<name>.yaml``; with it, the set is
+    defined in place (own data) and ``columns`` and ``labels`` describe it.
+    """
+
+    split: str | None = Field(None, description="split or path; the other task's dev by default")
+    label_map: dict[str, str] | None = Field(
+        None, description="this task's label -> the OOD set's label, by name; identity when names agree"
+    )
+    # Not in dumps: a set that is left out is gone, and one that is there is the same either way.
+    if_present: bool = Field(False, exclude=True, description="left out, with a warning, while its file is not there")
+    source: Source | None = None
+    columns: ColumnsConfig | None = None
+    labels: Annotated[tuple[str, ...], Field(strict=False)] | None = None
+    label_values: dict[str, str] | None = None
+    drop_labels: Annotated[tuple[str, ...], Field(strict=False)] = ()
+    drop_empty: bool = False
+
+
+class SubmissionConfig(StrictModel):
+    """Prediction files for a benchmark's server, of splits whose labels are hidden."""
+
+    format: Literal["glue", "clue"] = Field(description="glue: tab-separated index and prediction; clue: JSON lines")
+    files: dict[Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")], str] = Field(
+        min_length=1, description="name of each file -> the split that it predicts"
+    )
+    labels: dict[str, str] = Field({}, description="label -> how the benchmark writes it; as it is when absent")
+
+
+class TaskConfig(ConsistentModel):
+    """One dataset: where it comes from, its labels, its metrics, what judges it out of distribution."""
+
+    description: str = ""
+    kind: Literal["classification", "regression"] = "classification"
+    source: Source
+    splits: SplitsConfig
+    columns: ColumnsConfig
+    labels: Annotated[tuple[str, ...], Field(strict=False)] | None = Field(
+        None, description="names in the order of the model's outputs; integer values in the source index this list"
+    )
+    label_values: dict[str, str] | None = Field(None, description="value in the source (as text) -> label name")
+    drop_labels: Annotated[tuple[str, ...], Field(strict=False)] = Field(
+        (), description="values in the source (as text) that mean unlabelled; their rows are dropped and counted"
+    )
+    drop_empty: bool = Field(False, description="drop and count rows without text instead of refusing the set")
+    range: Annotated[tuple[float, float], Field(strict=False)] | None = Field(
+        None, description="smallest and largest value of a regression target"
+    )
+    metrics: Annotated[tuple[str, ...], Field(strict=False, min_length=1)]
+    primary: str = Field(description="the metric that ranks methods, one of ``metrics``")
+    positive_label: str | None = Field(None, description="the class that F1 counts; F1 needs it")
+    keyword_segment: Literal["text", "text_pair"] | None = Field(
+        None, description="segment that token-level perturbations leave untouched (keywords in CSL)"
+    )
+    ood: dict[Name, OodConfig] = Field({})
+    submission: Override[SubmissionConfig] = Field(None, description="prediction files for a benchmark's server")
+    training: TaskTraining = Field(TaskTraining(), description="what this task changes in the shared protocol")
+    model: TaskModel = Field(TaskModel(), description="what this task changes in the section model: max_length")
+
+    def inconsistencies(self) -> Iterator[Inconsistency]:
+        """Labels that do not fit the kind; names that are not among metrics or labels."""
+        if self.known("kind", "labels"):
+            if self.kind == "classification" and (self.labels is None or len(self.labels) < 2):
+                yield ("labels",), "a classification task needs 'labels' with at least two names"
+            if self.kind == "regression" and self.labels is not None:
+                yield ("labels",), "a regression task has no 'labels'; use 'range'"
+        if self.known("labels") and self.labels is not None and len(set(self.labels)) != len(self.labels):
+            yield ("labels",), "'labels' names a label twice"
+        if self.known("primary", "metrics") and self.primary not in self.metrics:
+            yield ("primary",), f"primary '{self.primary}' is not one of metrics {list(self.metrics)}"
+        if self.known("positive_label", "labels") and self.positive_label not in (None, *(self.labels or ())):
+            message = f"positive_label '{self.positive_label}' is not one of labels {list(self.labels or ())}"
+            yield ("positive_label",), message
+        if self.known("submission", "labels") and self.submission is not None and self.submission.known("labels"):
+            own, given = set(self.labels or ()), set(self.submission.labels)
+            if given and own != given:
+                message = f"submission.labels writes {sorted(given)}, but the task's labels are {sorted(own)}"
+                yield ("submission", "labels"), message

@@ -18,9 +18,9 @@ from regft_core.config.controls import with_controls, write_controls
 from regft_core.config.find_controls import find_controls
 from regft_core.config.gpu_hours import gpu_hours
 from regft_core.config.grid import cells
-from regft_core.config.load import Project
 from regft_core.config.plan import PlanRow, plan_rows, table
 from regft_core.config.preset import lay_out, preset_file
+from regft_core.config.project import Project
 from regft_core.config.provenance import settings_lines
 from regft_core.config.store import store_path
 from regft_core.config.tuning import budget_lines

@@ -11,8 +11,6 @@ from regft_core.config.yamlio import Document, KeyPath
 from regft_core.errors import Problem
 from regft_core.names import suggestion
 
-__all__ = ["Part", "check_averages", "leaves"]
-
 
 def split_part(part: str) -> tuple[str, str]:
     """``mnli/mnli_mm`` as (task, set); a task alone stands for its dev set."""

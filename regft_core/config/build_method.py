@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from regft_core.config.check_methods import METHODS, Matched, SharedFor, build_method, check_parts, method_factor
+from regft_core.config.check_methods import Matched, SharedFor, build_method, check_parts, method_factor
 from regft_core.config.explain import validate
+from regft_core.config.files import method_file
 from regft_core.config.layered import Layered, lay
 from regft_core.config.method import Method, Registry
 from regft_core.config.parts import parts
@@ -52,7 +53,7 @@ class MethodBuilder:
         """
         base = self.base(name)
         if base not in self._files:
-            path = self.root / METHODS / f"{base}.yaml"
+            path = self.root / method_file(base)
             self._files[base] = load_yaml(path, self.root) if path.is_file() else None
         found = self._files[base]
         if found is None:

@@ -102,16 +102,11 @@ def check_columns(generator: str, columns: ColumnsConfig, document: Document, pa
     return problems
 
 
-def check_sizes(
-    document: Document, tasks: Mapping[str, TaskConfig], builtin: Builtin | None, at: KeyPath = ("grid", "sizes")
-) -> list[Problem]:
+def check_sizes(document: Document, tasks: Mapping[str, TaskConfig], builtin: Builtin | None) -> list[Problem]:
     """Sizes in ``params.yaml`` above the training rows of a built-in task, one problem per size.
 
     ``tasks`` are those of the grid; their wrong fields may be missing.
     """
-    data: Any = document.data
-    for part in at:
-        data = data.get(part) if isinstance(data, dict) else None
     rows: dict[str, int] = {}
     for name, task in tasks.items():
         if builtin is not None and task.known("source", "splits") and isinstance(task.source, BuiltinSource):
@@ -120,11 +115,11 @@ def check_sizes(
             if count is not None:
                 rows[name] = count
     problems = []
-    for i, size in enumerate(data if isinstance(data, list) else ()):
+    for i, size in enumerate(document.items(("grid", "sizes"))):
         if isinstance(size, bool) or not isinstance(size, int):
             continue
         if short := {name: count for name, count in rows.items() if count < size}:
             have = listing(f"'{name}' has {count}" for name, count in short.items())
             hint = f"use at most {min(short.values())} or full, or raise source.options.rows.train in the task's YAML"
-            problems.append(document.problem((*at, i), f"{size} training rows asked for, but {have}", hint))
+            problems.append(document.problem(("grid", "sizes", i), f"{size} training rows asked for, but {have}", hint))
     return problems

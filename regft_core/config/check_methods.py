@@ -2,30 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from pydantic import BaseModel
 
 from regft_core.config.explain import validate
+from regft_core.config.files import METHODS, missing
 from regft_core.config.method import FINETUNE, Method, Phase, Registry
 from regft_core.config.schema.encoder import EncoderConfig
 from regft_core.config.schema.methods import MethodConfig, PhaseConfig
-from regft_core.config.schema.params import Params
-from regft_core.config.schema.tasks import TaskConfig
 from regft_core.config.schema.training import MatchConfig, TrainingConfig
 from regft_core.config.yamlio import Document, KeyPath
 from regft_core.errors import Problem
-from regft_core.names import listing, suggestion
-
-METHODS = "pipelines/methods"
+from regft_core.names import suggestion
 
 #: What a phase that names another method to match comes to, as a factor of the epochs.
 Matched = Callable[[str], float | None]
 #: The task whose rows a phase trains on (None: the cell's own) -> the protocol before the method changes anything.
 SharedFor = Callable[[str | None], TrainingConfig]
-#: What speaks against a method on a task (None: on any), given the right tasks by name: phases may train on others.
-ComposeCheck = Callable[[Method, TaskConfig | None, Params, Mapping[str, TaskConfig]], list[str]]
 
 
 def phase_configs(config: MethodConfig) -> dict[str, PhaseConfig]:
@@ -180,17 +175,8 @@ def _unknown_match(match: MatchConfig, name: str, root: Path, document: Document
     at = (*path, "training", "steps_factor", "match")
     if match.match == name:
         return [document.problem(at, "a method cannot match its own compute", "name another method")]
-    problem = unknown_method(root, match.match, document, at, exclude=name)
+    problem = missing(root, METHODS, match.match, document, at, without=name)
     return [] if problem is None else [problem]
-
-
-def unknown_method(root: Path, target: str, document: Document, at: KeyPath, exclude: str = "") -> Problem | None:
-    """The problem of a name that no file of ``pipelines/methods`` has, or None."""
-    if (root / METHODS / f"{target}.yaml").is_file():
-        return None
-    present = sorted(p.stem for p in (root / METHODS).glob("*.yaml") if p.stem != exclude)
-    message = f"unknown method '{target}': there is no {METHODS}/{target}.yaml"
-    return document.problem(at, message, suggestion(target, present, "methods there"))
 
 
 def _check_names(root: Path, name: str, config: MethodConfig, document: Document) -> list[Problem]:
@@ -204,7 +190,7 @@ def _check_names(root: Path, name: str, config: MethodConfig, document: Document
             at = (key, i) if (key, i) in document.lines else (key,)
             if target == name:
                 problems.append(document.problem(at, f"a method cannot be {what}", "name the method it belongs to"))
-            elif (problem := unknown_method(root, target, document, at, exclude=name)) is not None:
+            elif problem := missing(root, METHODS, target, document, at, without=name):
                 problems.append(problem)
     return problems
 
@@ -223,30 +209,3 @@ def method_factor(method: Method, training: TrainingConfig, registry: Registry) 
             length = phase.training.epochs / training.epochs
         total += length * phase.data.split * phase.members * phase.ratio(registry)
     return total
-
-
-def check_composition(
-    method: Method,
-    tasks: Mapping[str, TaskConfig],
-    every: Mapping[str, TaskConfig],
-    params: Params,
-    compose_check: ComposeCheck,
-    document: Document,
-) -> list[Problem]:
-    """What speaks against ``method`` on any task, and on each of ``tasks``; what holds on all of them is said once.
-
-    ``every`` are all tasks that are right, also those that only phases train on.
-    """
-    anywhere = dict.fromkeys(compose_check(method, None, params, every))
-    where: dict[str, list[str]] = {message: list(tasks) for message in anywhere}
-    for name, task in tasks.items():
-        for message in dict.fromkeys(compose_check(method, task, params, every)):
-            if message not in anywhere:
-                where.setdefault(message, []).append(name)
-    problems = []
-    path: KeyPath = ("phases",) if method.config.phases is not None else ("regularisers",)
-    for message, names in where.items():
-        everywhere = message in anywhere or (len(names) == len(tasks) and len(tasks) > 1)
-        prefix = "" if everywhere else f"on task {listing(names)}: "
-        problems.append(document.problem(path, prefix + message))
-    return problems

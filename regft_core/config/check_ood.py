@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
+from regft_core.config.files import task_file
 from regft_core.config.schema.tasks import OodConfig, TaskConfig
 from regft_core.config.yamlio import Document, KeyPath
 from regft_core.errors import Problem
@@ -31,23 +32,30 @@ def check_ood(ood: str, task: TaskConfig, tasks: Mapping[str, TaskConfig], docum
             return problems
         labels = config.labels if config.labels is not None else task.labels
         values = config.label_values if config.known("label_values") else None
-        for value, label in (values or {}).items():
-            if label not in (labels or ()):
-                at = (*path, "label_values", value)
-                problems.append(
-                    document.problem(at, f"'{label}' is not one of labels", suggestion(label, labels or (), "labels"))
-                )
+        problems += check_label_values(values, labels, document, path)
         if task.known("kind"):
             problems += _check_kind_and_labels(task, config, task.kind, labels, path, document)
         return problems
     for key in _IN_PLACE:
         if key in config.model_fields_set:
-            hint = f"say it in pipelines/tasks/{ood}.yaml, or give 'source' here"
+            hint = f"say it in {task_file(ood)}, or give 'source' here"
             problems.append(document.problem((*path, key), f"'{key}' is for sets with a 'source' in place", hint))
     if ood in tasks:
         other = tasks[ood]
         if other.known("kind", "labels") and task.known("kind"):
             problems += _check_kind_and_labels(task, config, other.kind, other.labels, path, document)
+    return problems
+
+
+def check_label_values(
+    values: Mapping[str, str] | None, labels: Sequence[str] | None, document: Document, path: KeyPath
+) -> list[Problem]:
+    """Names in the ``label_values`` below ``path`` that are not among ``labels``."""
+    allowed, problems = labels or (), []
+    for value, label in (values or {}).items():
+        if label not in allowed:
+            hint = suggestion(label, allowed, "labels")
+            problems.append(document.problem((*path, "label_values", value), f"'{label}' is not one of labels", hint))
     return problems
 
 

@@ -6,7 +6,6 @@ import re
 from collections.abc import Callable
 from itertools import product
 from pathlib import Path
-from typing import Any
 
 from regft_core.config.aliases import ALIASES
 from regft_core.config.paths import expand, what_is
@@ -68,12 +67,9 @@ def moves(revision: str) -> bool:
 
 def duplicates(document: Document, path: KeyPath) -> list[Problem]:
     """Values that a list in ``document`` holds twice, also when others in it are wrong."""
-    data: Any = document.data
-    for part in path:
-        data = data.get(part) if isinstance(data, dict) else None
     first: dict[tuple[type, object], int] = {}
     problems = []
-    for i, value in enumerate(data if isinstance(data, list) else ()):
+    for i, value in enumerate(document.items(path)):
         if not isinstance(value, str | int | float):
             continue  # the schema's problem
         if (type(value), value) in first:

@@ -1,49 +1,19 @@
-"""``task_settings`` and ``method_settings``: what they come to, and what speaks against them.
-
-From weak to strong: ``training``, the task's own file, ``task_settings.<task>``, the method's file,
-``method_settings.<method>``, ``task_settings.<task>.methods.<method>``, a tuned value.
-"""
+"""What speaks against ``task_settings`` and ``method_settings`` (``settings`` says what they come to)."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from regft_core.config.check_methods import METHODS, unknown_method
 from regft_core.config.check_params import EncoderCheck
-from regft_core.config.schema.encoder import EncoderConfig
+from regft_core.config.files import METHODS, method_file, missing, task_file
 from regft_core.config.schema.params import Params
-from regft_core.config.schema.settings import MethodLayer, PhaseLayer, TaskSettings
+from regft_core.config.schema.settings import MethodLayer, PhaseLayer
 from regft_core.config.schema.tasks import TaskConfig
-from regft_core.config.schema.training import TrainingConfig
+from regft_core.config.settings import model_of
 from regft_core.config.yamlio import Document, KeyPath, load_yaml
 from regft_core.errors import ConfigError, Problem
 from regft_core.names import suggestion
-
-_NOTHING = TaskSettings()
-
-
-def training_of(params: Params, tasks: Mapping[str, TaskConfig], task: str) -> TrainingConfig:
-    """The protocol that all methods share on ``task``."""
-    training = params.training
-    own = tasks.get(task)
-    if own is not None and own.known("training"):
-        training = own.training.over(training)
-    return params.task_settings.get(task, _NOTHING).training.over(training)
-
-
-def model_of(params: Params, tasks: Mapping[str, TaskConfig], task: str) -> EncoderConfig:
-    """The section ``model`` on ``task``."""
-    model = params.model
-    own = tasks.get(task)
-    if own is not None and own.known("model"):
-        model = own.model.over(model)
-    return params.task_settings.get(task, _NOTHING).model.over(model)
-
-
-def arms_of(params: Params) -> list[str]:
-    """Names under ``method_settings`` that stand for arms without a file."""
-    return [name for name, own in params.method_settings.items() if own.base is not None]
 
 
 def check_settings(
@@ -72,7 +42,7 @@ def check_settings(
             hint = suggestion(name, params.methods, "methods listed")
             problems.append(document.problem(at, f"method '{name}' is not listed under methods", hint))
         problems += _check_layer(root, params, document, at, name, layer)
-    if encoder_check is not None and params.known("model"):
+    if encoder_check is not None and params.known("model") and params.model.known("name"):
         problems += _check_lengths(root, params, document, tasks, documents, encoder_check)
     return problems
 
@@ -93,13 +63,13 @@ def _check_layer(
     own = params.method_settings.get(name)
     base = own.base if own is not None and own.known("base") else None
     if base is not None and at[0] == "method_settings":
-        if (root / METHODS / f"{name}.yaml").is_file():
-            message = f"'{name}' has a file of its own, {METHODS}/{name}.yaml, so it needs no base"
+        if (root / method_file(name)).is_file():
+            message = f"'{name}' has a file of its own, {method_file(name)}, so it needs no base"
             return [document.problem((*at, "base"), message, "remove base, or give the arm another name")]
-        problem = unknown_method(root, base, document, (*at, "base"))
+        problem = missing(root, METHODS, base, document, (*at, "base"))
         return [problem] if problem is not None else []
     try:
-        file = load_yaml(root / METHODS / f"{base or name}.yaml", root).data
+        file = load_yaml(root / method_file(base or name), root).data
     except ConfigError:
         return []  # said where the method is listed
     return list(_slips(document, at, name, layer, file, base))
@@ -153,8 +123,9 @@ def _check_lengths(
         model = model_of(params, tasks, task)
         if model == params.model:
             continue
-        own = params.task_settings.get(task, _NOTHING).model.max_length is not None
-        place = document if own else documents[f"pipelines/tasks/{task}.yaml"]
+        settings = params.task_settings.get(task)
+        own = settings is not None and settings.known("model") and "max_length" in settings.model.model_fields_set
+        place = document if own else documents[task_file(task)]
         at: KeyPath = ("task_settings", task, "model", "max_length") if own else ("model", "max_length")
         for key, message in encoder_check(model, root):
             if key == "max_length":

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 from regft_core import metrics
 from regft_core.config.check_builtin import Builtin, check_declared
-from regft_core.config.check_ood import check_ood
-from regft_core.config.check_sources import FORMATS, Columns, Source, Sources, Use, same_rows
+from regft_core.config.check_ood import check_label_values, check_ood
+from regft_core.config.check_sources import Columns, Source, Sources, Use, same_rows
+from regft_core.config.files import task_file
 from regft_core.config.schema.tasks import BuiltinSource, OodConfig, TaskConfig
 from regft_core.config.yamlio import Document, KeyPath
 from regft_core.errors import Problem
 from regft_core.names import listing, suggestion
-
-__all__ = ["FORMATS", "Builtin", "check_task", "referenced_tasks"]
 
 #: Names that mean something else where sets are named, in files of results and in MLflow, and what they are there.
 RESERVED_SETS = {
@@ -73,7 +71,7 @@ def check_task(
         if source is not None:
             problems += _check_in_place(checker, task, config, source, use, document, path)
         elif ood in tasks:
-            other, place = tasks[ood], documents[f"pipelines/tasks/{ood}.yaml"]
+            other, place = tasks[ood], documents[task_file(ood)]
             if use is None and config.known("split") and other.known("splits") and other.splits.known("dev"):
                 use = Use(place, ("splits", "dev"), other.splits.dev)
             problems += [*_check_labels(other, place), *_check_source(checker, other, place, [use] if use else [])]
@@ -90,8 +88,7 @@ def _check_metrics(task: TaskConfig, document: Document) -> list[Problem]:
     right = metrics.names(task.kind)
     other = tuple(name for name in metrics.names() if name not in right)
     problems = []
-    given: Any = document.data.get("metrics")
-    listed = given if isinstance(given, list) else []
+    listed = document.items(("metrics",))
     for i, metric in enumerate(listed):
         path = ("metrics", i)
         if not isinstance(metric, str):
@@ -117,11 +114,7 @@ def _check_metrics(task: TaskConfig, document: Document) -> list[Problem]:
 def _check_labels(task: TaskConfig, document: Document) -> list[Problem]:
     problems = []
     if task.known("label_values", "labels"):
-        for value, label in (task.label_values or {}).items():
-            if label not in (task.labels or ()):
-                path = ("label_values", value)
-                hint = suggestion(label, task.labels or (), "labels")
-                problems.append(document.problem(path, f"'{label}' is not one of labels", hint))
+        problems += check_label_values(task.label_values, task.labels, document, ())
     if task.known("range", "kind") and task.range is not None:
         if task.kind == "classification":
             problems.append(document.problem(("range",), "a classification task has no range", "remove it"))

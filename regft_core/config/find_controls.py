@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from regft_core.config.check_methods import METHODS
+from regft_core.config.files import METHODS
 from regft_core.config.method import Method, is_name
 from regft_core.config.yamlio import load_yaml
 from regft_core.errors import ConfigError

@@ -10,7 +10,7 @@ from regft_core.config.aliases import ALIASES
 from regft_core.config.plan import PlanRow
 
 if TYPE_CHECKING:
-    from regft_core.config.load import Project
+    from regft_core.config.project import Project
 
 #: Weights in the layers of the encoder (embeddings take no matrix products), by the word for the size in a name.
 WEIGHTS: dict[str, float] = {

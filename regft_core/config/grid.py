@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 from regft_core.config.method import is_name
 
 if TYPE_CHECKING:
-    from regft_core.config.load import Project
+    from regft_core.config.project import Project
 
 SizeName = int | Literal["full"]
 

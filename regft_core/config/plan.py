@@ -15,8 +15,8 @@ from statistics import median
 from typing import Any
 
 from regft_core.config.grid import Cell, cells
-from regft_core.config.load import Method, Project
-from regft_core.config.method import Phase, Registry
+from regft_core.config.method import Method, Phase, Registry
+from regft_core.config.project import Project
 from regft_core.config.schema.training import TrainingConfig
 
 #: Seeds of a cell whose runs exist, or None when that cannot be told.

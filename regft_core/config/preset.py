@@ -15,6 +15,7 @@ from typing import Any
 import yaml
 
 from regft_core.config.aliases import ALIASES
+from regft_core.config.files import names_in
 from regft_core.config.yamlio import load_yaml
 from regft_core.errors import ConfigError, Problem
 from regft_core.io import write_text
@@ -38,7 +39,7 @@ OF_THE_MACHINE = ("execution", "store")
 
 def preset_names(root: Path) -> list[str]:
     """Every preset that there is."""
-    return sorted(path.stem for path in (root / PRESETS).glob("*.yaml"))
+    return names_in(root / PRESETS)
 
 
 def preset_file(root: Path, name: str) -> str:

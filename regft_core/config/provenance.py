@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from regft_core.config.check_methods import METHODS
+from regft_core.config.files import method_file, task_file
 from regft_core.config.yamlio import Document, KeyPath
 
 if TYPE_CHECKING:
-    from regft_core.config.load import Project
+    from regft_core.config.project import Project
 
 #: What a layer says of itself rather than of a run.
 _WORDS = ("base", "description", "paper", "control_for", "differs_by", "variant_of")
@@ -25,7 +25,7 @@ def settings_lines(project: Project, params_file: str = "params.yaml") -> list[s
     tasks = list(project.params.grid.tasks)
     found = []
     for task in tasks:
-        file = project.documents.get(f"pipelines/tasks/{task}.yaml")
+        file = project.documents.get(task_file(task))
         layers = [(file, ()), (document, ("task_settings", task))]
         values: dict[str, str] = {}
         for place, at in layers:
@@ -55,7 +55,7 @@ def _line(who: str, values: Mapping[str, str]) -> str:
 def _kept(project: Project, task: str, values: Mapping[str, str]) -> Iterator[str]:
     """Methods whose own files win over the task's values."""
     for name, method in project.methods.items():
-        file = project.documents[f"{METHODS}/{name}.yaml"]
+        file = project.documents[method_file(name)]
         for phase in method.phases:
             at: KeyPath = ("phases", phase.name) if method.config.phases is not None else ()
             own = dict(_values(file, (*at, "training"), ("training",)))
@@ -66,9 +66,7 @@ def _kept(project: Project, task: str, values: Mapping[str, str]) -> Iterator[st
 
 def _values(document: Document, at: KeyPath, shown: KeyPath = ()) -> Iterator[tuple[str, str]]:
     """(dotted key, ``value (file:line)``) of every leaf below ``at``, in the order of the file."""
-    data: Any = document.data
-    for part in at:
-        data = data.get(part) if isinstance(data, dict) else None
+    data = document.value(at)
     if not isinstance(data, dict):
         return
     for key, value in data.items():

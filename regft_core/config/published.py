@@ -15,6 +15,7 @@ from pydantic import Field
 
 from regft_core.catalogue import METRICS
 from regft_core.config.explain import validate
+from regft_core.config.files import METHODS, TASKS, names_in
 from regft_core.config.schema import ConsistentModel, Inconsistency, Name, Size, StrictModel
 from regft_core.config.schema.params import Params
 from regft_core.config.yamlio import Document, KeyPath, load_yaml
@@ -22,8 +23,6 @@ from regft_core.errors import ConfigError, Problem
 from regft_core.names import suggestion
 
 FOLDER = "published"
-METHODS = "pipelines/methods"
-TASKS = "pipelines/tasks"
 
 #: ``task`` for its development set, ``task/set`` for another of its sets.
 Key = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]*(/[a-z0-9][a-z0-9_-]*)?$")]
@@ -124,7 +123,7 @@ def read_published(root: Path, name: str) -> Published:
     document = load_yaml(root / FOLDER / f"{name}.yaml", root)
     config, problems = validate(PublishedConfig, document)
     if config is not None:
-        tasks, methods = (_names(root / folder) for folder in (TASKS, METHODS))
+        tasks, methods = (names_in(root / folder) for folder in (TASKS, METHODS))
         for key in config.metrics:
             task, _, other = key.partition("/")
             for one in filter(None, (task, other)):
@@ -146,7 +145,7 @@ def read_published(root: Path, name: str) -> Published:
 
 def published_names(root: Path) -> list[str]:
     """The tables that are there."""
-    return _names(Path(root) / FOLDER)
+    return names_in(Path(root) / FOLDER)
 
 
 def check_published(root: Path, params: Params, document: Document) -> list[Problem]:
@@ -166,7 +165,3 @@ def check_published(root: Path, params: Params, document: Document) -> list[Prob
         except ConfigError as error:
             found += error.problems
     return found
-
-
-def _names(folder: Path) -> list[str]:
-    return sorted(path.stem for path in folder.glob("*.yaml"))

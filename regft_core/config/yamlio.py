@@ -46,6 +46,18 @@ class Document:
                 return self.lines[path[:end]]
         return 0
 
+    def value(self, path: KeyPath) -> Any:
+        """What stands at ``path``, a path of keys; None where nothing does."""
+        found: Any = self.data
+        for part in path:
+            found = found.get(part) if isinstance(found, dict) else None
+        return found
+
+    def items(self, path: KeyPath) -> list[Any]:
+        """The items of the list at ``path``; none where there is no list."""
+        found = self.value(path)
+        return found if isinstance(found, list) else []
+
     def problem(self, path: KeyPath, message: str, hint: str = "") -> Problem:
         """A :class:`Problem` at ``path``."""
         return Problem(self.file, self.line(path), dotted(path), message, hint)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from regft_core.config.load import Project
+from regft_core.config.project import Project
 from regft_core.config.provenance import described
 from regft_core.errors import DataError, FactsChanged, RegftError
 from regft_core.hooks.registry import discover

@@ -7,7 +7,7 @@ from statistics import fmean
 from typing import Any
 
 from regft_core import metrics
-from regft_core.config.load import Project
+from regft_core.config.project import Project
 from regft_core.config.schema.tuning import TuningConfig
 from regft_core.errors import StoreError
 from regft_core.io import read_json

@@ -13,8 +13,8 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from regft_core.config.load import Project
 from regft_core.config.method import FINETUNE, Phase
+from regft_core.config.project import Project
 from regft_core.config.schema.encoder import EncoderConfig
 from regft_core.config.schema.methods import RepeatConfig
 from regft_core.config.schema.tuning import TuningConfig

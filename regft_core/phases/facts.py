@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from regft_core.config.contamination import read_contamination, to_json
-from regft_core.config.load import METHODS as METHOD_FILES
-from regft_core.config.load import Project
+from regft_core.config.files import method_file
 from regft_core.config.method import Method, Phase
+from regft_core.config.project import Project
 from regft_core.config.published import read_published
 from regft_core.config.schema.encoder import EncoderConfig
 from regft_core.config.schema.tasks import FilesSource, TaskConfig
@@ -307,7 +307,7 @@ def all_facts(project: Project) -> dict[str, Any]:
         "evaluate": evaluate_fact(project),
         "report": report_fact(project),
         # As they are, so that `dvc params diff` shows their values.
-        "methods": {name: project.documents[f"{METHOD_FILES}/{name}.yaml"].data for name in project.methods},
+        "methods": {name: project.documents[method_file(name)].data for name in project.methods},
     }
     for name, method in project.methods.items():
         facts[f"search-{name}"] = search_fact(project, method, source)

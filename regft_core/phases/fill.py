@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from regft_core.config.grid import Cell
-from regft_core.config.load import Project
 from regft_core.config.method import FINETUNE
 from regft_core.config.plan import phase_cost, training_rows
+from regft_core.config.project import Project
 from regft_core.hooks.registry import discover
 from regft_core.phases.cells import NOTHING_SEARCHED, describe, run_on_executor
 from regft_core.phases.context import Context, Job, project_store

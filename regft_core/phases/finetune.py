@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from regft_core.config.grid import Cell
-from regft_core.config.load import Project
+from regft_core.config.project import Project
 from regft_core.errors import DataError
 from regft_core.hooks import compose
 from regft_core.phases.choice import CHOSEN_ON_DEV, chosen_before

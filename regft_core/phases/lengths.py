@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from regft_core.config.load import Project
+from regft_core.config.project import Project
 from regft_core.data import lengths
 from regft_core.data.examples import read_jsonl
 from regft_core.errors import DataError, ModelError, StoreError

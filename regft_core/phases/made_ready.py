@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from regft_core.config.load import Project
+from regft_core.config.project import Project
 from regft_core.errors import RegftError
 from regft_core.io import sweep_stale
 from regft_core.phases.context import Context, Job

@@ -12,10 +12,11 @@ from typing import Any
 
 import yaml
 
-from regft_core.config.check_methods import METHODS, method_factor
+from regft_core.config.check_methods import method_factor
+from regft_core.config.files import METHODS, names_in
 from regft_core.config.find_controls import find_controls
-from regft_core.config.load import Project
 from regft_core.config.method import Method
+from regft_core.config.project import Project
 from regft_core.hooks import compose
 from regft_core.hooks.base import Regulariser
 from regft_core.hooks.registry import discover
@@ -70,7 +71,7 @@ def all_methods(root: Path) -> dict[str, Method]:
 
 def _project(root: Path) -> Project:
     """A project that lists every shipped method, on built-in tasks that suit most of them."""
-    names = sorted(path.stem for path in (root / METHODS).glob("*.yaml"))
+    names = names_in(root / METHODS)
     names.insert(0, names.pop(names.index("vanilla")))
     params = {
         "model": {"name": "minilm"},

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from regft_core.config.load import Project
+from regft_core.config.project import Project
 from regft_core.errors import CodeChanged, StoreError
 from regft_core.io import canonical_json, read_json, sha256_file, sha256_text
 

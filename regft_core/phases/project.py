@@ -13,7 +13,10 @@ from typing import Any
 
 from regft_core import __version__
 from regft_core.catalogue import EVALUATIONS, EXECUTORS, METRICS, OPTIMISERS
-from regft_core.config.load import Builtin, Method, Project, load_project
+from regft_core.config.check_builtin import Builtin
+from regft_core.config.load import load_project
+from regft_core.config.method import Method
+from regft_core.config.project import Project
 from regft_core.config.schema.params import Params
 from regft_core.config.schema.tasks import TaskConfig
 from regft_core.data.builtin import SPLITS, BuiltinOptions

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from regft_core.config.files import task_file
 from regft_core.config.schema.tasks import SubmissionConfig
 from regft_core.data.examples import Example
 from regft_core.data.prepare import declaration_of
@@ -37,7 +38,7 @@ def write_submission(job: Job, out: Path | None = None) -> list[tuple[Path, int]
     wanted = context.task_config.submission
     if wanted is None:
         hint = "add for instance submission: {format: glue, files: {SST-2.tsv: test}}"
-        file = f"pipelines/tasks/{job.task}.yaml"
+        file = task_file(job.task)
         raise ConfigError([Problem(file, 0, "submission", "the task declares no submission", hint)])
     name = f"{job.method}-{job.task}-{job.size}-seed-{job.seed}"
     folder = out if out is not None else context.root / "submissions" / name

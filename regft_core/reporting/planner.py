@@ -14,8 +14,8 @@ from typing import Any
 
 from regft_core import metrics
 from regft_core.config.grid import Cell
-from regft_core.config.load import Project
 from regft_core.config.plan import PlanRow, duration, measured_seconds
+from regft_core.config.project import Project
 from regft_core.errors import StoreError
 from regft_core.io import read_json
 from regft_core.reporting.formatting import number, plural

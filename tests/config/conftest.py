@@ -164,7 +164,7 @@ def build(tmp_path: Path) -> Build:
 @pytest.fixture
 def failures(build: Build, registry: dict[str, Any]) -> Failures:
     """The problems that a changed project has."""
-    from regft_core.config.check_tasks import Builtin
+    from regft_core.config.check_builtin import Builtin
     from regft_core.config.load import load_project
     from regft_core.data.builtin import SPLITS, BuiltinOptions
 

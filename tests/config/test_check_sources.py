@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 
 from regft_core.config import headers
-from regft_core.config.check_builtin import COLUMNS, LABELS, RANGES
-from regft_core.config.check_tasks import Builtin
+from regft_core.config.check_builtin import COLUMNS, LABELS, RANGES, Builtin
 from regft_core.config.headers import columns_of
 from regft_core.config.load import load_project
 from regft_core.config.paths import what_is

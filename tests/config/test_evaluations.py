@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from regft_core import evaluations
-from regft_core.config.load import Project, load_project
+from regft_core.config.load import load_project
+from regft_core.config.project import Project
 from regft_core.errors import ConfigError
 from tests.reporting.test_own_metric import PROJECT
 

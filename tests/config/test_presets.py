@@ -7,7 +7,7 @@ from pathlib import Path
 import yaml
 
 from regft_core.config.find_controls import find_controls
-from regft_core.config.load import Project
+from regft_core.config.project import Project
 from regft_core.phases.project import open_project
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -8,8 +8,11 @@ from typing import Any
 
 import pytest
 
-from regft_core.config.load import Project, load_project
+from regft_core.config.load import load_project
+from regft_core.config.project import Project
 from regft_core.config.provenance import settings_lines
+from regft_core.config.schema.encoder import EncoderConfig
+from regft_core.errors import ConfigError
 from tests.config.conftest import PARAMS, TASK, Build, Failures
 
 Load = Callable[..., Project]
@@ -235,6 +238,50 @@ def test_what_stands_in_a_tasks_file_is_checked_there(failures: Failures, tmp_pa
     (problem,) = failures({"pipelines/tasks/opinions.yaml": TASK + "training: {epochz: 3}\n"})
     assert (problem.file, problem.key) == ("pipelines/tasks/opinions.yaml", "training.epochz")
     assert "epochs" in problem.hint
+
+
+@pytest.mark.parametrize(
+    ("params", "task", "keys"),
+    [
+        ("task_settings: {opinions: {model: {max_length: 3}}}\n", "", ["task_settings.opinions.model.max_length"]),
+        ("task_settings: {opinions: {model: 7}}\n", "", ["task_settings.opinions.model"]),
+        ("task_settings: {opinions: {training: {dropout: 7}}}\n", "", ["task_settings.opinions.training.dropout"]),
+        ("", "model: {max_length: 3}\n", ["model.max_length"]),
+        ("", "model: 7\n", ["model"]),
+        ("", "training: {dropout: 7}\n", ["training.dropout"]),
+        (
+            "task_settings: {opinions: {model: {max_length: 3}}}\n",
+            "model: {max_length: 999}\n",
+            ["task_settings.opinions.model.max_length", "model.max_length"],
+        ),
+    ],
+)
+def test_a_wrong_value_of_a_task_is_a_problem_beside_the_lengths_of_others(
+    build: Build, registry: dict[str, Any], params: str, task: str, keys: list[str]
+) -> None:
+    """Lengths are compared with the encoder also where another value of the task is wrong."""
+
+    def longest(model: EncoderConfig, root: Path) -> list[tuple[str, str]]:
+        return [("max_length", "too long")] if model.name and model.max_length > 512 else []
+
+    root = build({"params.yaml": PARAMS + params, "pipelines/tasks/opinions.yaml": TASK + task})
+    with pytest.raises(ConfigError) as caught:
+        load_project(root, registry, encoder_check=longest)
+    assert [problem.key for problem in caught.value.problems] == keys
+
+
+def test_an_encoder_without_a_right_name_is_not_asked_for_the_lengths_of_tasks(
+    build: Build, registry: dict[str, Any]
+) -> None:
+    root = build(
+        {
+            "params.yaml": PARAMS.replace("name: minilm", "name: 7"),
+            "pipelines/tasks/opinions.yaml": TASK + "model: {max_length: 999}\n",
+        }
+    )
+    with pytest.raises(ConfigError) as caught:
+        load_project(root, registry, encoder_check=lambda model, root: [("name", model.name)])
+    assert [problem.key for problem in caught.value.problems] == ["model.name"]
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from regft_core.config.check_tasks import Builtin
+from regft_core.config.check_builtin import Builtin
 from regft_core.config.load import load_project
 from regft_core.config.parts import parts
 from regft_core.config.schema.params import Params

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from regft_core.config.load import Project, load_project
+from regft_core.config.load import load_project
 from regft_core.config.plan import plan_rows
+from regft_core.config.project import Project
 from regft_core.config.schema.tuning import TuningConfig
 from regft_core.config.tuning import budget_lines
 from tests.config.conftest import PARAMS, Build, Failures

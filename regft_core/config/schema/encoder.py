@@ -47,7 +47,7 @@ class TaskModel(StrictModel):
 
     def over(self, model: EncoderConfig) -> EncoderConfig:
         """The section ``model`` with the task's values."""
-        return model if self.max_length is None else model.model_copy(update={"max_length": self.max_length})
+        return model.model_copy(update={name: getattr(self, name) for name in self.model_fields_set})
 
 
 class ModelOverrides(StrictModel):

@@ -119,8 +119,8 @@ class TaskTraining(TrainingLayer):
             changes.setdefault("max_steps", None)
         if "warmup_ratio" in changes:
             changes.setdefault("warmup_steps", None)
-        if self.dropout is not None:
-            sides = {side: getattr(self.dropout, side) for side in self.dropout.model_fields_set}
+        if (dropout := changes.get("dropout")) is not None:
+            sides = {side: getattr(dropout, side) for side in dropout.model_fields_set}
             changes["dropout"] = training.dropout.model_copy(update=sides)
         return training.model_copy(update=changes)
 

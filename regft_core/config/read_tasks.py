@@ -1,0 +1,112 @@
+"""Reads the tasks of a project: those of the grid, those that judge them, and those that something trains on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from regft_core.config.check_builtin import Builtin
+from regft_core.config.check_sources import file_name, is_there
+from regft_core.config.check_tasks import check_task, referenced_tasks
+from regft_core.config.explain import validate
+from regft_core.config.files import TASKS, task_file
+from regft_core.config.method import is_name
+from regft_core.config.parts import parts
+from regft_core.config.reading import Reading
+from regft_core.config.schema.tasks import FilesSource, TaskConfig
+from regft_core.config.yamlio import Document, KeyPath, load_yaml
+from regft_core.errors import ConfigError
+
+
+class TaskReader:
+    """Reads and checks tasks; what is wrong goes to ``reading``.
+
+    Attributes:
+        right: the tasks without a mistake in their fields.
+        known: all tasks read so far; wrong ones as far as they are right (``parts``).
+    """
+
+    def __init__(self, reading: Reading, builtin: Builtin | None) -> None:
+        self.reading = reading
+        self.builtin = builtin
+        self.right: dict[str, TaskConfig] = {}
+        self.known: dict[str, TaskConfig] = {}
+
+    def read_grid(self, params: Document, grid: Mapping[KeyPath, str]) -> dict[str, TaskConfig]:
+        """Read the tasks of the grid (place in ``params`` -> name), then every task that one of them is judged on.
+
+        Returns those of the grid, as far as they are known.
+        """
+        places: dict[str, KeyPath] = {}
+        for path, name in grid.items():
+            places.setdefault(name, path)
+        judges: dict[str, tuple[Document, KeyPath]] = {}
+        for name, path in places.items():
+            document = self._read(name, params, path)
+            if document is None:
+                continue
+            for judge in referenced_tasks(document):
+                if is_name(judge) and judge not in places:
+                    judges.setdefault(judge, (document, ("ood", judge)))
+        for name, (document, path) in judges.items():
+            self._read(name, document, path)
+        listed = {name: self.known[name] for name in places if name in self.known}
+        for name in listed:
+            self._check(name)
+        return listed
+
+    def read_training_rows(self, name: str, document: Document, path: KeyPath, purpose: str) -> None:
+        """Read a task, named in ``document`` at ``path``, whose training rows something needs beside the grid's."""
+        if task_file(name) not in self.reading.documents:
+            if self._read(name, document, path) is None:
+                return
+            self._check(name)
+        if name in self.right and self.right[name].splits.train is None:
+            message = f"task '{name}' has no training split to {purpose}"
+            self.reading.problems.append(document.problem(path, message, "name a task with splits.train"))
+
+    def known_with(self, name: str) -> Mapping[str, TaskConfig]:
+        """``known`` with the task ``name``, read now where nothing has named it yet; what is wrong is said later."""
+        if name in self.known or not is_name(name):
+            return self.known
+        try:
+            document = load_yaml(self.reading.root / task_file(name), self.reading.root)
+        except ConfigError:
+            return self.known
+        return {**self.known, name: parts(TaskConfig, document.data)}
+
+    def _read(self, name: str, place: Document, path: KeyPath) -> Document | None:
+        document = self.reading.read(TASKS, name, place, path)
+        if document is None:
+            return None
+        task, found = validate(TaskConfig, document)
+        self.reading.problems += found
+        if task is not None:
+            task = self.right[name] = self._with_present_sets(task, document)
+        self.known[name] = task or parts(TaskConfig, document.data)
+        return document
+
+    def _check(self, name: str) -> None:
+        reading = self.reading
+        place = reading.documents[task_file(name)]
+        reading.problems += check_task(
+            reading.root, name, self.known, place, reading.documents, self.builtin, reading.warnings
+        )
+
+    def _with_present_sets(self, task: TaskConfig, document: Document) -> TaskConfig:
+        """The task without the sets marked ``if_present`` whose file is not there; each is said."""
+        root, absent = self.reading.root, []
+        for name, config in task.ood.items():
+            split, source = config.split, config.source
+            if not config.if_present or (split is not None and is_there(root, split)):
+                continue
+            if source is None and (root / task_file(name)).is_file():
+                try:
+                    other, _ = validate(TaskConfig, load_yaml(root / task_file(name), root))
+                except ConfigError:
+                    continue  # said where that file is read
+                source, split = (other.source, split or other.splits.dev) if other is not None else (None, None)
+            if isinstance(source, FilesSource) and split is not None and not is_there(root, split):
+                absent.append(name)
+                where = f"{document.file}:{document.line(('ood', name))}"
+                self.reading.warnings.append(f"{where}: '{name}' is left out: there is no file {file_name(split)}")
+        return task.model_copy(update={"ood": {name: c for name, c in task.ood.items() if name not in absent}})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +59,10 @@ def test_validation_and_plan_warn_with_the_place(build: Any, capsys: Any, comman
     root = build({FILE: TABLE, "params.yaml": PARAMS})
     assert main.main([*command, "--root", str(root)]) == 0
     assert "warning: params.yaml:1: minilm was trained on Opinions 1.0 (its card)" in capsys.readouterr().err
+    for path in root.rglob("*"):
+        os.utime(path, (1, 1))  # old enough to be read once
+    assert main.main([*command, "--root", str(root)]) == 0
+    assert "was trained on" in capsys.readouterr().err
     (root / FILE).write_text(yaml.safe_dump({"trained_on": {}}))
     assert main.main([*command, "--root", str(root)]) == 0
     assert "was trained on" not in capsys.readouterr().err

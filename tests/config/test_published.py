@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import yaml
 
 from regft_core.config.published import published_names, read_published
 from regft_core.errors import ConfigError
+from regft_core.phases.project import open_project
 
 ROOT = Path(__file__).resolve().parents[2]
 NAMES = published_names(ROOT)
@@ -130,6 +132,18 @@ def test_params_name_tables_that_are_there(failures: Any) -> None:
     assert (found.file, found.line, found.key) == ("params.yaml", 6, "report.published")
     assert "there is no published/hype_tabel1.yaml" in found.message
     assert "did you mean 'hype_table1'?" in found.hint
+
+
+def test_a_table_that_was_edited_is_read_again(build: Any) -> None:
+    table = {**TABLE, "metrics": {"opinions": "accuracy"}, "rows": []}
+    params = PARAMS.replace("hype_tabel1", "p")
+    root = build({"params.yaml": params, "published/p.yaml": yaml.safe_dump({**table, "missing": "not here"})})
+    for path in root.rglob("*"):
+        os.utime(path, (1, 1))  # old enough to be read once
+    open_project(root)
+    (root / "published" / "p.yaml").write_text(yaml.safe_dump(table))
+    with pytest.raises(ConfigError, match="'missing' does not say why"):
+        open_project(root)
 
 
 PARAMS = """\

@@ -1,1 +1,1 @@
-"""Configuration: schema, YAML loading with line numbers, validation, grid to cells."""
+"""Configuration: the shape of the YAML files, reading with line numbers, validation, grid to cells."""

@@ -18,6 +18,7 @@ import re
 import shutil
 import sys
 import tempfile
+import time
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,7 @@ GRIDS = {24: (6, 2, 2), 50: (5, 2, 5), 60: (15, 2, 2), 200: (25, 4, 2), 600: (25
 DATA = ("dataset", "subsample", "lengths")
 
 
-def build(root: Path, cells: int, seeds: int) -> None:
+def build(root: Path, cells: int, seeds: int, executor: str) -> None:
     """Write a project of ``cells`` cells under git and DVC."""
     sys.path.insert(0, str(ROOT))
     from tests.tiny import tiny_model_dir
@@ -61,7 +62,7 @@ def build(root: Path, cells: int, seeds: int) -> None:
         "methods": listed,
         "subsample": {},
         "training": {"epochs": 3},
-        "execution": {"executor": "serial", "device": "cpu"},
+        "execution": {"executor": executor, "device": "cpu", "workers": 1 if executor == "serial" else 2},
         "report": {"reference": listed[1], "bootstrap_samples": 200},
         "store": {"path": ".regft", "budget_gb": 20},
     }
@@ -71,13 +72,12 @@ def build(root: Path, cells: int, seeds: int) -> None:
     run(root, sys.executable, "-m", "dvc", "config", "core.analytics", "false")
 
 
-def fill_with_stubs(root: Path) -> None:
-    """A fill whose runs take no optimiser step and whose models answer by chance; what is measured is the rest."""
+def install_stubs() -> None:
+    """Runs take no optimiser step and models answer by chance; what is measured is the rest."""
     import numpy as np
     import torch
 
     from regft_core.phases import training_run
-    from regft_core.phases.fill import fill
     from regft_core.phases.trained import Trained as Answering
     from regft_core.training.loop import Progression
     from regft_core.training.stack import Stack
@@ -96,19 +96,44 @@ def fill_with_stubs(root: Path) -> None:
 
     training_run.train, training_run.outcome_tensors = train, tensors
     Answering.answer = answer  # type: ignore[method-assign]
-    fill(root, say=lambda line: None)
 
 
-def measure(cells: int, seeds: int, keep: bool) -> dict[str, float]:
-    """CPU seconds of every part of a build."""
-    os.environ |= {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}  # of every command below
+def stub_piece(piece: Any, *, device: str) -> str:
+    """``run_piece`` with stubs, in whatever process an executor calls it."""
+    from regft_core.phases.fill import run_piece
+
+    install_stubs()
+    return run_piece(piece, device=device)
+
+
+def fill_with_stubs(root: Path) -> None:
+    """A whole fill of stubs. Workers elsewhere import ``stub_piece`` from this file."""
+    import overhead
+
+    from regft_core.phases import fill
+
+    real = fill.run_on_executor
+
+    def on_executor(project: Any, jobs: Any, _: Any, **order: Any) -> None:
+        real(project, jobs, overhead.stub_piece, **order)
+
+    fill.run_on_executor = on_executor
+    fill.fill(root, say=lambda line: None)
+
+
+def measure(cells: int, seeds: int, executor: str, keep: bool) -> dict[str, float]:
+    """CPU seconds of every part of a build, and the wall clock of the fill."""
+    # Of every command below, and of the workers that import the stubs from this file.
+    os.environ |= {"PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'benchmarks'}", "OMP_NUM_THREADS": "1"}
     root = Path(tempfile.mkdtemp(prefix="regft-overhead-"))
     python, dvc = sys.executable, (sys.executable, "-m", "dvc")
     try:
-        build(root, cells, seeds)
+        build(root, cells, seeds, executor)
         found: dict[str, float] = {}
         found["data"], _ = run(root, *dvc, "repro", *DATA)
+        began = time.monotonic()
         found["fill"], _ = run(root, python, str(Path(__file__).resolve()), "--stub", str(root))
+        found["fill (wall clock)"] = time.monotonic() - began
         found["commit"], said = run(root, *dvc, "repro", "-R", "pipelines")
         stages = len(re.findall(r"Running stage", said))
         if "from the run store" in said:
@@ -133,6 +158,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--cells", type=int, nargs="+", default=[24], choices=sorted(GRIDS))
     parser.add_argument("--seeds", type=int, default=10)
+    parser.add_argument("--executor", default="serial", help="of the fill (CPU seconds leave out Ray's workers)")
     parser.add_argument("--keep", action="store_true", help="leave the project for a look at it")
     parser.add_argument("--stub", help=argparse.SUPPRESS)
     given = parser.parse_args()
@@ -140,7 +166,7 @@ def main() -> None:
         fill_with_stubs(Path(given.stub))
         return
     for cells in given.cells:
-        found = measure(cells, given.seeds, given.keep)
+        found = measure(cells, given.seeds, given.executor, given.keep)
         total = sum(found[name] for name in ("data", "fill", "commit"))
         print(
             f"{cells} cells x {given.seeds} seeds: {total:.0f} CPU-s to build ({total / cells:.2f} a cell, "

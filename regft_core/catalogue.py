@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-import pkgutil
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -76,14 +76,15 @@ class Catalogue:
     def _files(self) -> dict[str, Path]:
         found: dict[str, Path] = {}
         for folder in self.folders:
-            for info in pkgutil.iter_modules([str(folder)]):
-                if info.name.startswith("_") or info.ispkg:
+            for file in os.listdir(folder):
+                name, suffix = os.path.splitext(file)
+                if suffix != ".py" or name.startswith("_") or not name.isidentifier():
                     continue
-                path = folder / f"{info.name}.py"
-                if info.name in found:
-                    message = f"the {self.what} '{info.name}' is also defined in {found[info.name]}"
+                path = folder / file
+                if name in found:
+                    message = f"the {self.what} '{name}' is also defined in {found[name]}"
                     raise ConfigError([Problem(str(path), 0, "", message, "give one of the files another name")])
-                found[info.name] = path
+                found[name] = path
         return dict(sorted(found.items()))
 
 

@@ -20,16 +20,19 @@ from regft_core.errors import ConfigError
 
 @dataclass(frozen=True)
 class Control:
-    """A method whose YAML says that it controls for a listed one, but which is not listed."""
+    """A method whose YAML says that it controls for a listed one (or for a control of one), but which is not listed."""
 
     name: str
     control_for: str
     differs_by: str
+    #: Whether ``control_for`` is a missing control itself.
+    in_turn: bool = False
 
     def __str__(self) -> str:
         differs = f" (differs by: {self.differs_by})" if self.differs_by else ""
+        lacks = "needs its own control" if self.in_turn else "is listed without its control"
         return (
-            f"'{self.control_for}' is listed without its control '{self.name}'{differs}; add it under "
+            f"'{self.control_for}' {lacks} '{self.name}'{differs}; add it under "
             f"methods, or run `python -m regft_core.config controls --write`"
         )
 
@@ -90,7 +93,7 @@ def find_controls(root: Path, listed: Mapping[str, Method]) -> Controls:
                 controls.present.append((name, control.name))
             elif control.name not in seen:
                 seen.add(control.name)
-                controls.missing.append(Control(control.name, name, control.differs_by))
+                controls.missing.append(Control(control.name, name, control.differs_by, in_turn=name not in listed))
                 queue.append(control.name)
     return controls
 

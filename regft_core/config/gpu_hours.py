@@ -21,6 +21,7 @@ WEIGHTS: dict[str, float] = {
     "base": 8.5e7,  # 12 layers of width 768
     "minilm": 1.06e7,  # 6 layers of width 384
     "mpnet": 8.5e7,
+    "chinese-bert-wwm": 8.5e7,  # a base without the word
 }
 #: Operations per second that one GPU of the class of an A100 or H100 is assumed to sustain in training.
 SPEED: dict[str, float] = {"fp32": 2.5e13, "bf16": 1.2e14, "fp16": 1.2e14}
@@ -61,6 +62,8 @@ def gpu_hours(project: Project, rows: list[PlanRow]) -> str:
         else:
             tokens = row.examples * project.model(row.cell.task).max_length
             hours += row.to_train * tokens * 6 * weights / SPEED[precision] / 3600
+    if unknown and not hours:
+        return f"GPU hours: not known; {unknown} runs are of unknown length until their dataset is prepared"
     text = (
         f"GPU hours: {_shown(hours)} (assumed: 6 operations per weight and token of a plain step, {weights:.2g} "
         f"weights in the encoder's layers, every example max_length tokens long, {SPEED[precision] / 1e12:.0f} TFLOP/s "

@@ -17,6 +17,7 @@ from typing import Any
 from regft_core.config.grid import Cell, cells
 from regft_core.config.method import Method, Phase, Registry
 from regft_core.config.project import Project
+from regft_core.config.public_sizes import published_rows
 from regft_core.config.schema.training import TrainingConfig
 
 #: Seeds of a cell whose runs exist, or None when that cannot be told.
@@ -33,11 +34,12 @@ class PlanRow:
         cell: the cell.
         seeds: seeds that the grid asks for.
         cached: seeds whose run exists; None when unknown.
-        rows: training rows of a run; None for ``full`` before the dataset was prepared.
+        rows: training rows of a run; None for ``full`` of a set of unknown size before it was prepared.
         steps: optimiser steps of one run's fine-tuning; None when ``rows`` matters and is unknown.
         cost: plain-step equivalents of one run, search and trials included; None when unknown.
         seconds: estimate for all runs still to train; None without a measurement.
         examples: examples that plain steps of the same cost would train on, per run; None when unknown.
+        published: whether ``rows`` is the published size of a public set that is not prepared yet.
     """
 
     cell: Cell
@@ -48,6 +50,7 @@ class PlanRow:
     cost: float | None
     seconds: float | None
     examples: float | None = None
+    published: bool = False
 
     @property
     def to_train(self) -> int:
@@ -75,7 +78,8 @@ def plan_rows(
     for cell in cells(project):
         wanted = set(project.params.grid.seeds)
         done = cached(cell)
-        count = training_rows(project.root, cell)
+        prepared = training_rows(project.root, cell)
+        count = published_rows(project.tasks[cell.task]) if prepared is None else prepared
         method = project.method(cell.method, cell.task)
         steps = optimiser_steps(method.training, count)
         cost, examples = _run_cost(method, count, registry)
@@ -88,7 +92,8 @@ def plan_rows(
         remaining = None
         if cost is not None and per_step is not None:
             remaining = cost * per_step * (len(wanted) - (have or 0))
-        rows.append(PlanRow(cell, len(wanted), have, count, steps, cost, remaining, examples))
+        published = prepared is None and count is not None
+        rows.append(PlanRow(cell, len(wanted), have, count, steps, cost, remaining, examples, published))
     return rows
 
 
@@ -210,6 +215,8 @@ def summary(rows: list[PlanRow]) -> str:
     text = f"{runs} of {sum(row.seeds for row in rows)} runs to train, about {sum(known):,.0f} plain steps"
     if unknown:
         text += f" and {unknown} runs of unknown length (size full, dataset not prepared)"
+    if any(row.published for row in rows):
+        text += " (sets that are not prepared yet with their published numbers of rows)"
     waiting = [row for row in rows if row.to_train]
     timed = [row.seconds for row in waiting if row.seconds is not None]
     if timed:

@@ -46,7 +46,7 @@ def check_pair(
     kind: str, labels: npt.ArrayLike, predictions: npt.ArrayLike
 ) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
     """Return both as arrays [n] (int64 for classes, float64 for values) after checking them; raises as ``compute``."""
-    metrics.names(kind)  # raises for another kind
+    metrics.check_kind(kind)
     gold, predicted = np.asarray(labels), np.asarray(predictions)
     if gold.ndim != 1 or gold.shape != predicted.shape:
         raise DataError(f"labels {gold.shape} and predictions {predicted.shape} must both have shape [n]")
@@ -81,10 +81,9 @@ def majority_predictions(kind: str, labels: npt.ArrayLike) -> npt.NDArray[Any]:
 
 
 def _fitting(name: str, kind: str, positive: int | None) -> metrics.Metric:
-    allowed = metrics.names(kind)
-    if name not in allowed:
-        raise DataError(f"'{name}' is not a metric of a {kind} task; {suggestion(name, allowed)}")
-    metric = metrics.find(name)
+    metric = metrics.find(name) if name in metrics.names() else None
+    if metric is None or kind not in metric.kinds:
+        raise DataError(f"'{name}' is not a metric of a {kind} task; {suggestion(name, metrics.names(kind))}")
     if metric.needs_positive_label and positive is None:
         raise DataError(f"{name} needs 'positive_label' in the task's YAML (by default its last label)")
     return metric

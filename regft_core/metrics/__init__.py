@@ -80,9 +80,14 @@ def names(kind: str | None = None) -> tuple[str, ...]:
     """
     if kind is None:
         return METRICS.names()
+    check_kind(kind)
+    return tuple(name for name in METRICS.names() if kind in find(name).kinds)
+
+
+def check_kind(kind: str) -> None:
+    """Raise ValueError when ``kind`` is none of ``TASK_KINDS``."""
     if kind not in TASK_KINDS:
         raise ValueError(f"kind {kind!r} is neither 'classification' nor 'regression'")
-    return tuple(name for name in METRICS.names() if kind in find(name).kinds)
 
 
 def find(name: str) -> Metric:

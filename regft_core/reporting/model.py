@@ -173,6 +173,8 @@ class Recommendation:
     beating: tuple[str, ...]
     #: Whether costs are measured (else declared).
     cost_measured: bool
+    #: Looks that the statements have to survive; 0: the one that was planned.
+    looks: int = 0
     sentences: tuple[str, ...] = ()
     #: What to run for the arms that the sentences recommend.
     commands: tuple[str, ...] = ()

@@ -32,5 +32,7 @@ def _sentences(block: Block) -> list[str]:
 
 
 def _arm(c: Comparison) -> str:
-    bounds = "one seed" if c.interval is None else interval(c.interval, c.metric, signed=True)
+    # After seeds were added, the interval that survives all looks: the words above come from it.
+    ends = c.interval if c.look is None else (c.look.low, c.look.high)
+    bounds = "one seed" if c.interval is None or ends is None else interval(ends, c.metric, signed=True)
     return f"{c.method} ({score(c.estimate.mean, c.metric, signed=True)} {unit(c.metric)}, {bounds})"

@@ -16,6 +16,7 @@ from regft_core.reporting.load import BlockData
 from regft_core.reporting.model import Contender, Cost, Recommendation, Row
 from regft_core.statistics.arms import Arms
 from regft_core.statistics.best import Simultaneous, against_all
+from regft_core.statistics.sequential import shares
 
 #: With fewer seeds of both arms an interval that holds for all comparisons at once says nothing.
 FEWEST_SEEDS = 3
@@ -31,6 +32,7 @@ def recommend(
     reference: str,
     confidence: float,
     seeds: Sequence[int],
+    looks: int = 0,
 ) -> Recommendation:
     """Compute the recommendation of one block.
 
@@ -41,6 +43,7 @@ def recommend(
         reference: the method that others have to beat when there is no such arm.
         confidence: of all comparisons of the block together.
         seeds: of the grid; the command names the first one.
+        looks: number of the look that this is, where seeds were added after one; 0: the one that was planned.
     """
     metric = data.described["primary"]
     upwards = not metrics.find(metric).lower_is_better
@@ -60,6 +63,7 @@ def recommend(
         baseline_frozen=opponent is not None,
         beating=(),
         cost_measured=measured,
+        looks=looks,
     )
     where = f"{data.task} at full size" if data.size == "full" else f"{data.task} at {data.size} rows"
     if len(names) < 2:
@@ -79,12 +83,13 @@ def recommend(
     unknown = float("inf")
     best = max(names, key=lambda name: (sign * estimates[name].mean, -_or(costs[name], unknown)))
     others = [name for name in names if name != best]
-    compared = against_all(arms, best, others, len(others), confidence)
+    parts = shares(looks) if looks else 1  # of the error that this look may spend
+    compared = against_all(arms, best, others, parts * len(others), confidence)
     alike = [contender(c.b, _bounded(c, reach)) for c in compared if not c.leads(upwards)]
     beating: tuple[str, ...] = ()
     if found.baseline is not None:
         rest = [name for name in names if name != found.baseline]
-        pairs = against_all(arms, found.baseline, rest, len(rest), confidence)
+        pairs = against_all(arms, found.baseline, rest, parts * len(rest), confidence)
         # ``pairs`` are the baseline minus the others: the other leads when the sign is turned.
         beating = tuple(c.b for c in pairs if c.leads(not upwards))
     found = replace(
@@ -126,7 +131,8 @@ def _worded(found: Recommendation, where: str, command: Callable[[str], str]) ->
     """Fill in what the page and the terminal say."""
     assert found.best is not None
     best, k = found.best, len(found.compared)
-    level = f"at {number(100 * found.confidence, 0)} % for all comparisons together"
+    together = f"all comparisons and all {found.looks} looks" if found.looks > 1 else "all comparisons"
+    level = f"at {number(100 * found.confidence, 0)} % for {together} together"
     sentences = [
         f"On {where}, {best.method} has the best mean {found.metric} of {k} arms: {_scored(best, found.metric)}"
         f"{_costs(best, found)}. It was picked after looking at all {k}, so expect a little less of it on new data.",

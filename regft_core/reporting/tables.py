@@ -14,7 +14,7 @@ from regft_core.config.schema.report import ReportConfig
 from regft_core.errors import DataError
 from regft_core.reporting.costs import cost_of, declared, overrides
 from regft_core.reporting.load import BlockData, CellData
-from regft_core.reporting.looks import Looked, Looks
+from regft_core.reporting.looks import Looks
 from regft_core.reporting.model import Block, Comparison, Opponents, Role, Row, Score
 from regft_core.reporting.recommend import recommend
 from regft_core.statistics.arms import Arms
@@ -145,7 +145,8 @@ def build_block(
                     _looked_at(
                         _comparison(data, s, arms[s, described["primary"]], name, other, role, differs_by),
                         arms[s, described["primary"]],
-                        looks.at(data, name, other) if looks is not None else None,
+                        data,
+                        looks,
                         config,
                     )
                     for other, role, differs_by in pairs
@@ -158,9 +159,12 @@ def build_block(
     judged = arms.get(("dev", block.primary))
     if judged is None:  # no run of the block finished
         return block
-    opponents = _opponents(data, block, judged)
+    opponents = _opponents(data, block, judged, looks, config)
     best = opponents.best if opponents else None
-    advice = recommend(data, rows, judged, best, config.reference, config.confidence, seeds)
+    compared = [c for row in rows for c in row.comparisons] + list(opponents.comparisons if opponents else ())
+    # Which arm is picked, and what beats what, was there to be seen at every look at any pair of the block.
+    looked = max((c.look.number for c in compared if c.look is not None), default=0)
+    advice = recommend(data, rows, judged, best, config.reference, config.confidence, seeds, looked)
     return replace(block, opponents=opponents, recommendation=advice, ranks=_ranks(block, judged, config, blocks))
 
 
@@ -173,8 +177,9 @@ def _ranks(block: Block, arms: Arms, config: ReportConfig, blocks: int) -> dict[
     return rank_sets(arms, finished, confidence=config.confidence, higher_is_better=upwards, sets=blocks)
 
 
-def _looked_at(c: Comparison, arms: Arms, looked: Looked | None, config: ReportConfig) -> Comparison:
-    """``c`` judged by its look's interval, once there was more than the one look that was planned."""
+def _looked_at(c: Comparison, arms: Arms, data: BlockData, looks: Looks | None, config: ReportConfig) -> Comparison:
+    """``c``, its look remembered; judged by its look's interval, once there was more than the one that was planned."""
+    looked = looks.at(data, c.method, c.other) if looks is not None else None
     if looked is None or c.estimate.n == 0 or (len(looked.seeds) == 1 and config.looks == "planned"):
         return c
     described = known_metrics.find(c.metric)
@@ -185,7 +190,9 @@ def _looked_at(c: Comparison, arms: Arms, looked: Looked | None, config: ReportC
     return replace(c, look=found, verdict=word)
 
 
-def _opponents(data: BlockData, block: Block, arms: Arms) -> Opponents | None:
+def _opponents(
+    data: BlockData, block: Block, arms: Arms, looks: Looks | None, config: ReportConfig
+) -> Opponents | None:
     """The arms that train the encoder against the best that does not; None without such an arm."""
     frozen = [row for row in block.rows if not data.cells[row.method].trains_encoder and row.n_ok]
     if not frozen:
@@ -193,7 +200,7 @@ def _opponents(data: BlockData, block: Block, arms: Arms) -> Opponents | None:
     sign = -1.0 if known_metrics.find(block.primary).lower_is_better else 1.0
     best = max(frozen, key=lambda row: sign * row.scores["dev"][block.primary].estimate.mean).method
     comparisons = [
-        _comparison(data, "dev", arms, row.method, best, "opponent", "")
+        _looked_at(_comparison(data, "dev", arms, row.method, best, "opponent", ""), arms, data, looks, config)
         for row in block.rows
         if data.cells[row.method].trains_encoder and row.n_ok
     ]

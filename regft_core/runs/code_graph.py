@@ -197,19 +197,26 @@ class CodeGraph:
 
     def resources(self, modules: Collection[str]) -> dict[str, str]:
         """Return {path: hash} of the data files of the packages that ``modules`` are in."""
-        directories = {Path(state.path).parent for module in modules if (state := self.file(module)) is not None}
-        found: dict[str, str] = {}
-        for directory in directories:
-            for path in directory.rglob("*"):
-                # A sub-package's files belong to it, not to its parent.
-                inner = [parent for parent in path.parents if directory in parent.parents]
-                if path.suffix in RESOURCES and path.is_file() and not any(_has_code(parent) for parent in inner):
-                    found[path.relative_to(self.root).as_posix()] = sha256_file(path)
-        return found
+        directories = {os.path.dirname(state.path) for module in modules if (state := self.file(module)) is not None}
+        return {
+            Path(file).relative_to(self.root).as_posix(): sha256_file(Path(file))
+            for directory in directories
+            for file in _data_files(directory)
+        }
 
 
-def _has_code(directory: Path) -> bool:
-    return any(directory.glob("*.py"))
+def _data_files(directory: str) -> Iterator[str]:
+    """The data files of one package; those of a package inside it belong to that one."""
+    inner = []
+    with os.scandir(directory) as entries:
+        for entry in entries:
+            if entry.is_dir(follow_symlinks=False):
+                inner.append(entry.path)
+            elif os.path.splitext(entry.name)[1] in RESOURCES and entry.is_file():
+                yield entry.path
+    for below in inner:
+        if not any(name.endswith(".py") for name in os.listdir(below)):
+            yield from _data_files(below)
 
 
 def _taken(parsed: Mapping[str, Parsed]) -> Iterator[tuple[str, str]]:

@@ -6,11 +6,15 @@ from typing import Any
 
 import pytest
 
+from regft_core.config.gpu_hours import gpu_hours
 from regft_core.config.grid import Cell
 from regft_core.config.load import load_project
 from regft_core.config.method import Cost
 from regft_core.config.plan import duration, finished_seeds, measured_seconds, optimiser_steps, plan_rows, table
 from regft_core.config.schema.training import TrainingConfig
+from tests.config.conftest import PARAMS
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def write(path: Path, value: Any) -> None:
@@ -50,6 +54,25 @@ def test_a_fresh_project_is_all_to_train(build: Any, registry: dict[str, Any]) -
     assert all(row.seconds is None for row in rows)
     text = table(rows)
     assert "36 of 36 runs to train, about 420 plain steps and 18 runs of unknown length" in text
+
+
+def test_a_public_set_counts_with_its_published_rows_until_it_is_prepared(build: Any, registry: dict[str, Any]) -> None:
+    """Presets of whole public sets used to be planned with no cost at all before their data were fetched."""
+    shipped = (ROOT / "pipelines/tasks/rte.yaml").read_text(encoding="utf-8").partition("ood:")[0]
+    root = build({"pipelines/tasks/rte.yaml": shipped, "params.yaml": PARAMS.replace("[opinions]", "[rte]")})
+    full = [row for row in plan_rows(load_project(root, registry), registry) if row.cell.size == "full"]
+    assert [(row.rows, row.steps, row.published) for row in full[:1]] == [(2490, 2 * 156, True)]
+    assert "published numbers of rows" in table(full)
+    write(root / "work/datasets/rte/task.json", {"counts": {"train": 33}})
+    (prepared, *_) = [row for row in plan_rows(load_project(root, registry), registry) if row.cell.size == "full"]
+    assert (prepared.rows, prepared.published) == (33, False)
+
+
+def test_gpu_hours_of_unknown_length_are_not_none(build: Any, registry: dict[str, Any]) -> None:
+    project = load_project(build({}), registry)
+    rows = plan_rows(project, registry)
+    assert "GPU hours: not known; 18 runs" in gpu_hours(project, [row for row in rows if row.rows is None])
+    assert "18 runs of unknown length not counted" in gpu_hours(project, rows)
 
 
 def test_finished_seeds_of_the_last_manifest_count(build: Any, registry: dict[str, Any]) -> None:

@@ -120,6 +120,7 @@ def materialise(place: Place, bundle: str, cache: Path) -> Path:
 
 def _build(place: Place, files: Files, cache: Path, target: Path) -> None:
     temporary = target.with_name(f"{target.name}.{secrets.token_hex(4)}")
+    linked: set[Path] = set()
     try:
         for name, entry in files.items():
             content = cache / _object(str(entry["sha256"]))
@@ -128,13 +129,20 @@ def _build(place: Place, files: Files, cache: Path, target: Path) -> None:
             path = temporary / name
             with explained(path):
                 path.parent.mkdir(parents=True, exist_ok=True)
-                try:
-                    os.link(content, path)
-                except OSError:  # a file system without links
+                if content in linked or not _link(content, path):  # two names of one file would be one file
                     shutil.copyfile(content, path)
+            linked.add(content)
         replace_directory(temporary, target)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _link(content: Path, path: Path) -> bool:
+    try:
+        os.link(content, path)
+    except OSError:  # a file system without links, or another user's file
+        return False
+    return True
 
 
 def _fetch(place: Place, name: str, sha256: str, target: Path) -> None:

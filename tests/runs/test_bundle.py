@@ -121,6 +121,15 @@ def test_a_copy_that_was_changed_is_made_again(place: Place, tmp_path: Path, cap
     assert tree(materialise(place, first, tmp_path / "cache")) == CONTENT
 
 
+def test_files_of_one_content_stay_two_files(place: Place, tmp_path: Path) -> None:
+    """Else a development set that equals the training set would be taken for the same file, and refused."""
+    files = write(tmp_path / "one")
+    (tmp_path / "one" / "again").write_bytes(CONTENT["params.yaml"])
+    folder = materialise(place, publish(place, {**files, "again": tmp_path / "one" / "again"}), tmp_path / "cache")
+    assert (folder / "again").read_bytes() == CONTENT["params.yaml"]
+    assert not (folder / "again").samefile(folder / "params.yaml")
+
+
 def test_a_damaged_object_is_fetched_once_more_then_named(
     place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

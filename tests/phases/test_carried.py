@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,10 +24,11 @@ from regft_core.phases.facts import task_fact, write_facts
 from regft_core.phases.fill import fill, whole_run
 from regft_core.phases.project import open_project
 from regft_core.runs import bundle
+from regft_core.runs.executors import run_all
 from regft_core.runs.store import RunStore
 from tests import small_project
-from tests.phases.conftest import change, job, write_method
-from tests.phases.on_host import FOLDER
+from tests.phases.conftest import REPOSITORY, change, job, write_method
+from tests.phases.on_host import FOLDER, Sent, identify, see
 
 SEARCHES = "weight_mixup"
 
@@ -39,17 +40,6 @@ def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(module, "_found", {})
     monkeypatch.setattr(bundle, "_intact", set())
     return tmp_path / "cache"
-
-
-@dataclass(frozen=True)
-class Sent:
-    job: Job
-
-
-def see(what: Sent, *, device: str) -> Job:
-    """What a job is told; in the place of training."""
-    assert device == "cpu"
-    return what.job
 
 
 def arrives(project: Path, *jobs: Job, gone: bool = True) -> list[Job]:
@@ -192,6 +182,30 @@ def test_local_executors_publish_nothing(shared: Path, tmp_path: Path) -> None:
 
 
 # ------------------------------------------------------------------------------------- a host of its own
+
+
+@pytest.mark.parametrize(
+    ("executor", "package"),
+    [("slurm", "submitit"), pytest.param("ray", "ray", marks=pytest.mark.slow)],
+)
+def test_the_real_executors_bring_a_job_its_project(
+    shared: Path, tmp_path: Path, host: Path, monkeypatch: pytest.MonkeyPatch, executor: str, package: str
+) -> None:
+    pytest.importorskip(
+        package, reason=f"{package} is not installed (an optional extra: pip install -e '.[{executor}]')"
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", str(REPOSITORY))
+    one, settings = Sent(job(shared, "vanilla")), dict[str, Any](device="cpu")
+    if executor == "slurm":
+        settings |= {"cluster": "local", "minutes": 5, "memory_gb": 1, "shared": str(tmp_path / "shared")}
+    key, carried = keys(one.job)[0], carry(open_project(shared), [one.job])
+    shared.rename(tmp_path / "away")
+    work = partial(run_where_found, identify, carried)
+    ((root, store, found),) = run_all([one], work, executor=executor, threads=1, settings=settings)
+    assert Path(root).is_relative_to(host)
+    assert (store, found) == (str(tmp_path / "shared"), key)
+    assert not list(tmp_path.glob(".regft-slurm"))  # a node might not see where the project is
 
 
 @pytest.fixture

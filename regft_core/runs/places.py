@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import secrets
 import shutil
+import socket
 from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
 
+from regft_core.errors import StoreError
 from regft_core.io import explained, unless_refused, write_bytes
 from regft_core.runs.remote import Remote
 
@@ -74,6 +76,11 @@ class SharedFolder:
             write_bytes(self.path / name, content)
 
     def get(self, name: str, path: Path) -> None:
+        if not self.path.is_dir():
+            raise StoreError(
+                f"{socket.gethostname()} does not see the folder {self.path}\n    -> a store.path outside of the "
+                "project must be a folder that all hosts share; or set store.remote (docs/scale.md)"
+            )
         try:
             source = open(self.path / name, "rb")  # noqa: SIM115 - closed below; only its own refusals count here
         except OSError as error:

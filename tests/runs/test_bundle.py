@@ -177,6 +177,11 @@ def test_a_missing_object_is_named(place: Place, tmp_path: Path) -> None:
         materialise(place, "0" * 64, tmp_path / "cache")
 
 
+def test_a_folder_that_the_host_does_not_see_is_said(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match=r"does not see the folder .*(?s:.*)all hosts share; or set store\.remote"):
+        materialise(SharedFolder(tmp_path / "not mounted"), "0" * 64, tmp_path / "cache")
+
+
 def test_a_publication_that_was_killed_is_completed(place: Place, tmp_path: Path) -> None:
     files = write(tmp_path / "one")
     name = object_of(place, "encoder/weights", files, tmp_path)

@@ -8,6 +8,7 @@ from itertools import product
 from pathlib import Path
 
 from regft_core.config.aliases import ALIASES
+from regft_core.config.copies import is_copy
 from regft_core.config.paths import expand, what_is
 from regft_core.config.published import check_published
 from regft_core.config.schema.encoder import EncoderConfig
@@ -42,9 +43,9 @@ def check_params(
         problems += duplicates(document, ("grid", key))
     problems += _check_methods(params, document)
     problems += _check_cell_names(params, document)
-    if params.known("model"):
+    if params.known("model") and not is_copy(root):
         problems += _check_model(root, params.model, document, warnings, encoder_check)
-    if params.known("store") and params.store.known("path"):
+    if params.known("store") and params.store.known("path") and not is_copy(root):
         problems += check_store(root, params.store, document)
     problems += check_published(root, params, document)
     if params.known("grid") and params.grid.known("seeds") and (seeds := len(set(params.grid.seeds))) < MIN_SEEDS:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -12,6 +13,7 @@ from regft_core.config.project import Project
 from regft_core.config.provenance import described
 from regft_core.errors import DataError, FactsChanged, RegftError
 from regft_core.hooks.registry import discover
+from regft_core.phases.carried import Sent, carry, run_where_found
 from regft_core.phases.context import Context, Job
 from regft_core.phases.outputs import read_runs
 from regft_core.phases.phase_data import member_label
@@ -29,7 +31,7 @@ KEEP_FREED_MEMORY = {
     "MALLOC_MMAP_MAX_": "0",
 }
 
-J = TypeVar("J")
+J = TypeVar("J", bound=Sent)
 R = TypeVar("R")
 
 #: A stage's function: takes a job, the record of the stage before (if there is one) and a device; returns a record.
@@ -128,16 +130,25 @@ def _records(
 
 
 def run_on_executor(project: Project, jobs: Sequence[J], function: Callable[..., R], **order: Any) -> None:
-    """``run_all`` as ``execution`` has it; ``order`` (``on_result``, ``after``, ``costs``) is handed on."""
+    """``run_all`` as ``execution`` has it; ``order`` (``on_result``, ``after``, ``costs``) is handed on.
+
+    For workers that may be on other machines, what the jobs read is published first (``carried.py``).
+    """
     execution = project.params.execution
+    settings = execution.settings()
+    work: Callable[..., R] = function
+    if is_remote(execution.executor):
+        carried = carry(project, [what.job for what in jobs])
+        work = partial(run_where_found, function, carried)
+        settings |= {"shared": carried.store}
     run_all(
         jobs,
-        function,
+        work,
         executor=execution.executor,
         workers_per_device=execution.workers,
         devices=_prepared_devices(project),
         threads=execution.threads,
-        settings=execution.settings(),
+        settings=settings,
         **order,
     )
 

@@ -25,6 +25,7 @@ from regft_core.hooks import compose
 from regft_core.hooks.declare import Setting
 from regft_core.hooks.registry import discover
 from regft_core.io import canonical_json, canonical_object, read_json, sha256_text
+from regft_core.phases.carried import encoder_source
 from regft_core.phases.code import TOKENS, merge_scope, phase_scope, scope_sha256
 from regft_core.phases.facts import phase_fact, settled_training
 from regft_core.phases.other_task import training_rows
@@ -55,6 +56,7 @@ class Job:
         progress: folder of the progress board, or None.
         stored_only: only look the run up; what is not in the run store raises ``NotStored``.
         shown: its name on the progress board, where the runs of several cells are shown together.
+        store: the run store's folder where it is not that of ``params.yaml``: for a copy of a project on a worker.
     """
 
     root: str
@@ -68,6 +70,7 @@ class Job:
     trial: int | None = None
     stored_only: bool = False
     shown: str = ""
+    store: str | None = None
 
     @property
     def name(self) -> str:
@@ -130,7 +133,7 @@ class Context:
 
     @cached_property
     def store(self) -> RunStore:
-        return project_store(self.project, stored_only=self.job.stored_only)
+        return project_store(self.project, stored_only=self.job.stored_only, path=self.job.store)
 
     # ------------------------------------------------------------------------------ encoder
 
@@ -141,9 +144,7 @@ class Context:
 
     @cached_property
     def source(self) -> ModelSource:
-        from regft_core.models.source import resolve_model
-
-        return once(("encoder", self.root, self.encoder), lambda: resolve_model(self.encoder, self.root))
+        return once(("encoder", self.root, self.encoder), lambda: encoder_source(self.encoder, self.root))
 
     @cached_property
     def tokenizer(self) -> Any:
@@ -375,8 +376,8 @@ class Context:
         )
 
 
-def project_store(project: Project, *, stored_only: bool = False) -> RunStore:
-    """The run store that ``params.yaml`` names; ``stored_only``: to look runs up in."""
+def project_store(project: Project, *, stored_only: bool = False, path: str | None = None) -> RunStore:
+    """The run store that ``params.yaml`` names; ``stored_only``: to look runs up in; ``path``: in another folder."""
     budget = project.params.store.budget_gb
     kind = LookupStore if stored_only else RunStore
     remote = None
@@ -384,4 +385,5 @@ def project_store(project: Project, *, stored_only: bool = False) -> RunStore:
         from regft_core.runs.remote import Remote
 
         remote = Remote(project.params.store.remote)
-    return kind(store_path(project.root, project.params), int(budget * 1e9) if budget else None, remote)
+    folder = store_path(project.root, project.params) if path is None else Path(path)
+    return kind(folder, int(budget * 1e9) if budget else None, remote)

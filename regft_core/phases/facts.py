@@ -180,6 +180,17 @@ def task_fact(project: Project, task: str) -> dict[str, Any]:
     """A task's definition, the sets that judge it, the content of its files, and the code that reads them."""
     config = project.tasks[task]
     judges = {name: _definition(project.tasks[name]) for name in config.ood if name in project.tasks}
+    return {
+        "task": _definition(config),
+        "judges": judges,
+        "files": {file: _file_hash(project.root, file) for file in sorted(task_files(project, task))},
+        "code": stage_code("dataset")["sha256"],
+    }
+
+
+def task_files(project: Project, task: str) -> set[str]:
+    """The files below ``data/``, as the task names them, that its rows and those of its sets come from."""
+    config = project.tasks[task]
     files = {split for split in (config.splits.train, config.splits.dev) if isinstance(config.source, FilesSource)}
     for name, ood in config.ood.items():
         other = project.tasks.get(name)
@@ -187,12 +198,7 @@ def task_fact(project: Project, task: str) -> dict[str, Any]:
         split = ood.split or (other.splits.dev if other is not None else None)
         if isinstance(source, FilesSource):
             files.add(split)
-    return {
-        "task": _definition(config),
-        "judges": judges,
-        "files": {file: _file_hash(project.root, file) for file in sorted(f for f in files if f is not None)},
-        "code": stage_code("dataset")["sha256"],
-    }
+    return {file for file in files if file is not None}
 
 
 def training_set_fact(project: Project, task: str) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from regft_core.config.copies import ROWS
 from regft_core.config.project import Project
 from regft_core.errors import CodeChanged, StoreError
 from regft_core.io import canonical_json, read_json, sha256_file, sha256_text
@@ -12,6 +13,7 @@ from regft_core.io import canonical_json, read_json, sha256_file, sha256_text
 def training_rows(project: Project, task: str, store: Path) -> Path:
     """Folder with ``task.json`` and ``train.jsonl`` of ``task``; made if it is not there or was damaged.
 
+    In a copy of a project on a worker they are what was prepared for the project.
     Its name is the hash of everything that the rows depend on, so that projects may share it.
 
     Raises:
@@ -25,6 +27,9 @@ def training_rows(project: Project, task: str, store: Path) -> Path:
 
     fact = training_set_fact(project, task)
     folder = store / "datasets" / f"{task}-{sha256_text(canonical_json(fact))[:32]}"
+    carried = project.root / ROWS / folder.name
+    if _intact(carried):
+        return carried
     if not _intact(folder):
         guard = LoadedCode(stage_scope("dataset"))
         if guard.sha256 != fact["code"]:

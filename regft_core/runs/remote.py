@@ -38,7 +38,9 @@ class Remote:
         import fsspec
 
         try:
-            self.fs, root = fsspec.core.url_to_fs(url)
+            # A folder as storage makes its folders only when told to.
+            options = {"auto_mkdir": True} if url.startswith(("file:", "local:")) else {}
+            self.fs, root = fsspec.core.url_to_fs(url, **options)
         except (ImportError, ValueError) as error:
             raise StoreError(
                 f"store.remote '{url}': {error}\n    -> install what it names, or give another place"
@@ -64,7 +66,7 @@ class Remote:
             for name in manifest["files"]:
                 path = temporary / name
                 path.parent.mkdir(parents=True, exist_ok=True)
-                self._asked(self.fs.get_file, f"{self._folder(key)}/{place}/{name}", str(path))
+                self.asked(self.fs.get_file, f"{self._folder(key)}/{place}/{name}", str(path))
             (temporary / MANIFEST).write_text(json.dumps(manifest, sort_keys=True, indent=2) + "\n", encoding="utf-8")
             if found := problems(temporary, manifest["files"], lambda _: True):
                 raise StoreError(f"run {key} in {self.url} is damaged: {'; '.join(found)}; delete it there")
@@ -81,19 +83,19 @@ class Remote:
         """Copy a complete run there; False when another host had completed it first. Raises StoreError."""
         place, manifest = secrets.token_hex(8), read_manifest(path)
         for name in manifest["files"]:
-            self._asked(self.fs.pipe_file, f"{self._folder(key)}/{place}/{name}", (path / name).read_bytes())
+            self.asked(self.fs.pipe_file, f"{self._folder(key)}/{place}/{name}", (path / name).read_bytes())
         content = json.dumps({**manifest, PLACE: place}, sort_keys=True, indent=2).encode()
         try:
             # Not `open("xb")`: closed without a write it has emptied an existing object.
-            self._asked(self.fs.pipe_file, f"{self._folder(key)}/{MANIFEST}", content, mode="create")
+            self.asked(self.fs.pipe_file, f"{self._folder(key)}/{MANIFEST}", content, mode="create")
         except FileExistsError:
-            self._asked(self.fs.rm, f"{self._folder(key)}/{place}", recursive=True)
+            self.asked(self.fs.rm, f"{self._folder(key)}/{place}", recursive=True)
             return False
         return True
 
     def _manifest(self, key: str) -> dict[str, Any] | None:
         try:
-            manifest: Any = json.loads(self._asked(self.fs.cat_file, f"{self._folder(key)}/{MANIFEST}"))
+            manifest: Any = json.loads(self.asked(self.fs.cat_file, f"{self._folder(key)}/{MANIFEST}"))
             names = [*manifest["files"], manifest[PLACE]]
         except FileNotFoundError:
             return None
@@ -103,7 +105,8 @@ class Remote:
             raise StoreError(f"run {key} in {self.url}: its manifest names files outside of the run; delete it there")
         return dict(manifest)
 
-    def _asked(self, function: Any, *arguments: Any, **named: Any) -> Any:
+    def asked(self, function: Any, *arguments: Any, **named: Any) -> Any:
+        """Call a function of the storage; raises StoreError, but for what says that something is, or is not, there."""
         try:
             return function(*arguments, **named)
         except (FileNotFoundError, FileExistsError):

@@ -14,7 +14,8 @@ behind, also when it is interrupted. ``settings`` is the section of ``execution`
 name, for executors that have one.
 
 An executor whose workers may be on other machines says ``REMOTE = True``: which devices there are is then asked
-where a run starts (``devices.own_device``), not here.
+where a run starts (``devices.own_device``), not here; ``function`` finds or fetches the project there; and
+``settings["shared"]`` is the run store's folder where that lies outside of the project, else None.
 
 Results do not depend on the executor, on the number of workers, or on the order in which jobs
 end: every job sees the same number of threads, and nothing is passed between jobs.

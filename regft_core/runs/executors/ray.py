@@ -1,9 +1,10 @@
 """Runs as tasks of a Ray cluster: one that ``execution.ray.address`` names, else a local one for the time of the call.
 
 Jobs and results are small; weights, checkpoints and predictions go through the run store, which all machines must
-share. A lost worker or node, and a fault of the machine (memory, storage), start the run again, elsewhere if there
-is an elsewhere; it continues from its checkpoint. A run that fails by itself (its loss diverged) is a result, and a
-defect is reported once: neither is tried again. Ray does not notice every frozen node, hence the deadline.
+share, or its copy on object storage. A lost worker or node, and a fault of the machine (memory, storage), start the
+run again, elsewhere if there is an elsewhere; it continues from its checkpoint. A run that fails by itself (its loss
+diverged) is a result, and a defect is reported once: neither is tried again. Ray does not notice every frozen node,
+hence the deadline.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ LOOK_SECONDS = 5.0
 #: What the processes of the workers must have from their start, as this process has it.
 INHERITED = (
     *("TOKENIZERS_PARALLELISM", "CUBLAS_WORKSPACE_CONFIG", "THP_MEM_ALLOC_ENABLE", "MALLOC_TRIM_THRESHOLD_"),
-    *("MALLOC_MMAP_MAX_", "HF_HUB_OFFLINE", "HF_HOME", "REGFT_MODELS"),
+    *("MALLOC_MMAP_MAX_", "HF_HUB_OFFLINE", "HF_HOME", "REGFT_MODELS", "REGFT_CACHE"),
 )
 
 

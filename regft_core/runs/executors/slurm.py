@@ -1,8 +1,8 @@
 """Runs as jobs of a Slurm cluster, through submitit: one array for all that may start at the same time.
 
-All machines must share the project's folder and the run store. A job that is preempted, or runs into its time
-limit, is queued again and continues from the run's checkpoint. submitit leaves its scripts, logs and pickled calls
-(of this process and its own jobs only) in ``.regft-slurm/`` of the project.
+A job that is preempted, or runs into its time limit, is queued again and continues from the run's checkpoint.
+submitit leaves its scripts, logs and pickled calls (of this process and its own jobs only), which all machines must
+see, in ``.regft-slurm/`` of the run store where that is shared, else of the project.
 """
 
 from __future__ import annotations
@@ -103,9 +103,8 @@ def _executor(submitit: Any, settings: Mapping[str, Any], threads: int | None) -
     gpus = settings.get("gpus")
     local = settings.get("cluster") == "local"
     given = {"slurm_max_num_timeout": settings.get("requeues", 10)}
-    executor = submitit.AutoExecutor(
-        folder=Path.cwd() / FOLDER / "%j", cluster="local" if local else "slurm", **({} if local else given)
-    )
+    folder = Path(settings.get("shared") or Path.cwd()) / FOLDER / "%j"
+    executor = submitit.AutoExecutor(folder=folder, cluster="local" if local else "slurm", **({} if local else given))
     wanted: dict[str, Any] = {
         "name": "regft",
         "timeout_min": settings.get("minutes", 240),

@@ -1,0 +1,25 @@
+"""Copies of a project that workers on other machines make for themselves (``runs/bundle.py``).
+
+A copy has the project's files under their own names, and in one folder of its own what a project has elsewhere:
+its encoder, which may be an alias, any directory or from the hub, and the rows of other tasks.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+#: The folder that only copies have.
+CARRIED = ".carried"
+ENCODER = f"{CARRIED}/encoder"
+ROWS = f"{CARRIED}/rows"
+
+
+def is_copy(root: Path) -> bool:
+    """Whether ``root`` is a copy: where encoder and run store lie was checked in the project that it was made from."""
+    return (root / CARRIED).is_dir()
+
+
+def carried_encoder(root: Path) -> Path | None:
+    """The folder with the encoder's files in a copy; None in a project itself."""
+    folder = root / ENCODER
+    return folder if folder.is_dir() else None

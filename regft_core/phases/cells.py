@@ -18,6 +18,7 @@ from regft_core.phases.project import open_project
 from regft_core.phases.records import known_keys, tuned_values
 from regft_core.progress import ProgressBoard
 from regft_core.runs.executors import is_remote, run_all, visible_devices
+from regft_core.runs.fingerprint import one_moment
 from regft_core.runs.lookup import NotStored
 
 #: For training on a CPU under glibc: freed activations stay with the process, in huge pages. Handing
@@ -91,13 +92,14 @@ def run_cell(
             print(describe(record, stage, computed=computed), flush=True)
 
         calls: list[Call] = []
-        for size, seed in runs:
-            record = _record_before(written, before, method, task, size, seed) if searches else NOTHING_SEARCHED
-            keys = known_keys(record)
-            values = tuned_values({"tuned": tuned[size, seed]} if tuned else record)
-            job = Job(str(root), method, task, size, seed, values=values)
-            _check_keys(project, job, keys)
-            calls.append(Call(replace(job, keys=keys, progress=board.folder), function, record))
+        with one_moment():
+            for size, seed in runs:
+                record = _record_before(written, before, method, task, size, seed) if searches else NOTHING_SEARCHED
+                keys = known_keys(record)
+                values = tuned_values({"tuned": tuned[size, seed]} if tuned else record)
+                job = Job(str(root), method, task, size, seed, values=values)
+                _check_keys(project, job, keys)
+                calls.append(Call(replace(job, keys=keys, progress=board.folder), function, record))
         records = records_of(project, calls, ended)
     if tuned:
         records = [found | {"tuned": tuned[found["size"], found["seed"]]} for found in records]
@@ -117,9 +119,10 @@ def records_of(
         ended(index, record)
         found[index] = record
 
-    for index, what in enumerate(calls):
-        if (record := look_up(what)) is not None:
-            has(index, record)
+    with one_moment():  # nothing is trained here: what all runs depend on is found out once
+        for index, what in enumerate(calls):
+            if (record := look_up(what)) is not None:
+                has(index, record)
     if missing := [index for index in range(len(calls)) if index not in found]:
         run_on_executor(
             project, [calls[i] for i in missing], call, on_result=lambda place, record: has(missing[place], record)

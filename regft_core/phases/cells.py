@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from regft_core.config.project import Project
-from regft_core.config.provenance import described
 from regft_core.errors import DataError, FactsChanged, RegftError
 from regft_core.hooks.registry import discover
 from regft_core.phases.carried import Sent, carry, run_where_found
@@ -21,6 +20,7 @@ from regft_core.phases.project import open_project
 from regft_core.phases.records import known_keys, tuned_values
 from regft_core.progress import ProgressBoard
 from regft_core.runs.executors import is_remote, run_all, visible_devices
+from regft_core.runs.fingerprint import one_moment
 from regft_core.runs.lookup import NotStored
 
 #: For training on a CPU under glibc: freed activations stay with the process, in huge pages. Handing
@@ -94,13 +94,15 @@ def run_cell(
             print(describe(record, stage, computed=computed), flush=True)
 
         calls: list[Call] = []
-        for size, seed in runs:
-            record = _record_before(written, before, method, task, size, seed) if searches else NOTHING_SEARCHED
-            keys = known_keys(record)
-            values = tuned_values({"tuned": tuned[size, seed]} if tuned else record)
-            _check_keys(project, Job(str(root), method, task, size, seed, values=values), keys)
-            calls.append(Call(Job(str(root), method, task, size, seed, keys, board.folder, values), function, record))
-        records = _records(project, calls, ended)
+        with one_moment():
+            for size, seed in runs:
+                record = _record_before(written, before, method, task, size, seed) if searches else NOTHING_SEARCHED
+                keys = known_keys(record)
+                values = tuned_values({"tuned": tuned[size, seed]} if tuned else record)
+                job = Job(str(root), method, task, size, seed, values=values)
+                _check_keys(project, job, keys)
+                calls.append(Call(replace(job, keys=keys, progress=board.folder), function, record))
+        records = records_of(project, calls, ended)
     if tuned:
         records = [found | {"tuned": tuned[found["size"], found["seed"]]} for found in records]
     context = Context(replace(calls[0].job, values=None), project=project)
@@ -109,7 +111,7 @@ def run_cell(
     return context, records
 
 
-def _records(
+def records_of(
     project: Project, calls: Sequence[Call], ended: Callable[[int, dict[str, Any]], None]
 ) -> list[dict[str, Any]]:
     """The record of every call, in their order: from the store, or computed; ``ended`` is told of each."""
@@ -119,9 +121,10 @@ def _records(
         ended(index, record)
         found[index] = record
 
-    for index, what in enumerate(calls):
-        if (record := look_up(what)) is not None:
-            has(index, record)
+    with one_moment():  # nothing is trained here: what all runs depend on is found out once
+        for index, what in enumerate(calls):
+            if (record := look_up(what)) is not None:
+                has(index, record)
     if missing := [index for index in range(len(calls)) if index not in found]:
         run_on_executor(
             project, [calls[i] for i in missing], call, on_result=lambda place, record: has(missing[place], record)
@@ -175,43 +178,6 @@ def _prepared_devices(project: Project) -> list[str]:
     return devices
 
 
-def run_trials(root: Path, function: Work, method: str, task: str) -> list[dict[str, Any]]:
-    """Run every trial of a method on a task, for every size and seed, through one pool of workers.
-
-    Records come in the order of the sizes, the seeds, the trials. Empty where nothing is tuned.
-    """
-    project = open_project(root)
-    trials = project.trials(method)
-    if not trials:
-        return []
-    grid = project.params.grid
-    jobs = [
-        Job(str(root), method, task, str(size), seed, values=values, trial=number)
-        for size in grid.sizes
-        for seed in grid.seeds
-        for number, values in enumerate(trials)
-    ]
-    with ProgressBoard(f"trials {method} {task}", [job.run for job in jobs], {}) as board:
-
-        def ended(index: int, record: dict[str, Any]) -> None:
-            computed = board.ended(jobs[index].run)
-            print(describe_trial(record, computed=computed), flush=True)
-
-        calls = [Call(replace(job, progress=board.folder), function, None) for job in jobs]
-        records = _records(project, calls, ended)
-    Context(jobs[0], project=project).store.prune()
-    return records
-
-
-def describe_trial(record: dict[str, Any], *, computed: bool = True) -> str:
-    """One line per trial for the terminal."""
-    stored = "" if computed else "  (from the run store)"
-    run = f"  {_run(record)}, trial {record['trial'] + 1} ({described(record['values'])})"
-    if record["status"] != "ok":
-        return f"{run}: FAILED: {record['error']}"
-    return f"{run}: {record['steps']} steps, score {record['score']:.4f}{stored}"
-
-
 def shares(project: Project, method: str, task: str, stage: str) -> dict[str, float]:
     """What a run of a stage goes through, in order, with its share of the work: passes over the shared batches."""
     own = project.method(method, task)
@@ -263,7 +229,7 @@ def describe(record: dict[str, Any], stage: str, *, computed: bool = True) -> st
     """One line per seed for the terminal; ``computed``: it was not taken from the run store."""
     stored = "" if computed else "  (from the run store)"
     if record["status"] != "ok":
-        return f"  {_run(record)}: FAILED: {record['error']}"
+        return f"  {run_of(record)}: FAILED: {record['error']}"
     if stage == "evaluate":
         sets = ", ".join(
             f"{name} " + " ".join(f"{metric} {value:.3f}" for metric, value in found["metrics"].items())
@@ -274,11 +240,12 @@ def describe(record: dict[str, Any], stage: str, *, computed: bool = True) -> st
             notes += f"  COLLAPSED ({record['collapsed']['dev']})"
         if weak := [name for name, what in record["collapsed"].items() if what and name != "dev"]:
             notes += f"  (not above the majority class on {', '.join(weak)})"
-        return f"  {_run(record)}: {sets}{notes}{stored}"
+        return f"  {run_of(record)}: {sets}{notes}{stored}"
     loss = record["final_loss"]
     shown = "-" if loss is None else f"{loss:.4f}"
-    return f"  {_run(record)}: {record['steps']} steps in {record['seconds']:.0f} s, final loss {shown}{stored}"
+    return f"  {run_of(record)}: {record['steps']} steps in {record['seconds']:.0f} s, final loss {shown}{stored}"
 
 
-def _run(record: dict[str, Any]) -> str:
+def run_of(record: dict[str, Any]) -> str:
+    """Rows and seed of a run, for its line on the terminal."""
     return f"{record['size']} rows, seed {record['seed']}"

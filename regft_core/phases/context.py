@@ -74,13 +74,18 @@ class Job:
 
     @property
     def name(self) -> str:
-        return f"{self.method} {self.task} {self.size} seed {self.seed}"
+        """The run among all of them: ``vanilla cue_pair 300 seed 1``, ``vanilla cue_pair 300 seed 1 trial 2``."""
+        return f"{self.method} {self.task} {self._run}"
+
+    @property
+    def _run(self) -> str:
+        trial = "" if self.trial is None else f" trial {self.trial + 1}"
+        return f"{self.size} seed {self.seed}{trial}"
 
     @property
     def run(self) -> str:
         """The run among those of its stage, or what it is to be called: ``300 seed 1``, ``300 seed 1 trial 2``."""
-        trial = "" if self.trial is None else f" trial {self.trial + 1}"
-        return self.shown or f"{self.size} seed {self.seed}{trial}"
+        return self.shown or self._run
 
 
 class Context:

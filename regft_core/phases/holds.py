@@ -25,9 +25,18 @@ def release_phases(context: Context, finetuned: str) -> None:
 
 def hold_model(context: Context, finetuned: str) -> None:
     """Keep the fine-tuned weights until they are evaluated."""
+    if _only_tells(context):
+        return
     context.store.pin(finetuned, evaluation_key(context, finetuned))
 
 
 def release_model(context: Context, finetuned: str) -> None:
     """The evaluation is done: it no longer needs the fine-tuned weights."""
+    if _only_tells(context):
+        return
     context.store.unpin(finetuned, evaluation_key(context, finetuned))
+
+
+def _only_tells(context: Context) -> bool:
+    """Whether a trial is only looked up: it reads no weights, and the run that it may have become may hold them."""
+    return context.job.stored_only and context.job.trial is not None

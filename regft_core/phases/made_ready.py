@@ -15,6 +15,7 @@ from regft_core.phases.context import Context, Job
 from regft_core.phases.no_search import fill_nothing_to_search
 from regft_core.phases.outputs import write_evaluation, write_training
 from regft_core.phases.ready import keep, stamp
+from regft_core.runs.fingerprint import one_moment
 
 #: The records of one run by stage (search, if there is any, finetune, evaluate), or None when it is not all stored.
 LookUp = Callable[[Job], list[dict[str, Any]] | None]
@@ -29,12 +30,13 @@ def make_ready(project: Project, method: str, task: str, look_up: LookUp) -> boo
     records: dict[str, list[dict[str, Any]]] = {"search": [], "finetune": [], "evaluate": []}
     jobs = [Job(str(root), method, task, str(size), seed) for size in grid.sizes for seed in grid.seeds]
     try:
-        for job in jobs:
-            found = look_up(job)
-            if found is None:
-                return False
-            for stage, record in zip(("search", "finetune", "evaluate")[-len(found) :], found):
-                records[stage].append(record)
+        with one_moment():
+            for job in jobs:
+                found = look_up(job)
+                if found is None:
+                    return False
+                for stage, record in zip(("search", "finetune", "evaluate")[-len(found) :], found):
+                    records[stage].append(record)
         return _write(project, Context(replace(jobs[0], stored_only=True), project=project), records)
     except (RegftError, OSError):
         return False  # whatever it is, the stage itself meets it and says it

@@ -15,7 +15,6 @@ from typing import Any
 from regft_core.data.examples import Example, read_jsonl, to_jsonl
 from regft_core.errors import CodeChanged, RunFailed
 from regft_core.io import sha256_text
-from regft_core.phases.cells import run_trials
 from regft_core.phases.choice import choose
 from regft_core.phases.code import evaluation_scope, scope_sha256
 from regft_core.phases.context import Context, Job
@@ -25,7 +24,10 @@ from regft_core.phases.project import open_project
 from regft_core.phases.records import known_keys
 from regft_core.phases.search import search
 from regft_core.phases.trained import Trained
+from regft_core.phases.trials import run_trials, trials_that_choose
+from regft_core.runs.fingerprint import Scope, once, one_moment
 from regft_core.runs.guard import LoadedCode
+from regft_core.runs.lookup import NotStored
 
 #: Raised when the meaning of stored scores changes in a way that no fingerprint shows.
 SCORE_FORMAT = 1
@@ -40,6 +42,39 @@ def tune(root: Path, method: str, task: str) -> dict[tuple[str, int], Record]:
     if not records or project.params.tuning is None:
         return {}
     return choose(records, project.params.tuning, project.tasks[task].primary)
+
+
+def choice_of(job: Job, *, device: str = "cpu") -> Record | None:
+    """What the trials of one run of the grid have chosen, as ``tune`` has it; None where nothing is tuned.
+
+    The trials come from the run store. One that is not there (it was damaged since, or the values were edited) is run
+    here, by itself.
+
+    Raises NotStored: ``job.stored_only``, and a trial is not there.
+    """
+    project = open_project(Path(job.root))
+    trials = trials_that_choose(project, job)
+    if not trials or project.params.tuning is None:
+        return None
+    with one_moment():
+        found = [look_up_trial(trial) for trial in trials]
+    if job.stored_only and None in found:
+        raise NotStored(job.name)
+    records = [try_values(trial, device=device) if record is None else record for trial, record in zip(trials, found)]
+    return choose(records, project.params.tuning, project.tasks[job.task].primary)[job.size, job.seed]
+
+
+def look_up_trial(trial: Job) -> Record | None:
+    """The record of a trial if all of it is in the store, else None; imports no torch."""
+
+    def look_up() -> Record | None:
+        try:
+            return try_values(replace(trial, stored_only=True))
+        except NotStored:
+            return None
+
+    # Where seeds choose together, every one of them asks for the trials of all.
+    return once(("trial", trial.root, trial.name), look_up)
 
 
 def try_values(job: Job, *, device: str = "cpu") -> Record:
@@ -65,32 +100,40 @@ def try_values(job: Job, *, device: str = "cpu") -> Record:
 def _judge(context: Context, key: str) -> Record:
     """The trial's score by the task's primary metric, from the store or computed now."""
     examples = judging_rows(context)
-    primary = context.task["primary"]
-    scope = evaluation_scope([primary], context.source)
-    identity = {
-        "format": SCORE_FORMAT,
-        "phase": "trial score",
-        "run": key,
-        "rows": sha256_text(to_jsonl(examples)),
-        "task": {name: context.task[name] for name in ("kind", "labels", "primary", "positive_label")},
-        "model": {"tokenizer": context.source.tokenizer_sha256, "max_length": context.encoder.max_length},
-        "code": scope_sha256(scope),
-    }
+    identity = score_identity(context, key, examples)
     stored = context.store.get(context.store.run_key(identity))
     if stored is not None:
         return {name: stored.result[name] for name in ("status", "error", "score")}
-    guard = LoadedCode(scope)
+    guard = LoadedCode(_score_scope(context))
     if guard.sha256 != identity["code"]:
         raise CodeChanged("the code that judges trials was edited a moment ago; run `dvc repro` again")
     with context.store.open(context.store.run_key(identity), identity, guard=guard.check) as working:
         result = working.finished.result if working.finished is not None else None
         if result is None:
             try:
-                found: Record = {"status": "ok", "error": None, "score": _score(context, examples, primary)}
+                found: Record = {"status": "ok", "error": None, "score": _score(context, examples)}
             except RunFailed as error:
                 found = {"status": "failed", "error": str(error), "score": None}
             result = working.commit(found).result
     return {name: result[name] for name in ("status", "error", "score")}
+
+
+def score_identity(context: Context, key: str, examples: Sequence[Example]) -> Record:
+    """Everything that determines the score, on ``examples``, of a trial whose run has this ``key``."""
+    return {
+        "format": SCORE_FORMAT,
+        "phase": "trial score",
+        "run": key,
+        "rows": sha256_text(to_jsonl(examples)),
+        "task": {name: context.task[name] for name in ("kind", "labels", "primary", "positive_label")},
+        "model": {"tokenizer": context.source.tokenizer_sha256, "max_length": context.encoder.max_length},
+        "code": scope_sha256(_score_scope(context)),
+    }
+
+
+def _score_scope(context: Context) -> Scope:
+    """The code that judges trials."""
+    return evaluation_scope([context.task["primary"]], context.source)
 
 
 def judging_rows(context: Context) -> list[Example]:
@@ -100,9 +143,10 @@ def judging_rows(context: Context) -> list[Example]:
     return read_jsonl(context.dataset / "dev.jsonl")
 
 
-def _score(context: Context, examples: Sequence[Example], primary: str) -> float:
+def _score(context: Context, examples: Sequence[Example]) -> float:
     from regft_core.evaluation.evaluate import SetInfo, evaluate_run
 
+    primary = context.task["primary"]
     logits = Trained(context).answer(examples)
     info = SetInfo(labels=[example.label for example in examples], ids=[str(n) for n in range(len(examples))])
     found = evaluate_run({"dev": logits}, {"dev": info}, context.task | {"metrics": [primary]})

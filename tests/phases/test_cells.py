@@ -24,6 +24,7 @@ from regft_core.phases.finetune import cached_seeds, finetune
 from regft_core.phases.outputs import write_evaluation, write_training
 from regft_core.phases.project import open_project
 from regft_core.phases.search import search
+from regft_core.runs import fingerprint
 from regft_core.runs.lookup import NotStored
 from tests.phases.conftest import DIVERGES, PARAMS, SIZE, TASK, change, job, refresh, runs, stored, train, write_method
 
@@ -114,6 +115,34 @@ def test_a_new_seed_trains_that_seed_only_also_when_the_weights_of_the_others_we
     refresh(project)
     run_stages(project, "weight_mixup")
     assert trained == [("search", 2)] * 2 + [("finetune", 2)]
+
+
+def test_what_look_ups_depend_on_is_found_out_once_and_training_looks_again(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original, moments = training_run.train, []
+
+    def train_and_tell(*given: Any, **options: Any) -> Any:
+        moments.append(fingerprint._moment)
+        return original(*given, **options)
+
+    monkeypatch.setattr(training_run, "train", train_and_tell)
+    run_stages(project, "vanilla")
+    assert moments == [None, None]
+    graphs, looks = fingerprint.graph_of, []
+
+    def counted(*given: Any, **options: Any) -> Any:
+        looks.append(given)
+        return graphs(*given, **options)
+
+    monkeypatch.setattr(fingerprint, "graph_of", counted)
+    found = []
+    for seeds in ([0], [0, 1]):
+        change(project, grid={"seeds": seeds})
+        looks.clear()
+        run_cell(project, finetune, "vanilla", TASK, before="search")
+        found.append(len(looks))
+    assert found[0] == found[1] > 0
 
 
 def test_the_plan_asks_the_run_store(project: Path) -> None:

@@ -16,12 +16,14 @@ from regft_core.errors import RunFailed
 from regft_core.phases import fill as module
 from regft_core.phases.evaluate import evaluate
 from regft_core.phases.facts import write_facts
-from regft_core.phases.fill import fill, look_up_run, plan_work
+from regft_core.phases.fill import fill
 from regft_core.phases.finetune import finetune
+from regft_core.phases.pieces import plan_work
 from regft_core.phases.project import open_project
 from regft_core.phases.ready import folder_of, take_ready
 from regft_core.phases.search import search
 from regft_core.phases.stages import run_evaluate, run_finetune, run_search
+from regft_core.phases.whole_run import look_up_run
 from tests.phases.conftest import DIVERGES, TASK, change, edit_method, job, runs, train, write_method
 
 STAGES = {"search": run_search, "finetune": run_finetune, "evaluate": run_evaluate}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import subprocess
 import sys
@@ -11,7 +12,7 @@ from regft_core.phases.facts import write_facts
 from regft_core.phases.fill import stale_cells
 from regft_core.phases.locked import Locked
 from regft_core.phases.project import open_project
-from tests.pipeline.conftest import dvc, edit, environment, ran, stored
+from tests.pipeline.conftest import change, dvc, edit, environment, ran, stored
 
 
 def fill(root: Path) -> str:
@@ -51,6 +52,18 @@ def test_a_fill_leaves_nothing_but_commits_to_dvc(project: Path) -> None:
     dvc(project, "repro")
     assert outputs(project) == filled
     assert ran(dvc(project, "repro")) == ["facts"]
+    assert "everything is in the run store" in fill(project)
+
+
+def test_a_fill_leaves_no_trial_to_dvc(project: Path) -> None:
+    change(project, tuning={"split": 0.75, "values": {"training.learning_rate": [0.0001, 0.001]}})
+    said = fill(project)
+    assert "2 runs and 4 trials before them" in said
+    before = stored(project)
+    dvc(project, "repro")
+    assert stored(project) == before
+    runs = json.loads((project / "work/finetune/vanilla/own/16/manifest.json").read_text())["runs"]
+    assert [len(run["tuned"]["trials"]) for run in runs] == [2]
     assert "everything is in the run store" in fill(project)
 
 

@@ -18,10 +18,10 @@ from stages.common import Argument, run
 
 
 def main(root: Path, arguments: argparse.Namespace) -> None:
-    """Check pipelines/presets/NAME.yaml, lay out presets/NAME and run `dvc repro` there, over the project's run store.
+    """Check pipelines/presets/NAME.yaml, lay out presets/NAME and run it there, over the project's run store.
 
-    A second call runs what is stale; a killed one goes on. execution and store are those of params.yaml unless the
-    preset has its own.
+    That is the fill, then `dvc repro`. A second call runs what is stale; a killed one goes on. execution and
+    store are those of params.yaml unless the preset has its own.
     """
     if not arguments.set:
         open_project(root, preset_file(root, arguments.name))  # a mistake is said with the preset's own lines
@@ -32,11 +32,10 @@ def main(root: Path, arguments: argparse.Namespace) -> None:
         f"preset {arguments.name} runs in {here}; the dry run: python -m regft_core.config plan --root {here}",
         flush=True,
     )
-    code = subprocess.run(
-        [sys.executable, "-m", "dvc", "repro"], cwd=folder, env=environment(root), check=False
-    ).returncode
-    if code:
-        sys.exit(code)
+    for command in (("stages.fill",), ("dvc", "repro")):
+        done = subprocess.run([sys.executable, "-m", *command], cwd=folder, env=environment(root), check=False)
+        if done.returncode:
+            sys.exit(done.returncode)
     print(f"report: {here}/reports/report.html")
 
 

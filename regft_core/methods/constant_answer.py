@@ -1,0 +1,90 @@
+"""The answer that ignores the input: the majority class, or the mean target, of the training rows.
+
+The floor under every other score. It answers in place of the model, with the logarithms of the class frequencies (a
+value: the mean), so that nothing is read, and no weights are stored, to say the same of every input.
+
+Decisions:
+- logarithms of frequencies and no winner marked by hand: their softmax is the best constant prediction also in
+  log loss.
+- a class without a row counts as half a row; logarithms must be finite.
+- classes of equal frequency: the first in the order of the labels, as in the majority scores of the report.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from regft_core.config.method import Phase
+from regft_core.hooks.base import Handed, NoOptions, Regulariser
+from regft_core.hooks.checks import is_last, reads_labels, takes_no_steps
+from regft_core.lazy import np, torch
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+    from torch import Tensor
+
+    from regft_core.data.examples import Example
+    from regft_core.training.fitting import FitData
+    from regft_core.training.trainee import Trainee
+
+#: Rows that a class without any counts as.
+ABSENT = 0.5
+
+
+def best_constant(labels: npt.ArrayLike, classes: int | None) -> npt.NDArray[np.float64]:
+    """The logits, or the value, that fit all labels best without looking at an input.
+
+    Args:
+        labels: [n] classes, or targets.
+        classes: number of classes; None for targets.
+
+    Returns:
+        [classes] logarithms of the frequencies, or [1], the mean.
+    """
+    if classes is None:
+        return np.asarray([np.mean(np.asarray(labels, dtype=np.float64))])
+    counts = np.bincount(np.asarray(labels, dtype=np.int64), minlength=classes).astype(np.float64)
+    counts[counts == 0] = ABSENT
+    logs: npt.NDArray[np.float64] = np.log(counts / counts.sum())
+    return logs
+
+
+class ConstantAnswer(Regulariser):
+    """Answers in place of the model, the same whatever the input."""
+
+    name = "constant_answer"
+    Config = NoOptions
+    off: ClassVar[dict[str, Any] | None] = None  # an answer that depends on the input is another method
+
+    @classmethod
+    def owns_prediction(cls, options: NoOptions) -> bool:
+        return True
+
+    @classmethod
+    def reads_encoder(cls, options: NoOptions) -> bool:
+        return False
+
+    @classmethod
+    def freezes_encoder(cls, options: NoOptions) -> bool:
+        return True
+
+    @classmethod
+    def check_options(cls, options: NoOptions, phase: Phase) -> list[str]:
+        return [*takes_no_steps(phase), *is_last(phase), *reads_labels(phase)]
+
+    def prepare(self, trainee: Trainee, handed: Mapping[str, Handed]) -> None:
+        trainee.model.requires_grad_(False)
+
+    def fit(self, trainee: Trainee, data: FitData) -> None:
+        labels = [data.stream.encoded.labels[row] for row in data.stream.rows]
+        self._answer = best_constant(labels, None if self.setting.kind == "regression" else self.setting.num_labels)
+
+    def keep(self, trainee: Trainee) -> dict[str, Tensor]:
+        """``answer``: [classes], or [1]."""
+        return {"answer": torch.from_numpy(self._answer)}
+
+    def predict(
+        self, trainee: Trainee | None, kept: Mapping[str, Tensor], examples: Sequence[Example]
+    ) -> npt.NDArray[np.float32]:
+        return np.tile(kept["answer"].numpy().astype(np.float32), (len(examples), 1))

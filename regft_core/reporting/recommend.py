@@ -147,8 +147,12 @@ def _worded(found: Recommendation, where: str, command: Callable[[str], str]) ->
     elif cheaper:
         # What also beats the baseline comes first: the rest has only not been told from the picked arm.
         first = next((c for c in cheaper if c.method in found.beating), cheaper[0])
-        doubt = found.baseline is not None and first.method not in found.beating
-        though = f", though it is itself not shown to beat {found.baseline}" if doubt else ""
+        if first.method == found.baseline:
+            though = f", though {some(list(found.beating))} beat{'s' if len(found.beating) == 1 else ''} it"
+        elif found.baseline is not None and first.method not in found.beating:
+            though = f", though it is itself not shown to beat {found.baseline}"
+        else:
+            though = ""
         sentences.append(f"Where cost matters: {first.method} at {ratio(first.cost)} the reference's{though}.")
         commands.append(command(first.method))
     if found.left_out:

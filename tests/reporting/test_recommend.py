@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import io
 import re
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from rich.console import Console
 
-from regft_core.reporting import summary_table
+from regft_core.reporting import recommend, summary_table
 
 
 @pytest.fixture(scope="module")
@@ -61,6 +62,17 @@ def test_what_cannot_be_told_from_it_and_costs_less_is_named(advice: Any) -> Non
         assert "costs 1.20×" in said(advice)
         assert "Where cost matters: alike at 1.20× the reference's." in said(advice)
         assert [command.split()[4] for command in found.commands] == ["costly", "alike"]
+
+
+def test_a_probe_that_is_named_as_the_cheaper_one_is_not_said_to_not_beat_itself(advice: Any) -> None:
+    """One arm beats the probe, another has the better mean and a wider interval: the probe is cheaper than the pick."""
+    found = advice.report.blocks[0].recommendation
+    probe = replace(found.alike[0], method="probe", cost=0.1)
+    built = recommend._worded(
+        replace(found, alike=(probe,), beating=("alike",)), "sst2 at 300 rows", "export {}".format
+    )
+    text = " ".join(built.sentences)
+    assert "Where cost matters: probe at 0.10× the reference's, though alike beats it." in text
 
 
 def test_an_arm_with_failed_seeds_is_never_the_pick(advice: Any) -> None:

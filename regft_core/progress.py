@@ -63,6 +63,7 @@ class ProgressBoard:
         runs: their names.
         phases: what each of them goes through in this stage, in order, with the share of the work (any unit).
         each: the same for each run by itself, where they differ; a run counts by the sum of its shares.
+        called: what one of them is called, in the plural.
         parent: where the folder for the runs' files is made; by default where temporary files are.
     """
 
@@ -73,9 +74,10 @@ class ProgressBoard:
         phases: Mapping[str, float] | None = None,
         *,
         each: Mapping[str, Mapping[str, float]] | None = None,
+        called: str = "runs",
         parent: Path | None = None,
     ) -> None:
-        self.title = title
+        self.title, self.called = title, called
         self.runs = dict.fromkeys(runs)
         self.phases = {run: dict((each or {}).get(run) or phases or {}) for run in self.runs}
         self._work = {run: sum(shares.values()) if each else 1.0 for run, shares in self.phases.items()}
@@ -177,7 +179,7 @@ class ProgressBoard:
     def summary(self, done: float) -> str:
         """``2 of 6 runs, about 3 min left``."""
         left = self.seconds_left(done)
-        return f"{len(self._ended)} of {len(self.runs)} runs" + (
+        return f"{len(self._ended)} of {len(self.runs)} {self.called}" + (
             "" if left is None else f", about {_duration(left)} left"
         )
 

@@ -48,6 +48,12 @@ def test_the_time_left_follows_from_the_pace(board: ProgressBoard, monkeypatch: 
     assert board.summary(0.5) == "0 of 3 runs, about 60 s left"
 
 
+def test_what_is_counted_has_its_own_name() -> None:
+    """A fill used to count its pieces as runs, beside another number of runs in the line above."""
+    with ProgressBoard("fill", RUNS, {}, called="pieces") as board:
+        assert board.summary(0.0) == "0 of 3 pieces"
+
+
 def test_a_later_phase_stands_after_the_earlier_ones() -> None:
     with ProgressBoard("search", RUNS[:1], {"search-0": 1.0, "search-1": 1.0, "soup": 2.0}) as board:
         ProgressWriter(board.folder, RUNS[0], "search-1")(1, 2, 0, None, 1.0)

@@ -77,7 +77,7 @@ def fill(root: Path, cells: Sequence[tuple[str, str]] | None = None, say: Callab
     store = project_store(project)
     names = [piece.name for piece in work.pieces]
     say(f"{_counted(work)} to compute, in {len(names)} pieces on the executor '{execution.executor}'")
-    with ProgressBoard("fill", names, each=work.shares) as board:
+    with ProgressBoard("fill", names, each=work.shares, called="pieces") as board:
 
         def ended(index: int, line: str) -> None:
             board.ended(names[index])

@@ -20,6 +20,8 @@ from types import TracebackType
 from typing import Any
 
 REFRESH_SECONDS = 0.5
+#: Share of the work below which most of the time went into starting up: "97 hours left" of ten minutes' work.
+ENOUGH = 0.01
 LOG_SECONDS = 15.0
 
 
@@ -131,8 +133,8 @@ class ProgressBoard:
         return min(1.0, done / work)
 
     def seconds_left(self, done: float) -> float | None:
-        """Time left at the pace so far; None when nothing is known yet."""
-        return (time.monotonic() - self._started) * (1 - done) / done if done > 0 else None
+        """Time left at the pace so far; None when too little is done to tell."""
+        return (time.monotonic() - self._started) * (1 - done) / done if done >= ENOUGH else None
 
     def _share_of_run(self, run: str, state: Mapping[str, Any]) -> float:
         inside = min(1.0, state["step"] / state["total"]) if state["total"] else 0.0

@@ -44,6 +44,7 @@ def test_the_time_left_follows_from_the_pace(board: ProgressBoard, monkeypatch: 
     monkeypatch.setattr(progress.time, "monotonic", lambda: board._started + 60)
     assert board.seconds_left(0.25) == 180
     assert board.seconds_left(0.0) is None
+    assert board.seconds_left(0.005) is None  # mostly the start of the workers
     assert board.summary(0.25) == "0 of 3 runs, about 3 min left"
     assert board.summary(0.5) == "0 of 3 runs, about 60 s left"
 

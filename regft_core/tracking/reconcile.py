@@ -73,8 +73,7 @@ class Reconciliation:
 
         tags = _parent_tags(record)
         status = "FAILED" if record.tags["status"] == "failed" else "FINISHED"
-        # Before all of its seeds, as a parent is: MLflow's page shows no seeds under a run that is as old as they are.
-        start, end = min(run.start for run in record.runs) - 1, max(run.end for run in record.runs)
+        start, end = min(run.start for run in record.runs), max(run.end for run in record.runs)
         candidates = [run for run in self.parents[record.cell] if run.data.params == dict(record.params)]
         if not candidates:
             metrics = [Metric(name, value, end, 0) for name, value in record.scores.items()]

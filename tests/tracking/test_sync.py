@@ -87,8 +87,6 @@ def test_one_run_per_seed_nested_under_one_per_cell(grid: Tree) -> None:
         assert run.data.tags["mlflow.parentRunId"] == parents[name.split(" of ", 1)[1]].info.run_id
         assert run.info.status == "FINISHED"
         assert run.info.end_time - run.info.start_time == 30_000
-        # As old as its seeds, MLflow's page would list a cell without them.
-        assert parents[name.split(" of ", 1)[1]].info.start_time < run.info.start_time
 
 
 def test_a_second_sync_adds_nothing(grid: Tree) -> None:

@@ -76,9 +76,10 @@ def test_a_log_gets_one_line_for_the_stage(
     monkeypatch.setattr(progress, "LOG_SECONDS", 0.01)
     with ProgressBoard("evaluate vanilla reviews", RUNS, {"evaluate": 1.0}) as other:
         ProgressWriter(other.folder, RUNS[0], "evaluate", unit="row")(30, 60, 0, None, 0.0)
-        while "evaluate" not in (printed := capsys.readouterr().err):
-            pass
-    line = printed.splitlines()[0]
+        printed = ""
+        while "row 30/60" not in printed:  # the thread may have drawn before the run wrote
+            printed += capsys.readouterr().err
+    line = next(line for line in printed.splitlines() if "row 30/60" in line)
     assert line.startswith("  evaluate vanilla reviews: 0 of 3 runs, about ")
     assert line.endswith("left (16 seed 0: evaluate row 30/60)")
 

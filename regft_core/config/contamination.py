@@ -13,11 +13,10 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from regft_core.config.explain import validate
+from regft_core.config.files import CONTAMINATION
 from regft_core.config.schema import Name, StrictModel
 from regft_core.config.yamlio import load_yaml
 from regft_core.errors import ConfigError
-
-FILE = "pipelines/contamination.yaml"
 
 
 class SeenConfig(StrictModel):
@@ -57,7 +56,7 @@ def read_contamination(root: Path) -> Contamination:
 
     Raises ConfigError when the file is wrong.
     """
-    path = Path(root) / FILE
+    path = Path(root) / CONTAMINATION
     if not path.is_file():
         return Contamination(ContaminationConfig())
     config, problems = validate(ContaminationConfig, load_yaml(path, Path(root)))

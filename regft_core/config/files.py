@@ -1,4 +1,4 @@
-"""The YAML files of tasks and methods: where they are, and what is said of a name that has none."""
+"""Where the YAML files of a project are, and what is said of a task or a method that has none."""
 
 from __future__ import annotations
 
@@ -11,6 +11,10 @@ from regft_core.names import suggestion
 
 TASKS = "pipelines/tasks"
 METHODS = "pipelines/methods"
+CONTAMINATION = "pipelines/contamination.yaml"
+PUBLISHED = "published"
+#: Folders of the YAML files that a project is read from, beside its params file and ``CONTAMINATION``.
+FOLDERS = (TASKS, METHODS, PUBLISHED)
 _WHAT = {TASKS: "task", METHODS: "method"}
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import yaml
 
 from regft_core.config.aliases import ALIASES
-from regft_core.config.files import names_in
+from regft_core.config.files import CONTAMINATION, FOLDERS, names_in
 from regft_core.config.yamlio import load_yaml
 from regft_core.errors import ConfigError, Problem
 from regft_core.io import write_text
@@ -32,7 +32,7 @@ COPIED = (
     "pipelines/evaluate/dvc.yaml",
     ".dvcignore",
 )
-LINKED = ("pipelines/tasks", "pipelines/methods", "pipelines/contamination.yaml", "published", "data", ".models")
+LINKED = (*FOLDERS, CONTAMINATION, "data", ".models")
 #: Sections that say where and how to run: taken from the user's ``params.yaml`` where a preset has none.
 OF_THE_MACHINE = ("execution", "store")
 

@@ -15,14 +15,12 @@ from pydantic import Field
 
 from regft_core.catalogue import METRICS
 from regft_core.config.explain import validate
-from regft_core.config.files import METHODS, TASKS, names_in
+from regft_core.config.files import METHODS, PUBLISHED, TASKS, names_in
 from regft_core.config.schema import ConsistentModel, Inconsistency, Name, Size, StrictModel
 from regft_core.config.schema.params import Params
 from regft_core.config.yamlio import Document, KeyPath, load_yaml
 from regft_core.errors import ConfigError, Problem
 from regft_core.names import suggestion
-
-FOLDER = "published"
 
 #: ``task`` for its development set, ``task/set`` for another of its sets.
 Key = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]*(/[a-z0-9][a-z0-9_-]*)?$")]
@@ -120,7 +118,7 @@ def read_published(root: Path, name: str) -> Published:
         ConfigError: the file is missing or wrong, or names tasks or methods that are not there.
     """
     root = Path(root)
-    document = load_yaml(root / FOLDER / f"{name}.yaml", root)
+    document = load_yaml(root / PUBLISHED / f"{name}.yaml", root)
     config, problems = validate(PublishedConfig, document)
     if config is not None:
         tasks, methods = (names_in(root / folder) for folder in (TASKS, METHODS))
@@ -145,7 +143,7 @@ def read_published(root: Path, name: str) -> Published:
 
 def published_names(root: Path) -> list[str]:
     """The tables that are there."""
-    return names_in(Path(root) / FOLDER)
+    return names_in(Path(root) / PUBLISHED)
 
 
 def check_published(root: Path, params: Params, document: Document) -> list[Problem]:
@@ -157,7 +155,7 @@ def check_published(root: Path, params: Params, document: Document) -> list[Prob
     for i, name in enumerate(params.report.published):
         at: KeyPath = ("report", "published", i) if isinstance(given, list) else ("report", "published")
         if name not in names:
-            message, hint = f"there is no {FOLDER}/{name}.yaml", suggestion(name, names, "tables there")
+            message, hint = f"there is no {PUBLISHED}/{name}.yaml", suggestion(name, names, "tables there")
             found.append(document.problem(at, message, hint))
             continue
         try:

@@ -19,6 +19,7 @@ from typing import Any, Protocol, TypeVar
 
 from regft_core.config.check_sources import file_name, file_of
 from regft_core.config.copies import ENCODER, ROWS, carried_encoder
+from regft_core.config.files import CONTAMINATION, FOLDERS
 from regft_core.config.project import Project
 from regft_core.config.schema.encoder import EncoderConfig
 from regft_core.config.store import project_root, store_path
@@ -35,12 +36,6 @@ from regft_core.runs.remote import Remote
 
 #: Below the run store, or ``store.remote``.
 FOLDER = "inputs"
-#: What a project is opened from.
-_SETTINGS = (
-    *("params.yaml", "pipelines/*.yaml", "pipelines/methods/*.yaml", "pipelines/tasks/*.yaml"),
-    "published/*.yaml",
-)
-
 R = TypeVar("R")
 
 
@@ -132,7 +127,9 @@ def carry(project: Project, jobs: Sequence[RunJob]) -> Carried:
 def files_for(project: Project, jobs: Sequence[RunJob]) -> dict[str, Path]:
     """Name in a copy -> file, of everything that the jobs read."""
     root = project.root
-    found = {path.relative_to(root).as_posix(): path for pattern in _SETTINGS for path in sorted(root.glob(pattern))}
+    read = [root / "params.yaml", root / CONTAMINATION]
+    read += [path for folder in FOLDERS for path in sorted((root / folder).glob("*.yaml"))]
+    found = {path.relative_to(root).as_posix(): path for path in read}
     for task in project.tasks:
         found |= {file_name(file): file_of(root, file) for file in task_files(project, task)}
     for task in sorted({job.task for job in jobs}):

@@ -13,9 +13,8 @@ from typing import Any
 
 from regft_core import __version__
 from regft_core.catalogue import EVALUATIONS, EXECUTORS, METRICS, OPTIMISERS
-from regft_core.config import contamination, published
 from regft_core.config.check_builtin import Builtin
-from regft_core.config.files import METHODS, TASKS
+from regft_core.config.files import CONTAMINATION, FOLDERS
 from regft_core.config.load import load_project
 from regft_core.config.method import Method
 from regft_core.config.project import Project
@@ -92,7 +91,7 @@ _opened: dict[tuple[Any, ...], tuple[list[tuple[str, int, int, int]], Project]] 
 def _files(root: Path, params_file: str) -> list[tuple[str, int, int, int]]:
     """(path, size, time, inode) of everything that a project is read from: its YAML files, what lies in data/."""
     found = []
-    for folder in (METHODS, TASKS, published.FOLDER, "data"):
+    for folder in (*FOLDERS, "data"):
         try:
             entries = sorted(os.scandir(root / folder), key=lambda entry: entry.name)
         except OSError:
@@ -100,7 +99,7 @@ def _files(root: Path, params_file: str) -> list[tuple[str, int, int, int]]:
         for entry in entries:
             state = entry.stat()
             found.append((entry.path, state.st_size, state.st_mtime_ns, state.st_ino))
-    for path in (root / params_file, root / contamination.FILE, Path(os.environ.get("DVC_ROOT", ""))):
+    for path in (root / params_file, root / CONTAMINATION, Path(os.environ.get("DVC_ROOT", ""))):
         with suppress(OSError):
             state = path.stat()
             found.append((str(path), state.st_size, state.st_mtime_ns, state.st_ino))

@@ -148,7 +148,7 @@ def _worded(found: Recommendation, where: str, command: Callable[[str], str]) ->
         # What also beats the baseline comes first: the rest has only not been told from the picked arm.
         first = next((c for c in cheaper if c.method in found.beating), cheaper[0])
         if first.method == found.baseline:
-            though = f", though {some(list(found.beating))} beat{'s' if len(found.beating) == 1 else ''} it"
+            though = f", though {_who_beats(found)} it"
         elif found.baseline is not None and first.method not in found.beating:
             though = f", though it is itself not shown to beat {found.baseline}"
         else:
@@ -205,4 +205,9 @@ def _beaten(found: Recommendation, level: str) -> list[str]:
     role = "the best arm that does not train the encoder" if found.baseline_frozen else "the reference"
     if not found.beating:
         return [f"No evidence that anything beats {found.baseline}, {role} ({level})."]
-    return [f"{some(list(found.beating))} beat{'s' if len(found.beating) == 1 else ''} {found.baseline}, {role}."]
+    return [f"{_who_beats(found)} {found.baseline}, {role}."]
+
+
+def _who_beats(found: Recommendation) -> str:
+    """``lora beats``, ``lora and tdt beat``."""
+    return f"{some(list(found.beating))} beat{'s' if len(found.beating) == 1 else ''}"

@@ -11,7 +11,8 @@ import yaml
 
 from regft_core.config import __main__ as main
 from regft_core.config.aliases import ALIASES
-from regft_core.config.contamination import FILE, read_contamination, sentences
+from regft_core.config.contamination import read_contamination, sentences
+from regft_core.config.files import CONTAMINATION
 from regft_core.errors import ConfigError
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -37,7 +38,7 @@ def test_the_shipped_table_names_tasks_and_encoders_that_there_are() -> None:
 
 
 def test_of_a_table(build: Any) -> None:
-    seen = read_contamination(build({FILE: TABLE}))
+    seen = read_contamination(build({CONTAMINATION: TABLE}))
     assert seen.of("elsewhere/encoder", ["reviews", "films", "opinions"]) == {
         "reviews": "All reviews (its card)",
         "opinions": "Opinions 1.0 (its card)",
@@ -56,14 +57,14 @@ def test_without_a_table_nothing_is_known(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("command", [[], ["plan"]])
 def test_validation_and_plan_warn_with_the_place(build: Any, capsys: Any, command: list[str]) -> None:
-    root = build({FILE: TABLE, "params.yaml": PARAMS})
+    root = build({CONTAMINATION: TABLE, "params.yaml": PARAMS})
     assert main.main([*command, "--root", str(root)]) == 0
     assert "warning: params.yaml:1: minilm was trained on Opinions 1.0 (its card)" in capsys.readouterr().err
     for path in root.rglob("*"):
         os.utime(path, (1, 1))  # old enough to be read once
     assert main.main([*command, "--root", str(root)]) == 0
     assert "was trained on" in capsys.readouterr().err
-    (root / FILE).write_text(yaml.safe_dump({"trained_on": {}}))
+    (root / CONTAMINATION).write_text(yaml.safe_dump({"trained_on": {}}))
     assert main.main([*command, "--root", str(root)]) == 0
     assert "was trained on" not in capsys.readouterr().err
 
@@ -79,10 +80,10 @@ report: {}
 
 
 def test_a_wrong_table_is_a_problem_with_file_and_line(build: Any, capsys: Any) -> None:
-    root = build({FILE: TABLE.replace("source", "sorce"), "params.yaml": PARAMS})
+    root = build({CONTAMINATION: TABLE.replace("source", "sorce"), "params.yaml": PARAMS})
     with pytest.raises(ConfigError, match=r"contamination.yaml:4"):
         read_contamination(root)
     assert main.main(["--root", str(root)]) == 2
     shown = capsys.readouterr().err
-    assert f"{FILE}:4" in shown
+    assert f"{CONTAMINATION}:4" in shown
     assert "sorce" in shown

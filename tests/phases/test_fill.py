@@ -25,6 +25,7 @@ from regft_core.phases.search import search
 from regft_core.phases.stages import run_evaluate, run_finetune, run_search
 from regft_core.phases.whole_run import look_up_run
 from tests.phases.conftest import DIVERGES, TASK, change, edit_method, job, runs, train, write_method
+from tests.phases.other_executors import on_other_executors
 
 STAGES = {"search": run_search, "finetune": run_finetune, "evaluate": run_evaluate}
 
@@ -168,14 +169,7 @@ def test_a_run_that_raises_stops_neither_the_others_nor_their_outputs(
     assert fill(project, say=quiet) == 2
 
 
-@pytest.mark.parametrize(
-    ("executor", "package", "options"),
-    [
-        ("processes", "multiprocessing", {}),
-        pytest.param("ray", "ray", {"ray": {"cpus": 1.0}}, marks=pytest.mark.slow),
-        pytest.param("slurm", "submitit", {"slurm": {"cluster": "local"}}, marks=pytest.mark.slow),
-    ],
-)
+@on_other_executors
 def test_other_executors_come_to_the_same(
     make_project: Callable[..., Path],
     monkeypatch: pytest.MonkeyPatch,

@@ -19,6 +19,7 @@ from regft_core.phases.pieces import plan_work
 from regft_core.phases.project import open_project
 from regft_core.phases.ready import folder_of
 from tests.phases.conftest import SIZE, TASK, change, runs, stored
+from tests.phases.other_executors import on_other_executors
 from tests.phases.test_fill import quiet, run_all_stages
 from tests.phases.test_kill import FORK
 
@@ -156,14 +157,7 @@ def test_a_trial_that_raises_stops_its_own_run_only(
     assert folder_of(root, "finetune", "vanilla", TASK).is_dir()
 
 
-@pytest.mark.parametrize(
-    ("executor", "package", "options"),
-    [
-        ("processes", "multiprocessing", {}),
-        pytest.param("ray", "ray", {"ray": {"cpus": 1.0}}, marks=pytest.mark.slow),
-        pytest.param("slurm", "submitit", {"slurm": {"cluster": "local"}}, marks=pytest.mark.slow),
-    ],
-)
+@on_other_executors
 def test_on_other_executors_the_runs_find_what_was_chosen(
     tuned: Callable[..., Path],
     trained: list[tuple[str, int]],

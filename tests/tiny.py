@@ -7,12 +7,15 @@ Everything is a pure function of the architecture, so two calls write the same b
 
 from __future__ import annotations
 
+import atexit
+import shutil
+import tempfile
 from pathlib import Path
 from typing import Any
 
 ARCHITECTURES = [
     *("bert", "roberta", "electra", "xlnet", "deberta", "deberta-v2", "bart", "distilbert", "albert", "mpnet"),
-    *("modernbert", "eurobert"),
+    *("modernbert", "eurobert", "gte"),
 ]
 
 #: Families with a masked LM over their input positions.
@@ -36,6 +39,13 @@ _BLOCKS: dict[str, Any] = {
 _SIZES: dict[str, Any] = {**_BLOCKS, "hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1}
 
 
+def scratch_folder() -> Path:
+    """A folder for as long as this process lives: for what is cached over tests, which no fixture can take away."""
+    folder = tempfile.mkdtemp(prefix="regft-tiny-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return Path(folder)
+
+
 def tiny_model_dir(tmp_path: Path, architecture: str, *, masked_lm: bool = False) -> Path:
     """Write a tiny checkpoint with its tokenizer under ``tmp_path`` and return its directory.
 
@@ -57,7 +67,9 @@ def tiny_model_dir(tmp_path: Path, architecture: str, *, masked_lm: bool = False
         auto = AutoModelForCausalLM if architecture == "xlnet" else AutoModelForMaskedLM
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(20)
-        model = auto.from_config(tiny_config(architecture, tokenizer))
+        # GTE's encoder has no pooler unless asked for one.
+        pooler = {"add_pooling_layer": True} if architecture == "gte" and not masked_lm else {}
+        model = auto.from_config(tiny_config(architecture, tokenizer), **pooler)
         with torch.no_grad():  # initial biases are zero, which would hide a bias that is lost on the way
             for name, parameter in model.named_parameters():
                 if name.endswith("bias"):
@@ -130,6 +142,7 @@ def tiny_config(architecture: str, tokenizer: Any) -> Any:
         },
         "albert": {**_SIZES, "embedding_size": 16, "classifier_dropout_prob": 0.1},
         "mpnet": _SIZES,
+        "gte": _SIZES,
         "modernbert": {
             **_BLOCKS,
             # Every second layer looks at 4 tokens to each side only.

@@ -13,7 +13,7 @@ import torch
 from regft_core.data.batches import collate, evaluation_batches
 from regft_core.data.encode import Encoded
 from regft_core.errors import OutOfMemory, RunFailed
-from regft_core.models.masks import prepared_masks
+from regft_core.models.sites import classify
 
 #: Examples per forward pass; results do not depend on it beyond rounding.
 EVALUATION_BATCH = 64
@@ -68,8 +68,7 @@ def predict(
             indices = order[done : done + count]
             batch = collate(encoded, indices, pad_id, pad_token_type_id, padding_side, kind).to(device)
             try:
-                with prepared_masks(model, batch.padded):
-                    parts.append(model(**batch.model_inputs()).logits.float())
+                parts.append(classify(model, batch.model_inputs(), padded=batch.padded)[0].float())
             except torch.OutOfMemoryError as error:
                 if batch_tokens is None or len(indices) == 1:
                     raise OutOfMemory(

@@ -21,7 +21,7 @@ from regft_core.models.sites import LayerSite, SiteHooks, Sites
 
 NAME = "regft_prefix"
 #: Families whose self-attention is looked up by name and sees one sequence.
-FAMILIES = ("albert", "bert", "distilbert", "electra", "eurobert", "modernbert", "roberta")
+FAMILIES = ("albert", "bert", "distilbert", "electra", "eurobert", "gte", "modernbert", "roberta")
 
 _OWNERS: WeakKeyDictionary[nn.Module, KeyValuePrefixes] = WeakKeyDictionary()
 

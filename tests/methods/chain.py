@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -31,7 +30,7 @@ from regft_core.phases.merge import merge_mean
 from regft_core.phases.phase_data import split_rows
 from regft_core.phases.training_run import PhaseInputs, Trained, outcome_tensors, train
 from tests.methods.harness import TRAINING, Listed, entries, examples, source_of
-from tests.tiny import tiny_config, tiny_tokenizer
+from tests.tiny import scratch_folder, tiny_config, tiny_tokenizer
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 #: A protocol that takes no steps.
@@ -82,7 +81,7 @@ def six_layers() -> ModelSource:
     """A tiny BERT with as many layers as the default encoder, for options that name layers."""
     from transformers import AutoModel
 
-    folder = Path(tempfile.mkdtemp(prefix="regft-six-"))
+    folder = scratch_folder()
     tokenizer = tiny_tokenizer("bert")
     config = tiny_config("bert", tokenizer)
     config.num_hidden_layers = 6

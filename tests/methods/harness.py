@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from functools import lru_cache
@@ -30,7 +29,7 @@ from regft_core.training.stack import Stack
 from regft_core.training.step import Step
 from regft_core.training.stream import BatchStream
 from regft_core.training.trainee import Trainee
-from tests.tiny import tiny_model_dir
+from tests.tiny import scratch_folder, tiny_model_dir
 
 WORDS = ("good bad film story plot actor scene very not quite dull bright slow fast a the is was").split()  # noqa: SIM905
 TRAINING = TrainingConfig(epochs=2, batch_size=4, learning_rate=1e-3, warmup_ratio=0.1)
@@ -39,7 +38,7 @@ TRAINING = TrainingConfig(epochs=2, batch_size=4, learning_rate=1e-3, warmup_rat
 @lru_cache(maxsize=32)
 def source_of(architecture: str, masked_lm: bool = False) -> ModelSource:
     """A tiny random checkpoint of ``architecture``, made once per test session."""
-    folder = tiny_model_dir(Path(tempfile.mkdtemp(prefix="regft-tiny-")), architecture, masked_lm=masked_lm)
+    folder = tiny_model_dir(scratch_folder(), architecture, masked_lm=masked_lm)
     return resolve_model(EncoderConfig(name=str(folder)), Path("/"))
 
 

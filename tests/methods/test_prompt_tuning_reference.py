@@ -21,7 +21,7 @@ from tests.tiny import ARCHITECTURES
 
 FAMILIES = [name for name in ARCHITECTURES if name not in PromptTuning.refused_architectures]
 #: Families whose head reads the first hidden state itself.
-FIRST = ["bert", "roberta", "electra", "deberta", "deberta-v2", "distilbert", "albert", "mpnet", "modernbert"]
+FIRST = ["bert", "roberta", "electra", "deberta", "deberta-v2", "distilbert", "albert", "mpnet", "modernbert", "gte"]
 
 
 def bench(options: dict[str, Any] | None = None, **more: Any) -> tuple[Bench, PromptTuning]:
@@ -66,8 +66,8 @@ def test_or_the_first_token_of_the_text(architecture: str) -> None:
     plain: Any = Bench(architecture=architecture).model
     with torch.no_grad():
         hidden = plain.base_model(**fed(run, regulariser.table)).last_hidden_state[:, 20:]
-        if architecture == "bert":
-            expected = plain.classifier(plain.bert.pooler(hidden))
+        if architecture in ("bert", "gte"):
+            expected = plain.classifier(plain.base_model.pooler(hidden))
         elif architecture == "albert":
             expected = plain.classifier(torch.tanh(plain.albert.pooler(hidden[:, 0])))
         elif architecture in ("roberta", "electra", "mpnet"):

@@ -20,6 +20,7 @@ FIRST_LINEAR = {
     "albert": "ffn",
     "modernbert": "mlp.Wi",
     "eurobert": "mlp.gate_proj",
+    "gte": "mlp.gate_proj",
 }
 #: Families whose layers normalise what enters a block, and the norm before the feed-forward block.
 PRE_NORM = {"modernbert": "mlp_norm", "eurobert": "post_attention_layernorm"}

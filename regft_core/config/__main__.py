@@ -33,10 +33,13 @@ def validate(root: Path, params_file: str) -> str:
     project = open_project(root, params_file)
     _warn(project)
     grid = project.params.grid
-    count = len(cells(project))
+    count, seeds = len(cells(project)), len(grid.seeds)
+    numbers = {"method": len(project.methods), "task": len(grid.tasks), "size": len(grid.sizes)}
+    numbers |= {"cell": count, "run": count * seeds, "seed": seeds}
+    said = {word: f"{number} {word}" if number == 1 else f"{number} {word}s" for word, number in numbers.items()}
     return (
-        f"configuration is valid: {len(project.methods)} methods x {len(grid.tasks)} tasks x {len(grid.sizes)} sizes"
-        f" = {count} cells, {count * len(grid.seeds)} runs ({len(grid.seeds)} seeds)"
+        f"configuration is valid: {said['method']} x {said['task']} x {said['size']} = {said['cell']}, "
+        f"{said['run']} ({said['seed']})"
     )
 
 

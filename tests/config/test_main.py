@@ -34,7 +34,7 @@ def python(code: str) -> subprocess.CompletedProcess[str]:
 def test_a_valid_project(build: Any, capsys: Any) -> None:
     assert main.main(["--root", str(build(REAL))]) == 0
     output = capsys.readouterr()
-    assert "configuration is valid: 2 methods x 1 tasks x 1 sizes = 2 cells, 4 runs (2 seeds)" in output.out
+    assert "configuration is valid: 2 methods x 1 task x 1 size = 2 cells, 4 runs (2 seeds)" in output.out
     assert "warning: params.yaml:2: 2 seeds" in output.err
 
 

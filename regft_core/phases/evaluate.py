@@ -11,11 +11,14 @@ from regft_core.phases.evaluation_key import evaluation_identity, evaluation_key
 from regft_core.phases.evaluations import evaluations_of
 from regft_core.phases.holds import release_model
 from regft_core.phases.logits import from_npy, to_npy
+from regft_core.phases.phase_data import rows_of
 from regft_core.phases.trained import Trained
 from regft_core.progress import ProgressWriter
 from regft_core.runs.guard import LoadedCode
 from regft_core.runs.stored import StoredRun
 
+#: One row of predictions as a line; ``json.dumps`` makes an encoder for every call.
+_ROW = json.JSONEncoder(ensure_ascii=False).encode
 #: Where a set's files are in the store.
 PREDICTIONS, LOGITS = "predictions/", "logits/"
 
@@ -82,7 +85,6 @@ def _cost(trained: dict[str, Any]) -> dict[str, Any]:
 
 
 def _evaluate(context: Context, model: Trained, working: Any) -> StoredRun:
-    from regft_core.data.examples import read_jsonl
     from regft_core.evaluation.evaluate import SetInfo, evaluate_run
 
     progress = ProgressWriter(context.job.progress, context.job.run, "evaluate", unit="row")
@@ -93,7 +95,7 @@ def _evaluate(context: Context, model: Trained, working: Any) -> StoredRun:
 
     logits, sets = {}, {}
     for name, file in set_files(context.task).items():
-        examples = read_jsonl(context.dataset / file)
+        examples = rows_of(context.dataset / file)
         logits[name] = model.answer(examples, show)
         seen += len(examples)
         declared = context.task["sets"][name]
@@ -105,8 +107,7 @@ def _evaluate(context: Context, model: Trained, working: Any) -> StoredRun:
         )
     found = evaluate_run(logits, sets, context.task)
     files: dict[str, str | bytes] = {
-        f"{PREDICTIONS}{name}.jsonl": "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
-        for name, rows in found.rows.items()
+        f"{PREDICTIONS}{name}.jsonl": "".join(_ROW(row) + "\n" for row in rows) for name, rows in found.rows.items()
     }
     files |= {f"{LOGITS}{name}.npy": to_npy(values) for name, values in logits.items()}
     return working.commit({"status": "ok", "error": None, "sets": found.sets, "collapsed": found.collapsed}, {}, files)

@@ -10,7 +10,7 @@ import random
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property, lru_cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -45,6 +45,26 @@ def _state(path: Path) -> tuple[str, int, int, int]:
     """A file and what tells whether it was written since."""
     state = path.stat()
     return str(path), state.st_size, state.st_mtime_ns, state.st_ino
+
+
+def rows_of(path: Path) -> list[Example]:
+    """The rows of a prepared set; every run of a fill is judged on the same few, so small ones are read once."""
+    state = _state(path) if path.is_file() else None
+    if state is None or state[1] > KEPT_BYTES or not _settled((state,)):
+        return read_jsonl(path)
+    return list(_kept_rows(state))
+
+
+#: Sets up to this size stay in memory.
+KEPT_BYTES = 4_000_000
+
+
+@lru_cache(maxsize=8)
+def _kept_rows(state: tuple[str, int, int, int]) -> tuple[Example, ...]:
+    rows = tuple(read_jsonl(Path(state[0])))
+    if _state(Path(state[0])) != state:
+        raise DataError(f"{state[0]} was written while it was being read; run `dvc repro` again")
+    return rows
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ import stat
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -80,6 +81,13 @@ def file_state(path: str) -> FileState | None:
     return FileState(path, found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino)
 
 
+@cache
+def _candidates(root: str, module: str) -> tuple[str, str]:
+    """Where a module can lie: a package's file goes first, as in an import. Every run asks hundreds of times."""
+    base = os.path.join(root, *module.split("."))
+    return os.path.join(base, "__init__.py"), base + ".py"
+
+
 def _settled(state: FileState | None) -> bool:
     """Whether an edit would show in the state: the file is not too young for the clock of its file system."""
     return state is None or max(state.mtime_ns, state.ctime_ns) + _RACY_NS < time.time_ns()
@@ -116,8 +124,8 @@ class CodeGraph:
     def file(self, module: str) -> FileState | None:
         """Return the file of ``module``, or None if there is none."""
         if module not in self._states:
-            base = os.path.join(self.root, *module.split("."))
-            self._states[module] = file_state(os.path.join(base, "__init__.py")) or file_state(base + ".py")
+            package, plain = _candidates(self.root, module)
+            self._states[module] = file_state(package) or file_state(plain)
         return self._states[module]
 
     def _is_own(self, top: str) -> bool:

@@ -102,7 +102,7 @@ RUNS = {"hype", "pats"}
         ("rng.py", "sha256", "sha512", RUNS | {"dataset", "subsample", "evaluate", "evaluation", "merge", "report"}),
         ("training/new.py", "", "UNUSED = 1", set()),
         ("phases/training_run.py", "import torch\n", "import torch\nimport scipy\nscipy.x()\n", RUNS),
-        ("models/load.py", "or 0.02", "or 0.03", {"hype", "pats", "evaluate"}),
+        ("models/load.py", "or 0.02", "or 0.03", {"hype", "pats", "evaluate", "merge"}),
         ("evaluation/ood.py", "-3.09", "-3.08", {"evaluate", "merge", "report"}),
         ("evaluation/predict.py", "EVALUATION_BATCH = 64", "EVALUATION_BATCH = 32", {"evaluate", "merge"}),
         ("statistics/bootstrap.py", "", "USED = 1", {"report"}),

@@ -40,6 +40,13 @@ def test_every_shipped_method_is_told() -> None:
     assert "vanilla_no_dropout" in as_text([lines["hype_n"]])
 
 
+def test_declared_cost_says_that_it_leaves_out_what_is_fitted() -> None:
+    """The Fisher information is a pass over all rows, and no step."""
+    fitted, stepped = (as_text([shipped()[name]]) for name in ("child_tuning_d", "child_tuning_f"))
+    assert "declared cost: 1.00x of optimiser steps; what it fits without steps comes on top" in fitted
+    assert "declared cost: 1.00x\n" in stepped
+
+
 def test_variants_and_combinations_are_named() -> None:
     lines = shipped()
     assert (lines["mixout"].variant, lines["mixout"].variants) == ("paper", "mixout_released")

@@ -83,8 +83,16 @@ def _frozen_problems(acting: Sequence[Entry]) -> list[str]:
         "nothing or change what stays frozen; keep one of them"
         for frozen in freezing
         for cls, options in acting
-        if cls.name != frozen and cls.trains_encoder(options)
+        if cls.name != frozen and works_on_encoder(cls, options)
     ]
+
+
+def works_on_encoder(cls: type[Regulariser], options: Any) -> bool:
+    """Whether a regulariser's ingredient is in trained encoder weights, under these options or its defaults.
+
+    A control (L2-SP toward zero) works on the same weights as its method, also where it declares nothing of its own.
+    """
+    return cls.trains_encoder(options) or (not cls.freezes_encoder(options) and cls.trains_encoder(cls.Config()))
 
 
 def _moved_problems(acting: Sequence[Entry]) -> list[str]:

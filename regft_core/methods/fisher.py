@@ -14,6 +14,7 @@ Decisions:
 - masked are the tensors inside the encoder's layers, biases and norms included, as in the released code
   (which takes every parameter whose name contains "layer"); embeddings, pooler and head are always trained.
 - the head is the newly drawn one of fine-tuning. Regression takes gradients of the squared error.
+- the pass over all rows (one by one: as many forward and backward passes as rows) is no step; no declared cost has it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """A greedy soup: which members of a repeated phase are averaged.
 
 Wortsman et al., "Model soups", ICML 2022, recipe 1. Members are ordered by their score on the
-validation share; one after another is added and kept if the score of the mean does not fall.
+validation share; one after another is added and kept if the score of the mean does not fall. (The
+released code keeps it only if the score rises; on a small share, where scores tie, that is another soup.)
 """
 
 from __future__ import annotations

@@ -49,7 +49,9 @@ class Line:
     touches: str
     cost: float | None
     variant: str
+    variants: str
     controls: str
+    combined: str
     not_with: str
 
 
@@ -62,6 +64,11 @@ def catalogue(root: Path) -> list[Line]:
     for method, control in found.present:
         controls.setdefault(method, []).append(control)
     return [_line(project, method, registry, controls.get(name, [])) for name, method in project.methods.items()]
+
+
+def _naming(project: Project, key: str, name: str) -> str:
+    """The methods whose ``variant_of`` or ``combines`` names a method."""
+    return ", ".join(other for other, method in project.methods.items() if name in getattr(method.config, key))
 
 
 def all_methods(root: Path) -> dict[str, Method]:
@@ -98,8 +105,10 @@ def _line(project: Project, method: Method, registry: dict[str, type[Regulariser
         ", ".join(touched(entries)) or _settings(method),
         factor,
         compose.variants(method, registry) or "",
+        _naming(project, "variant_of", method.name),
         ", ".join(controls),
-        "; ".join(exclusive(entries)),
+        _naming(project, "combines", method.name),
+        _not_with(method, registry),
     )
 
 
@@ -117,15 +126,38 @@ def touched(entries: Sequence[compose.Entry]) -> list[str]:
     return [what for what in dict.fromkeys(TOUCHES.values()) if what in found]
 
 
+def _not_with(method: Method, registry: dict[str, type[Regulariser]]) -> str:
+    """What no phase of a method can have beside it; phases are named where they differ."""
+    found = {
+        phase.name: "; ".join(exclusive(compose.active(compose.entries(registry, phase.regularisers))))
+        for phase in method.phases
+    }
+    if len(set(found.values())) == 1:
+        return found[method.finetune.name]
+    return " | ".join(f"{name}: {text}" for name, text in found.items() if text)
+
+
 def exclusive(entries: Sequence[compose.Entry]) -> list[str]:
-    """What a method owns, so that no other regulariser of one phase can own it too."""
+    """What the rules of composition (``hooks.compose``) refuse in one phase beside these regularisers."""
+    if any(cls.owns_prediction(options) for cls, options in entries):
+        return ["anything else"]
     owned = []
     if any(cls.program(options) for cls, options in entries):
         owned.append("another step program or added loss")
+    elif any(cls.adds_terms(options) for cls, options in entries):
+        owned.append("a step program")
     if any(cls.owns_weights(options) for cls, options in entries):
         owned.append("another weight view")
     if any(cls.optimizer(options) for cls, options in entries):
         owned.append("another optimiser")
+    if any(cls.freezes_encoder(options) for cls, options in entries):
+        owned.append("what works on trained encoder weights")
+    elif any(compose.works_on_encoder(cls, options) for cls, options in entries):
+        owned.append("a frozen encoder")
+    if any(cls.moves_tokens(options) for cls, options in entries):
+        owned.append("what reads hidden states by position")
+    elif any(cls.reads_positions(options) for cls, options in entries):
+        owned.append("virtual tokens that move the text")
     return owned
 
 
@@ -141,9 +173,13 @@ def as_text(lines: Sequence[Line]) -> str:
     blocks = []
     for line in lines:
         cost = "depends on other rows" if line.cost is None else f"{line.cost:.2f}x"
+        if TOUCHES["fit"] in line.touches:
+            cost += " of optimiser steps; what it fits without steps comes on top"
         facts = [f"phases: {line.phases}", f"touches: {line.touches}", f"declared cost: {cost}"]
         facts += [f"variant: {line.variant}"] if line.variant else []
+        facts += [f"has variants: {line.variants}"] if line.variants else []
         facts += [f"controls: {line.controls}"] if line.controls else []
+        facts += [f"combined in: {line.combined}"] if line.combined else []
         facts += [f"not with: {line.not_with}"] if line.not_with else []
         paper = f" ({line.paper})" if line.paper else ""
         blocks.append(f"{line.name}: {line.description}{paper}\n    " + "\n    ".join(facts))

@@ -26,7 +26,7 @@ def phase_record(label: str, trained: Trained) -> dict[str, Any]:
         "steps": done.step,
         "seconds": done.seconds + trained.fit_seconds,
         "skipped": trained.skipped,
-        "marks": trained.stack.marks() if trained.skipped is None else [],
+        "marks": phase_marks(trained) if trained.skipped is None else [],
         "cost": {
             # Passes are per batch of the step, in units of the batch.
             "forward_passes_per_step": done.forward_passes / batches,
@@ -42,6 +42,19 @@ def phase_record(label: str, trained: Trained) -> dict[str, Any]:
         "curve": [[label, *values] for values in done.curve],
         "diagnostics": [[label, s, n, v] for n, s, v in trained.stack.diagnostics().values],
     }
+
+
+def phase_marks(trained: Trained) -> list[str]:
+    """Marks that only the prepared model shows: those of its regularisers, and passes that no dropout tells apart."""
+    from regft_core.models.architectures import without_dropout
+
+    comparing = [r for r in trained.stack.regularisers if type(r).dropout(r.options).either and not r.marks()]
+    still = comparing and without_dropout(trained.trainee.model.config)
+    return trained.stack.marks() + [
+        f"{r.name}: this encoder runs without dropout, so its passes differ by the noise of others or not at all"
+        for r in comparing
+        if still
+    ]
 
 
 def known_keys(record: dict[str, Any] | None) -> dict[str, str]:

@@ -165,6 +165,23 @@ def test_weights_that_have_not_moved_are_not_changed_by_any_mask() -> None:
         assert torch.equal(weight, run.trainee.raw(NAME))
 
 
+def test_nor_by_the_mask_of_a_second_stage() -> None:
+    """Weights that training leaves where they are: current, starting and snapshot weights are the same."""
+    still = NO_DECAY.model_copy(update={"learning_rate": 1e-30})
+    run, regulariser = bench(MIX, training=still)
+    compared: list[int] = []
+
+    def look(step: Any, before: dict[str, torch.Tensor], after: dict[str, torch.Tensor]) -> None:
+        if regulariser.masks:
+            assert not regulariser.masks[NAME].all()
+            (weight,) = weights_in_passes(run, NAME, 1, index=step.index)
+            assert torch.equal(weight, run.trainee.raw(NAME))
+            compared.append(step.index)
+
+    watched(run, look)
+    assert compared == [2, 3]
+
+
 def test_stage_one_mixes_whole_columns_and_is_unbiased() -> None:
     run, _ = bench(MIX)
     raw = run.trainee.raw(NAME)

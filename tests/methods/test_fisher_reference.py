@@ -13,6 +13,7 @@ from regft_core.config.schema import DropoutConfig
 from regft_core.config.schema.methods import DataConfig, RepeatConfig
 from regft_core.methods.fisher import Fisher, FisherConfig
 from regft_core.training.fitting import FitData
+from tests.methods.chain import NO_STEPS, run_phase
 from tests.methods.harness import TRAINING, Bench, same
 
 NO_DROPOUT = DropoutConfig(hidden=0.0, attention=0.0)
@@ -111,6 +112,11 @@ def test_measuring_changes_no_weight_and_leaves_the_mode() -> None:
     assert same(plain.trainee.plain_weights(), bench.trainee.plain_weights())
     assert bench.model.training == plain.model.training
     assert all(parameter.grad is None for parameter in bench.model.parameters())
+
+
+def test_it_measures_under_the_head_that_fine_tuning_starts_from() -> None:
+    measuring = run_phase([("fisher", {})], name="fisher", training=NO_STEPS)
+    assert same(measuring.weights, run_phase(training=NO_STEPS).weights)
 
 
 def test_frozen_tensors_get_no_mask() -> None:

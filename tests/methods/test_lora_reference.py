@@ -159,6 +159,16 @@ OTHERS: list[tuple[str, dict[str, Any]]] = [
     ("dps", {"mode": "mix"}),
     ("child_tuning", {"mask": "fisher"}),
     ("child_tuning", {"mask": "random"}),
+    ("mixout", {}),
+    ("l2_sp", {}),
+    ("l2_sp", {"toward": "zero"}),
+    ("rec_adam", {}),
+    ("rec_adam", {"strength": 0.0}),
+    ("noisy_tune", {}),
+    ("re_init", {}),
+    ("layerwise_decay", {}),
+    ("top_k_layers", {}),
+    ("wise_ft", {}),
 ]
 
 

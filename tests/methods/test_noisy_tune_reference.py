@@ -34,6 +34,18 @@ def test_no_entry_moves_further_than_half_the_intensity() -> None:
         assert float(difference.abs().max()) <= bound * (1 + 1e-4) + 1e-8, name
 
 
+def test_tied_tensors_are_perturbed_once() -> None:
+    """BART's encoder and decoder look words up in one table, which its state lists under three names."""
+    change, plain = moved({"intensity": 0.15}, architecture="bart")
+    names = [name for name in plain if name.endswith(("shared.weight", "embed_tokens.weight"))]
+    assert len(names) == 3
+    one, *others = (change[name] for name in names)
+    assert all(torch.equal(one, other) for other in others)
+    # Uniform noise of one draw; the sum of two would be larger by the root of 2.
+    std = float(plain[names[0]].double().std())
+    assert float(one.std()) == pytest.approx(0.15 / math.sqrt(12) * std, rel=0.05)
+
+
 def test_the_noise_has_the_stated_share_of_the_deviation() -> None:
     change, plain = moved({"intensity": 0.15})
     relative = torch.cat(

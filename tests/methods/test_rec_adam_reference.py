@@ -64,6 +64,23 @@ def test_worked_step_with_gradient_pull_and_decay() -> None:
     assert float(parameter.detach()) == pytest.approx((2.975 - 0.3 * 1.975) * 0.95)
 
 
+def test_steps_are_counted_from_one() -> None:
+    options = {"midpoint": 3, "rate": 0.7}
+    bench = Bench([("rec_adam", options)])
+    loop, seen = bench.loop(), []
+    original = loop.optimizer.step
+
+    def look(*args: Any, **more: Any) -> Any:
+        seen.append({group["task_share"] for group in loop.optimizer.param_groups})
+        return original(*args, **more)
+
+    loop.optimizer.step = look  # type: ignore[method-assign]
+    loop.train()
+    expected = [1 / (1 + math.exp(-0.7 * (step - 3))) for step in range(1, 7)]
+    assert [share for (share,) in seen] == pytest.approx(expected)
+    assert seen[2] == {0.5}
+
+
 def test_what_has_no_anchor_takes_plain_steps() -> None:
     rec, parameter = optimiser(strength=4.0, anchored=False)
     rec.param_groups[0]["task_share"] = 0.25

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from typing import Any
 
 import pytest
@@ -275,6 +276,36 @@ def test_hard_mode_keeps_tokens_or_puts_the_embedding_of_mask_in_their_place(arc
     assert torch.allclose(distilled[dropped], reference[dropped], atol=1e-6)
     tdt.backward(step)
     assert float(tdt.unit.weight.grad.abs().sum()) > 0
+
+
+def test_hard_mode_with_every_token_kept_is_the_clean_input() -> None:
+    bench, tdt = still(mode="hard")
+    with torch.no_grad():
+        tdt.unit.weight.zero_()
+        tdt.unit.bias.copy_(torch.tensor([-200.0, 200.0]))
+    inputs = captured(bench)
+    tdt.predictions(bench.step())
+    clean, distilled, negative = inputs[0].chunk(3)
+    assert torch.equal(distilled, clean)
+    assert not negative.any()
+
+
+@pytest.mark.parametrize("temperature", [0.3, 1.0, 3.0])
+def test_hard_mode_keeps_a_token_as_often_as_the_softmax_says(temperature: float) -> None:
+    """The largest of two logits with Gumbel noise is a draw from their softmax, whatever the temperature."""
+    from regft_core.training.trainee import Pass
+
+    bench, tdt = still(mode="hard", temperature=temperature)
+    with torch.no_grad():
+        tdt.unit.weight.zero_()
+        tdt.unit.bias.copy_(torch.tensor([0.4, -0.8]))
+    site, rows = bench.trainee.sites.layers[0], 5000
+    bench.trainee.current = Pass("clean", (), (0, 0, 0), bench.step().batch.attention_mask)
+    gates = tdt.confidence(torch.zeros(rows, 4, 32), site).detach()
+    share = 1 / (1 + math.exp(1.2))  # the second of the two classes is "keep"
+    spread = (share * (1 - share) / gates.numel()) ** 0.5
+    assert set(gates.round(decimals=5).unique().tolist()) == {0.0, 1.0}
+    assert float(gates.mean()) == pytest.approx(share, abs=4 * spread)
 
 
 def test_embeddings_and_unit_get_gradient_from_the_views() -> None:

@@ -115,6 +115,14 @@ def test_initial_attention_is_clipped_and_about_half_of_it_is_one() -> None:
     assert values.min() > 0.96
 
 
+@pytest.mark.parametrize(("std", "expected"), [(0.005, 0.996), (0.1, 0.925), (0.45, 0.710)])
+def test_a_random_attention_shrinks_the_pretrained_weight_by_what_it_clips(std: float, expected: float) -> None:
+    """Half of the factors are cut to 1, so the coefficients of W and W0 add up to less: 29% less at 0.45."""
+    pretrained, generator = torch.ones(2000, 3000), torch.Generator().manual_seed(0)
+    module = WeightMixing(pretrained, rank=1, form="factored", std=std, generator=generator)
+    assert float(module(pretrained).mean()) == pytest.approx(expected, abs=0.01)
+
+
 def test_every_linear_but_the_head_is_mixed() -> None:
     run = searching()
     names = set(mixup(run).mixings)

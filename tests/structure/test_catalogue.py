@@ -2,24 +2,34 @@
 
 from __future__ import annotations
 
+import itertools
+from functools import cache
 from pathlib import Path
 
 import pytest
 
+from regft_core.hooks import compose
+from regft_core.hooks.registry import discover
 from regft_core.methods.__main__ import main
-from regft_core.phases.method_table import as_markdown, as_text, catalogue
+from regft_core.phases.method_table import Line, all_methods, as_markdown, as_text, catalogue, exclusive
 
 ROOT = Path(__file__).resolve().parents[2]
+
+
+@cache
+def shipped() -> dict[str, Line]:
+    """The catalogue by name."""
+    return {line.name: line for line in catalogue(ROOT)}
 
 
 def test_the_readme_has_the_catalogue() -> None:
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     start = text.index("\n", text.index("<!-- made by python -m regft_core.methods --markdown")) + 1
-    assert text[start : text.index("<!-- end -->", start)].strip() == as_markdown(catalogue(ROOT))
+    assert text[start : text.index("<!-- end -->", start)].strip() == as_markdown(list(shipped().values()))
 
 
 def test_every_shipped_method_is_told() -> None:
-    lines = {line.name: line for line in catalogue(ROOT)}
+    lines = shipped()
     assert set(lines) == {path.stem for path in (ROOT / "pipelines" / "methods").glob("*.yaml")}
     assert lines["weight_mixup"].phases == "search x2, finetune"
     assert lines["weight_mixup"].cost == pytest.approx((2 * 0.8 * 5 + 4) / 4)
@@ -28,6 +38,73 @@ def test_every_shipped_method_is_told() -> None:
     assert lines["post_training"].cost is None
     assert lines["pats"].touches == "gradient, update"
     assert "vanilla_no_dropout" in as_text([lines["hype_n"]])
+
+
+def test_declared_cost_says_that_it_leaves_out_what_is_fitted() -> None:
+    """The Fisher information is a pass over all rows, and no step."""
+    fitted, stepped = (as_text([shipped()[name]]) for name in ("child_tuning_d", "child_tuning_f"))
+    assert "declared cost: 1.00x of optimiser steps; what it fits without steps comes on top" in fitted
+    assert "declared cost: 1.00x\n" in stepped
+
+
+def test_variants_and_combinations_are_named() -> None:
+    lines = shipped()
+    assert (lines["mixout"].variant, lines["mixout"].variants) == ("paper", "mixout_released")
+    assert lines["child_tuning_d"].combined == "hype_n_child_tuning_d"
+    text = as_text([lines["r_drop"]])
+    assert "has variants: r_drop_released" in text
+    assert "combined in: hype_n_r_drop" in text
+
+
+@pytest.mark.parametrize(
+    ("name", "refused"),
+    [
+        ("r_drop", "a step program"),
+        ("freelb", "another step program or added loss; virtual tokens that move the text"),
+        ("sage", "another optimiser; a frozen encoder"),
+        ("lora", "what works on trained encoder weights"),
+        ("l2_zero", "a step program; a frozen encoder"),
+        ("prompt_tuning", "what works on trained encoder weights; what reads hidden states by position"),
+        ("prompt_tuning_text", "what works on trained encoder weights"),
+        ("cutoff_token", "a step program; virtual tokens that move the text"),
+        ("majority", "anything else"),
+        ("hype_n", ""),
+        # Only the phase that it speaks of: fine-tuning after post-training composes with everything.
+        ("post_training", "language_model: another step program or added loss; virtual tokens that move the text"),
+    ],
+)
+def test_what_a_method_does_not_compose_with_is_told(name: str, refused: str) -> None:
+    assert shipped()[name].not_with == refused
+
+
+def test_what_is_told_is_what_the_rules_refuse() -> None:
+    """Every two shipped methods: refused for one of these reasons exactly where the catalogue says so of both."""
+    reasons = {
+        "another step program or added loss": lambda cls, o: bool(cls.program(o)) or cls.adds_terms(o),
+        "a step program": lambda cls, o: bool(cls.program(o)),
+        "another weight view": lambda cls, o: cls.owns_weights(o),
+        "another optimiser": lambda cls, o: cls.optimizer(o) is not None,
+        "what works on trained encoder weights": compose.works_on_encoder,
+        "a frozen encoder": lambda cls, o: cls.freezes_encoder(o),
+        "what reads hidden states by position": lambda cls, o: cls.reads_positions(o),
+        "virtual tokens that move the text": lambda cls, o: cls.moves_tokens(o),
+    }
+    registry = discover()
+    stacks = [
+        (name, stack)
+        for name, method in all_methods(ROOT).items()
+        if (stack := compose.active(compose.entries(registry, method.finetune.regularisers)))
+        and not any(cls.owns_prediction(options) for cls, options in stack)
+    ]
+    refused = 0
+    for (one, first), (two, second) in itertools.combinations(stacks, 2):
+        if {cls.name for cls, _ in first} & {cls.name for cls, _ in second}:
+            continue
+        told = any(reasons[text](cls, options) for text in exclusive(first) for cls, options in second)
+        found = [p for p in compose.ownership_problems([*first, *second]) if "declares which comes first" not in p]
+        assert bool(found) == told, (one, two, found)
+        refused += told
+    assert refused > 500
 
 
 def test_a_wrong_name_gets_the_nearest(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

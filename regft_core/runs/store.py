@@ -79,14 +79,15 @@ class RunStore:
         """Return the complete run of ``key``, or None.
 
         Sizes of all files and hashes of identity and result are checked; a damaged run is
-        reported in a warning and counts as absent, so that it is trained again. Needs no lock
-        and writes nothing. Raises ``StoreError`` when the system refuses to read the run.
+        reported in a warning and counts as absent, so that it is trained again. Needs no lock. A run that only
+        the remote storage has is fetched, but for its weights (see ``restore``); else nothing is written.
+        Raises ``StoreError`` when the system refuses to read the run.
         """
         path = self.directory(key)
         damage: DamagedRun | None = None
         # Twice, for without the lock the run may be pruned, replaced or set aside while it is read.
         for _ in range(2):
-            if not path.is_dir() and not (self.remote is not None and self.remote.fetch(key, path)):
+            if not path.is_dir() and not (self.remote is not None and self.remote.fetch(key, path, tensors=False)):
                 return None
             try:
                 return StoredRun(key, path)
@@ -94,6 +95,14 @@ class RunStore:
                 damage = error
         log.warning("%s (it counts as absent)", damage)
         return None
+
+    def restore(self, key: str) -> StoredRun | None:
+        """Like ``get``, with the weights if they are here or in the remote storage; raises like ``open``."""
+        stored = self.get(key)
+        if stored is None or not stored.pruned or self.remote is None:
+            return stored
+        with self.open(key, stored.identity) as run:
+            return run.finished
 
     def holds(self, key: str) -> bool:
         """Whether there is a run of ``key``, without looking inside: it may prove damaged. False for what is no key."""

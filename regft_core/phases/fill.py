@@ -7,6 +7,7 @@ run without a fill do the same work and come to the same bits.
 
 from __future__ import annotations
 
+import logging
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -15,6 +16,7 @@ from pathlib import Path
 from regft_core.config.method import FINETUNE
 from regft_core.config.project import Project
 from regft_core.config.provenance import described
+from regft_core.errors import StoreError
 from regft_core.phases.cells import describe, run_on_executor
 from regft_core.phases.context import Context, project_store
 from regft_core.phases.locked import Locked
@@ -27,6 +29,8 @@ from regft_core.phases.tuning import try_values
 from regft_core.phases.whole_run import look_up_run, whole_run
 from regft_core.progress import ProgressBoard
 from regft_core.runs.fingerprint import one_moment
+
+log = logging.getLogger(__name__)
 
 
 def run_piece(piece: Piece, *, device: str) -> str:
@@ -87,7 +91,10 @@ def fill(root: Path, cells: Sequence[tuple[str, str]] | None = None, say: Callab
                     waits.discard(index)
                     if not waits:
                         make_ready(project, *cell, look_up_run)
-            store.prune()  # what unfinished runs still need is pinned
+            try:
+                store.prune()  # what unfinished runs still need is pinned
+            except StoreError as error:
+                log.warning("the run store is not pruned now: %s", error)  # no reason to end the runs at work
 
         pieces = [replace(piece, job=replace(piece.job, progress=board.folder)) for piece in work.pieces]
         sys.stdout.flush()

@@ -26,7 +26,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from regft_core.errors import DamagedRun, StoreError
+from regft_core.errors import DamagedRun, PrunedRun, StoreError
 from regft_core.io import may_not_write, sweep_stale
 from regft_core.runs.damaged import ASIDE, move_aside
 from regft_core.runs.locks import KeyLock
@@ -204,6 +204,7 @@ class RunStore:
     def read_intact(self, ensure: Callable[[], StoredRun], read: Callable[[StoredRun], T]) -> T:
         """Return ``read(ensure())``; a run found damaged in it is set aside and ensured once more.
 
+        So is one that another process prunes between the two: who does not hold it by a pin reads at its own risk.
         ``ensure`` finds or trains the run and must have closed it; ``read`` loads from it, for
         instance ``StoredRun.load_tensors``. Raises what they raise.
         """
@@ -211,6 +212,8 @@ class RunStore:
             return read(ensure())
         except DamagedRun as damage:
             self.set_aside(damage.key, damage.reason)
+        except PrunedRun as gone:
+            log.info("%s: once more", gone)
         return read(ensure())
 
     def keys(self) -> Iterator[str]:

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from regft_core.errors import RunFailed
+from regft_core.errors import RunFailed, StoreError
 from regft_core.phases import fill as module
 from regft_core.phases import made_ready
 from regft_core.phases.evaluate import evaluate
@@ -26,6 +26,7 @@ from regft_core.phases.ready import folder_of, take_ready
 from regft_core.phases.search import search
 from regft_core.phases.stages import run_evaluate, run_finetune, run_search
 from regft_core.phases.whole_run import look_up_run
+from regft_core.runs.store import RunStore
 from tests.phases.conftest import DIVERGES, TASK, change, edit_method, job, runs, train, write_method
 from tests.phases.other_executors import on_other_executors
 
@@ -215,3 +216,16 @@ def test_what_a_killed_fill_was_writing_goes(project: Path, monkeypatch: pytest.
     assert seen
     assert all(name.startswith(".making.tmp-") for name in seen)  # what is swept when its owner is dead
     assert not list(ready.glob(".making*"))
+
+
+def test_a_store_that_cannot_be_pruned_now_ends_no_runs(
+    project: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def failing(self: RunStore) -> None:
+        raise StoreError("the disk is full")
+
+    monkeypatch.setattr(RunStore, "prune", failing)
+    change(project, methods=["vanilla"])
+    write_facts(open_project(project))
+    assert fill(project, say=quiet) == 2
+    assert "is not pruned now: the disk is full" in caplog.text

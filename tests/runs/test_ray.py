@@ -89,10 +89,11 @@ def trained(store: Path) -> list[int]:
     return [int(line.split()[0]) for line in (store / "trained.log").read_text().splitlines()]
 
 
-def test_many_jobs_are_each_committed_once(local: Any, tmp_path: Path) -> None:
-    run([(str(tmp_path), number, 0.0) for number in range(60)], cluster_jobs.commit)
-    assert sorted(trained(tmp_path)) == list(range(60))
-    assert len(list(RunStore(tmp_path).keys())) == 60
+@pytest.mark.parametrize("count", [60, pytest.param(600, marks=pytest.mark.slow)])
+def test_many_jobs_are_each_committed_once(local: Any, tmp_path: Path, count: int) -> None:
+    run([(str(tmp_path), number, 0.0) for number in range(count)], cluster_jobs.commit)
+    assert sorted(trained(tmp_path)) == list(range(count))
+    assert len(list(RunStore(tmp_path).keys())) == count
 
 
 def workers() -> list[int]:

@@ -17,7 +17,7 @@ from regft_core.config.method import FINETUNE
 from regft_core.config.project import Project
 from regft_core.config.provenance import described
 from regft_core.errors import StoreError
-from regft_core.phases.cells import describe, run_on_executor
+from regft_core.phases.cells import describe, run_on_executor, settle_kernels
 from regft_core.phases.context import Context, project_store
 from regft_core.phases.locked import Locked
 from regft_core.phases.made_ready import make_ready
@@ -36,6 +36,7 @@ log = logging.getLogger(__name__)
 def run_piece(piece: Piece, *, device: str) -> str:
     """Do one piece; returns the line to print for it. All else is in the run store."""
     job = piece.job
+    settle_kernels(job, device)
     if piece.phase != FINETUNE:
         context = Context(job, device)
         key = context.key(piece.phase)

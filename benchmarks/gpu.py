@@ -3,12 +3,15 @@
     python benchmarks/gpu.py                                     # one GPU, about 20 minutes; writes benchmarks/gpu.md
     python benchmarks/gpu.py --device cpu --shape tiny --rounds 1 --cells 2 --out OUT.md    # a smoke test, no figures
 
-- time of a step against plain fine-tuning (interleaved, as ``benchmarks/cost.py``), peak memory, and how often the
-  host waits for the device in a step, told by CUDA itself (``torch.cuda.set_sync_debug_mode``);
+- time of a step against plain fine-tuning (interleaved, as ``benchmarks/cost.py``), peak memory, how often the
+  host waits for the device in a step, told by CUDA itself (``torch.cuda.set_sync_debug_mode``), and how many
+  operations the host starts in a step (one on a list of tensors counts as one);
 - the same for recorded steps (``execution.cuda_graphs``) and TF32 of plain fine-tuning;
 - cells per hour of 1 to n workers on the device, against one process per cell, one at a time.
 
-Random weights and tokens. A wait is counted in steps that log nothing; a step logs every tenth time.
+Random weights and tokens. A wait is counted in steps that log nothing; a step logs every tenth time. The table is
+written after every row, and what cannot be measured gets a row that says why: a slip costs its own figure only. The
+command then ends with code 1.
 """
 
 from __future__ import annotations
@@ -21,13 +24,15 @@ import os
 import sys
 import tempfile
 import time
+import traceback
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 import cost
@@ -54,6 +59,28 @@ class Cell:
     rows: int
     length: int
     steps: int
+
+
+class Table:
+    """The lines of the result; written whenever one is added, so that what is measured is not lost."""
+
+    def __init__(self, path: Path, lines: list[str]) -> None:
+        self.path, self.lines, self.failed = path, lines, 0
+
+    def add(self, *lines: str) -> None:
+        self.lines += lines
+        self.path.write_text("\n".join(self.lines) + "\n", encoding="utf-8")
+        print(lines[-1], flush=True)
+
+    def attempt(self, name: str, measure: Callable[[], None]) -> None:
+        """Run one measurement, which adds its rows; one that fails gets a row with the reason, and the next is made."""
+        try:
+            measure()
+        except Exception as error:
+            traceback.print_exc()
+            self.failed += 1
+            first = next(iter(str(error).splitlines()), "").replace("|", "/")
+            self.add(f"| {name} | not measured: {type(error).__name__}: {first} |")
 
 
 def source_of(shape: str, folder: Path) -> Any:
@@ -108,6 +135,25 @@ def counted_waits(device: torch.device) -> Iterator[list[str]]:
     found += [str(warning.message) for warning in caught if "synchroniz" in str(warning.message)]
 
 
+class _Operations(TorchDispatchMode):
+    """Counts what reaches a kernel; views do not."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.count = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.count += not func.is_view
+        return func(*args, **(kwargs or {}))
+
+
+def operations_per_step(loop: Loop) -> int:
+    """Operations that the host starts in one step, with those of the backward pass and the update."""
+    with _Operations() as found:
+        cost.run_steps(loop, 1, loop.trainee.device)
+    return found.count
+
+
 def waits_per_step(loop: Loop, steps: int = 3) -> float | None:
     """Waits of a step that logs nothing; None on a CPU, which cannot tell."""
     device = loop.trainee.device
@@ -123,22 +169,23 @@ def waits_per_step(loop: Loop, steps: int = 3) -> float | None:
     return len(found) / steps if device.type == "cuda" else None
 
 
-def shown(row: cost.Row, waits: float | None) -> str:
+def shown(row: cost.Row, waits: float | None, operations: int) -> str:
     target = cost.TARGETS.get(row.name, "-")
     memory = f"{row.peak / 2**30:.2f}" if row.peak else "-"
     told = "-" if waits is None else f"{waits:.1f}"
     rounds = f"{row.ratio:.2f} | {row.low:.2f}, {row.high:.2f}"
-    return f"| {row.name} | {rounds} | {target} | {row.milliseconds:.1f} | {memory} | {told} |"
+    return f"| {row.name} | {rounds} | {target} | {row.milliseconds:.1f} | {memory} | {told} | {operations} |"
 
 
-def step_table(shape: str, rows: int, length: int, options: argparse.Namespace) -> list[str]:
-    """Lines of the table of one shape."""
-    lines = [
+def step_table(shape: str, rows: int, length: int, options: argparse.Namespace, table: Table) -> None:
+    """Adds the rows of one shape."""
+    table.add(
         f"## {shape}, {rows} x {length} tokens",
         "",
-        "| arm | ratio to vanilla (median) | lowest, highest | target | ms per step | peak GiB | waits per step |",
-        "|---|---|---|---|---|---|---|",
-    ]
+        "| arm | ratio to vanilla (median) | lowest, highest | target | ms per step | peak GiB | waits per step | "
+        "operations per step |",
+        "|---|---|---|---|---|---|---|---|",
+    )
     device = torch.device(options.device)
     with tempfile.TemporaryDirectory() as folder:
         bench = cost.Bench(cost.checkpoint(shape, Path(folder)), cost.tokens(rows * 8, length), rows, options.device)
@@ -150,36 +197,40 @@ def step_table(shape: str, rows: int, length: int, options: argparse.Namespace) 
             loop = bench.loop(inputs)
             if loop is None:
                 return
-            waits = waits_per_step(loop)
-            lines.append(shown(cost.measure(name, phase, loop, vanilla, options.rounds, options.steps), waits))
-            print(lines[-1], flush=True)
-            del loop
+            waits, operations = waits_per_step(loop), operations_per_step(loop)
+            table.add(shown(cost.measure(name, phase, loop, vanilla, options.rounds, options.steps), waits, operations))
+
+        def phases_of(name: str) -> None:
+            for phase, inputs in bench.phases(methods[name]):
+                label = name if phase.name == "finetune" else f"{name} ({phase.name})"
+                attempt(label, functools.partial(add, label, phase, inputs))
+
+        def attempt(name: str, measure: Callable[[], None]) -> None:
+            table.attempt(name, measure)
             gc.collect()
             if device.type == "cuda":
                 torch.cuda.empty_cache()
 
         methods = cost.all_methods(cost.ROOT)
         for name in options.methods:
-            for phase, inputs in bench.phases(methods[name]):
-                label = name if phase.name == "finetune" else f"{name} ({phase.name})"
-                add(label, phase, inputs)
+            attempt(name, functools.partial(phases_of, name))
         if device.type == "cuda":
             for label, changes in (("cuda_graphs", {"cuda_graphs": True}), ("tf32", {"tf32": True})):
                 inputs = plain(bench, **changes)
-                add(f"vanilla, {label}", inputs.phase, inputs)
+                attempt(f"vanilla, {label}", functools.partial(add, f"vanilla, {label}", inputs.phase, inputs))
             torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
-    return [*lines, ""]
+    table.add("")
 
 
-def worker_table(options: argparse.Namespace) -> list[str]:
+def worker_table(options: argparse.Namespace, table: Table) -> None:
     """Cells per hour; the first row starts a process for every cell, one after the other."""
     shape, rows, length = (options.shape, 4, 16) if options.shape == "tiny" else ("bert-base", 16, 64)
-    lines = [
+    table.add(
         f"## Cells per hour ({shape}, {rows} x {length} tokens, {options.cell_steps} steps and an evaluation each)",
         "",
         "| way | cells per hour | times one process per cell |",
         "|---|---|---|",
-    ]
+    )
     with tempfile.TemporaryDirectory() as folder:
         cost.checkpoint(shape, Path(folder))
         cells = [Cell(f"cell {i}", folder, shape, rows, length, options.cell_steps) for i in range(options.cells)]
@@ -188,14 +239,17 @@ def worker_table(options: argparse.Namespace) -> list[str]:
         for cell in cells[: max(1, options.cells // 4)]:
             run([cell])
         alone = (time.perf_counter() - started) / max(1, options.cells // 4)
-        lines.append(f"| one process per cell, one at a time | {3600 / alone:.0f} | 1.00 |")
-        for workers in options.workers:
+        table.add(f"| one process per cell, one at a time | {3600 / alone:.0f} | 1.00 |")
+
+        def beside(workers: int) -> None:
             started = time.perf_counter()
             run(cells, workers_per_device=workers)
             each = (time.perf_counter() - started) / len(cells)
-            lines.append(f"| {workers} worker(s) | {3600 / each:.0f} | {alone / each:.2f} |")
-            print(lines[-1], flush=True)
-    return [*lines, ""]
+            table.add(f"| {workers} worker(s) | {3600 / each:.0f} | {alone / each:.2f} |")
+
+        for workers in options.workers:
+            table.attempt(f"{workers} worker(s)", functools.partial(beside, workers))
+    table.add("")
 
 
 def hardware(device: str) -> str:
@@ -224,19 +278,22 @@ def main() -> None:
         parser.error("there is no CUDA device here; --device cpu --shape tiny runs a smoke test without figures")
     torch.set_num_threads(1)
     shapes = SHAPES if options.shape is None else ((options.shape, options.batch, options.length),)
-    lines = [
-        "# Steps on a GPU",
-        "",
-        f"{hardware(options.device)}; torch {torch.__version__}. Made by `python benchmarks/gpu.py`.",
-        "",
-    ]
+    table = Table(
+        options.out,
+        [
+            "# Steps on a GPU",
+            "",
+            f"{hardware(options.device)}; torch {torch.__version__}. Made by `python benchmarks/gpu.py`.",
+            "",
+        ],
+    )
     for shape, rows, length in shapes:
-        lines += step_table(shape, rows, length, options)
-        options.out.write_text("\n".join(lines), encoding="utf-8")
+        table.attempt(f"{shape}, {rows} x {length}", functools.partial(step_table, shape, rows, length, options, table))
     if options.cells:
-        lines += worker_table(options)
-    options.out.write_text("\n".join(lines), encoding="utf-8")
+        table.attempt("cells per hour", functools.partial(worker_table, options, table))
     print(f"written: {options.out}")
+    if table.failed:
+        sys.exit(f"{table.failed} measurement(s) failed; the rows say which")
 
 
 if __name__ == "__main__":

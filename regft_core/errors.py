@@ -95,6 +95,10 @@ class DamagedRun(StoreError):
         return DamagedRun, (self.key, self.path, self.reason)
 
 
+class PrunedRun(StoreError):
+    """The tensors of a stored run are not (or no longer) there: open the run and train it again."""
+
+
 class ExportMismatch(RegftError):
     """An exported model does not reproduce the logits of the trained one."""
 

@@ -56,8 +56,21 @@ STAGE_AFTER: dict[str | None, str] = {None: "search", "search": "finetune", "fin
 NOTHING_SEARCHED: dict[str, Any] = {"phases": {}, "phase_steps": {}, "marks": [], "status": "ok", "error": None}
 
 
+def settle_kernels(job: Job, device: str) -> None:
+    """Let a GPU compute as ``execution`` says, whatever ran in this process before.
+
+    Else an evaluation would have other bits in a process of its own than right after its training.
+    """
+    if device.startswith("cuda"):
+        from regft_core.phases import training_run
+
+        execution = open_project(Path(job.root)).params.execution
+        training_run.make_deterministic(device, execution.deterministic, execution.tf32)
+
+
 def call(what: Call, *, device: str) -> dict[str, Any]:
     """Run a stage's function on its job; see :class:`Call`."""
+    settle_kernels(what.job, device)
     if what.before is None:
         return what.function(what.job, device=device)
     return what.function(what.job, what.before, device=device)

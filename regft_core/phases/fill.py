@@ -7,6 +7,7 @@ run without a fill do the same work and come to the same bits.
 
 from __future__ import annotations
 
+import logging
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -15,7 +16,8 @@ from pathlib import Path
 from regft_core.config.method import FINETUNE
 from regft_core.config.project import Project
 from regft_core.config.provenance import described
-from regft_core.phases.cells import describe, run_on_executor
+from regft_core.errors import StoreError
+from regft_core.phases.cells import describe, run_on_executor, settle_kernels
 from regft_core.phases.context import Context, project_store
 from regft_core.phases.locked import Locked
 from regft_core.phases.made_ready import make_ready
@@ -28,10 +30,13 @@ from regft_core.phases.whole_run import look_up_run, whole_run
 from regft_core.progress import ProgressBoard
 from regft_core.runs.fingerprint import one_moment
 
+log = logging.getLogger(__name__)
+
 
 def run_piece(piece: Piece, *, device: str) -> str:
     """Do one piece; returns the line to print for it. All else is in the run store."""
     job = piece.job
+    settle_kernels(job, device)
     if piece.phase != FINETUNE:
         context = Context(job, device)
         key = context.key(piece.phase)
@@ -87,7 +92,10 @@ def fill(root: Path, cells: Sequence[tuple[str, str]] | None = None, say: Callab
                     waits.discard(index)
                     if not waits:
                         make_ready(project, *cell, look_up_run)
-            store.prune()  # what unfinished runs still need is pinned
+            try:
+                store.prune()  # what unfinished runs still need is pinned
+            except StoreError as error:
+                log.warning("the run store is not pruned now: %s", error)  # no reason to end the runs at work
 
         pieces = [replace(piece, job=replace(piece.job, progress=board.folder)) for piece in work.pieces]
         sys.stdout.flush()

@@ -62,6 +62,7 @@ def finetune(job: Job, searched: dict[str, Any], *, device: str = "cpu") -> dict
         "precision": context.phase("finetune").training.precision,
     }
     if searched["status"] != "ok":
+        release_phases(context, context.key("finetune"))  # nothing will start from those that ended well
         failed = {"status": "failed", "error": searched["error"], "curve": [], "diagnostics": []}
         return record | failed | {"key": context.key("finetune"), "degraded": [], "environment": None}
     phase = context.phase("finetune")

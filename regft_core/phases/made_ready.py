@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from regft_core.config.project import Project
 from regft_core.errors import RegftError
-from regft_core.io import sweep_stale
+from regft_core.io import scratch_directory, sweep_stale
 from regft_core.phases.context import Context, Job
 from regft_core.phases.no_search import fill_nothing_to_search
 from regft_core.phases.outputs import write_evaluation, write_training
@@ -47,10 +45,9 @@ def _write(project: Project, context: Context, records: dict[str, list[dict[str,
     ready = root / "work" / "ready"
     ready.mkdir(parents=True, exist_ok=True)
     sweep_stale(ready)
-    instead: dict[str, Path] = {}
-    with tempfile.TemporaryDirectory(prefix=".making-", dir=ready) as folder:
-        places = {stage: Path(folder, stage) for stage in records}
-        metrics = Path(folder, "metrics.json")
+    with scratch_directory(ready, "making") as folder:
+        places = {stage: folder / stage for stage in records}
+        metrics = folder / "metrics.json"
         if records["search"]:
             write_training(context, "search", records["search"], places["search"])
         else:

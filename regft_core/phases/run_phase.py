@@ -50,6 +50,8 @@ def fetch(context: Context, name: str, need: Need) -> StoredRun:
     """
     key = context.key(name)
     stored = context.store.get(key)
+    if stored is not None and not _serves(stored, need):
+        stored = context.store.restore(key)  # before it is trained again, which takes the code that it was trained with
     there = stored is not None or context.store.directory(key).is_dir() or context.store.damaged_of(key)
     if not there:
         raise StoreError(

@@ -1,14 +1,15 @@
-"""What executors share: how a job that failed is told, and how many threads torch has."""
+"""What executors share: how a job that failed is told, what may be tried again, and how many threads torch has."""
 
 from __future__ import annotations
 
+import sys
 import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from regft_core.errors import RegftError, RunFailed
+from regft_core.errors import OutOfMemory, RegftError, RunFailed, StoreError
 
 
 @dataclass(frozen=True)
@@ -49,6 +50,19 @@ def describe_failure(error: Exception) -> tuple[str, str]:
     if isinstance(error, RegftError):
         return str(error), ""
     return f"{type(error).__name__}: {error}", "".join(traceback.format_exception(error))
+
+
+def is_machine_fault(error: Exception) -> bool:
+    """Whether the machine failed the job (memory, storage, its device), so that another attempt may succeed.
+
+    A run that failed by itself (its loss diverged) and a defect would fail again.
+    """
+    if isinstance(error, OutOfMemory | StoreError | OSError | MemoryError):
+        return True
+    torch = sys.modules.get("torch")  # not imported for the sake of an error that it cannot have raised
+    # Outside of the training loop, which has an error of its own for it, memory runs out as torch says it.
+    kinds = [getattr(torch, name, None) for name in ("OutOfMemoryError", "AcceleratorError")]
+    return isinstance(error, tuple(kind for kind in kinds if kind is not None))
 
 
 @contextmanager

@@ -94,6 +94,8 @@ class KeyLock:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._descriptor: int | None = None
+        #: The thread that holds it.
+        self._thread = 0
 
     def _try(self) -> bool:
         descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o666)
@@ -116,7 +118,7 @@ class KeyLock:
             # Only a courtesy to who waits; a full disk must not stop a finished run from being read.
             log.debug("lock holder not noted in %s: %s", self.path, error)
         self._descriptor = descriptor
-        _held[str(self.path)] = threading.get_ident()
+        self._thread = _held[str(self.path)] = threading.get_ident()
         _renew(self)
         return True
 
@@ -203,8 +205,10 @@ class KeyLock:
         if self._descriptor is not None:
             with _renewing:
                 _renewed.discard(self)
-            if not self.lost:
-                _held.pop(str(self.path), None)
+            # Also when it was lost: else this thread would be refused the run that another one has now. When
+            # another thread of this process took it over, the entry is that one's.
+            if _held.get(str(self.path)) == self._thread:
+                del _held[str(self.path)]
             # Explicitly, because a forked child may still share the open file.
             fcntl.flock(self._descriptor, fcntl.LOCK_UN)
             os.close(self._descriptor)

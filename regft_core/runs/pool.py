@@ -54,7 +54,10 @@ class _Slot:
 
     def __init__(self, function: Callable[..., Any], device: str, threads: int | None) -> None:
         self._arguments = (function, device, threads)
+        self.on_cpu = device == "cpu"
         self.index: int | None = None
+        #: Whether no other job may run in this process.
+        self.spent = False
         self._start()
 
     def _start(self) -> None:
@@ -70,6 +73,7 @@ class _Slot:
     def restart(self) -> None:
         self.kill()
         self._start()
+        self.spent = False
 
     def give(self, index: int, job: Any) -> None:
         self.index = index
@@ -95,7 +99,7 @@ def run_processes(queue: JobQueue, function: Callable[..., Any], devices: Sequen
     def occupy(slot: _Slot) -> None:
         slot.index = queue.take()
         if slot.index is not None:
-            if not slot.process.is_alive():  # it died after its last answer: no job's fault
+            if slot.spent or not slot.process.is_alive():  # it died after its last answer: no job's fault
                 slot.restart()
             slot.give(slot.index, queue.jobs[slot.index])
 
@@ -117,6 +121,8 @@ def run_processes(queue: JobQueue, function: Callable[..., Any], devices: Sequen
                         queue.failed(slot.index or 0, f"its process {describe_exit(slot.process.exitcode)}")
                     else:
                         (queue.succeeded if good else queue.failed)(index, *answer)
+                        # After an error of its GPU a process cannot use it any more: every later job would fail.
+                        slot.spent = not good and not slot.on_cpu
                     slot.index = None
                 for slot in [slot for slot in slots if slot.index is None]:
                     occupy(slot)

@@ -3,8 +3,9 @@
 ``<url>/runs/<first two digits>/<key>/manifest.json`` makes a run complete there. It is written last, by a
 conditional put, so of several hosts that trained one key one succeeds; the others take its run in the place of
 theirs. Files lie in a folder of their own for each attempt to write (``<key>/<place>/``), so attempts never mix.
-Checkpoints and pins stay on the host, and nothing is ever deleted there: the budget is that of the local store,
-whose pruned weights come back from here.
+Checkpoints and pins stay on the host, and no run is ever deleted there: the budget is that of the local store,
+whose pruned weights come back from here. Who only looks a run up takes all of it but its weights, which are most of
+its bytes: they come when they are read.
 """
 
 from __future__ import annotations
@@ -18,8 +19,9 @@ from typing import Any
 
 from regft_core.errors import StoreError
 from regft_core.io import claim_directory, explained, fsync_tree, replace_directory
+from regft_core.runs.ledger import note_written
 from regft_core.runs.manifest import MANIFEST, is_relative_name, problems, read_manifest
-from regft_core.runs.stored import USED
+from regft_core.runs.stored import PRUNED, TENSORS_SUFFIX, USED
 
 log = logging.getLogger(__name__)
 
@@ -50,9 +52,11 @@ class Remote:
     def _folder(self, key: str) -> str:
         return f"{self.root}/runs/{key[:2]}/{key}"
 
-    def fetch(self, key: str, target: Path) -> bool:
-        """Put the complete run of ``key`` at ``target``, in the place of what may be there; False when there is none.
+    def fetch(self, key: str, target: Path, *, tensors: bool = True) -> bool:
+        """Put the complete run of ``key`` at ``target``; False when there is none.
 
+        With its tensors it takes the place of what may be there (the caller holds the run's lock). Without them it is
+        marked like a run whose tensors were pruned, and what may be there stays.
         Raises StoreError when the storage does not answer, or what it has is damaged.
         """
         manifest = self._manifest(key)
@@ -62,21 +66,27 @@ class Remote:
         try:
             with explained(temporary):
                 temporary.mkdir(parents=True)
-            place = manifest.pop(PLACE)
-            for name in manifest["files"]:
+            place, files = manifest.pop(PLACE), manifest["files"]
+            wanted = {name: files[name] for name in files if tensors or not name.endswith(TENSORS_SUFFIX)}
+            for name in wanted:
                 path = temporary / name
                 path.parent.mkdir(parents=True, exist_ok=True)
                 self.asked(self.fs.get_file, f"{self._folder(key)}/{place}/{name}", str(path))
             (temporary / MANIFEST).write_text(json.dumps(manifest, sort_keys=True, indent=2) + "\n", encoding="utf-8")
-            if found := problems(temporary, manifest["files"], lambda _: True):
+            if found := problems(temporary, wanted, lambda _: True):
                 raise StoreError(f"run {key} in {self.url} is damaged: {'; '.join(found)}; delete it there")
+            if len(wanted) < len(files):
+                (temporary / PRUNED).write_text(json.dumps({"reason": "not fetched"}) + "\n", encoding="utf-8")
             (temporary / USED).touch()
             with explained(temporary):
                 fsync_tree(temporary)
-            if not claim_directory(temporary, target):
+            if not claim_directory(temporary, target) and tensors:
                 replace_directory(temporary, target)
         finally:
             shutil.rmtree(temporary, ignore_errors=True)
+        # Else pruning would take the store for within its budget, whatever was fetched.
+        sizes = [entry["bytes"] for name, entry in wanted.items() if name.endswith(TENSORS_SUFFIX)]
+        note_written(target.parents[2], sum(sizes))
         return True
 
     def publish(self, key: str, path: Path) -> bool:
@@ -85,13 +95,26 @@ class Remote:
         for name in manifest["files"]:
             self.asked(self.fs.pipe_file, f"{self._folder(key)}/{place}/{name}", (path / name).read_bytes())
         content = json.dumps({**manifest, PLACE: place}, sort_keys=True, indent=2).encode()
+        if self._completes(key, place, content):
+            return True
+        try:
+            self.asked(self.fs.rm, f"{self._folder(key)}/{place}", recursive=True)
+        except (FileNotFoundError, StoreError) as error:
+            log.debug("what was discarded of run %s stays in %s: %s", key, self.url, error)  # nothing names it
+        return False
+
+    def _completes(self, key: str, place: str, content: bytes) -> bool:
+        """Write the manifest if there is none; says whether the one that is there then names our ``place``."""
         try:
             # Not `open("xb")`: closed without a write it has emptied an existing object.
             self.asked(self.fs.pipe_file, f"{self._folder(key)}/{MANIFEST}", content, mode="create")
-        except FileExistsError:
-            self.asked(self.fs.rm, f"{self._folder(key)}/{place}", recursive=True)
-            return False
-        return True
+            return True
+        except (FileExistsError, StoreError) as error:
+            # A client that gets no answer tries again by itself, and is refused by what its first try has written.
+            there = self._manifest(key)
+            if there is None and isinstance(error, StoreError):
+                raise
+            return there is not None and there[PLACE] == place
 
     def _manifest(self, key: str) -> dict[str, Any] | None:
         try:

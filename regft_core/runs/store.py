@@ -26,7 +26,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from regft_core.errors import DamagedRun, StoreError
+from regft_core.errors import DamagedRun, PrunedRun, StoreError
 from regft_core.io import may_not_write, sweep_stale
 from regft_core.runs.damaged import ASIDE, move_aside
 from regft_core.runs.locks import KeyLock
@@ -79,14 +79,15 @@ class RunStore:
         """Return the complete run of ``key``, or None.
 
         Sizes of all files and hashes of identity and result are checked; a damaged run is
-        reported in a warning and counts as absent, so that it is trained again. Needs no lock
-        and writes nothing. Raises ``StoreError`` when the system refuses to read the run.
+        reported in a warning and counts as absent, so that it is trained again. Needs no lock. A run that only
+        the remote storage has is fetched, but for its weights (see ``restore``); else nothing is written.
+        Raises ``StoreError`` when the system refuses to read the run.
         """
         path = self.directory(key)
         damage: DamagedRun | None = None
         # Twice, for without the lock the run may be pruned, replaced or set aside while it is read.
         for _ in range(2):
-            if not path.is_dir() and not (self.remote is not None and self.remote.fetch(key, path)):
+            if not path.is_dir() and not (self.remote is not None and self.remote.fetch(key, path, tensors=False)):
                 return None
             try:
                 return StoredRun(key, path)
@@ -94,6 +95,14 @@ class RunStore:
                 damage = error
         log.warning("%s (it counts as absent)", damage)
         return None
+
+    def restore(self, key: str) -> StoredRun | None:
+        """Like ``get``, with the weights if they are here or in the remote storage; raises like ``open``."""
+        stored = self.get(key)
+        if stored is None or not stored.pruned or self.remote is None:
+            return stored
+        with self.open(key, stored.identity) as run:
+            return run.finished
 
     def holds(self, key: str) -> bool:
         """Whether there is a run of ``key``, without looking inside: it may prove damaged. False for what is no key."""
@@ -195,6 +204,7 @@ class RunStore:
     def read_intact(self, ensure: Callable[[], StoredRun], read: Callable[[StoredRun], T]) -> T:
         """Return ``read(ensure())``; a run found damaged in it is set aside and ensured once more.
 
+        So is one that another process prunes between the two: who does not hold it by a pin reads at its own risk.
         ``ensure`` finds or trains the run and must have closed it; ``read`` loads from it, for
         instance ``StoredRun.load_tensors``. Raises what they raise.
         """
@@ -202,6 +212,8 @@ class RunStore:
             return read(ensure())
         except DamagedRun as damage:
             self.set_aside(damage.key, damage.reason)
+        except PrunedRun as gone:
+            log.info("%s: once more", gone)
         return read(ensure())
 
     def keys(self) -> Iterator[str]:

@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from regft_core.errors import DamagedRun, StoreError
+from regft_core.errors import DamagedRun, PrunedRun, StoreError
 from regft_core.io import Unreadable, canonical_json, read_json, sha256_file, sha256_text, unless_refused
 from regft_core.runs.manifest import problems, read_manifest
 from regft_core.runs.tensors import read_tensors
@@ -93,12 +93,12 @@ class StoredRun:
     def load_tensors(self, name: str = "weights", device: str = "cpu") -> dict[str, Tensor]:
         """Return committed tensors, hash-checked.
 
-        Raises ``DamagedRun`` when they are not what was written, another ``StoreError`` when they
-        were pruned or cannot be read now.
+        Raises ``DamagedRun`` when they are not what was written, ``PrunedRun`` when they were pruned, another
+        ``StoreError`` when they cannot be read now.
         """
         expected = self.tensors_sha256(name)
         path = self.path / (name + TENSORS_SUFFIX)
-        pruned = StoreError(
+        pruned = PrunedRun(
             f"the weights of run {self.key} were deleted to keep the store within its budget "
             "(store.budget_gb in params.yaml); open the run and train it again, or raise the budget"
         )

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 HERE = os.environ | {"PYTHONPATH": str(ROOT)}
@@ -35,3 +39,30 @@ def test_without_a_gpu_it_says_so(tmp_path: Path) -> None:
     assert done.returncode == 2
     assert "there is no CUDA device here" in done.stderr
     assert not (tmp_path / "gpu.md").exists()
+
+
+def test_a_measurement_that_fails_costs_its_own_row_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    gpu = importlib.import_module("gpu")
+    original = gpu.cost.measure
+
+    def failing(name: str, *rest: Any) -> Any:
+        if name == "vanilla":
+            raise RuntimeError("CUDA error: a slip\nand its details")
+        return original(name, *rest)
+
+    monkeypatch.setattr(gpu.cost, "measure", failing)
+    out = tmp_path / "gpu.md"
+    options = ["--device", "cpu", "--shape", "tiny", "--batch", "2", "--length", "8", "--rounds", "1", "--steps", "1"]
+    options += ["--methods", "vanilla", "nothing", "adamax", "--cells", "0", "--out", str(out)]
+    monkeypatch.setattr(sys, "argv", ["gpu.py", *options])
+    with pytest.raises(SystemExit, match=r"2 measurement\(s\) failed"):
+        gpu.main()
+    text = out.read_text(encoding="utf-8")
+    assert "| vanilla | not measured: RuntimeError: CUDA error: a slip |" in text
+    assert "| nothing | not measured: KeyError: 'nothing' |" in text
+    (adamax,) = [line for line in text.splitlines() if line.startswith("| adamax |")]
+    assert int(adamax.rstrip("| ").rpartition("| ")[2]) > 100  # operations of a step
+    assert "a slip" in capsys.readouterr().err

@@ -1,24 +1,30 @@
-"""Runs on a GPU: the same bits twice, after a resume and from graphs; nothing waits; memory; precisions."""
+"""On a GPU: the same bits twice, after a resume, from graphs and beside others; no waits; memory; precisions."""
 
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import os
 import warnings
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
 from regft_core.config.schema.training import TrainingConfig
+from regft_core.data.batches import padding_of
+from regft_core.evaluation.predict import predict
 from regft_core.hooks import compose
 from regft_core.phases.training_run import PhaseInputs, Trained, prepare, train
+from regft_core.runs.executors import run_all
 from tests.methods.harness import entries, examples, same, source_of, tokenizer_of
 from tests.methods.interruption import Killed, Memory
 
 TRAINING = TrainingConfig(epochs=3, batch_size=4, learning_rate=1e-3, warmup_ratio=0.1)
 ADAMAX = TRAINING.model_copy(update={"optimizer": "adamax"})
+DEVICE = "cuda:0"
 SEARCH: dict[str, Any] = {"name": "search", "split": True}
 METHODS: dict[str, tuple[list[Any], TrainingConfig, dict[str, Any]]] = {
     "vanilla": ([], TRAINING, {}),
@@ -60,7 +66,7 @@ def inputs(method: str, **changes: Any) -> PhaseInputs:
         kind="classification",
         labels=["a", "b"],
         keyword_segment=None,
-        device="cuda:0",
+        device=DEVICE,
         final=not more,
     )
     return dataclasses.replace(found, **changes)
@@ -69,6 +75,33 @@ def inputs(method: str, **changes: Any) -> PhaseInputs:
 def weights(trained: Trained) -> dict[str, torch.Tensor]:
     trained.stack.export(trained.trainee)
     return trained.trainee.trained_weights()
+
+
+def digest(method: str, *, device: str) -> str:
+    """One run, as a worker gets it: the hash of its weights."""
+    trained = weights(train(inputs(method, device=device)))
+    content = b"".join(trained[name].numpy().tobytes() for name in sorted(trained))
+    return hashlib.sha256(content).hexdigest()
+
+
+def test_runs_that_share_a_gpu_have_the_bits_of_runs_alone() -> None:
+    jobs = ["vanilla", "hype_n", "vanilla", "hype_n"]
+    beside = run_all(jobs, digest, executor="processes", devices=[DEVICE], workers_per_device=2, threads=1)
+    assert beside == [digest("vanilla", device=DEVICE), digest("hype_n", device=DEVICE)] * 2
+
+
+def test_logits_are_those_of_the_cpu_however_the_rows_are_cut() -> None:
+    given = inputs("vanilla")
+    model, pad_id = train(given).trainee.model, padding_of(given.tokenizer).pad_id
+
+    def logits(device: str, tokens: int | None) -> Any:
+        return predict(
+            model.to(device), given.encoded, batch_size=64, device=device, pad_id=pad_id, batch_tokens=tokens
+        )
+
+    whole = logits(DEVICE, 1 << 16)
+    assert np.allclose(whole, logits(DEVICE, 64), atol=1e-5)
+    assert np.allclose(whole, logits("cpu", None), atol=1e-4)
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -149,6 +182,6 @@ def test_a_project_names_what_it_ran_with(tmp_path: Path) -> None:
     from regft_core.config.schema.execution import ExecutionConfig
     from regft_core.phases.environment import environment
 
-    found = environment("cuda:0", ExecutionConfig(tf32=True))
+    found = environment(DEVICE, ExecutionConfig(tf32=True))
     assert found["tf32"] is True
     assert "cuda_graphs" not in found

@@ -220,7 +220,7 @@ def contents(store: RunStore, keys: Iterable[str]) -> dict[str, dict[str, Any]]:
     """Key -> tensors, predictions and logits of runs, byte by byte; of their records what no clock decides."""
     found = {}
     for key in keys:
-        run = store.get(key)
+        run = store.restore(key)  # with the weights, which may be in the remote storage alone
         assert run is not None
         files: dict[str, Any] = {name: run.read_bytes(name) for name in run.files}
         files |= {path.name: path.read_bytes() for path in run.path.glob("*.safetensors")}

@@ -17,7 +17,7 @@ import yaml
 
 from regft_core.errors import ConfigError, DataError, FactsChanged, OutOfMemory, StoreError
 from regft_core.phases import training_run
-from regft_core.phases.cells import KEEP_FREED_MEMORY, describe, known_keys, run_cell
+from regft_core.phases.cells import KEEP_FREED_MEMORY, Call, call, describe, known_keys, run_cell
 from regft_core.phases.context import Context, Job
 from regft_core.phases.evaluate import evaluate
 from regft_core.phases.finetune import cached_seeds, finetune
@@ -289,3 +289,20 @@ def test_keys_of_another_run_are_not_taken_for_this_one(project: Path) -> None:
     with pytest.raises(FactsChanged, match=r"phase 'finetune' of hype_n .* run `dvc repro`"):
         run_cell(project, evaluate, "hype_n", TASK, before="finetune")
     run_cell(project, evaluate, "vanilla", TASK, before="finetune")
+
+
+def test_an_evaluation_alone_computes_as_one_after_its_training(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a GPU: a stage of its own has not trained, which settles what kernels do and whether they round to TF32."""
+    change(project, methods=["vanilla"], execution={"device": "cuda", "tf32": True, "deterministic": False})
+    settled: list[tuple[Any, ...]] = []
+    monkeypatch.setattr(training_run, "make_deterministic", lambda *given: settled.append(given))
+
+    def evaluating(job: Job, before: dict[str, Any], *, device: str) -> dict[str, Any]:
+        return {"settled": list(settled), "device": device}
+
+    def one(device: str) -> dict[str, Any]:
+        settled.clear()
+        return call(Call(job(project, "vanilla"), evaluating, {}), device=device)
+
+    assert one("cuda:1") == {"settled": [("cuda:1", False, True)], "device": "cuda:1"}
+    assert one("cpu")["settled"] == []

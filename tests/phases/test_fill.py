@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -12,8 +13,9 @@ from typing import Any
 
 import pytest
 
-from regft_core.errors import RunFailed
+from regft_core.errors import RunFailed, StoreError
 from regft_core.phases import fill as module
+from regft_core.phases import made_ready
 from regft_core.phases.evaluate import evaluate
 from regft_core.phases.facts import write_facts
 from regft_core.phases.fill import fill
@@ -24,6 +26,7 @@ from regft_core.phases.ready import folder_of, take_ready
 from regft_core.phases.search import search
 from regft_core.phases.stages import run_evaluate, run_finetune, run_search
 from regft_core.phases.whole_run import look_up_run
+from regft_core.runs.store import RunStore
 from tests.phases.conftest import DIVERGES, TASK, change, edit_method, job, runs, train, write_method
 from tests.phases.other_executors import on_other_executors
 
@@ -191,3 +194,38 @@ def test_other_executors_come_to_the_same(
     scores = [name for name in outputs if "predictions" in name or "metrics/" in name]
     again = run_all_stages(root, ready=False)
     assert {name: again[name] for name in scores} == {name: outputs[name] for name in scores}
+
+
+def test_what_a_killed_fill_was_writing_goes(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ready = project / "work" / "ready"
+    left = ready / ".making.tmp-elsewhere.1.1.00000000"
+    left.mkdir(parents=True)
+    os.utime(left, (0, 0))
+    seen: list[str] = []
+    original = made_ready.write_training
+
+    def noting(context: Any, stage: str, records: Any, folder: Path) -> None:
+        seen.append(folder.parent.name)
+        original(context, stage, records, folder)
+
+    monkeypatch.setattr(made_ready, "write_training", noting)
+    change(project, methods=["vanilla"])
+    write_facts(open_project(project))
+    fill(project, say=quiet)
+    assert not left.exists()
+    assert seen
+    assert all(name.startswith(".making.tmp-") for name in seen)  # what is swept when its owner is dead
+    assert not list(ready.glob(".making*"))
+
+
+def test_a_store_that_cannot_be_pruned_now_ends_no_runs(
+    project: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def failing(self: RunStore) -> None:
+        raise StoreError("the disk is full")
+
+    monkeypatch.setattr(RunStore, "prune", failing)
+    change(project, methods=["vanilla"])
+    write_facts(open_project(project))
+    assert fill(project, say=quiet) == 2
+    assert "is not pruned now: the disk is full" in caplog.text

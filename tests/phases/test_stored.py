@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from regft_core.errors import FactsChanged, StoreError
+from regft_core.phases import run_phase
 from regft_core.phases.cells import run_cell
 from regft_core.phases.context import Context
 from regft_core.phases.evaluate import evaluate
@@ -20,7 +21,7 @@ from regft_core.phases.finetune import finetune
 from regft_core.phases.outputs import write_training
 from regft_core.phases.run_phase import fetch
 from regft_core.phases.search import search
-from tests.phases.conftest import TASK, change, edit_method, job, runs, stored, train, write_method
+from tests.phases.conftest import DIVERGES, TASK, change, edit_method, job, runs, stored, train, write_method
 
 
 def evaluated(root: Path, method: str, record: dict[str, Any], seed: int = 0) -> dict[str, Any]:
@@ -223,3 +224,31 @@ def test_a_run_whose_phases_are_from_different_environments_says_so(project: Pat
     searched = search(job(project, "weight_mixup"))
     assert searched["environment"]["threads"] == 2
     assert any("search was trained elsewhere" in mark for mark in searched["marks"])
+
+
+def test_a_run_that_cannot_start_holds_no_weights(project: Path) -> None:
+    """A phase that fails leaves those before it to pruning."""
+    early = {"training": {"max_steps": 1}}
+    phases = {"first": early, "second": {**early, "regularisers": DIVERGES}, "finetune": {}}
+    write_method(project, "breaks", phases=phases)
+    searched = search(job(project, "breaks"))
+    store = Context(job(project, "breaks")).store
+    assert searched["status"] == "failed"
+    assert store.pins(searched["phases"]["first"])
+    assert finetune(job(project, "breaks", 0, **searched["phases"]), searched)["status"] == "failed"
+    assert not any(store.pins(key) for key in searched["phases"].values())
+
+
+def test_weights_that_only_the_remote_storage_has_are_fetched_not_trained(
+    project: Path, tmp_path: Path, trained: list[tuple[str, int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also after an edit of the code, with which the run could not be trained again."""
+    change(project, store={"remote": (tmp_path / "bucket").as_uri()})
+    record = train(project, "vanilla")
+    shutil.rmtree(project / ".regft")
+    trained.clear()
+    known = job(project, "vanilla", 0, finetune=record["key"])
+    assert not stored(project, record["key"]).has_weights
+    monkeypatch.setattr(run_phase, "produce", lambda *_: pytest.fail("trained again"))
+    assert run_phase.fetch(Context(known), "finetune", "weights").has_weights
+    assert trained == []

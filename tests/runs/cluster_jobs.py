@@ -21,6 +21,10 @@ def settings_of_process(job: int, device: str) -> dict[str, str | None]:
     return {name: os.environ.get(name) for name in ("OMP_NUM_THREADS", "TOKENIZERS_PARALLELISM")}
 
 
+def process(job: int, device: str) -> int:
+    return os.getpid()
+
+
 def sometimes(job: str, device: str) -> str:
     """``raise``: a defect; ``diverged``: a run that failed; ``storage FILE``: a machine fault, the first time."""
     what, _, note = job.partition(" ")

@@ -268,3 +268,19 @@ def test_a_refused_run_leaves_the_pruned_one_as_it_was(tmp_path: Path) -> None:
     assert again is not None
     assert again.result == stored.result
     assert not again.has_weights
+
+
+def test_weights_that_are_pruned_between_finding_and_reading_are_made_again(tmp_path: Path) -> None:
+    """By another process or host, when nobody holds them by a pin."""
+    store, other = RunStore(tmp_path), RunStore(tmp_path)
+    ensure(store)
+    pruned: list[str] = []
+
+    def ensured() -> StoredRun:
+        found = ensure(store)
+        if not pruned:
+            pruned.extend(other.prune(0).keys)
+        return found
+
+    assert torch.equal(store.read_intact(ensured, StoredRun.load_tensors)["w"], torch.ones(6))
+    assert pruned == [KEY]

@@ -14,8 +14,9 @@ import pytest
 
 from regft_core.catalogue import EXECUTORS
 from regft_core.config.schema.execution import ExecutionConfig
-from regft_core.errors import ConfigError, RunFailed
+from regft_core.errors import ConfigError, OutOfMemory, RunFailed, StoreError
 from regft_core.runs.executors import JobsFailed, run_all, visible_devices
+from regft_core.runs.jobs import is_machine_fault
 from regft_core.runs.processes import describe_exit
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -54,6 +55,11 @@ def forever(job, device):
     child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(300)"])
     Path(job).write_text(f"{os.getpid()} {child.pid}")
     time.sleep(300)
+
+def pid_or_raise(job, device):
+    if job == "raise":
+        raise RuntimeError("CUDA error: an illegal memory access was encountered")
+    return os.getpid()
 
 def threads(job, device):
     import torch
@@ -179,6 +185,26 @@ def test_a_dead_worker_costs_its_own_job_only(jobs_module: Any) -> None:
     assert messages[1] == "its process exited with code 3"
     assert messages[2].startswith("its result cannot be sent to the parent process")
     assert caught.value.results == [None, "a", None, None, "b"]
+
+
+@pytest.mark.parametrize("device", ["cpu", "mps"])
+def test_after_an_error_a_device_gets_a_fresh_process(jobs_module: Any, device: str) -> None:
+    """An error of a GPU stays with the process; every later job would fail in turn."""
+    with pytest.raises(JobsFailed) as caught:
+        run_all(["pid", "raise", "pid", "pid"], jobs_module.pid_or_raise, executor="processes", devices=(device,))
+    before, _, after, last = caught.value.results
+    assert (before == after) == (device == "cpu")
+    assert after == last
+
+
+def test_faults_of_the_machine_are_told_from_defects_and_results() -> None:
+    import torch
+
+    fault = [OSError("gone"), MemoryError(), StoreError("away"), OutOfMemory("full"), torch.OutOfMemoryError("full")]
+    assert [is_machine_fault(error) for error in fault] == [True] * 5
+    assert is_machine_fault(torch.AcceleratorError("CUDA error: uncorrectable ECC error encountered"))
+    other: list[Exception] = [RunFailed("the loss is not a number"), ValueError("a slip"), RuntimeError("a shape")]
+    assert [is_machine_fault(error) for error in other] == [False] * 3
 
 
 def test_named_jobs_are_named_in_errors(jobs_module: Any) -> None:

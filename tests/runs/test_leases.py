@@ -98,6 +98,30 @@ def test_one_that_lost_its_lock_writes_no_more_checkpoints(tmp_path: Path) -> No
             run.save_checkpoint({}, {})
 
 
+def test_one_that_lost_its_lock_may_wait_for_the_run_again(tmp_path: Path) -> None:
+    """The attempt that an executor makes in the same process is no deadlock: it waits for the one that took over."""
+    store = RunStore(tmp_path)
+    run = store.open(KEY, IDENTITY)
+    path = store.directory(KEY).with_name(f"{KEY}.lock")
+    path.rename(path.with_name("elsewhere"))  # as one that takes over does
+    run.close()
+    ready = "import sys\nfrom regft_core.runs.locks import KeyLock\nfrom pathlib import Path\n"
+    ready += "KeyLock(Path(sys.argv[1])).acquire()\nprint('has it', flush=True)\nsys.stdin.readline()\n"
+    command = [sys.executable, "-c", ready, str(path)]
+    other = subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": str(ROOT)}
+    )
+    assert other.stdout is not None
+    assert other.stdout.readline() == "has it\n"
+    with pytest.raises(StoreError, match="still locked by process"):
+        store.open(KEY, IDENTITY, timeout=0.3)
+    other.communicate("go\n", timeout=30)
+    with store.open(KEY, IDENTITY, timeout=30) as run:
+        assert run.finished is None
+        with pytest.raises(StoreError, match="this thread has the run open already"):
+            store.open(KEY, IDENTITY)
+
+
 def test_a_holder_that_renews_keeps_its_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(locks, "RENEW_SECONDS", 0.1)
     lock = KeyLock(tmp_path / "a.lock")

@@ -33,7 +33,14 @@ ONE_CPU = {"device": "cpu", "cpus": 1.0, "gpus": 0.0, "retries": 3}
 def local() -> Iterator[Any]:
     """A cluster of one node with three places; the executor uses the connection that is there."""
     path = {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
-    ray.init(address="local", num_cpus=3, include_dashboard=False, log_to_driver=False, runtime_env={"env_vars": path})
+    ray.init(
+        address="local",
+        num_cpus=3,
+        num_gpus=2,
+        include_dashboard=False,
+        log_to_driver=False,
+        runtime_env={"env_vars": path},
+    )
     yield ray
     ray.shutdown()
 
@@ -50,6 +57,14 @@ def test_results_are_those_of_serial_and_the_order_is_kept(local: Any) -> None:
     run([1, 2, 3], cluster_jobs.square, after=after, costs=costs, on_result=lambda i, _: order.append(i))
     assert order == [2, 0, 1]
     assert run([0], cluster_jobs.settings_of_process)[0] == {"OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
+
+
+def test_a_run_on_a_gpu_has_a_process_of_its_own(local: Any) -> None:
+    """One that goes on would keep the memory, and the GPU, of its first run (Ray counts GPUs that are not there)."""
+    on_cpu = run([0, 1, 2, 3, 4, 5], cluster_jobs.process)
+    assert len(set(on_cpu)) <= 3
+    on_gpu = run([0, 1, 2, 3, 4, 5], cluster_jobs.process, settings={"gpus": 0.5})
+    assert len(set(on_gpu)) == 6
 
 
 def test_faults_of_the_machine_are_tried_again_and_those_of_the_run_are_not(local: Any, tmp_path: Path) -> None:
@@ -74,10 +89,11 @@ def trained(store: Path) -> list[int]:
     return [int(line.split()[0]) for line in (store / "trained.log").read_text().splitlines()]
 
 
-def test_many_jobs_are_each_committed_once(local: Any, tmp_path: Path) -> None:
-    run([(str(tmp_path), number, 0.0) for number in range(60)], cluster_jobs.commit)
-    assert sorted(trained(tmp_path)) == list(range(60))
-    assert len(list(RunStore(tmp_path).keys())) == 60
+@pytest.mark.parametrize("count", [60, pytest.param(600, marks=pytest.mark.slow)])
+def test_many_jobs_are_each_committed_once(local: Any, tmp_path: Path, count: int) -> None:
+    run([(str(tmp_path), number, 0.0) for number in range(count)], cluster_jobs.commit)
+    assert sorted(trained(tmp_path)) == list(range(count))
+    assert len(list(RunStore(tmp_path).keys())) == count
 
 
 def workers() -> list[int]:

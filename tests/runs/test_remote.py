@@ -50,7 +50,9 @@ def test_what_one_host_finished_another_has(tmp_path: Path) -> None:
     found = other.get(KEY)
     assert found is not None
     assert (found.result, found.read_text("predictions/dev.jsonl")) == ({"by": "one"}, "{}\n")
-    assert torch.equal(found.load_tensors()["w"], torch.ones(3))
+    restored = other.restore(KEY)
+    assert restored is not None
+    assert torch.equal(restored.load_tensors()["w"], torch.ones(3))
     assert other.verify() == []
     assert LookupStore(tmp_path / "third", remote=Remote(URL)).get(KEY).result == {"by": "one"}
     with pytest.raises(NotStored):
@@ -83,6 +85,105 @@ def test_pruned_weights_come_back(tmp_path: Path) -> None:
     with store.open(KEY, IDENTITY) as run:
         assert run.finished is not None
         assert torch.equal(run.finished.load_tensors()["w"], torch.ones(3))
+
+
+def test_who_looks_a_run_up_fetches_no_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, memory: Any) -> None:
+    """A driver looks up every run of a grid, and reads the weights of none."""
+    commit(host(tmp_path / "one"))
+    other, fetched = host(tmp_path / "other"), list[str]()
+    original = type(memory).get_file
+
+    def noting(self: Any, source: str, target: str, **named: Any) -> None:
+        fetched.append(source.rsplit("/", 1)[1])
+        original(self, source, target, **named)
+
+    monkeypatch.setattr(type(memory), "get_file", noting)
+    for _ in range(2):
+        found = other.get(KEY)
+        assert found is not None
+        assert (found.result, found.has_weights, found.tensor_names) == ({"by": "one"}, False, ["weights"])
+    assert sorted(fetched) == ["dev.jsonl", "identity.json", "result.json"]
+    assert other.verify() == []
+    with other.open(KEY, IDENTITY) as run:
+        assert run.finished is not None
+        assert torch.equal(run.finished.load_tensors()["w"], torch.ones(3))
+    assert fetched.count("weights.safetensors") == 1
+    restored = other.restore(KEY)
+    assert restored is not None
+    assert restored.has_weights
+    assert fetched.count("weights.safetensors") == 1
+
+
+def test_a_look_up_does_not_take_weights_that_are_here(tmp_path: Path) -> None:
+    """Without a lock: the run may have been fetched whole since it was not found."""
+    commit(host(tmp_path / "one"))
+    other = host(tmp_path / "other")
+    assert other.restore(KEY) is not None
+    assert Remote(URL).fetch(KEY, other.directory(KEY), tensors=False)
+    found = other.get(KEY)
+    assert found is not None
+    assert found.has_weights
+
+
+def test_what_is_fetched_counts_in_the_budget(tmp_path: Path) -> None:
+    commit(host(tmp_path / "one"))
+    other = host(tmp_path / "other")
+    other.path.mkdir()
+    assert other.prune(1).remaining_bytes == 0  # a look at the whole store, which counts for a day
+    assert other.restore(KEY) is not None
+    assert other.prune(1).keys == (KEY,)
+
+
+def test_an_answer_that_is_lost_does_not_undo_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, memory: Any
+) -> None:
+    """The client tries again by itself and is refused by the manifest that its first try has written."""
+    original = type(memory).pipe_file
+
+    def twice(self: Any, path: str, value: bytes, mode: str = "overwrite", **named: Any) -> None:
+        original(self, path, value, mode=mode, **named)
+        if mode == "create":
+            original(self, path, value, mode=mode, **named)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(type(memory), "pipe_file", twice)
+        assert commit(host(tmp_path / "one")).result == {"by": "one"}
+    restored = host(tmp_path / "other").restore(KEY)
+    assert restored is not None
+    assert torch.equal(restored.load_tensors()["w"], torch.ones(3))
+
+
+@pytest.mark.parametrize("arrived", [True, False])
+def test_a_storage_that_fails_at_the_last_write_is_asked_what_became_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, memory: Any, arrived: bool
+) -> None:
+    original = type(memory).pipe_file
+
+    def failing(self: Any, path: str, value: bytes, mode: str = "overwrite", **named: Any) -> None:
+        if mode != "create" or arrived:
+            original(self, path, value, mode=mode, **named)
+        if mode == "create":
+            raise OSError("409: a conflicting operation")
+
+    monkeypatch.setattr(type(memory), "pipe_file", failing)
+    if arrived:
+        assert commit(host(tmp_path / "one")).result == {"by": "one"}
+    else:
+        with pytest.raises(StoreError, match="409"):
+            commit(host(tmp_path / "one"))
+
+
+def test_who_may_not_delete_there_discards_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, memory: Any
+) -> None:
+    def refused(*_: Any, **__: Any) -> None:
+        raise PermissionError("no rights to delete")
+
+    one, other = host(tmp_path / "one"), host(tmp_path / "other")
+    with other.open(KEY, IDENTITY) as run:
+        commit(one, "one")
+        monkeypatch.setattr(type(memory), "rm", refused)
+        assert run.commit({"by": "other"}, {"weights": {"w": torch.ones(3)}}).result == {"by": "one"}
 
 
 def test_an_upload_that_was_killed_is_no_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, memory: Any) -> None:

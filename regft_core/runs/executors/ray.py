@@ -15,11 +15,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from regft_core.errors import OutOfMemory, RunFailed, StoreError
+from regft_core.errors import RunFailed
 from regft_core.runs.devices import own_device
 from regft_core.runs.extras import require
 from regft_core.runs.fingerprint import package_root
-from regft_core.runs.jobs import describe_failure, torch_threads
+from regft_core.runs.jobs import describe_failure, is_machine_fault, torch_threads
 from regft_core.runs.processes import termination_raises
 from regft_core.runs.queue import JobQueue
 
@@ -85,9 +85,9 @@ def _work(function: Callable[..., Any], job: Any, wanted: str, threads: int | No
     try:
         with torch_threads(threads):
             return True, function(job, device=own_device(wanted))
-    except (OutOfMemory, StoreError, OSError, MemoryError) as error:
-        raise MachineFault(describe_failure(error)[0]) from None
     except Exception as error:
+        if is_machine_fault(error):
+            raise MachineFault(describe_failure(error)[0]) from None
         return False, *describe_failure(error)
 
 
@@ -115,7 +115,9 @@ class _Driver:
         #: Times that a job was given up as hung.
         self.given_up: dict[int, int] = {}
         options = {"num_cpus": self.cpus, "num_gpus": self.gpus, "max_retries": self.retries}
-        self.task = ray.remote(_work).options(**options, retry_exceptions=[MachineFault])
+        # Not by `.options()`: only a GPU that is declared here makes Ray end a worker with its task. One that goes on
+        # would keep the memory, and the GPU, that its first task was given.
+        self.task = ray.remote(**options, retry_exceptions=[MachineFault])(_work)
 
     def _gpus(self, given: float | None, workers: int) -> float:
         if given is not None:

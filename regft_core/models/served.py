@@ -6,7 +6,7 @@ Other programs need it for nothing; ``stages.predict`` and people read it.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -16,14 +16,24 @@ from regft_core.io import read_json, write_json
 FILE = "regft.json"
 
 
+class AnsweredBy(BaseModel):
+    """The regulariser that answers in place of a model, with its options."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+    regulariser: str
+    options: dict[str, Any] = {}
+
+
 class Served(BaseModel):
     """How an exported model was trained to read its inputs.
 
     Attributes:
         text, text_pair: columns of the training data; ``text_pair`` is None for single texts.
         labels: names in the order of the logits; None for regression.
-        max_length: tokens that the model saw of a row.
+        max_length: tokens that the model saw of a row; None for what reads whole texts.
         rows_per_example: 2 when the texts of a pair are rows of their own.
+        answered_by: what answers where there is no model (evaluation/answers.py).
     """
 
     model_config = ConfigDict(extra="ignore", frozen=True)
@@ -33,10 +43,11 @@ class Served(BaseModel):
     text_pair: str | None = None
     kind: Literal["classification", "regression"]
     labels: tuple[str, ...] | None = None
-    max_length: int = Field(ge=1)
+    max_length: int | None = Field(ge=1)
     rows_per_example: Literal[1, 2] = 1
     task: str | None = None
     run_key: str | None = None
+    answered_by: AnsweredBy | None = None
 
 
 def write_served(directory: Path, served: Served) -> None:

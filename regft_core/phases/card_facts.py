@@ -9,7 +9,7 @@ from regft_core.data.lengths import share
 from regft_core.errors import StoreError
 from regft_core.io import read_json
 from regft_core.phases.context import Context
-from regft_core.phases.outputs import stage_folder
+from regft_core.phases.outputs import reads_encoder, stage_folder
 from regft_core.phases.project import versions
 
 
@@ -23,16 +23,17 @@ def card_facts(context: Context, record: dict[str, Any]) -> dict[str, Any]:
     examples = context.data(context.phase("finetune")).examples
     drawn = _drawn(context)
     columns = context.task_config.columns
+    read = reads_encoder(context)
     return {
         "name": f"{job.method} on {job.task}",
         "method": job.method,
         "description": context.method.config.description,
         "paper": context.method.config.paper,
-        "base_model": context.source.name,
-        "revision": context.source.revision,
-        "pooling": context.encoder.pooling,
+        "base_model": context.source.name if read else None,
+        "revision": context.source.revision if read else None,
+        "pooling": context.encoder.pooling if read else "head",
         "rows_per_example": context.rows_per_example(examples),
-        "max_length": context.encoder.max_length,
+        "max_length": context.encoder.max_length if read else None,
         "task": job.task,
         "kind": task["kind"],
         "labels": task["labels"],
@@ -135,7 +136,7 @@ def _limits(context: Context, record: dict[str, Any], drawn: dict[str, Any]) -> 
 
 def _cut(context: Context) -> list[str]:
     found = _read(context.root / "work" / "lengths" / f"{context.job.task}.json")
-    if not found or found["max_length"] != context.encoder.max_length:
+    if not reads_encoder(context) or not found or found["max_length"] != context.encoder.max_length:
         return []
     mode = context.encoder.pairs
     cut = {name: (one.get(mode) or one["jointly"])["cut"] for name, one in found["sets"].items()}

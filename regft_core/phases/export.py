@@ -1,4 +1,4 @@
-"""Export one fine-tuned run as an ordinary Hugging Face directory."""
+"""Export one fine-tuned run as an ordinary Hugging Face directory, or what it kept where there is no model."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ from typing import Any
 
 from regft_core.data.batches import collate, padding_of
 from regft_core.errors import ModelError, RunFailed
+from regft_core.evaluation.answers import write_answers
 from regft_core.hooks import compose
+from regft_core.hooks.exports import answers_without_encoder
 from regft_core.models.export import export_model, model_card
-from regft_core.models.served import Served
+from regft_core.models.served import AnsweredBy, Served
 from regft_core.phases.card_facts import card_facts
 from regft_core.phases.context import Context, Job
 from regft_core.phases.outputs import read_runs
@@ -26,7 +28,8 @@ def export(job: Job, out: Path | None = None) -> Path:
     """Write the run's model to ``out`` (default ``exports/<method>-<task>-<size>-seed-<seed>``).
 
     The directory holds safetensors weights, configuration with label names, tokenizer and a
-    model card. It is loaded again and must give the same logits.
+    model card; of a run that reads no encoder (a bag of words) what was fitted. It is loaded again and must give
+    the same logits.
 
     Raises:
         RunFailed: the run has no model, because its training failed.
@@ -35,15 +38,26 @@ def export(job: Job, out: Path | None = None) -> Path:
         ExportMismatch: the written model differs.
     """
     context, record = finished_run(job)
-    refuse_kept(context.entries(context.phase("finetune")), job.method)
-    model = Trained(context).model
-    encoded = context.encode(context.data(context.phase("finetune")).examples[:CHECKED_EXAMPLES])
-    padding = padding_of(context.tokenizer)
-    rows = list(range(len(encoded.input_ids)))
-    batch = collate(encoded, rows, padding.pad_id, padding.pad_token_type_id, padding.side, context.task["kind"])
+    entries = context.entries(context.phase("finetune"))
+    refuse_kept(entries, job.method)
     # The tracker finds exports by the run key on their cards, one folder deep.
     name = f"{job.method}-{job.task}-{job.size}-seed-{job.seed}"
     target = out if out is not None else context.root / "exports" / name
+    trained, served = Trained(context), _served(context, record["key"])
+    examples = context.data(context.phase("finetune")).examples[:CHECKED_EXAMPLES]
+    answering = answers_without_encoder(entries)
+    if answering is not None:
+        cls, options = answering
+        own = {key.removeprefix(f"{cls.name}."): t for key, t in trained.kept.items() if key.startswith(f"{cls.name}.")}
+        by = AnsweredBy(regulariser=cls.name, options=options.model_dump(mode="json"))
+        served = served.model_copy(update={"answered_by": by, "max_length": None, "rows_per_example": 1})
+        card = model_card(card_facts(context, record) | {"answered_by": cls.name})
+        return write_answers(target, served, own, card, examples, trained.answer(examples))
+    model = trained.model
+    encoded = context.encode(examples)
+    padding = padding_of(context.tokenizer)
+    rows = list(range(len(encoded.input_ids)))
+    batch = collate(encoded, rows, padding.pad_id, padding.pad_token_type_id, padding.side, context.task["kind"])
     card = model_card(card_facts(context, record) | {"summary": getattr(model, "summary", None)})
     export_model(
         model,
@@ -52,7 +66,7 @@ def export(job: Job, out: Path | None = None) -> Path:
         card=card,
         check_batch=batch.model_inputs(),
         max_length=context.encoder.max_length,
-        served=_served(context, record["key"]),
+        served=served,
     )
     return target
 

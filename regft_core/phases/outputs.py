@@ -168,7 +168,7 @@ def evaluations_by_name(records: Sequence[dict[str, Any]]) -> dict[str, dict[str
 def metrics_summary(records: Sequence[dict[str, Any]], primary: str) -> dict[str, Any]:
     """Numbers for ``dvc metrics show``, which has a column for each: means of the primary metric, and counts.
 
-    Single seeds and other metrics are in ``result.json``, intervals in ``reports/metrics.json``.
+    Single seeds and other metrics are in ``result.json``, intervals in ``reports/metrics``.
     """
     names = list(dict.fromkeys(name for record in records for name in record["sets"]))
     values = {

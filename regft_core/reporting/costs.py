@@ -43,7 +43,7 @@ def cost_of(cell: CellData, reference: CellData | None) -> Cost:
     base = {run.seed: run for run in reference.runs if run.ok and "train_seconds" in run.cost} if reference else {}
     own = devices(cell)
     both = sorted(ok.keys() & base.keys())
-    note, measured, per_step = "", None, None
+    note, measured, per_step, spread = "", None, None, None
     if not ok:
         note = "no run finished"
     elif reference is None:
@@ -55,6 +55,8 @@ def cost_of(cell: CellData, reference: CellData | None) -> Cost:
     else:
         mine, theirs = [ok[seed] for seed in both], [base[seed] for seed in both]
         measured = _ratio(sum(map(_seconds, mine)), sum(map(_seconds, theirs)))
+        ratios = [one for one in map(_ratio, map(_seconds, mine), map(_seconds, theirs)) if one is not None]
+        spread = (min(ratios), max(ratios)) if len(ratios) > 1 else None
         per_step = _ratio(_mean(mine, "seconds_per_step"), _mean(theirs, "seconds_per_step"))
     runs = list(ok.values())
     real, padded = _mean(runs, "real_tokens"), _mean(runs, "padded_tokens")
@@ -72,6 +74,8 @@ def cost_of(cell: CellData, reference: CellData | None) -> Cost:
         peak_memory_bytes=max(peaks) if peaks else None,
         devices=own,
         note=note,
+        plain=declared(cell),
+        spread=spread,
     )
 
 

@@ -9,6 +9,8 @@ from regft_core import metrics
 
 NOT_AVAILABLE = "n/a"
 MINUS = "\N{MINUS SIGN}"
+#: Seeds whose ratios of seconds differ by no more than this factor were timed on a quiet machine.
+QUIET = 1.25
 
 
 def factor(metric: str) -> float:
@@ -53,6 +55,13 @@ def unit(metric: str) -> str:
 def ratio(value: float | None) -> str:
     """``1.64×`` or ``n/a``."""
     return NOT_AVAILABLE if value is None or _missing(value) else f"{value:.2f}×"
+
+
+def measured(value: float | None, spread: tuple[float, float] | None) -> str:
+    """A measured ratio where its seeds agree on it; else their range (``0.8 to 2.4×``): the machine did other work."""
+    if spread is None or spread[1] <= QUIET * spread[0]:
+        return ratio(value)
+    return f"{spread[0]:.1f} to {spread[1]:.1f}×"
 
 
 def seconds(value: float | None) -> str:

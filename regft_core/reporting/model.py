@@ -90,6 +90,11 @@ class Cost:
     devices: tuple[str, ...]
     #: Why a ratio is missing or doubtful.
     note: str
+    #: Declared passes of all phases, relative to plain fine-tuning.
+    plain: float | None = None
+    #: Smallest and largest of the seeds' own ratios to the reference; how much they differ is how much a busy
+    #: machine blurs ``measured``.
+    spread: tuple[float, float] | None = None
 
 
 @dataclass(frozen=True)
@@ -336,7 +341,7 @@ class TunedArm:
 
 @dataclass(frozen=True)
 class Report:
-    """Everything that ``report.html``, ``results.json``, ``metrics.json`` and the plots show."""
+    """Everything that ``report.html``, ``results.json``, ``metrics/`` and the plots show."""
 
     reference: str | None
     confidence: float
@@ -357,7 +362,7 @@ class Report:
     #: Average columns that the configuration asks for; the trials of each arm where anything was tuned.
     averages: tuple[Average, ...] = ()
     tuned: tuple[TunedArm, ...] = ()
-    #: Content of ``results.json`` and of ``metrics.json``.
+    #: Content of ``results.json`` and of the files in ``metrics/``.
     results: Mapping[str, Any] = field(default_factory=dict)
     metrics: Mapping[str, Any] = field(default_factory=dict)
     html: str = field(default="", repr=False)

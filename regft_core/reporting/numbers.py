@@ -18,21 +18,23 @@ def results(blocks: Sequence[Block]) -> dict[str, Any]:
 
 
 def primary(blocks: Sequence[Block]) -> dict[str, Any]:
-    """Content of ``metrics.json``: block -> method -> set -> primary metric's mean, interval and seeds.
+    """block -> method -> set -> primary metric's mean; on the development set with its interval.
 
-    DVC prints one column per number, so everything else is in ``results.json`` only.
+    Each method of each block becomes a file (``write.METRICS``), a line of ``dvc metrics show``. DVC prints one column
+    per number, so everything else is in ``results.json`` only, and what went wrong is a column where something did.
     """
-    return {
-        block.name: {
-            row.method: {
-                **{name: _bounds(scores[block.primary].estimate) for name, scores in row.scores.items()},
-                "failed": len(row.failed),
-                **({"mixed_environments": True} if block.mixed_environments else {}),
-            }
-            for row in block.rows
-        }
-        for block in blocks
-    }
+    return {block.name: {row.method: _shown(block, row) for row in block.rows} for block in blocks}
+
+
+def _shown(block: Block, row: Row) -> dict[str, Any]:
+    bounds = {name: _bounds(scores[block.primary].estimate) for name, scores in row.scores.items()}
+    keys = {"dev": ("mean", "low", "high")}
+    found: dict[str, Any] = {name: {key: own[key] for key in keys.get(name, ("mean",))} for name, own in bounds.items()}
+    if row.failed:
+        found["failed"] = len(row.failed)
+    if block.mixed_environments:
+        found["mixed_environments"] = True
+    return found
 
 
 def _plain(value: float | None) -> float | None:

@@ -7,7 +7,7 @@ cost. Only the primary metric of the development set counts; nothing here looks 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 
 from regft_core import metrics
@@ -33,6 +33,7 @@ def recommend(
     confidence: float,
     seeds: Sequence[int],
     looks: int = 0,
+    without_export: Collection[str] = (),
 ) -> Recommendation:
     """Compute the recommendation of one block.
 
@@ -44,6 +45,7 @@ def recommend(
         confidence: of all comparisons of the block together.
         seeds: of the grid; the command names the first one.
         looks: number of the look that this is, where seeds were added after one; 0: the one that was planned.
+        without_export: arms whose runs no directory can hold; no command is given for them.
     """
     metric = data.described["primary"]
     upwards = not metrics.find(metric).lower_is_better
@@ -74,7 +76,9 @@ def recommend(
     def contender(name: str, behind: Simultaneous | None) -> Contender:
         return Contender(name, estimates[name], costs[name], behind)
 
-    def command(name: str) -> str:
+    def command(name: str) -> str | None:
+        if name in without_export:
+            return None
         return f"python -m stages.export --method {name} --task {data.task} --size {data.size} --seed {seeds[0]}"
 
     estimates = {row.method: row.scores["dev"][metric].estimate for row in entered}
@@ -127,8 +131,8 @@ def _entering(rows: Sequence[Row]) -> tuple[list[Row], tuple[tuple[str, str], ..
     return entered, tuple(left_out)
 
 
-def _worded(found: Recommendation, where: str, command: Callable[[str], str]) -> Recommendation:
-    """Fill in what the page and the terminal say."""
+def _worded(found: Recommendation, where: str, command: Callable[[str], str | None]) -> Recommendation:
+    """Fill in what the page and the terminal say; ``command`` exports an arm, None where it has no export."""
     assert found.best is not None
     best, k = found.best, len(found.compared)
     together = f"all comparisons and all {found.looks} looks" if found.looks > 1 else "all comparisons"
@@ -139,11 +143,11 @@ def _worded(found: Recommendation, where: str, command: Callable[[str], str]) ->
         _alike(found, level),
         *_beaten(found, level),
     ]
-    commands = [command(best.method)]
+    named = [best.method]
     cheaper = _cheaper(found)
     if found.baseline is not None and not found.beating:
         sentences.append(f"So the data give no reason to take anything but {found.baseline}.")
-        commands = [command(found.baseline)]
+        named = [found.baseline]
     elif cheaper:
         # What also beats the baseline comes first: the rest has only not been told from the picked arm.
         first = next((c for c in cheaper if c.method in found.beating), cheaper[0])
@@ -154,10 +158,14 @@ def _worded(found: Recommendation, where: str, command: Callable[[str], str]) ->
         else:
             though = ""
         sentences.append(f"Where cost matters: {first.method} at {ratio(first.cost)} the reference's{though}.")
-        commands.append(command(first.method))
+        named.append(first.method)
+    commands = {name: command(name) for name in named}
+    if unheld := [name for name in named if commands[name] is None]:
+        verb = "has" if len(unheld) == 1 else "have"
+        sentences.append(f"{some(unheld)} {verb} no export: the predictions are in work/evaluate.")
     if found.left_out:
         sentences.append(f"Left out: {some([f'{method} ({why})' for method, why in found.left_out])}.")
-    return replace(found, sentences=tuple(sentences), commands=tuple(commands))
+    return replace(found, sentences=tuple(sentences), commands=tuple(filter(None, commands.values())))
 
 
 def _scored(c: Contender, metric: str) -> str:

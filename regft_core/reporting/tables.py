@@ -12,6 +12,8 @@ from regft_core import metrics as known_metrics
 from regft_core.config.schema.methods import MethodConfig
 from regft_core.config.schema.report import ReportConfig
 from regft_core.errors import DataError
+from regft_core.hooks.exports import in_the_way_of_export
+from regft_core.hooks.registry import discover
 from regft_core.reporting.costs import cost_of, declared, overrides
 from regft_core.reporting.load import BlockData, CellData
 from regft_core.reporting.looks import Looks
@@ -35,6 +37,10 @@ class MethodMeta(Protocol):
     @property
     def config(self) -> MethodConfig:
         """Its YAML."""
+
+    @property
+    def phases(self) -> Sequence[Any]:
+        """All phases; the last one is fine-tuning."""
 
     @property
     def earlier(self) -> Sequence[Any]:
@@ -164,7 +170,12 @@ def build_block(
     compared = [c for row in rows for c in row.comparisons] + list(opponents.comparisons if opponents else ())
     # Which arm is picked, and what beats what, was there to be seen at every look at any pair of the block.
     looked = max((c.look.number for c in compared if c.look is not None), default=0)
-    advice = recommend(data, rows, judged, best, config.reference, config.confidence, seeds, looked)
+    registry = discover()
+    in_the_way = {
+        row.method: in_the_way_of_export(registry, methods[row.method].phases[-1].regularisers) for row in rows
+    }
+    kept_back = {method: name for method, name in in_the_way.items() if name is not None}
+    advice = recommend(data, rows, judged, best, config.reference, config.confidence, seeds, looked, kept_back)
     return replace(block, opponents=opponents, recommendation=advice, ranks=_ranks(block, judged, config, blocks))
 
 

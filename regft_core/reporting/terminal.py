@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from regft_core.reporting import published
-from regft_core.reporting.formatting import interval, ratio, score
+from regft_core.reporting.formatting import interval, measured, ratio, score
 from regft_core.reporting.model import Block, Comparison, Report, Row, Score
 from regft_core.reporting.words import looked_at, overall
 
@@ -17,7 +17,10 @@ STYLES = {"better": "green", "worse": "red", "no evidence": "dim", "nothing to j
 
 
 def summary_table(report: Report) -> RenderableType:
-    """One table per block: score with interval on every set, verdicts, failures, cost; then what to take."""
+    """One table per block: score with interval on every set, verdicts, failures, cost; then what to take.
+
+    Cost is what the method declares (relative to plain fine-tuning) and what was measured (relative to the reference).
+    """
     parts: list[RenderableType] = []
     for block in report.blocks:
         parts.append(_table(block, report.confidence))
@@ -52,8 +55,11 @@ def _table(block: Block, confidence: float) -> Table:
     table.add_column("method")
     for name in block.sets:
         table.add_column(name, justify="right")
-    for name in ("vs reference", "vs control", "seeds", "cost"):
-        table.add_column(name, justify="right" if name in ("seeds", "cost") else "left")
+    for name in ("vs reference", "vs control"):
+        table.add_column(name)
+    # Declared: relative to plain fine-tuning. Measured: relative to the reference.
+    for name in ("seeds", "declared\ncost", "measured\ncost"):
+        table.add_column(name, justify="right")
     for row in block.rows:
         bad = len(row.failed)
         seeds = Text(f"{row.n_ok}/{row.n_expected}", style="red" if bad else "")
@@ -65,7 +71,8 @@ def _table(block: Block, confidence: float) -> Table:
             _verdict(row.against("reference")),
             _verdict(row.against("control")),
             seeds,
-            ratio(row.cost.measured),
+            ratio(row.cost.plain),
+            measured(row.cost.measured, row.cost.spread),
         )
     return table
 

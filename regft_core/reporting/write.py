@@ -1,4 +1,4 @@
-"""Build the report of a grid and write its five files."""
+"""Build the report of a grid and write its files."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from regft_core.config.grid import Cell
 from regft_core.config.published import Published, read_published
 from regft_core.config.schema.report import ReportConfig
 from regft_core.config.schema.training import TrainingConfig
-from regft_core.io import write_json, write_text
+from regft_core.io import atomic_directory, write_json, write_text
 from regft_core.reporting import averages, cuts, environments, evaluations, facts, numbers, published, tuning
 from regft_core.reporting.across import across_tasks, with_holm
 from regft_core.reporting.curves import thinned
@@ -25,6 +25,8 @@ from regft_core.reporting.opponents import unbeaten
 from regft_core.reporting.tables import MethodMeta, build_block
 from regft_core.reporting.words import findings, looked_at
 
+#: Folder of the files that ``dvc metrics show`` reads.
+METRICS = "metrics"
 CURVE_COLUMNS = ("method", "task", "size", "seed", "phase", "step", "loss", "learning_rate", "gradient_norm")
 PUBLISHED_COLUMNS = (
     "table", "arm", "model", "size", "column", "published", "ours", "seeds", "difference", "low", "high",
@@ -47,8 +49,8 @@ def write_report(
 ) -> Report:
     """Write the report's files to ``out``.
 
-    ``report.html``, ``results.json`` (all its numbers), ``metrics.json`` (the few that ``dvc metrics
-    show`` prints), ``plots/curves.csv`` and ``plots/leaderboard.csv``.
+    ``report.html``, ``results.json`` (all its numbers), ``metrics/<task>-<size>/<method>.json`` (the few that
+    ``dvc metrics show`` prints, a line for each), ``plots/curves.csv`` and ``plots/leaderboard.csv``.
 
     Args:
         root: project root; ``out`` is relative to it unless absolute.
@@ -83,7 +85,10 @@ def write_report(
     else:
         beside.unlink(missing_ok=True)
     write_json(folder / "results.json", report.results)
-    write_json(folder / "metrics.json", report.metrics)
+    with atomic_directory(folder / METRICS) as shown:
+        for block, arms in report.metrics.items():
+            for method, own in arms.items():
+                write_json(shown / block / f"{method}.json", own)
     write_text(folder / "report.html", report.html)
     return report
 

@@ -1,4 +1,8 @@
-"""An exported directory, loaded: a transformers classifier, or an encoder with pooling and head (models/layout.py)."""
+"""An exported directory, loaded.
+
+A transformers classifier, an encoder with pooling and head (models/layout.py), or what a run without a model kept
+(evaluation/answers.py).
+"""
 
 from __future__ import annotations
 
@@ -15,6 +19,7 @@ from regft_core.data.encode import encode
 from regft_core.data.examples import Example
 from regft_core.data.lengths import row_lengths
 from regft_core.errors import ModelError
+from regft_core.evaluation.answers import Answers, load_answers
 from regft_core.evaluation.predict import predict
 from regft_core.models.layout import is_pooled, load_modules
 from regft_core.models.load import quiet
@@ -63,10 +68,7 @@ class ServedModel:
             padding_side=self.padding.side,
             kind=self.kind,
         ).astype(np.float64)
-        if self.kind == "regression":
-            return logits
-        powers = np.exp(logits - logits.max(axis=1, keepdims=True))
-        return powers / powers.sum(axis=1, keepdims=True)
+        return _as_scores(logits, self.kind)
 
     def cut(self, examples: Sequence[Example]) -> int:
         """How many of the examples are longer than what the model reads."""
@@ -75,19 +77,53 @@ class ServedModel:
         return sum(length > self.max_length for length in lengths[mode])
 
 
-def load_served(directory: Path, device: str) -> ServedModel:
+@dataclass(frozen=True)
+class ServedAnswers:
+    """A run without a model, with the face of ``ServedModel``; it reads whole texts, on the CPU."""
+
+    answers: Answers
+    kind: Literal["classification", "regression"]
+    labels: tuple[str, ...]
+    text: str | None
+    text_pair: str | None
+    pairs: bool | None
+    max_length: None = None
+
+    def scores(self, examples: Sequence[Example], batch_size: int) -> npt.NDArray[np.float64]:
+        """As ``ServedModel.scores``; there are no batches."""
+        return _as_scores(self.answers.logits(examples), self.kind)
+
+    def cut(self, examples: Sequence[Example]) -> int:
+        """None of the examples is longer than what is read."""
+        return 0
+
+
+def _as_scores(logits: npt.NDArray[np.float64], kind: str) -> npt.NDArray[np.float64]:
+    """Probabilities [n, K] of logits [n, K]; values [n, 1] as they are."""
+    if kind == "regression":
+        return logits
+    powers = np.exp(logits - logits.max(axis=1, keepdims=True))
+    scores: npt.NDArray[np.float64] = powers / powers.sum(axis=1, keepdims=True)
+    return scores
+
+
+def load_served(directory: Path, device: str) -> ServedModel | ServedAnswers:
     """Load an exported directory (or any fine-tuned transformers classifier) onto ``device``; nothing is downloaded.
 
     Raises:
         ModelError: no model directory, no safetensors weights, no head, no fast tokenizer.
     """
+    served = read_served(directory) if directory.is_dir() else None
+    if served is not None and served.answered_by is not None:
+        names = served.labels or ("value",)
+        paired = served.text_pair is not None
+        return ServedAnswers(load_answers(directory), served.kind, names, served.text, served.text_pair, paired)
     if not (directory / "config.json").is_file():
         found = "is not a directory" if not directory.is_dir() else "has no config.json"
         raise ModelError(
             f"{directory} {found}, so it is no exported model"
             "\n    -> write one: python -m stages.export --method METHOD --task TASK --size SIZE --seed SEED"
         )
-    served = read_served(directory)
     tokenizer = _tokenizer(directory)
     model = load_modules(directory) if is_pooled(directory) else _classifier(directory)
     config = model.config
@@ -106,7 +142,7 @@ def load_served(directory: Path, device: str) -> ServedModel:
         padding=padding_of(tokenizer),
         kind=kind,
         labels=labels,
-        max_length=served.max_length if served is not None else _own_length(tokenizer, config),
+        max_length=(served.max_length if served is not None else None) or _own_length(tokenizer, config),
         rows_per_example=getattr(model, "rows_per_example", 1),
         text=served.text if served is not None else None,
         text_pair=served.text_pair if served is not None else None,

@@ -17,7 +17,7 @@ from regft_core.data.rows import OpenTable, open_table
 from regft_core.errors import DataError
 from regft_core.io import atomic_file
 from regft_core.names import listing, nearest
-from regft_core.serving.model import ServedModel
+from regft_core.serving.model import ServedAnswers, ServedModel
 from regft_core.serving.writing import DIGITS, Writer, check_format
 
 #: Rows that are in memory at a time; batches of similar length are made of them.
@@ -45,7 +45,7 @@ class Counted:
 
 
 def predict_file(
-    model: ServedModel,
+    model: ServedModel | ServedAnswers,
     data: Path,
     out: Path,
     *,
@@ -98,7 +98,7 @@ def predict_file(
 
 
 def choose_columns(
-    model: ServedModel, names: Sequence[str], data: Path, text: str | None, text_pair: str | None
+    model: ServedModel | ServedAnswers, names: Sequence[str], data: Path, text: str | None, text_pair: str | None
 ) -> Columns:
     """The columns to read: what the caller says, else those of the training data.
 
@@ -128,12 +128,17 @@ def _check(names: Sequence[str], wanted: Sequence[tuple[str, str | None]], data:
     )
 
 
-def _probability_names(model: ServedModel) -> list[str]:
+def _probability_names(model: ServedModel | ServedAnswers) -> list[str]:
     return [] if model.kind == "regression" else [f"probability_{label}" for label in model.labels]
 
 
 def _predicted(
-    model: ServedModel, chunk: Sequence[Row], columns: Columns, keep: Sequence[str], batch_size: int, counted: Counted
+    model: ServedModel | ServedAnswers,
+    chunk: Sequence[Row],
+    columns: Columns,
+    keep: Sequence[str],
+    batch_size: int,
+    counted: Counted,
 ) -> Iterator[dict[str, Any]]:
     """The lines of one chunk, in its order."""
     examples = [_example(row, columns) for row in chunk]

@@ -3,6 +3,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import io
+import shutil
 import zipfile
 
 import pytest
@@ -84,6 +85,43 @@ def test_other_bytes_are_refused_and_leave_nothing_behind(files, leave_out, mess
         fetch("mpnet", tmp_path, fake(files, leave_out))
     assert not list(tmp_path.rglob("*.safetensors"))
     assert not list((tmp_path / ".models").iterdir())
+
+
+def test_the_hub_gives_the_same_files_at_the_pinned_revision(fake, tmp_path, monkeypatch, capsys):
+    asked, content = {}, dict(FILES)
+
+    def snapshot(repo, *, revision, allow_patterns):
+        asked.update(repo=repo, revision=revision, files=allow_patterns)
+        cache = tmp_path / "cache"
+        shutil.rmtree(cache, ignore_errors=True)
+        cache.mkdir()
+        for name, written in {**content, "pytorch_model.bin": b"pickle"}.items():  # another program left it there
+            (cache / name).write_bytes(written)
+        return str(cache)
+
+    monkeypatch.setattr("huggingface_hub.snapshot_download", snapshot)
+    assert main(["mpnet", "--hub", "--root", str(tmp_path)]) == 0
+    path = tmp_path / ".models" / "mpnet"
+    assert {file.name: file.read_bytes() for file in path.iterdir()} == FILES
+    assert asked["repo"] == "sentence-transformers/all-mpnet-base-v2"
+    assert len(asked["revision"]) == 40
+    assert asked["files"] == list(FILES)
+    assert set(module.HUB) == {name for name, alias in ALIASES.items() if alias.requirements}
+    assert not fake.calls
+    for wrong, message in ((b"other", "config.json has SHA-256"), (None, "config.json has SHA-256 none")):
+        (path / "config.json").write_bytes(b"damaged")
+        content.pop("config.json", None)
+        content |= {} if wrong is None else {"config.json": wrong}
+        with pytest.raises(ModelError, match=message):
+            fetch("mpnet", tmp_path, hub=True)
+        assert (path / "config.json").read_bytes() == b"damaged"  # what was there stays
+
+    def unreachable(*_args, **_options):
+        raise ConnectionError("no route")
+
+    monkeypatch.setattr("huggingface_hub.snapshot_download", unreachable)
+    with pytest.raises(ModelError, match=r"(?s)cannot be downloaded \(ConnectionError: no route\).*package index"):
+        fetch("mpnet", tmp_path, hub=True)
 
 
 def test_a_download_that_fails_is_explained(tmp_path, monkeypatch):

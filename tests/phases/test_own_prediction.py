@@ -84,19 +84,19 @@ def test_the_majority_of_the_training_rows(project: Path) -> None:
     assert "weights" not in run.tensor_names  # no encoder is stored to answer the same whatever it reads
 
 
-def write(root: Path, method: str) -> None:
-    job = Job(str(root), method, "cue_sentence", "24", 0)
-    trained, evaluated = ran(root, method)
+def write(root: Path, method: str, task: str = "cue_sentence") -> None:
+    job = Job(str(root), method, task, "24", 0)
+    trained, evaluated = ran(root, method, task)
     write_training(Context(job), "finetune", [trained])
     write_evaluation(Context(job), [evaluated])
 
 
-def test_export_of_what_is_no_model_is_refused_with_the_reason(project: Path) -> None:
-    change(project, methods=["vanilla", "tfidf_logistic", "majority"])
-    write(project, "tfidf_logistic")
-    with pytest.raises(ModelError, match=r"no model of its own.*'tfidf_logistic' answers in its place"):
-        export(Job(str(project), "tfidf_logistic", "cue_sentence", "24", 0))
-    assert not (project / "exports").exists()
+def test_export_of_what_plain_weights_cannot_say_is_refused_with_the_reason(make_project: Any) -> None:
+    root = make_project(methods=["vanilla", "zero_shot_similarity", "majority"], **REGRESSION)
+    write(root, "zero_shot_similarity", "cue_regression")
+    with pytest.raises(ModelError, match=r"no model of its own.*'zero_shot_similarity' answers in its place"):
+        export(Job(str(root), "zero_shot_similarity", "cue_regression", "24", 0))
+    assert not (root / "exports").exists()
 
 
 def test_similarity_knows_the_range_of_its_task_and_the_longest_input(make_project: Any) -> None:

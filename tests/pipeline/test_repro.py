@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shutil
 import subprocess
@@ -31,12 +30,19 @@ def test_everything_from_nothing(reproduced: Path) -> None:
             "report",
         ]
     )
-    for name in ("report.html", "metrics.json", "results.json", "plots/curves.csv", "plots/leaderboard.csv"):
+    for name in (
+        "report.html",
+        "metrics/own-16/chain.json",
+        "results.json",
+        "plots/curves.csv",
+        "plots/leaderboard.csv",
+    ):
         assert (reproduced / "reports" / name).is_file()
     assert (reproduced / "mlflow.db").is_file()
     assert (reproduced / "work/evaluate/chain/own/16/predictions/seed-0/far.jsonl").is_file()
     shown = dvc(reproduced, "metrics", "show", "--json")
-    assert "work/metrics/vanilla/own.json" in shown
+    assert "reports/metrics/own-16/vanilla.json" in shown
+    assert "work/metrics" not in shown  # columns of their own for every cell made a table as wide as the grid
 
 
 def test_a_second_time_only_the_facts_run(project: Path) -> None:
@@ -153,7 +159,7 @@ def test_a_new_seed_and_a_method_of_ones_own(project: Path) -> None:
     assert found == {"facts", "subsample@own", "search@chain-own", f"search@{name}-own", "report", *again}
     # Of the new seed two phases, two runs and two evaluations; of the new method two runs and two evaluations.
     assert stored(project) == before + 6 + 4
-    assert name in json.loads((project / "reports/metrics.json").read_text())["own-16"]
+    assert (project / f"reports/metrics/own-16/{name}.json").is_file()
 
 
 def test_deleted_outputs_come_back_without_training(project: Path) -> None:

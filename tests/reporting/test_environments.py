@@ -97,8 +97,8 @@ def test_marking_is_visible_everywhere(synthetic: Any, tmp_path: Path) -> None:
     console = Console(width=150, record=True, file=io.StringIO())
     console.print(summary_table(found))
     assert "MIXED ENVIRONMENTS" in console.export_text()
-    metrics = json.loads((tmp_path / "reports/metrics.json").read_text())
-    assert all(entry["mixed_environments"] is True for entry in metrics["sst2-300"].values())
+    metrics = [json.loads(path.read_text()) for path in (tmp_path / "reports/metrics/sst2-300").iterdir()]
+    assert [entry["mixed_environments"] for entry in metrics] == [True] * len(arms)
     results = json.loads((tmp_path / "reports/results.json").read_text())
     assert "cpu Two cores, threads 1: vanilla" in results["sst2-300"]["a"]["mixed_environments"]
 

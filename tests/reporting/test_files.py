@@ -57,24 +57,33 @@ def test_every_word_beside_the_sets_is_refused_as_a_name_of_a_set(built: Any) ->
     described = [json.loads(path.read_text()) for path in built.root.glob("work/datasets/*/task.json")]
     sets = {name for task in described for name in task["sets"]}
     assert "contrast" in sets
-    for name in ("results.json", "metrics.json"):
-        content = json.loads((built.root / "reports" / name).read_text())
+    for content in (json.loads((built.root / "reports" / "results.json").read_text()), shown(built.root)):
         for methods in content.values():
             assert all(set(row) - sets <= set(RESERVED_SETS) for row in methods.values())
     assert RUN in RESERVED_SETS
 
 
-def test_what_dvc_shows_is_the_primary_metric_and_counts(built: Any) -> None:
-    """``dvc metrics show`` prints a column per number: only what one reads there is in the file."""
-    shown = json.loads((built.root / "reports" / "metrics.json").read_text())
+def shown(root: Path) -> dict[str, Any]:
+    """What ``dvc metrics show`` reads: block -> method -> content of its file."""
+    found: dict[str, Any] = {}
+    for path in (root / "reports" / "metrics").glob("*/*.json"):
+        found.setdefault(path.parent.name, {})[path.stem] = json.loads(path.read_text())
+    return found
+
+
+def test_what_dvc_shows_is_a_line_for_each_arm_of_the_primary_metric(built: Any) -> None:
+    """``dvc metrics show`` prints a column per number: only what one reads there is in the files."""
+    shown_of = shown(built.root)
     full = json.loads((built.root / "reports" / "results.json").read_text())
-    assert shown.keys() == full.keys()
-    entry, everything = shown["sst2-300"]["weight_mixup"], full["sst2-300"]["weight_mixup"]
+    assert {name: set(arms) for name, arms in shown_of.items()} == {name: set(arms) for name, arms in full.items()}
+    entry, everything = shown_of["sst2-300"]["weight_mixup"], full["sst2-300"]["weight_mixup"]
     assert entry.keys() == {"dev", "contrast", "failed"}
-    assert entry["dev"].keys() == {"mean", "low", "high", "n"}
-    assert entry["dev"] == everything["dev"]["accuracy"]
+    assert entry["dev"].keys() == {"mean", "low", "high"}
+    assert entry["dev"].items() < everything["dev"]["accuracy"].items()
+    assert entry["contrast"] == {"mean": everything["contrast"]["accuracy"]["mean"]}
     assert entry["failed"] == 1
-    assert shown["sick-300"]["vanilla"]["dev"] == full["sick-300"]["vanilla"]["dev"]["pearson"]
+    assert shown_of["sick-300"]["vanilla"].keys() == {"dev", "contrast"} & full["sick-300"]["vanilla"].keys()
+    assert shown_of["sick-300"]["vanilla"]["dev"].items() < full["sick-300"]["vanilla"]["dev"]["pearson"].items()
     assert {"f1", "accuracy"} == everything["dev"].keys()
     assert "versus_reference" in everything
 
@@ -82,7 +91,9 @@ def test_what_dvc_shows_is_the_primary_metric_and_counts(built: Any) -> None:
 def test_nothing_temporary_stays(built: Any) -> None:
     names = {path.relative_to(built.root / "reports").as_posix() for path in (built.root / "reports").rglob("*")}
     assert names == {
-        "metrics.json",
+        "metrics",
+        *(f"metrics/{block}" for block in built.report.metrics),
+        *(f"metrics/{block}/{method}.json" for block, arms in built.report.metrics.items() for method in arms),
         "results.json",
         "report.html",
         "plots",

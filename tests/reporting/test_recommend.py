@@ -174,3 +174,13 @@ def test_without_any_finished_run(make: Any, synthetic: Any) -> None:
     built = make(arms, {"sst2": synthetic.Task(n=60)}, [0])
     assert built.report.blocks[0].recommendation is None
     assert "nothing is recommended: no run finished" in built.report.html
+
+
+def test_no_command_is_given_that_would_fail(advice: Any) -> None:
+    """What no directory can hold (a similarity, a prefix) has no export, which used to be found out by trying."""
+    found = advice.report.blocks[0].recommendation
+    assert found.commands
+    built = recommend._worded(found, "sst2 at 300 rows", lambda name: None)
+    assert built.commands == ()
+    assert re.search(r"\w+( and \w+)? ha(s|ve) no export: the predictions are in work/evaluate\.", built.sentences[-2])
+    assert built.sentences[-1].startswith("Left out: ")

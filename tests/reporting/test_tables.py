@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import json
 import math
+import re
 import shutil
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,11 +15,13 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.console import Console
 
 from regft_core.config.schema.report import ReportConfig
 from regft_core.errors import DataError
-from regft_core.reporting import write_report
+from regft_core.reporting import summary_table, write_report
 from regft_core.reporting.costs import overrides
+from regft_core.reporting.formatting import measured
 from regft_core.reporting.tables import ordered
 from regft_core.statistics.iqm import Interval
 from tests.statistics.single import one_arm, paired_difference
@@ -136,6 +140,28 @@ def test_cost_ratios(built: Any) -> None:
     assert hype.token_share == pytest.approx(0.9)
     (control,) = found.row("weight_mixup").against("control")
     assert control.compute_ratio == pytest.approx(4.0 / 3.8)
+
+
+def test_seconds_of_a_busy_machine_are_shown_as_the_range_of_the_seeds(built: Any, tmp_path: Path) -> None:
+    """The terminal used to print a mean of seconds to two digits whatever else the machine did."""
+    shutil.copytree(built.root / "work", tmp_path / "work")
+    path = tmp_path / "work/evaluate/hype_n/sst2/300/result.json"
+    result = json.loads(path.read_text())
+    slow = next(run for run in result["runs"] if run["sets"])
+    slow["cost"]["train_seconds"] *= 2
+    path.write_text(json.dumps(result))
+    report = write_report(tmp_path, built.cells, built.seeds, built.config, built.methods)
+    before, after = block(built).row("hype_n").cost, report.blocks[0].row("hype_n").cost
+    assert before.spread == pytest.approx((1.2, 1.2))
+    assert measured(before.measured, before.spread) == "1.20×"
+    assert after.spread == pytest.approx((1.2, 2.4))
+    assert measured(after.measured, after.spread) == "1.2 to 2.4×"
+    assert measured(None, None) == "n/a"
+    assert (before.plain, block(built).row("weight_mixup").cost.plain) == pytest.approx((1.0, 4.0))
+    console = Console(width=250, record=True, file=io.StringIO())
+    console.print(summary_table(report))
+    (line,) = [text for text in console.export_text().splitlines() if " hype_n " in text and "2.4×" in text]
+    assert re.search(r"1\.00× │ +1\.2 to 2\.4× │$", line.strip())
 
 
 def test_other_kinds_of_device_are_not_compared(built: Any, tmp_path: Path) -> None:

@@ -1,0 +1,29 @@
+"""What a finished run can be exported as, asked of the regularisers of its last phase; no torch here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from regft_core.hooks.base import Regulariser
+from regft_core.hooks.compose import Entry, active
+
+
+def answers_without_encoder(entries: Sequence[Entry]) -> Entry | None:
+    """The regulariser that answers in place of a model and reads no encoder: what it kept is all there is."""
+    return next((e for e in active(entries) if e[0].owns_prediction(e[1]) and not e[0].reads_encoder(e[1])), None)
+
+
+def in_the_way_of_export(
+    registry: Mapping[str, type[Regulariser]], regularisers: Sequence[tuple[str, Any]]
+) -> str | None:
+    """The regulariser of a last phase whose runs have no export: plain weights would give other answers.
+
+    Args:
+        regularisers: (name, options) of the phase; a name that the registry does not know is in nobody's way.
+    """
+    known = [(registry[name], options) for name, options in regularisers if name in registry]
+    if answers_without_encoder(known) is not None:
+        return None
+    wrong = (cls.name for cls, o in active(known) if cls.keeps_for_inference(o) or cls.owns_prediction(o))
+    return next(wrong, None)

@@ -1,0 +1,121 @@
+"""An arm that reads no encoder can be the best one: it is exported and predicts like any other."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from regft_core.api import load
+from regft_core.errors import ModelError
+from regft_core.evaluation.answers import load_answers
+from regft_core.phases.context import Job
+from regft_core.phases.export import export
+from regft_core.serving.model import load_served
+from regft_core.serving.predict import predict_file
+from tests.small_project import PAIRS, SCORES, TASK, build, stage
+from tests.stages.conftest import LONG
+from tests.stages.test_export import card_of
+from tests.stages.test_predict import lines, stored
+
+TASKS = {"reviews": (TASK, "dev"), "pairs": (PAIRS, "pairs-dev"), "scores": (SCORES, "scores-dev")}
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("words") / "project"
+    tasks = {name: declared for name, (declared, _) in TASKS.items()}
+    methods = ["vanilla", "tfidf_logistic", "majority"]
+    build(folder, tasks=tasks, methods=methods, grid={"tasks": list(tasks), "seeds": [1]})
+    project = load(folder)
+    for method in methods[1:]:
+        for task in tasks:
+            project.run(method, task)
+    return folder
+
+
+@pytest.mark.parametrize("method", ["tfidf_logistic", "majority"])
+@pytest.mark.parametrize("task", list(TASKS))
+def test_predictions_are_those_of_the_evaluation(root: Path, tmp_path: Path, method: str, task: str) -> None:
+    folder = export(Job(str(root), method, task, "16", 1), tmp_path / "exported")
+    assert sorted(path.name for path in folder.iterdir()) == ["README.md", "kept.safetensors", "regft.json"]
+    served = load_served(folder, "cpu")
+    counted = predict_file(served, root / "data" / f"{TASKS[task][1]}.csv", tmp_path / "out.csv")
+    found, expected = lines(tmp_path / "out.csv"), stored(root, method, task)
+    assert (counted.rows, counted.cut) == (len(expected), 0)
+    for row, one in zip(found, expected, strict=True):
+        if task == "scores":
+            assert float(row["prediction"]) == pytest.approx(one["prediction"], abs=2e-6)
+        else:
+            assert row["prediction"] == ("bad", "good")[one["prediction"]]
+            scores = [float(row["probability_bad"]), float(row["probability_good"])]
+            assert scores == pytest.approx(one["scores"], abs=2e-6)
+
+
+def test_the_commands_work_and_the_card_says_what_it_is(root: Path) -> None:
+    arguments = ("--method", "tfidf_logistic", "--task", "reviews", "--size", "16", "--seed", "1")
+    done = stage(root, "export", *arguments)
+    assert done.returncode == 0, done.stderr
+    folder = root / "exports" / "tfidf_logistic-reviews-16-seed-1"
+    assert stage(root, "export", *arguments).returncode == 0  # replaced in one step
+    (root / "new.jsonl").write_text(json.dumps({"review": LONG}) + "\n")
+    command = ("predict", "--model", str(folder), "--data", "new.jsonl", "--out", "out.csv")
+    done = stage(root, *command)
+    assert done.returncode == 0, done.stderr
+    assert "warning" not in done.stderr  # whole texts are read
+    assert lines(root / "out.csv")[0]["prediction"] == "good"
+    card = card_of(folder)
+    for text in (
+        "`kept.safetensors` holds all that `tfidf_logistic` has fitted",
+        "| dev | accuracy |",
+        "python -m stages.predict --model path/to/this/directory",
+    ):
+        assert text in card, text
+    for text in ("library_name", "Base model", "Longest input", "Truncation", "pipeline("):
+        assert text not in card, text
+
+
+def test_what_is_damaged_or_something_else_is_said(root: Path, tmp_path: Path) -> None:
+    job = Job(str(root), "tfidf_logistic", "reviews", "16", 1)
+    folder = export(job, tmp_path / "exported")
+    for change, message in (
+        ({"answered_by": {"regulariser": "gone"}}, "no regulariser 'gone'"),
+        ({"answered_by": {"regulariser": "hype"}}, "'hype' does not answer by itself"),
+        ({"answered_by": {"regulariser": "tfidf_logistic", "options": {"wrods": 2}}}, "wrods"),
+        ({"answered_by": None}, "does not say what answers"),
+    ):
+        other = Path(shutil.copytree(folder, tmp_path / "other", dirs_exist_ok=True))
+        described = json.loads((folder / "regft.json").read_text()) | change
+        (other / "regft.json").write_text(json.dumps(described))
+        with pytest.raises(ModelError, match=message):
+            load_answers(other)
+    (folder / "kept.safetensors").write_bytes(b"no tensors")
+    with pytest.raises(ModelError, match=r"cannot be read as safetensors(.|\n)*export it again"):
+        load_served(folder, "cpu")
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "notes.txt").write_text("mine")
+    with pytest.raises(ModelError, match="not a model directory"):
+        export(job, tmp_path / "mine")
+
+
+def test_nothing_is_left_behind_when_it_would_answer_differently(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from regft_core.errors import ExportMismatch
+    from regft_core.evaluation import answers
+
+    def other(path: Path, tensors: Mapping[str, Tensor]) -> None:
+        save_file({name: t if name != "bias" else t + 1 for name, t in tensors.items()}, path)
+
+    monkeypatch.setattr(answers, "write_tensors", other)
+    job = Job(str(root), "tfidf_logistic", "scores", "16", 1)
+    with pytest.raises(ExportMismatch):
+        export(job, tmp_path / "exported")
+    assert not (tmp_path / "exported").exists()
+    monkeypatch.undo()
+    assert "weight" in load_file(export(job, tmp_path / "exported") / "kept.safetensors")

@@ -35,6 +35,7 @@ _POOL = {
     ("cls", "last"): "    vectors = tokens[torch.arange(len(mask)), mask.cumsum(1).argmax(1)]  # the last real token",
 }
 _FEATURES = """
+    vectors = vectors / vectors.pow(2).mean(-1, keepdim=True).sqrt()  # lengths do not count
     u, v = vectors[0::2], vectors[1::2]
     vectors = torch.cat([u, v, (u - v).abs(), u * v], -1)"""
 

@@ -20,6 +20,8 @@ from regft_core.models.pooling import PooledClassifier, without_pooler
 
 POOLING, DENSE, PAIR_HEAD = "1_Pooling", "2_Dense", "pair_head"
 _PACKAGE = "sentence_transformers.models"
+#: What a head on pairs says of u and v. Heads without this word were fitted to unscaled vectors.
+SCALED = "scaled to a root mean square of 1"
 
 
 def write_modules(model: PooledClassifier, directory: Path, max_length: int | None) -> None:
@@ -49,7 +51,7 @@ def write_modules(model: PooledClassifier, directory: Path, max_length: int | No
     linear = model.classifier
     head: dict[str, Any] = {"in_features": linear.in_features, "out_features": linear.out_features, "bias": True}
     if paired:
-        head["features"] = ["u", "v", "|u - v|", "u * v"]
+        head |= {"features": ["u", "v", "|u - v|", "u * v"], "vectors": SCALED}
     else:
         head["activation_function"] = "torch.nn.modules.linear.Identity"
     folder = directory / (PAIR_HEAD if paired else DENSE)
@@ -87,6 +89,7 @@ def logits_from(directory: Path, batch: dict[str, Tensor], attention: str, devic
             place = [row.nonzero().squeeze(1)[-1 if modes["pooling_mode_lasttoken"] else 0] for row in mask]
             vectors = torch.stack([tokens[row, position] for row, position in enumerate(place)])
         if paired:
+            vectors = vectors / vectors.pow(2).mean(-1, keepdim=True).sqrt()
             u, v = vectors[0::2], vectors[1::2]
             vectors = torch.cat([u, v, (u - v).abs(), u * v], -1)
         return torch.nn.functional.linear(vectors, head["linear.weight"], head["linear.bias"])
@@ -112,6 +115,11 @@ def load_modules(directory: Path) -> PooledClassifier:
             "\n    -> give a directory that `python -m stages.export` wrote"
         )
     try:
+        if head.name == PAIR_HEAD and read_json(head / "config.json").get("vectors") != SCALED:
+            raise ModelError(
+                f"{head}: this head was fitted to vectors that an earlier version of regft did not scale"
+                "\n    -> export the model again (python -m stages.export)"
+            )
         modes = read_json(directory / POOLING / "config.json")
         config = AutoConfig.from_pretrained(directory, local_files_only=True, trust_remote_code=False)
         options = without_pooler(AutoModel._model_mapping[type(config)])
@@ -129,6 +137,8 @@ def load_modules(directory: Path) -> PooledClassifier:
         model = PooledClassifier(encoder, pooling=pooling, rows_per_example=2 if head.name == PAIR_HEAD else 1)
         tensors = load_file(str(head / "model.safetensors"))
         model.classifier.load_state_dict({name.removeprefix("linear."): value for name, value in tensors.items()})
+    except ModelError:
+        raise
     except Exception as error:  # missing or damaged files: each library has its own errors
         raise ModelError(f"{directory}: the model cannot be loaded: {error}\n    -> export it again") from error
     if absent := sorted(info["missing_keys"]):

@@ -77,6 +77,7 @@ def pooled_features(outcome: Outcome) -> np.ndarray:
             tokens = [model.base_model(input_ids=torch.tensor([row])).last_hidden_state[0] for row in texts]
             vectors.append(torch.stack([token.mean(0) for token in tokens]))
     u, v = vectors
+    u, v = (vector / vector.square().mean(-1, keepdim=True).sqrt() for vector in (u, v))
     return torch.cat([u, v, (u - v).abs(), u * v], -1).double().numpy()
 
 

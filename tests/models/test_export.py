@@ -14,6 +14,7 @@ from transformers import AutoModel, AutoModelForSequenceClassification, AutoToke
 
 from regft_core.errors import ExportMismatch, ModelError
 from regft_core.models.export import export_model, fold, model_card
+from regft_core.models.layout import load_modules
 from regft_core.models.pooling import PooledClassifier
 from regft_core.models.sites import SiteHooks, classify, find_sites
 from tests.tiny import ARCHITECTURES
@@ -256,6 +257,20 @@ def test_the_code_on_the_card_gives_the_models_answer(architecture, pooling, row
         assert json.loads(printed) == pytest.approx(logits.squeeze(-1).tolist(), abs=1e-5)
     else:
         assert printed == str([labels[best] for best in logits.argmax(-1).tolist()])
+
+
+@pytest.mark.parametrize("pooling", ["mean"])
+def test_a_head_on_unscaled_pairs_of_an_earlier_version_is_refused(pooling, load, tmp_path):
+    loaded = load("bert", rows_per_example=2)
+    directory = export(loaded, tmp_path / "out", max_length=32, check_batch=loaded.batch("a", "b c"))
+    assert load_modules(directory).rows_per_example == 2
+    file = directory / "pair_head" / "config.json"
+    file.write_text(json.dumps({key: value for key, value in json.loads(file.read_text()).items() if key != "vectors"}))
+    with pytest.raises(ModelError, match=r"earlier version of regft did not scale\n    -> export the model again"):
+        load_modules(directory)
+    file.unlink()
+    with pytest.raises(ModelError, match=r"cannot be loaded: .*config\.json: no such file"):
+        load_modules(directory)
 
 
 @pytest.mark.parametrize("pooling", ["mean"])

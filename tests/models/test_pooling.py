@@ -101,7 +101,12 @@ def test_half_the_rows_are_the_second_texts():
     first, second = torch.randn(3, 4), torch.randn(3, 4)
     rows = torch.stack([first, second], 1).reshape(6, 4)
     features = pair_features(rows)
-    assert torch.equal(features, torch.cat([first, second, (first - second).abs(), first * second], 1))
+    u, v = (vector * 2 / vector.norm(dim=1, keepdim=True) for vector in (first, second))  # 2: the root of H = 4
+    assert torch.allclose(features, torch.cat([u, v, (u - v).abs(), u * v], 1), atol=1e-6)
+    cosine = torch.nn.functional.cosine_similarity(first, second)
+    assert torch.allclose(features[:, 12:].mean(1), cosine, atol=1e-6)
+    assert torch.allclose(pair_features(rows * torch.rand(6, 1)), features, atol=1e-5), "lengths do not count"
+    assert pair_features(torch.zeros(2, 4)).isfinite().all()
 
 
 @pytest.mark.parametrize("architecture", ["bert", "xlnet", "mpnet", "modernbert", "bart"])

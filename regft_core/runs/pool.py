@@ -13,6 +13,7 @@ from regft_core.runs.jobs import describe_failure, torch_threads
 from regft_core.runs.processes import (
     describe_exit,
     die_with_parent,
+    give_back_freed_memory,
     kill_group,
     lead_own_group,
     termination_raises,
@@ -47,6 +48,8 @@ def _worker(channel: Connection, function: Callable[..., Any], device: str, thre
                 if isinstance(error, OSError):
                     return  # the parent is gone
                 channel.send((index, False, f"its result cannot be sent to the parent process: {error}", ""))
+            del job, answer
+            give_back_freed_memory()
 
 
 class _Slot:

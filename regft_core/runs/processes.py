@@ -35,6 +35,16 @@ def die_with_parent(parent: int | None = None) -> None:
         os._exit(1)
 
 
+def give_back_freed_memory() -> None:
+    """Hand what this process has freed back to the system; where the C library cannot (not glibc), nothing happens.
+
+    A worker on a CPU keeps freed memory within a run, where the next step wants it again. Over runs of different
+    shapes the pieces add up: 2.1 GB instead of 0.6 after eight short runs of the default encoder.
+    """
+    with suppress(OSError, AttributeError):
+        ctypes.CDLL(None).malloc_trim(0)
+
+
 def _watch(parent: int) -> None:
     while os.getppid() == parent:
         time.sleep(WATCH_SECONDS)

@@ -75,7 +75,9 @@ def report_allocator(job: Job, *, device: str) -> dict[str, Any]:
     del block
     told = {name: os.environ.get(name) for name in KEEP_FREED_MEMORY}
     record = {"seed": job.seed, "size": job.size, "status": "failed", "error": "only a test"}
-    return record | {"told": told, "kept": resident() - before > 2**26}
+    after = resident()
+    record |= {"process": os.getpid(), "before": before, "after": after}
+    return record | {"told": told, "kept": after - before > 2**26}
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="the settings are those of glibc's allocator")
@@ -92,6 +94,19 @@ def test_workers_on_a_cpu_keep_freed_memory_unless_told_otherwise(
     _, records = run_cell(root, report_allocator, "vanilla", TASK)
     assert records[0]["told"]["MALLOC_TRIM_THRESHOLD_"] == "1048576"
     assert records[0]["kept"] is False
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="the settings are those of glibc's allocator")
+def test_what_one_run_freed_is_gone_before_the_next(
+    make_project: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = make_project(grid={"seeds": [0, 1]}, execution={"executor": "processes", "workers": 1, "device": "cpu"})
+    for name in KEEP_FREED_MEMORY:
+        monkeypatch.delenv(name, raising=False)
+    _, records = run_cell(root, report_allocator, "vanilla", TASK)
+    first, second = records
+    assert first["process"] == second["process"]
+    assert second["before"] < first["after"] - 2**26
 
 
 def test_a_new_seed_trains_that_seed_only(project: Path, trained: list[tuple[str, int]]) -> None:

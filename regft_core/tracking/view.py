@@ -56,20 +56,19 @@ def describe_experiment(mirror: Mirror, records: Sequence[CellRecord]) -> None:
 
 
 def view_state(records: Sequence[CellRecord]) -> dict[str, Any]:
-    """Columns and order of the runs page: scores first, then what they cost, then what was run."""
+    """Columns and order of the runs page: the main score, then what was run.
+
+    The page puts all metrics before all parameters, so each further score would push method, task, size and seed out
+    of sight; the others are in the charts, and a click on *Columns* away.
+    """
     names = list(dict.fromkeys(name for record in records for name in record.scores))
     scores = [n for n in names if "." in n and not n.startswith("cost.") and n.count(".") == 1 and "collapsed" not in n]
-    chosen = [
-        *(n for n in ("primary",) if n in names),
-        *scores,
-        *(n for n in ("collapsed", "cost.train_seconds", "cost.declared_ratio") if n in names),
-    ]
     columns = [
-        *(f"metrics.`{name}`" for name in chosen),
-        *(f"params.`{name}`" for name in ("method", "task", "size", "seed", "learning_rate")),
-        "tags.`regularisers`",
+        *(f"metrics.`{name}`" for name in ("primary",) if name in names),
+        *(f"params.`{name}`" for name in ("method", "task", "size", "seed")),
         "tags.`status`",
     ]
+    widths = {"params.`method`": 150, "params.`size`": 60, "params.`seed`": 60}
     return {
         "searchFilter": "",
         # Only in the order of creation does the page nest seeds under their cell.
@@ -78,7 +77,7 @@ def view_state(records: Sequence[CellRecord]) -> dict[str, Any]:
         "selectedColumns": columns,
         "columnOrder": [RUN_NAME, *columns],
         # Wide enough for an indented name with its seed.
-        "columnWidths": {RUN_NAME: 260} | dict.fromkeys(columns, 130),
+        "columnWidths": {RUN_NAME: 260} | {name: widths.get(name, 110) for name in columns},
         "runsHiddenMode": "FIRST_20_RUNS",
         **_charts(scores),
     }

@@ -161,7 +161,7 @@ def finetune_fact(project: Project, method: Method, source: ModelSource) -> dict
 
 
 def _declared_fits(method: Method) -> dict[str, Any]:
-    """What the method declares of its fits: it is in the cost that the stage writes down, and in no code that counts."""
+    """What the method declares of its fits: in the cost that the stage writes down, and in no code that counts."""
     registry = discover()
     fits = {phase.name: phase.fit_ratio(registry) for phase in method.phases}
     return {"fits": fits} if any(fits.values()) else {}

@@ -164,9 +164,7 @@ FITTED = (
         ("epochs: 2\n  max_steps: 5", 5 + 3 * 1.5 * 4),
     ],
 )
-def test_a_fit_costs_its_passes_over_the_rows(
-    build: Any, registry: dict[str, Any], training: str, cost: float
-) -> None:
+def test_a_fit_costs_its_passes_over_the_rows(build: Any, registry: dict[str, Any], training: str, cost: float) -> None:
     known = {**registry, "mask": Fitted}
     params = PARAMS.replace("epochs: 2", training)
     project = load_project(build({"params.yaml": params, "pipelines/methods/mask.yaml": FITTED}), known)
@@ -178,7 +176,7 @@ def test_a_fit_costs_its_passes_over_the_rows(
 
 
 def test_a_plain_step_is_told_from_the_passes_of_the_step_that_was_timed(build: Any) -> None:
-    """Not from the declared cost, which has other phases and fits in it: 1.5 epochs of one pass take no longer a step."""
+    """Not from the declared cost, which has other phases and fits in it: they make no step longer."""
     root = build({})
     timed = run(0, seconds=1.0, ratio=2.5)
     timed["cost"] |= {"forward_passes_per_step": 2.0, "backward_passes_per_step": 0.5}

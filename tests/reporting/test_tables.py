@@ -160,9 +160,7 @@ def test_costs_against_a_reference_that_only_fits(make: Any, synthetic: Any) -> 
     (finding,) = [one for one in report.findings if one.method == "vanilla"]
     assert "It declares 12.0 times the compute of linear_probe." in finding.sentences
     html = (built.root / "reports" / "report.html").read_text(encoding="utf-8")
-    assert '>12.00×</td>' in html
-    written = json.loads((built.root / "reports" / "results.json").read_text())
-    assert "12.0" in json.dumps(written)
+    assert ">12.00×</td>" in html
     # With a reference that reads no encoder there is nothing to relate passes to.
     report = built.again(report_config=ReportConfig(bootstrap_samples=200, reference="majority"))
     assert {row.cost.declared for row in report.blocks[0].rows} == {None}

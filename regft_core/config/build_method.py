@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from regft_core.config.check_methods import Matched, SharedFor, build_method, check_parts, method_factor
+from regft_core.config.check_methods import (
+    Matched,
+    SharedFor,
+    build_method,
+    check_parts,
+    fits_by_row,
+    method_factor,
+)
 from regft_core.config.explain import validate
 from regft_core.config.files import method_file
 from regft_core.config.layered import Layered, lay
@@ -113,6 +120,13 @@ class MethodBuilder:
             if any(phase.data.task is not None or phase.data.size is not None for phase in method.phases):
                 message = f"steps_factor cannot match '{other}', whose phases train on other rows than the cell's"
                 self.problems.append(document.problem((), message, "give the factor as a number"))
+                return None
+            if training.max_steps is not None and fits_by_row(method, self.registry):
+                message = (
+                    f"steps_factor cannot match '{other}' under max_steps: what it fits without steps costs passes "
+                    "over the rows, and how many steps those are worth differs by size"
+                )
+                self.problems.append(document.problem((), message, "give the factor as a number, or count epochs"))
                 return None
             return method_factor(method, training, self.registry)
 

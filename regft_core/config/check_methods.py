@@ -198,14 +198,25 @@ def _check_names(root: Path, name: str, config: MethodConfig, document: Document
 def method_factor(method: Method, training: TrainingConfig, registry: Registry) -> float:
     """Compute of ``method`` in units of plain fine-tuning under the shared protocol ``training``.
 
-    Counted in epochs: every phase costs epochs x share of the rows x members x passes of a step. Steps that
-    are counted (``max_steps``) cost their number over that of the shared protocol.
+    Counted in epochs: every phase costs epochs x share of the rows x members x passes of a step; what it fits
+    without steps goes over the same rows, and costs its passes in place of epochs x passes of a step. Steps that are
+    counted (``max_steps``) cost their number over that of the shared protocol.
+
+    Raises ValueError where that protocol counts steps and the method :func:`fits_by_row`.
     """
+    if training.max_steps is not None and fits_by_row(method, registry):
+        raise ValueError(f"what {method.name} fits without steps costs as much as there are rows, which is not known")
     total = 0.0
     for phase in method.phases:
         if training.max_steps is not None and phase.training.max_steps is not None:
             length = phase.training.max_steps / training.max_steps
         else:
             length = phase.training.epochs / training.epochs
-        total += length * phase.data.split * phase.members * phase.ratio(registry)
+        passes = length * phase.ratio(registry) + phase.fit_ratio(registry) / training.epochs
+        total += passes * phase.data.split * phase.members
     return total
+
+
+def fits_by_row(method: Method, registry: Registry) -> bool:
+    """Whether the method fits something without steps that runs the encoder over the training rows."""
+    return any(phase.fit_ratio(registry) > 0 for phase in method.phases)

@@ -20,11 +20,11 @@ FINETUNE = "finetune"
 
 @dataclass(frozen=True)
 class Cost:
-    """Passes over the encoder per optimiser step and batch, as declared by a regulariser.
+    """Passes over the encoder as declared by a regulariser: per optimiser step and batch, or per row of a fit.
 
     Passes that run as one larger batch count one by one (three views in one forward are
-    ``forward=3``). ``ratio`` is the declared training cost relative to plain fine-tuning,
-    with a forward counted 1 and a backward 2.
+    ``forward=3``). ``ratio`` is the declared training cost relative to plain fine-tuning (of a fit: to
+    one epoch of it over the same rows), with a forward counted 1 and a backward 2.
     """
 
     forward: float = 1.0
@@ -53,6 +53,9 @@ class Declared(Protocol):
     @classmethod
     def cost(cls, options: Any) -> Cost: ...
 
+    @classmethod
+    def fit_cost(cls, options: Any) -> Cost: ...
+
 
 Registry = Mapping[str, type[Declared]]
 
@@ -70,6 +73,12 @@ def declared_cost(entries: Iterable[tuple[type[Declared], Any]]) -> Cost:
             forward += cls.cost(options).forward - 1
             backward += cls.cost(options).backward - 1
     return Cost(forward, backward)
+
+
+def declared_fit(entries: Iterable[tuple[type[Declared], Any]]) -> Cost:
+    """Passes per training row of what a phase fits without steps; each regulariser goes over the rows by itself."""
+    found = [cls.fit_cost(options) for cls, options in entries if cls.active(options)]
+    return Cost(sum(cost.forward for cost in found), sum(cost.backward for cost in found))
 
 
 @dataclass(frozen=True)
@@ -108,6 +117,10 @@ class Phase:
     def ratio(self, registry: Registry) -> float:
         """Declared cost of one step relative to plain fine-tuning."""
         return declared_cost((registry[name], options) for name, options in self.regularisers).ratio
+
+    def fit_ratio(self, registry: Registry) -> float:
+        """Declared cost of what one member fits without steps, in epochs of plain fine-tuning over the phase's rows."""
+        return declared_fit((registry[name], options) for name, options in self.regularisers).ratio
 
 
 @dataclass(frozen=True)

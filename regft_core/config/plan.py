@@ -1,7 +1,8 @@
 """What ``dvc repro`` would train, and about how long: a dry run that builds no model.
 
 Cost is counted in steps of plain fine-tuning (one forward and one backward pass over a batch,
-a forward counted 1 and a backward 2), so that methods can be compared before anything ran.
+a forward counted 1 and a backward 2), so that methods can be compared before anything ran. What is fitted without
+steps counts by its passes over the rows, an epoch of plain fine-tuning being one of each.
 """
 
 from __future__ import annotations
@@ -105,7 +106,12 @@ def optimiser_steps(training: TrainingConfig, rows: int | None) -> int | None:
         return training.max_steps
     if rows is None:
         return None
-    return training.epochs * math.ceil(math.ceil(rows / training.batch_size) / training.accumulation)
+    return training.epochs * epoch_steps(training, rows)
+
+
+def epoch_steps(training: TrainingConfig, rows: int) -> int:
+    """Optimiser steps of one epoch over ``rows`` examples."""
+    return math.ceil(math.ceil(rows / training.batch_size) / training.accumulation)
 
 
 def training_rows(root: Path, cell: Cell) -> int | None:
@@ -139,10 +145,20 @@ def measured_seconds(root: Path, task: str) -> float | None:
         manifest = _read(path) or {}
         for run in manifest.get("runs") or ():
             cost = run.get("cost") or {}
-            step, ratio = cost.get("seconds_per_step"), cost.get("declared_ratio") or 1.0
+            step, ratio = cost.get("seconds_per_step"), _step_ratio(cost)
             if run.get("status") == "ok" and isinstance(step, int | float) and step > 0:
                 found.append(step / ratio)
     return median(found) if found else None
+
+
+def _step_ratio(cost: dict[str, Any]) -> float:
+    """Plain steps that one step of a finished run is worth, by the passes that it counted.
+
+    Its declared cost is that of the whole method, other phases and fits included; it stands in where no pass is noted.
+    """
+    passes = [cost.get(f"{way}_passes_per_step") for way in ("forward", "backward")]
+    forward, backward = (value if isinstance(value, int | float) else 0.0 for value in passes)
+    return (forward + 2 * backward) / 3 or cost.get("declared_ratio") or 1.0
 
 
 def _trial_share(project: Project) -> tuple[float, int]:
@@ -171,8 +187,11 @@ def phase_cost(phase: Phase, rows: int | None, registry: Registry) -> float | No
         count = phase.data.size if isinstance(phase.data.size, int) else None
     if count is not None:
         count = int(count * phase.data.split)
-    steps = optimiser_steps(phase.training, count)
-    return None if steps is None else steps * phase.training.accumulation * phase.members * phase.ratio(registry)
+    steps, fit = optimiser_steps(phase.training, count), phase.fit_ratio(registry)
+    if steps is None or (fit and count is None):
+        return None
+    plain = steps * phase.ratio(registry) + (fit * epoch_steps(phase.training, count) if count is not None else 0.0)
+    return plain * phase.training.accumulation * phase.members
 
 
 def _read(path: Path) -> dict[str, Any] | None:

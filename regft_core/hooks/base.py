@@ -238,6 +238,11 @@ class Regulariser:
         return Cost()
 
     @classmethod
+    def fit_cost(cls, options: Any) -> Cost:
+        """Passes over the encoder per training row in :meth:`fit`; what needs none (counts, a solver) costs none."""
+        return Cost(0, 0)
+
+    @classmethod
     def degraded(cls, options: Any, task: TaskConfig) -> list[str]:
         """Marks to put on the result (a named substitute on regression, a head trained by us)."""
         return []

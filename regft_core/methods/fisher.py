@@ -14,7 +14,8 @@ Decisions:
 - masked are the tensors inside the encoder's layers, biases and norms included, as in the released code
   (which takes every parameter whose name contains "layer"); embeddings, pooler and head are always trained.
 - the head is the newly drawn one of fine-tuning. Regression takes gradients of the squared error.
-- the pass over all rows (one by one: as many forward and backward passes as rows) is no step; no declared cost has it.
+- the pass over all rows is no step; ``fit_cost`` declares it: what an epoch of plain fine-tuning over them costs in
+  passes (one by one, so in seconds it is slower).
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import Field
 
-from regft_core.config.method import Phase
+from regft_core.config.method import Cost, Phase  # Cost through hooks.base would be in the keys
 from regft_core.config.schema import StrictModel
 from regft_core.errors import RunFailed
 from regft_core.hooks.base import Regulariser, Variant
@@ -72,6 +73,10 @@ class Fisher(Regulariser):
     @classmethod
     def trains_encoder(cls, options: FisherConfig) -> bool:
         return True
+
+    @classmethod
+    def fit_cost(cls, options: FisherConfig) -> Cost:
+        return Cost(1, 1)
 
     def fit(self, trainee: Trainee, data: FitData) -> None:
         """Set ``masks`` by name of the tensor."""

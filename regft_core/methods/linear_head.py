@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from regft_core.config.method import Phase
+from regft_core.config.method import Cost, Phase  # Cost through hooks.base would be in the keys
 from regft_core.config.schema import StrictModel
 from regft_core.errors import ModelError
 from regft_core.hooks.base import Handed, Regulariser
@@ -69,6 +69,10 @@ class LinearHead(Regulariser):
         if not phase.data.labels:
             return ["the phase has no labels to fit a head to; remove 'labels: false' from its data"]
         return []
+
+    @classmethod
+    def fit_cost(cls, options: LinearHeadConfig) -> Cost:
+        return Cost(1, 0)  # the features; the solver reads nothing else
 
     def prepare(self, trainee: Trainee, handed: Mapping[str, Handed]) -> None:
         from regft_core.models.heads import last_linear

@@ -156,7 +156,15 @@ def finetune_fact(project: Project, method: Method, source: ModelSource) -> dict
         "phases": method_phases(project, method, [method.finetune], source),
         **_grid(project),
         "shared_training": _shared_steps(project),
+        **_declared_fits(method),
     }
+
+
+def _declared_fits(method: Method) -> dict[str, Any]:
+    """What the method declares of its fits: in the cost that the stage writes down, and in no code that counts."""
+    registry = discover()
+    fits = {phase.name: phase.fit_ratio(registry) for phase in method.phases}
+    return {"fits": fits} if any(fits.values()) else {}
 
 
 def settings_fact(project: Project, name: str, task: str, source: ModelSource) -> dict[str, Any]:

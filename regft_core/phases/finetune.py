@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from regft_core.config.grid import Cell
+from regft_core.config.method import Phase
 from regft_core.config.project import Project
 from regft_core.errors import DataError
 from regft_core.hooks import compose
@@ -13,6 +14,7 @@ from regft_core.phases.choice import CHOSEN_ON_DEV, chosen_before
 from regft_core.phases.context import Context, Job
 from regft_core.phases.environment import describe_environment
 from regft_core.phases.holds import hold_model, release_model, release_phases
+from regft_core.phases.phase_data import run_rows
 from regft_core.phases.records import declared_ratio
 from regft_core.phases.run_phase import produce
 
@@ -90,6 +92,12 @@ def finetune(job: Job, searched: dict[str, Any], *, device: str = "cpu") -> dict
         steps = [(context.phase(name), count) for name, count in searched["phase_steps"].items()]
         steps.append((phase, stored.result["steps"]))
         rows = context.data(phase).summary.length
-        ratio = declared_ratio(steps, context.registry, context.shared, rows)
+        fits = [(one, _rows_of_a_member(context, one)) for one, _ in steps if one.fit_ratio(context.registry)]
+        ratio = declared_ratio(steps, fits, context.registry, context.shared, rows)
         record["cost"] = stored.result["cost"] | {"declared_ratio": ratio}
     return record
+
+
+def _rows_of_a_member(context: Context, phase: Phase) -> int:
+    """How many rows a member of a phase learns from."""
+    return len(run_rows(phase, None, context.data(phase).summary.length, context.seed(phase))[0])

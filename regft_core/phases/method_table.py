@@ -173,8 +173,6 @@ def as_text(lines: Sequence[Line]) -> str:
     blocks = []
     for line in lines:
         cost = "depends on other rows" if line.cost is None else f"{line.cost:.2f}x"
-        if TOUCHES["fit"] in line.touches:
-            cost += " of optimiser steps; what it fits without steps comes on top"
         facts = [f"phases: {line.phases}", f"touches: {line.touches}", f"declared cost: {cost}"]
         facts += [f"variant: {line.variant}"] if line.variant else []
         facts += [f"has variants: {line.variants}"] if line.variants else []

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from regft_core.config.method import Phase, Registry
+from regft_core.config.plan import epoch_steps
 from regft_core.config.schema.training import TrainingConfig
 from regft_core.runs.stored import StoredRun
 
@@ -94,10 +94,24 @@ def merged_record(members: Sequence[StoredRun]) -> dict[str, Any]:
     }
 
 
-def declared_ratio(steps: Sequence[tuple[Phase, int]], registry: Registry, shared: TrainingConfig, rows: int) -> float:
+def declared_ratio(
+    steps: Sequence[tuple[Phase, int]],
+    fits: Sequence[tuple[Phase, int]],
+    registry: Registry,
+    shared: TrainingConfig,
+    rows: int,
+) -> float:
     """Declared passes of a whole method relative to plain fine-tuning under the shared protocol.
 
-    A forward counts 1 and a backward 2; ``steps`` are those that each phase took.
+    A forward counts 1 and a backward 2.
+
+    Args:
+        steps: the steps that each phase took, all members together.
+        fits: the rows that each phase which fits something without steps goes over, per member. A pass over them
+            counts as the steps that plain fine-tuning takes over as many.
+        rows: that plain fine-tuning trains on.
     """
-    vanilla = shared.max_steps or shared.epochs * math.ceil(math.ceil(rows / shared.batch_size) / shared.accumulation)
-    return sum(count * phase.ratio(registry) for phase, count in steps) / vanilla
+    vanilla = shared.max_steps or shared.epochs * epoch_steps(shared, rows)
+    stepped = sum(count * phase.ratio(registry) for phase, count in steps)
+    fitted = sum(epoch_steps(shared, count) * phase.members * phase.fit_ratio(registry) for phase, count in fits)
+    return (stepped + fitted) / vanilla

@@ -17,7 +17,9 @@ def _mean(runs: Sequence[Run], name: str) -> float | None:
 
 
 def _seconds(run: Run) -> float:
-    return float(run.cost["train_seconds"]) + float(run.cost.get("search_seconds") or 0.0)
+    """Of all phases: the steps of the last one, what it fits without steps, and the search (with its own fits)."""
+    rest = sum(float(run.cost.get(name) or 0.0) for name in ("fit_seconds", "search_seconds"))
+    return float(run.cost["train_seconds"]) + rest
 
 
 def _ratio(a: float | None, b: float | None) -> float | None:

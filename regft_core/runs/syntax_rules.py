@@ -11,7 +11,7 @@ from regft_core.runs.syntax_facts import last_name
 DECLARATIONS = frozenset(
     {
         *("check_task", "check_options", "check_model", "refused_precisions", "refused_architectures", "degraded"),
-        *("cost", "search_cost", "search_epochs", "smallest_effect", "variant", "declared"),
+        *("cost", "fit_cost", "search_cost", "search_epochs", "smallest_effect", "variant", "declared"),
         # Asked after training, by evaluations only.
         *("token_confidence", "input_views"),
     }

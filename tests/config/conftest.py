@@ -46,6 +46,10 @@ class Plain:
     def cost(cls, options: Any) -> Cost:
         return Cost()
 
+    @classmethod
+    def fit_cost(cls, options: Any) -> Cost:
+        return Cost(0, 0)
+
 
 class Noise(Plain):
     name = "noise"

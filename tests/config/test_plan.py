@@ -12,7 +12,7 @@ from regft_core.config.load import load_project
 from regft_core.config.method import Cost
 from regft_core.config.plan import duration, finished_seeds, measured_seconds, optimiser_steps, plan_rows, table
 from regft_core.config.schema.training import TrainingConfig
-from tests.config.conftest import PARAMS
+from tests.config.conftest import PARAMS, Plain
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -133,6 +133,58 @@ def test_every_phase_and_member_is_part_of_the_cost(build: Any, registry: dict[s
     rows = {row.cell.name: row for row in plan_rows(project, known)}
     # 2 epochs of fine-tuning in 7 batches; 3 members of 4 epochs on 50 rows in 4 batches, (2 + 2 * 0.5) / 3 each.
     assert rows["mask-opinions-100"].cost == pytest.approx(14 + 3 * 4 * 4)
+
+
+class Fitted(Plain):
+    """Fits something with one forward and one backward pass per row, and half a forward pass more."""
+
+    name = "mask"
+
+    @classmethod
+    def needs(cls, options: Any) -> dict[str, str]:
+        return {}
+
+    @classmethod
+    def fit_cost(cls, options: Any) -> Cost:
+        return Cost(2.5, 1)  # 1.5 epochs
+
+
+FITTED = (
+    "phases:\n  search:\n    data: {split: 0.5}\n    repeat: {times: 3}\n    regularisers: {mask: {}}\n"
+    "    training: {epochs: 0}\n  finetune: {}\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("training", "cost"),
+    [
+        # An epoch of 50 rows has 4 batches; 7 batches twice of fine-tuning.
+        ("epochs: 2", 14 + 3 * 1.5 * 4),
+        ("epochs: 2\n  accumulation: 2", 2 * (8 + 3 * 1.5 * 2)),
+        ("epochs: 2\n  max_steps: 5", 5 + 3 * 1.5 * 4),
+    ],
+)
+def test_a_fit_costs_its_passes_over_the_rows(build: Any, registry: dict[str, Any], training: str, cost: float) -> None:
+    known = {**registry, "mask": Fitted}
+    params = PARAMS.replace("epochs: 2", training)
+    project = load_project(build({"params.yaml": params, "pipelines/methods/mask.yaml": FITTED}), known)
+    rows = {row.cell.name: row for row in plan_rows(project, known)}
+    assert rows["mask-opinions-100"].cost == pytest.approx(cost)
+    assert rows["mask-opinions-100"].examples == pytest.approx(16 * cost)
+    # Of a set that is not prepared nobody knows how many rows there are, also where steps are counted.
+    assert rows["mask-opinions-full"].cost is None
+
+
+def test_a_plain_step_is_told_from_the_passes_of_the_step_that_was_timed(build: Any) -> None:
+    """Not from the declared cost, which has other phases and fits in it: they make no step longer."""
+    root = build({})
+    timed = run(0, seconds=1.0, ratio=2.5)
+    timed["cost"] |= {"forward_passes_per_step": 2.0, "backward_passes_per_step": 0.5}
+    manifest(root, Cell("noise", "opinions", 100), [timed])
+    assert measured_seconds(root, "opinions") == 1.0
+    timed["cost"] |= {"forward_passes_per_step": 2.0, "backward_passes_per_step": 2.0}
+    manifest(root, Cell("noise", "opinions", 100), [timed])
+    assert measured_seconds(root, "opinions") == 0.5
 
 
 @pytest.mark.parametrize(("seconds", "text"), [(5.4, "5s"), (95, "1m 35s"), (7260, "2h 01m")])

@@ -30,6 +30,7 @@ from regft_core.phases.merge import merge_mean
 from regft_core.phases.phase_data import split_rows
 from regft_core.phases.training_run import PhaseInputs, Trained, outcome_tensors, train
 from tests.methods.harness import TRAINING, Listed, entries, examples, source_of
+from tests.methods.passes import Fitted, counted_fits
 from tests.tiny import scratch_folder, tiny_config, tiny_tokenizer
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -94,11 +95,12 @@ def six_layers() -> ModelSource:
 
 @dataclass
 class Ran:
-    """A finished phase: what is stored of it, and the members that were trained."""
+    """A finished phase: what is stored of it, the members that were trained, and the passes of their fits."""
 
     phase: Phase
     tensors: dict[str, dict[str, torch.Tensor]]
     members: list[Trained]
+    fits: list[Fitted] = field(default_factory=list)
     handed: Handed = field(init=False)
 
     def __post_init__(self) -> None:
@@ -132,13 +134,15 @@ class Runner:
 
     def run_phase(self, given: Phase, done: Mapping[str, Ran]) -> Ran:
         """One phase with all its members, merged."""
-        members, tensors = [], []
+        members, tensors, fits = [], [], []
         for index in range(given.members):
             inputs = self.inputs(given, done, index)
-            trained = train(inputs)
+            with counted_fits() as counted:
+                trained = train(inputs)
             members.append(trained)
+            fits += counted
             tensors.append(outcome_tensors(inputs, trained, weights=True))
-        return Ran(given, merge_mean(tensors) if given.repeat is not None else tensors[0], members)
+        return Ran(given, merge_mean(tensors) if given.repeat is not None else tensors[0], members, fits)
 
     def inputs(self, given: Phase, done: Mapping[str, Ran], index: int = 0) -> PhaseInputs:
         """What one member of a phase is computed from."""

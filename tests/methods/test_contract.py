@@ -22,6 +22,7 @@ from regft_core.training.stack import Stack
 from tests.methods.cases import CASES, REGISTRY, Case, task
 from tests.methods.harness import TRAINING, Bench, entries, examples, largest_difference, same
 from tests.methods.interruption import Killed, Memory
+from tests.methods.passes import counted_fits
 from tests.tiny import ARCHITECTURES
 
 FORMS: dict[str, dict[str, Any]] = {
@@ -297,6 +298,14 @@ def test_measured_passes_equal_the_declared_ones(case: Case) -> None:
         pytest.skip("this phase takes no steps")
     assert done.forward_passes / done.batches == pytest.approx(declared.forward)
     assert done.backward_passes / done.batches == pytest.approx(declared.backward)
+
+
+@every
+def test_measured_passes_of_the_fit_equal_the_declared_ones(case: Case) -> None:
+    with counted_fits() as counted:
+        case.bench()
+    declared = case.cls.fit_cost(case.options)
+    assert counted[-1].per_row == (declared.forward, declared.backward)  # before it are those of earlier phases
 
 
 @every

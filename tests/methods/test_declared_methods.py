@@ -11,6 +11,7 @@ from functools import cache
 import pytest
 import torch
 
+from regft_core.config.method import declared_fit
 from regft_core.hooks import compose
 from regft_core.hooks.declare import Handed
 from regft_core.hooks.registry import discover
@@ -66,6 +67,10 @@ def test_it_runs_costs_what_it_declares_and_leaves_a_plain_model(name: str) -> N
     for ran in run(name).values():
         entries = compose.entries(REGISTRY, ran.phase.regularisers)
         declared = compose.active(entries)
+        fit = declared_fit(entries)
+        # A phase that had nothing to do fitted nothing either.
+        assert len(ran.fits) == sum(member.skipped is None for member in ran.members)
+        assert [fitted.per_row for fitted in ran.fits] == [(fit.forward, fit.backward)] * len(ran.fits), ran.phase.name
         for member in ran.members:
             done = member.progression
             if member.skipped is not None or not done.batches:

@@ -20,6 +20,7 @@ from regft_core.phases import training_run
 from regft_core.phases.cells import KEEP_FREED_MEMORY, Call, call, describe, known_keys, run_cell
 from regft_core.phases.context import Context, Job
 from regft_core.phases.evaluate import evaluate
+from regft_core.phases.facts import finetune_fact
 from regft_core.phases.finetune import cached_seeds, finetune
 from regft_core.phases.outputs import write_evaluation, write_training
 from regft_core.phases.project import open_project
@@ -216,6 +217,22 @@ def test_outputs_of_a_method_on_a_task(make_project: Callable[..., Path]) -> Non
         other = result["runs"][1]["sets"]["dev"]["metrics"]["accuracy"]
         assert metrics[size]["accuracy"]["dev"] == pytest.approx((accuracy + other) / 2)
         assert set(metrics[size]) == {"accuracy", "runs", "failed_runs", "collapsed_runs"}
+
+
+def test_passes_without_steps_are_in_the_declared_ratio(project: Path) -> None:
+    """24 rows in batches of 8, two epochs: 6 steps. An epoch's worth of passes is 3, a forward pass of them 1."""
+    half = {"head": {"data": {"split": 0.5}, "regularisers": {"linear_head": {}}, "training": {"epochs": 0}}}
+    write_method(project, "half", phases={**half, "finetune": {}})
+    change(project, methods=["vanilla", "linear_probe", "child_tuning_d", "half"])
+    expected = {"vanilla": 1.0, "linear_probe": 1 / 6, "child_tuning_d": 1 + 3 / 6, "half": 1 + 2 / 3 / 6}
+    found = {method: train(project, method)["cost"]["declared_ratio"] for method in expected}
+    assert found == pytest.approx(expected)
+    # The stage that writes it down runs again when the declaration changes, which is in no key.
+    loaded = open_project(project)
+    source = Context(job(project, "vanilla")).source
+    fitted, stepped = (finetune_fact(loaded, loaded.methods[name], source) for name in ("child_tuning_d", "vanilla"))
+    assert fitted["fits"] == {"fisher": 1.0, "finetune": 0.0}
+    assert "fits" not in stepped
 
 
 def test_a_stage_says_which_stage_before_it_is_missing(project: Path) -> None:

@@ -34,6 +34,7 @@ class Arm:
     overrides: Mapping[str, Any] = field(default_factory=dict)
     declared: float = 1.0
     seconds: float = 10.0
+    fit_seconds: float = 0.0
     search: bool = False
     variant: str | None = None
     degraded: tuple[str, ...] = ()
@@ -225,6 +226,7 @@ def _cell(
             "backward_passes_per_step": arm.declared,
             "declared_ratio": arm.declared,
             "train_seconds": arm.seconds,
+            "fit_seconds": arm.fit_seconds,
             "seconds_per_step": arm.seconds / 57,
             "real_tokens": 9000,
             "padded_tokens": 10000,

@@ -164,6 +164,35 @@ def test_seconds_of_a_busy_machine_are_shown_as_the_range_of_the_seeds(built: An
     assert re.search(r"1\.00× │ +1\.2 to 2\.4× │$", line.strip())
 
 
+def test_costs_against_a_reference_that_only_fits(make: Any, synthetic: Any) -> None:
+    """One forward pass over the rows is little, and not nothing: the other arms are told as multiples of it."""
+    probe = synthetic.Arm(0.7, trains_encoder=False, declared=1 / 12, seconds=0.0, fit_seconds=2.0)
+    arms = {
+        "linear_probe": probe,
+        "vanilla": synthetic.Arm(0.8, seconds=19.0, fit_seconds=1.0),
+        "majority": synthetic.Arm(0.5, declared=0.0, seconds=0.0, trains_encoder=False, control_for="linear_probe"),
+    }
+    built = make(arms, {"sst2": synthetic.Task(n=60, ood=())}, range(3))
+    report = built.again(report_config=ReportConfig(bootstrap_samples=200, reference="linear_probe"))
+    (found,) = report.blocks
+    costs = {row.method: (row.cost.declared, row.cost.measured) for row in found.rows}
+    assert costs["linear_probe"] == pytest.approx((1.0, 1.0))
+    assert costs["vanilla"] == pytest.approx((12.0, 10.0))
+    assert costs["majority"] == (0.0, 0.0)
+    (against,) = found.row("vanilla").against("reference")
+    assert against.compute_ratio == pytest.approx(12.0)
+    (control,) = found.row("linear_probe").against("control")
+    assert control.compute_ratio is None  # a multiple of nothing
+    (finding,) = [one for one in report.findings if one.method == "vanilla"]
+    assert "It declares 12.0 times the compute of linear_probe." in finding.sentences
+    html = (built.root / "reports" / "report.html").read_text(encoding="utf-8")
+    assert ">12.00×</td>" in html
+    # With a reference that reads no encoder there is nothing to relate passes to.
+    report = built.again(report_config=ReportConfig(bootstrap_samples=200, reference="majority"))
+    assert {row.cost.declared for row in report.blocks[0].rows} == {None}
+    assert "n/a" in (built.root / "reports" / "report.html").read_text(encoding="utf-8")
+
+
 def test_other_kinds_of_device_are_not_compared(built: Any, tmp_path: Path) -> None:
     shutil.copytree(built.root / "work", tmp_path / "work")
     path = tmp_path / "work/finetune/r_drop/sst2/300/manifest.json"

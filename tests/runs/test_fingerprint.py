@@ -385,3 +385,18 @@ def test_what_an_evaluation_finds_has_numpys_version_in_its_key(name: str) -> No
     packages = stage_code("evaluation", [f"regft_core.evaluations.{name}"])["packages"]
     assert "numpy" in packages
     assert "torch" not in packages
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new"),
+    [("fisher", "return Cost(1, 1)", "return Cost(2, 1)"), ("linear_head", "return Cost(1, 0)", "return Cost(2, 0)")],
+)
+def test_what_a_fit_costs_is_in_no_key(copy: Path, name: str, old: str, new: str) -> None:
+    """Nor is the import that declares it, which would have made runs of before stale."""
+    own = f"regft_core.methods.{name}"
+    before = training_code([own], copy)
+    assert not {"regft_core.hooks.base:Cost", "regft_core.hooks.declare:Cost"} & set(before["modules"])
+    with edited(copy / f"regft_core/methods/{name}.py", old, new):
+        assert training_code([own], copy) == before
+    with edited(copy / "regft_core/hooks/base.py", "return Cost(0, 0)", "return Cost(1, 0)"):
+        assert training_code([own], copy) == before

@@ -58,6 +58,10 @@ class Method(Regulariser):
     def cost(cls, options: Options) -> float:
         return 2.0
 
+    @classmethod
+    def fit_cost(cls, options: Options) -> float:
+        return 0.5
+
     def backward(self, step: Any, *, passes: int = 2) -> Tensor:
         """One batch."""
         assert passes > 0, "at least one pass"
@@ -228,7 +232,7 @@ def test_a_declaration_counts_where_it_is_not_one() -> None:
 
 def test_declarations_and_hidden_imports_are_known_apart() -> None:
     found = meaning(ast.parse(METHOD))
-    assert set(found.declared) == {"check_task", "cost", "off", "paper"}
+    assert set(found.declared) == {"check_task", "cost", "fit_cost", "off", "paper"}
     assert found.asks == frozenset()
     assert meaning(ast.parse(edited("return 2.0", "return 3.0"))).declared["cost"] != found.declared["cost"]
     assert found.hidden == {

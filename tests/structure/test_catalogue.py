@@ -40,11 +40,21 @@ def test_every_shipped_method_is_told() -> None:
     assert "vanilla_no_dropout" in as_text([lines["hype_n"]])
 
 
-def test_declared_cost_says_that_it_leaves_out_what_is_fitted() -> None:
-    """The Fisher information is a pass over all rows, and no step."""
-    fitted, stepped = (as_text([shipped()[name]]) for name in ("child_tuning_d", "child_tuning_f"))
-    assert "declared cost: 1.00x of optimiser steps; what it fits without steps comes on top" in fitted
-    assert "declared cost: 1.00x\n" in stepped
+@pytest.mark.parametrize(
+    ("name", "cost"),
+    [
+        ("child_tuning_f", 1.0),
+        ("child_tuning_d", 1 + 1 / 4),  # one more epoch of four, without steps
+        ("linear_probe", 1 / 3 / 4),  # one forward pass, which is a third of an epoch
+        ("lp_ft", 1 + 1 / 3 / 4),
+        ("setfit", 20 / 4 * 3 + 1 / 3 / 4),
+        ("majority", 0.0),  # counts labels
+        ("tfidf_logistic", 0.0),  # reads no encoder
+    ],
+)
+def test_declared_cost_has_the_passes_of_fits(name: str, cost: float) -> None:
+    assert shipped()[name].cost == pytest.approx(cost)
+    assert f"declared cost: {cost:.2f}x\n" in as_text([shipped()[name]])
 
 
 def test_variants_and_combinations_are_named() -> None:

@@ -40,7 +40,8 @@ def epoch_curves(block: Block, data: BlockData) -> str:
             axis.set_title(method, loc="left")
             axis.grid(axis="y")
             axis.tick_params(length=0)
-            axis.locator_params(nbins=4)
+            axis.locator_params(axis="y", nbins=4)
+            axis.locator_params(axis="x", nbins=4, integer=True)
             axis.set_ylim(float(every.min()) - margin, float(every.max()) + margin)
             if i % columns:
                 axis.set_yticklabels([])
@@ -73,8 +74,8 @@ def epoch_note(block: Block, data: BlockData) -> str:
     set_aside = [name for name, own in lines.items() if "set_aside" in own]
     looked = [name for name, own in lines.items() if "dev" in own and name not in chose_on_dev]
     said = [
-        f"{block.primary} after every epoch of fine-tuning, before what a method makes of its weights after the last "
-        "step; thin lines are seeds, the thick line is their mean."
+        f"Score ({block.primary}) after every epoch of fine-tuning, before what a method makes of its weights after the "
+        "last step; thin lines are seeds, the thick line is their mean."
     ]
     if looked:
         whose = f" of {listed(looked)}" if chose_on_dev else ""

@@ -74,8 +74,8 @@ def epoch_note(block: Block, data: BlockData) -> str:
     set_aside = [name for name, own in lines.items() if "set_aside" in own]
     looked = [name for name, own in lines.items() if "dev" in own and name not in chose_on_dev]
     said = [
-        f"Score ({block.primary}) after every epoch of fine-tuning, before what a method makes of its weights after the "
-        "last step; thin lines are seeds, the thick line is their mean."
+        f"Score ({block.primary}) after every epoch of fine-tuning, before what a method makes of its weights after "
+        "the last step; thin lines are seeds, the thick line is their mean."
     ]
     if looked:
         whose = f" of {listed(looked)}" if chose_on_dev else ""

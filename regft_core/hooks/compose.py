@@ -220,7 +220,19 @@ def resolve_training(stack: Sequence[Entry], phase: Phase, shared: TrainingConfi
         training = training.model_copy(update={"optimizer": wanted})
     if training.checkpoint != "last" and (phase.name != FINETUNE or not training.epochs):
         training = training.model_copy(update={"checkpoint": "last"})  # only the last phase has epochs to choose from
+    if training.epoch_scores and not _has_epoch_scores(acting, phase, training):
+        training = training.model_copy(update={"epoch_scores": False})
     return training, problems
+
+
+def _has_epoch_scores(acting: Sequence[Entry], phase: Phase, training: TrainingConfig) -> bool:
+    """Whether the dev set can be scored by epoch, and is not already: where it chooses the epoch, that rule's scores.
+
+    There is nothing to score before the last phase, without steps, or where something else answers for the model.
+    """
+    if phase.name != FINETUNE or not training.epochs or training.checkpoint == "best_on_dev_as_published":
+        return False
+    return not any(cls.owns_prediction(options) for cls, options in acting)
 
 
 def checkpoint_problems(stack: Sequence[Entry], training: TrainingConfig) -> list[str]:

@@ -1,8 +1,8 @@
-"""Which epoch's weights a run leaves (``training.checkpoint``): what judges an epoch, and how.
+"""What judges an epoch, and how: to choose whose weights a run leaves (``training.checkpoint``), or to be shown.
 
 ``best_on_split`` sets a share of the training rows aside; ``best_on_dev_as_published`` takes the set that also judges
-the finished run, as several papers do, and is marked. The code that is reachable from here is in the key of the runs
-that follow such a rule, and of no others.
+the finished run, as several papers do, and is marked; ``training.epoch_scores`` looks at that set and chooses nothing.
+The code that is reachable from here is in the key of the runs whose epochs are judged, and of no others.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from regft_core.runs.fingerprint import EXEMPT, Scope, code_of, stage_scope, tra
 
 #: What makes token ids of texts, beside the tokenizer's files.
 TOKENS = Scope(("regft_core.data.encode", "regft_core.models.load"), EXEMPT)
-#: What judges an epoch where the last step is not the result.
+#: What judges an epoch, to choose one or to show how the score went.
 CHECKPOINT_RULE = "regft_core.phases.checkpoint_rule"
 #: What averages the members of a phase.
 MEAN = Scope(("regft_core.phases.averaging",), EXEMPT)
@@ -30,12 +30,12 @@ def phase_scope(
     """The code that trains a phase: the shared part, and what this phase uses and another may not.
 
     That is its active regularisers, and the encoder's family and the optimiser, which no import names:
-    the encoder and the protocol do. Where an epoch is chosen, what judges it counts too (``metrics``: by which).
+    the encoder and the protocol do. Where epochs are judged, what judges them counts too (``metrics``: by which).
     """
     own = {cls.__module__ for cls, _ in compose.active(entries)}
     if phase.training.optimizer in OPTIMISERS.names():  # else a regulariser brings its own
         own.add(f"{OPTIMISERS.package}.{phase.training.optimizer}")
-    if phase.training.checkpoint != "last":
+    if phase.training.judges_epochs:
         own |= {CHECKPOINT_RULE, *metric_modules(metrics)}
     return training_scope(sorted(own | {family_module(source)}))
 

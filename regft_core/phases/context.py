@@ -29,7 +29,15 @@ from regft_core.phases.carried import encoder_source
 from regft_core.phases.code import TOKENS, merge_scope, phase_scope, scope_sha256
 from regft_core.phases.facts import phase_fact, settled_training
 from regft_core.phases.other_task import training_rows
-from regft_core.phases.phase_data import PhaseData, member_rows, member_streams, read_phase_data, run_rows, split_rows
+from regft_core.phases.phase_data import (
+    PhaseData,
+    member_rows,
+    member_streams,
+    read_phase_data,
+    rows_of,
+    run_rows,
+    split_rows,
+)
 from regft_core.phases.project import check_listed, open_project
 from regft_core.runs.fingerprint import Scope, once
 from regft_core.runs.lookup import LookupStore
@@ -123,7 +131,7 @@ class Context:
             or self.shared != self.params.training
             or self.project.model(self.job.task) != self.params.model
         )
-        return self.root, self.job.method, self.job.task if changed else None, values
+        return self.root, self.job.method, self.job.task if changed else None, values, self._without_dev
 
     # -------------------------------------------------------------------------------- paths
 
@@ -215,10 +223,15 @@ class Context:
         assert self.params.tuning is not None
         return self.params.tuning
 
+    @property
+    def _without_dev(self) -> bool:
+        """Whether this is a trial that is judged by rows of its own: it has nothing to do with the dev set."""
+        return self.job.trial is not None and self.tuning.selection == "split"
+
     @cached_property
     def set_aside(self) -> list[Example]:
         """Rows of the cell that a trial must not see, by its weights or by its choices, for they judge it."""
-        if self.job.trial is None or self.tuning.selection != "split":
+        if not self._without_dev:
             return []
         if not self.rows_file.is_file():
             raise DataError(f"{self.rows_file} is missing; run `dvc repro`, whose stage subsample writes it")
@@ -236,7 +249,10 @@ class Context:
             stack = compose.entries(self.registry, phase.regularisers)
             rows = phase.data.task
             shared = self._start if rows is None else self.project.shared(rows)
-            return replace(phase, training=settled_training(phase, stack, shared))
+            training = settled_training(phase, stack, shared)
+            if self._without_dev and training.epoch_scores:
+                training = training.model_copy(update={"epoch_scores": False})
+            return replace(phase, training=training)
 
         return once(("phase", *self._alike, name), settled)
 
@@ -294,8 +310,8 @@ class Context:
             return self._merged_identity(phase, phase.repeat)
         fact, data = self.fact(phase), self.data(phase)
         rows, set_aside = member_rows(phase, member, data.summary.length, self.seed(phase))
-        chosen_by = self._chosen_by(phase, member)
-        return chosen_by | {
+        judged_by = self._judged_by(phase, member)
+        return judged_by | {
             "format": RUN_FORMAT,
             **{key: fact[key] for key in ("phase", "data", "regularisers", "training", "model", "code", "packages")},
             "seed": self.seed(phase),
@@ -316,18 +332,24 @@ class Context:
             "streams": member_streams(phase, member),
         }
 
-    def _chosen_by(self, phase: Phase, member: int | None) -> dict[str, Any]:
-        """What chooses the epoch, for the identity; nothing where the last step is the result."""
-        if phase.training.checkpoint == "last":
-            return {}
-        rows = sha256_text(to_jsonl(self.judging_rows(phase, member)))
-        metric = {name: self.task.get(name) for name in ("primary", "positive_label")}
-        return {"checkpoint": {"rows": rows, **metric}}
+    def _judged_by(self, phase: Phase, member: int | None) -> dict[str, Any]:
+        """What epochs are judged on, to choose one or to be shown, for the identity; empty where none is judged."""
+        judges = {}
+        if phase.training.checkpoint != "last":
+            judges["checkpoint"] = self.judging_rows(phase, member)
+        if phase.training.epoch_scores:
+            judges["epoch_scores"] = self.dev_rows()
+        metric = {name: self.task.get(name) for name in ("primary", "positive_label")} if judges else {}
+        return {name: {"rows": sha256_text(to_jsonl(rows)), **metric} for name, rows in judges.items()}
+
+    def dev_rows(self) -> list[Example]:
+        """The development set."""
+        return rows_of(self.dataset / "dev.jsonl")
 
     def judging_rows(self, phase: Phase, member: int | None) -> list[Example]:
         """The rows that choose the epoch of a phase: of its own, set aside, or the dev set."""
         if phase.training.checkpoint == "best_on_dev_as_published":
-            return read_jsonl(self.dataset / "dev.jsonl")
+            return self.dev_rows()
         examples = self.data(phase).examples
         return [examples[row] for row in run_rows(phase, member, len(examples), self.seed(phase))[2]]
 

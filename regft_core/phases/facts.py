@@ -104,7 +104,7 @@ def method_phases(
             primary = {project.tasks[task].primary for task in tasks}
             fact["repeat"] = phase.repeat.model_dump(mode="json")
             fact["merge_code"] = scope_sha256(merge_scope(phase.repeat.merge, primary, source))
-        if settled.training.checkpoint == "best_on_dev_as_published":
+        if settled.training.checkpoint == "best_on_dev_as_published" or settled.training.epoch_scores:
             fact["dev"] = _dev_facts(project, task)
         if phase.data.task is not None:
             fact["other_task"] = training_set_fact(project, phase.data.task)
@@ -113,7 +113,7 @@ def method_phases(
 
 
 def _dev_facts(project: Project, task: str | None) -> dict[str, Any]:
-    """What the development sets depend on that choose something: of ``task``, or of all tasks of the grid."""
+    """What the development sets depend on that training reads: of ``task``, or of all tasks of the grid."""
     names = [task] if task is not None else project.params.grid.tasks
     return {name: training_set_fact(project, name) for name in names}
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from regft_core.config.method import Phase, Registry
 from regft_core.config.plan import epoch_steps
 from regft_core.config.schema.training import TrainingConfig
+from regft_core.phases.epoch_scores import merged_epoch_scores
 from regft_core.runs.stored import StoredRun
 
 if TYPE_CHECKING:
@@ -82,7 +83,7 @@ def merged_record(members: Sequence[StoredRun]) -> dict[str, Any]:
     peaks = [r["cost"]["peak_memory_bytes"] for r in done if r["cost"]["peak_memory_bytes"] is not None]
     cost["peak_memory_bytes"] = max(peaks) if peaks else None
     skipped = [result["skipped"] for result in done if result["skipped"]]
-    return {
+    return merged_epoch_scores(done) | {
         "steps": steps,
         "seconds": sum(result["seconds"] for result in done),
         "skipped": "; ".join(skipped) if skipped and len(skipped) == len(done) else None,

@@ -14,6 +14,7 @@ from regft_core.errors import CodeChanged, FactsChanged, RunFailed, StoreError
 from regft_core.hooks.declare import Handed
 from regft_core.phases.context import Context
 from regft_core.phases.environment import environment, other_environments
+from regft_core.phases.epoch_scores import epoch_scores
 from regft_core.phases.phase_data import member_label, member_streams, run_rows
 from regft_core.phases.records import merged_record, phase_record
 from regft_core.progress import ProgressWriter
@@ -25,6 +26,7 @@ from regft_core.runs.stored import StoredRun
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from regft_core.data.examples import Example
     from regft_core.phases.training_run import PhaseInputs
     from regft_core.training.best import Judge
 
@@ -116,7 +118,8 @@ def _train_and_store(context: Context, phase: Phase, member: int | None, need: N
             inputs = phase_inputs(context, phase, member)
             trained = train(
                 inputs,
-                judge=_judge(context, phase, member, inputs),
+                judge=_judge(context, phase, member),
+                watch=_watch(context, phase),
                 checkpointer=working,
                 checkpoint_seconds=context.params.execution.checkpoint_seconds,
                 progress=ProgressWriter(context.job.progress, context.job.run, label),
@@ -126,6 +129,7 @@ def _train_and_store(context: Context, phase: Phase, member: int | None, need: N
             return working.commit(base | {"status": "failed", "error": str(error)})
         tensors = outcome_tensors(inputs, trained, weights=_weights_too(context, phase, need, found))
         record = base | {"status": "ok", "error": None} | phase_record(label, trained)
+        record |= epoch_scores(label, trained, phase.training.checkpoint, context.task["primary"])
         return working.commit(record, tensors, require_same_tensors=same)
 
 
@@ -166,14 +170,21 @@ def phase_inputs(context: Context, phase: Phase, member: int | None) -> PhaseInp
     )
 
 
-def _judge(context: Context, phase: Phase, member: int | None, inputs: PhaseInputs) -> Judge | None:
+def _judge(context: Context, phase: Phase, member: int | None) -> Judge | None:
     """What chooses the epoch, where that is not the last."""
-    rule = phase.training.checkpoint
-    if rule == "last":
+    if phase.training.checkpoint == "last":
         return None
+    return _judge_on(context, context.judging_rows(phase, member))
+
+
+def _watch(context: Context, phase: Phase) -> Judge | None:
+    """What scores the dev set after every epoch, where that is asked for."""
+    return _judge_on(context, context.dev_rows()) if phase.training.epoch_scores else None
+
+
+def _judge_on(context: Context, examples: list[Example]) -> Judge:
     from regft_core.phases.checkpoint_rule import judge
 
-    examples = context.judging_rows(phase, member)
     return judge(context.encode(examples), examples, context.task, context.tokenizer, context.device)
 
 

@@ -21,7 +21,7 @@ from regft_core.hooks.base import Regulariser
 from regft_core.hooks.declare import Handed, Setting
 from regft_core.models.load import load_classifier
 from regft_core.rng import derive
-from regft_core.training.best import BestState, Judge
+from regft_core.training.best import BestState, EpochScores, Judge
 from regft_core.training.fitting import FitData
 from regft_core.training.graphs import CudaRecorder
 from regft_core.training.loop import Checkpointer, Loop, Progression
@@ -108,6 +108,8 @@ class Trained:
     peak_memory_bytes: int | None
     skipped: str | None
     best: BestState | None = None
+    watched: EpochScores | None = None
+    steps_per_epoch: int = 1
 
 
 def make_deterministic(device: str, wanted: bool, tf32: bool = False) -> bool:
@@ -197,10 +199,12 @@ def train(
     progress: Callable[..., None] | None = None,
     on_step: Callable[[int], None] | None = None,
     judge: Judge | None = None,
+    watch: Judge | None = None,
 ) -> Trained:
     """Run a phase to its end; the trainee is left with its weight views in place.
 
-    With a ``judge`` the phase leaves its best epoch instead of its last step.
+    With a ``judge`` the phase leaves its best epoch instead of its last step. What ``watch`` says of every epoch is
+    kept, and changes nothing.
 
     Raises:
         RunFailed: the loss became NaN.
@@ -213,13 +217,25 @@ def train(
         progress=progress,
         on_step=on_step,
         best=BestState(judge) if judge is not None else None,
+        watched=EpochScores(watch) if watch is not None else None,
     )
     if ready.loop is None:
         return Trained(ready.trainee, ready.stack, Progression(), 0.0, None, ready.skipped)
     progression = ready.loop.train()
     device = ready.trainee.device
     peak = torch.cuda.max_memory_allocated(device) if device.type == "cuda" else None
-    return Trained(ready.trainee, ready.stack, progression, ready.fit_seconds, peak, None, ready.loop.best)
+    loop = ready.loop
+    return Trained(
+        ready.trainee,
+        ready.stack,
+        progression,
+        ready.fit_seconds,
+        peak,
+        None,
+        loop.best,
+        loop.watched,
+        loop.steps_per_epoch,
+    )
 
 
 def _stream(inputs: PhaseInputs, trainee: Trainee, rows: Sequence[int], name: str) -> BatchStream:

@@ -96,4 +96,6 @@ def overrides(own: Mapping[str, Any], shared: Mapping[str, Any] | None) -> dict[
     if shared is None:
         return {}
     a, b = _flat(shared), _flat(own)
+    for values in (a, b):
+        values.pop("epoch_scores", None)  # switched off where there is nothing to score; no setting of the training
     return {name: (a.get(name), b.get(name)) for name in sorted(a.keys() | b.keys()) if a.get(name) != b.get(name)}

@@ -13,6 +13,7 @@ from regft_core import metrics
 from regft_core.reporting import evaluation_figures, facts, figures, formatting, published, words
 from regft_core.reporting.costs import overrides
 from regft_core.reporting.emphasis import chosen
+from regft_core.reporting.epoch_figure import epoch_curves, epoch_note
 from regft_core.reporting.families import GROUPED_ABOVE, grouped
 from regft_core.reporting.load import BlockData
 from regft_core.reporting.model import Block, Comparison, Report, Row
@@ -127,7 +128,9 @@ def _block(block: Block, data: BlockData, reference: str | None) -> dict[str, An
             "curves": Markup(figures.learning_curves(block, data)),
             "cost": Markup(figures.cost_and_score(block)),
             "search": Markup(search_curves(block, data, chosen(block, reference, data.cells))),
+            "epochs": Markup(epoch_curves(block, data)),
         },
+        "epoch_note": epoch_note(block, data),
     }
 
 

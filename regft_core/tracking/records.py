@@ -64,7 +64,7 @@ class RunRecord:
     """What each evaluation beyond the scores found about this run."""
 
     def points(self) -> list[Point]:
-        """Curves and what the method logged, by step; times are spread evenly over the run."""
+        """Curves, what the method logged and scores of epochs, by step; times are spread evenly over the run."""
         rows = list(csv.reader(self.curves))
         logged = list(csv.reader(self.diagnostics))
         last: dict[str, int] = {}
@@ -93,6 +93,11 @@ class RunRecord:
             prefix = "" if phase == "finetune" else f"{phase}."
             if value:
                 points.append(Point(prefix + name, float(value), _step(step), moment(phase, _step(step))))
+        scored = (self.record.get("training", {}).get("finetune") or {}).get("epoch_scores") or {"scores": []}
+        for phase, taken_on, step, _, score in scored["scores"]:
+            if score is not None:
+                name = f"{'' if phase == 'finetune' else f'{phase}.'}epoch.{taken_on}.{scored['metric']}"
+                points.append(Point(name, float(score), step, moment(phase, step)))
         return points
 
 

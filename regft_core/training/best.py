@@ -1,18 +1,48 @@
-"""The best state of a run so far, by a score that is taken after every epoch; part of every checkpoint."""
+"""Scores after every epoch, part of every checkpoint: to keep the best state of a run by, or only to be looked at."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from torch import Tensor
 
+from regft_core.errors import RunFailed
 from regft_core.training.stack import Stack
 from regft_core.training.trainee import Trainee
 
 #: How good the model is now; larger is better. It may change nothing and draw nothing.
 Judge = Callable[[Trainee], float]
+
+
+@dataclass
+class EpochScores:
+    """How the score went, epoch by epoch. Nothing is kept of the model, and no look can end a run.
+
+    Attributes:
+        judge: gives the score.
+        scores: (step, score) of every look, in order; None where the model answered with something that is no number.
+    """
+
+    judge: Judge
+    scores: list[tuple[int, float | None]] = field(default_factory=list)
+
+    def look(self, trainee: Trainee, step: int) -> None:
+        """Note the score after ``step``."""
+        try:
+            score = self.judge(trainee)
+        except RunFailed:  # logits that are no numbers; whether the run fails is for its loss to say
+            score = math.nan
+        self.scores.append((step, score if math.isfinite(score) else None))
+
+    def meta(self) -> list[list[Any]]:
+        """What a checkpoint of the run needs of it."""
+        return [list(look) for look in self.scores]
+
+    def load(self, meta: Sequence[Sequence[Any]]) -> None:
+        self.scores = [(int(step), None if score is None else float(score)) for step, score in meta]
 
 
 @dataclass

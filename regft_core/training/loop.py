@@ -19,7 +19,7 @@ import torch
 from regft_core.config.schema.training import TrainingConfig
 from regft_core.errors import ModelError, OutOfMemory, RunFailed
 from regft_core.training import schedule
-from regft_core.training.best import BestState
+from regft_core.training.best import BestState, EpochScores
 from regft_core.training.graphs import Recorder, StepGraphs, recordable
 from regft_core.training.optim import (
     build_optimizer,
@@ -73,6 +73,7 @@ class Loop:
         checkpoint_seconds: time between checkpoints; 0 writes one after every step.
         steps: optimiser steps where they do not follow from the epochs.
         best: judges the model after every epoch; the run leaves the best state instead of the last.
+        watched: scores the model after every epoch; the run is the same without it.
         recorder: records steps that are one plain pass (CUDA graphs); None: no step is recorded.
     """
 
@@ -87,6 +88,7 @@ class Loop:
     on_step: Callable[[int], None] | None = None
     steps: int | None = None
     best: BestState | None = None
+    watched: EpochScores | None = None
     recorder: Recorder | None = None
 
     def __post_init__(self) -> None:
@@ -148,10 +150,7 @@ class Loop:
                 if self.progress is not None:
                     loss = self.done.curve[-1][2] if self.done.curve else None
                     self.progress(self.done.step, self.total, epoch, loss, self.done.seconds)
-                if self.best is not None and self._epoch_ended():
-                    looked = time.monotonic()
-                    self.best.look(self.trainee, self.stack, self.done.step)
-                    started += time.monotonic() - looked  # no part of what training costs
+                started += self._judge_epoch()  # no part of what training costs
                 if self.done.step < self.total and time.monotonic() - saved >= self.checkpoint_seconds:
                     self._save()
                     saved = time.monotonic()
@@ -169,6 +168,18 @@ class Loop:
 
     def _epoch_ended(self) -> bool:
         return self.done.step % self.steps_per_epoch == 0 or self.done.step == self.total
+
+    def _judge_epoch(self) -> float:
+        """Judge the model where an epoch has ended; returns the seconds that this took."""
+        if (self.best is None and self.watched is None) or not self._epoch_ended():
+            return 0.0
+        self._flush()  # waits for the steps that a GPU has not done yet: their time is training's
+        looked = time.monotonic()
+        if self.best is not None:
+            self.best.look(self.trainee, self.stack, self.done.step)
+        if self.watched is not None:
+            self.watched.look(self.trainee, self.done.step)
+        return time.monotonic() - looked
 
     # -------------------------------------------------------------------------------- step
 
@@ -257,6 +268,8 @@ class Loop:
         if self.best is not None:
             tensors |= self.best.tensors()
             meta["best"] = self.best.meta()
+        if self.watched is not None:
+            meta["watched"] = self.watched.meta()
         self.checkpointer.save_checkpoint(tensors, meta)
 
     def _resume(self) -> None:
@@ -272,4 +285,6 @@ class Loop:
             self.scaler.load_state_dict(meta["scaler"])
         if self.best is not None:
             self.best.load(tensors, meta["best"])
+        if self.watched is not None:
+            self.watched.load(meta["watched"])
         self.done = Progression(**meta["progression"])

@@ -16,7 +16,7 @@ from tests.phases.conftest import job, runs, stored, train, write_method
 
 FORK = multiprocessing.get_context("fork")
 #: Methods with one phase, with a search of two members that is merged, and a greedy soup.
-METHODS = ("hype_n", "weight_mixup", "soup", "best")
+METHODS = ("hype_n", "weight_mixup", "soup", "best", "watched")
 SOUP = {
     "finetune": {
         "data": {"split": 0.7},
@@ -26,6 +26,8 @@ SOUP = {
 }
 #: The best of three epochs, on rows set aside.
 BEST = {"epochs": 3, "checkpoint": "best_on_split", "checkpoint_share": 0.3}
+#: All epochs are scored, and none is chosen.
+WATCHED = {"epochs": 3, "epoch_scores": True}
 #: During a checkpoint write, before the manifest, after the rename, in the middle of an epoch; at the end.
 ONCE = ["checkpoint.tensors:2", "checkpoint.manifest:2", "checkpoint.renamed:2", "step:2"]
 #: The passings of a commit: of each member, of their merge, of fine-tuning, of the evaluation.
@@ -39,6 +41,7 @@ PLACES = [
     ("soup", "commit.renamed:3"),
     # Right after the first epoch was judged, in the middle of the next, before it is done.
     *(("best", point) for point in ("step:3", "step:5", "checkpoint.renamed:5", "commit.tensors")),
+    *(("watched", point) for point in ("step:3", "step:5")),
 ]
 
 
@@ -75,6 +78,7 @@ def outcome(root: Path) -> dict[str, Any]:
 def with_soup(root: Path) -> Path:
     write_method(root, "soup", phases=SOUP)
     write_method(root, "best", training=BEST)
+    write_method(root, "watched", training=WATCHED)
     return root
 
 

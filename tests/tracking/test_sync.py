@@ -173,6 +173,27 @@ def test_curves_are_complete_and_of_each_phase(tree: Tree) -> None:
     assert (run.data.params["weight_mixup.rank"], run.data.params["search.weight_mixup.rank"]) == ("1", "1")
 
 
+def test_scores_by_epoch_are_a_metric_by_step(tree: Tree) -> None:
+    tree.cell(VANILLA, [0])
+    path = tree.root / "work" / "finetune" / VANILLA.directory / "manifest.json"
+    manifest = json.loads(path.read_text())
+    looks = [
+        ["finetune", "dev", 2, 1.0, 0.6],
+        ["finetune", "dev", 4, 2.0, 0.7],
+        ["finetune", "set_aside", 4, 2.0, None],
+    ]
+    manifest["runs"][0]["epoch_scores"] = {"metric": "accuracy", "scores": looks}
+    path.write_text(json.dumps(manifest))
+    sync(tree.root, [VANILLA], [0])
+    run, mlflow = current(tree.root)["seed 0 of vanilla rte-300"], client(tree.root)
+    history = mlflow.get_metric_history(run.info.run_id, "epoch.dev.accuracy")
+    assert [(point.step, point.value) for point in history] == [(2, 0.6), (4, 0.7)]
+    assert history[-1].timestamp <= run.info.end_time
+    assert "epoch.set_aside.accuracy" not in run.data.metrics  # no look gave a number
+    assert len(mlflow.get_metric_history(run.info.run_id, "dev.accuracy")) == 1  # the score itself stays one value
+    assert sync(tree.root, [VANILLA], [0]).unchanged == 2
+
+
 def test_a_changed_cell_supersedes_its_old_runs_and_a_revert_brings_them_back(grid: Tree) -> None:
     sync(grid.root, [VANILLA, HYPE], SEEDS)
     before = snapshot(grid.root)

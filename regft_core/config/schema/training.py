@@ -64,13 +64,21 @@ class TrainingConfig(StrictModel):
     checkpoint_share: CheckpointShare = Field(
         0.1, description="share of the training rows that best_on_split sets aside to choose the epoch"
     )
+    epoch_scores: bool = Field(
+        False, description="score the dev set after every epoch of the last phase: shown, never selected on"
+    )
+
+    @property
+    def judges_epochs(self) -> bool:
+        """Whether the model is judged where an epoch ends, to choose one or to be looked at."""
+        return self.checkpoint != "last" or self.epoch_scores
 
     def settled(self) -> dict[str, Any]:
         """The values as they stand in keys and facts: a later addition at its default is left out of them."""
         values = self.model_dump(mode="json")
         if self.checkpoint != "best_on_split":
             del values["checkpoint_share"]
-        for name in ("warmup_steps", "checkpoint"):
+        for name in ("warmup_steps", "checkpoint", "epoch_scores"):
             if values[name] == type(self).model_fields[name].default:
                 del values[name]
         return values
@@ -105,6 +113,7 @@ class TrainingLayer(StrictModel):
     allow_precision_loss: Override[bool] = None
     checkpoint: Override[CheckpointRule] = None
     checkpoint_share: Override[CheckpointShare] = None
+    epoch_scores: Override[bool] = None
 
 
 class TaskTraining(TrainingLayer):

@@ -31,7 +31,7 @@ def main(root: Path, arguments: argparse.Namespace) -> None:
         looks=remembered,
         task_training={task: project.shared(task) for task in params.grid.tasks},
     )
-    width = None if sys.stdout.isatty() else 150
+    width = None if sys.stdout.isatty() else 180  # two out-of-distribution sets side by side
     Console(width=width).print(summary_table(report))
     # After the report, so that its figures are in the mirror too.
     from regft_core.tracking.sync import sync

@@ -52,7 +52,7 @@ def _table(block: Block, confidence: float) -> Table:
     table = Table(
         title=f"{block.title}: {block.primary}, mean over seeds [{confidence:.0%} interval]", title_justify="left"
     )
-    table.add_column("method")
+    table.add_column("method", overflow="fold")  # a name is never cut
     for name in block.sets:
         table.add_column(name, justify="right")
     for name in ("vs reference", "vs control"):

@@ -68,7 +68,7 @@ def view_state(records: Sequence[CellRecord]) -> dict[str, Any]:
         *(f"params.`{name}`" for name in ("method", "task", "size", "seed")),
         "tags.`status`",
     ]
-    widths = {"params.`method`": 150, "params.`size`": 60, "params.`seed`": 60}
+    widths = {"metrics.`primary`": 80, "params.`method`": 120, "params.`size`": 50, "params.`seed`": 50}
     return {
         "searchFilter": "",
         # Only in the order of creation does the page nest seeds under their cell.
@@ -77,7 +77,7 @@ def view_state(records: Sequence[CellRecord]) -> dict[str, Any]:
         "selectedColumns": columns,
         "columnOrder": [RUN_NAME, *columns],
         # Wide enough for an indented name with its seed.
-        "columnWidths": {RUN_NAME: 260} | {name: widths.get(name, 110) for name in columns},
+        "columnWidths": {RUN_NAME: 240} | {name: widths.get(name, 100) for name in columns},
         "runsHiddenMode": "FIRST_20_RUNS",
         **_charts(scores),
     }

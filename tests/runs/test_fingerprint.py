@@ -76,7 +76,7 @@ RUNS = {"hype", "pats"}
         ("training/loop.py", "def _flush(self) -> None:", "def _flush(self):", set()),
         ("methods/pats.py", "scale of the noise variance (lambda)", "factor of the variance", set()),
         ("methods/hype.py", "return options.scale if options.scale > 0 else None", "return options.scale", set()),
-        ("hooks/base.py", "return Cost()", "return Cost(2.0, 2.0)", set()),
+        ("hooks/base.py", "return Cost()", "return Cost(2.0, 2.0)", {"report"}),  # says which arms have an export
         ("data/encode.py", "is damaged", "is broken", set()),
         ("models/architectures.py", "is not supported", "is unknown", set()),
         ("errors.py", "configuration: {count}", "invalid configuration: {count}", set()),
@@ -86,7 +86,7 @@ RUNS = {"hype", "pats"}
         ("config/schema/report.py", "0.95, gt=0.5", "0.9, gt=0.5", {"report"}),  # the report's own default
         ("config/check_tasks.py", "", "UNUSED = 1", set()),
         ("phases/context.py", "RUN_FORMAT = 2", "RUN_FORMAT = 3", set()),
-        ("hooks/compose.py", "2.0**-24", "2.0**-23", set()),
+        ("hooks/compose.py", "2.0**-24", "2.0**-23", {"report"}),
         ("progress.py", "", "UNUSED = 1", set()),
         # An entry that is not used, or a new one: nobody else.
         ("methods/pats.py", "LOG_EVERY = 10", "LOG_EVERY = 20", {"pats"}),

@@ -1,4 +1,4 @@
-"""Words for messages: the nearest valid name, and the list of what is allowed."""
+"""Words for messages: the nearest valid name, the list of what is allowed, numbers of things."""
 
 from __future__ import annotations
 
@@ -23,6 +23,11 @@ def listing(names: Iterable[str]) -> str:
         return "none"
     more = f" and {len(every) - SHOWN} more" if len(every) > SHOWN else ""
     return ", ".join(every[:SHOWN]) + more
+
+
+def plural(count: int, word: str) -> str:
+    """``1 seed``, ``2 seeds``."""
+    return f"{count} {word}" if count == 1 else f"{count} {word}s"
 
 
 def suggestion(given: str, allowed: Iterable[str], what: str = "allowed") -> str:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from regft_core.data.lengths import share
 from regft_core.errors import ConfigError, ModelError
-from regft_core.reporting.formatting import plural
+from regft_core.names import plural
 from regft_core.serving.predict import predict_file
 from stages.common import Argument, run, whole_number
 

@@ -25,6 +25,7 @@ from regft_core.config.provenance import settings_lines
 from regft_core.config.store import store_path
 from regft_core.config.tuning import budget_lines
 from regft_core.errors import RegftError
+from regft_core.names import plural
 from regft_core.phases.project import open_project
 
 
@@ -34,12 +35,10 @@ def validate(root: Path, params_file: str) -> str:
     _warn(project)
     grid = project.params.grid
     count, seeds = len(cells(project)), len(grid.seeds)
-    numbers = {"method": len(project.methods), "task": len(grid.tasks), "size": len(grid.sizes)}
-    numbers |= {"cell": count, "run": count * seeds, "seed": seeds}
-    said = {word: f"{number} {word}" if number == 1 else f"{number} {word}s" for word, number in numbers.items()}
     return (
-        f"configuration is valid: {said['method']} x {said['task']} x {said['size']} = {said['cell']}, "
-        f"{said['run']} ({said['seed']})"
+        f"configuration is valid: {plural(len(project.methods), 'method')} x {plural(len(grid.tasks), 'task')} x "
+        f"{plural(len(grid.sizes), 'size')} = {plural(count, 'cell')}, {plural(count * seeds, 'run')} "
+        f"({plural(seeds, 'seed')})"
     )
 
 

@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from regft_core.data.examples import Example, read_jsonl, to_jsonl
+from regft_core.data.examples import Example, to_jsonl
 from regft_core.errors import CodeChanged, RunFailed
 from regft_core.io import sha256_text
 from regft_core.phases.choice import choose
@@ -140,7 +140,7 @@ def judging_rows(context: Context) -> list[Example]:
     """The rows that judge a trial: set aside from the run's own, or the dev set."""
     if context.tuning.selection == "split":
         return context.set_aside
-    return read_jsonl(context.dataset / "dev.jsonl")
+    return context.dev_rows()
 
 
 def _score(context: Context, examples: Sequence[Example]) -> float:

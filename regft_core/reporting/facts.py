@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from regft_core.names import plural
 from regft_core.reporting import cuts
-from regft_core.reporting.formatting import listed, plural
+from regft_core.reporting.formatting import listed
 from regft_core.reporting.load import BlockData, CellData
 from regft_core.reporting.tables import MethodMeta, controlled_methods
 from regft_core.statistics.signed_rank import SMALLEST_USEFUL_N

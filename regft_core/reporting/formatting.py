@@ -115,11 +115,6 @@ def setting(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def plural(count: int, word: str) -> str:
-    """``1 seed``, ``2 seeds``."""
-    return f"{count} {word}" if count == 1 else f"{count} {word}s"
-
-
 def listed(words: list[str]) -> str:
     """``a``, ``a and b``, ``a, b and c``."""
     return words[0] if len(words) == 1 else ", ".join(words[:-1]) + " and " + words[-1] if words else ""

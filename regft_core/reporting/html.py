@@ -10,6 +10,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from regft_core import metrics
+from regft_core.names import plural
 from regft_core.reporting import evaluation_figures, facts, figures, formatting, published, words
 from regft_core.reporting.costs import overrides
 from regft_core.reporting.emphasis import chosen
@@ -42,11 +43,11 @@ def _environment() -> Environment:
         "setting",
         "number",
         "unit",
-        "plural",
         "quantity",
         "signed_quantity",
     ):
         environment.filters[name] = getattr(formatting, name)
+    environment.filters["plural"] = plural
     environment.filters["listed"] = lambda words: formatting.listed(list(words))
     environment.filters["capitalise"] = lambda text: text[:1].upper() + text[1:]
     environment.filters["sort_value"] = _sort_value

@@ -18,7 +18,8 @@ from regft_core.config.plan import PlanRow, duration, measured_seconds
 from regft_core.config.project import Project
 from regft_core.errors import StoreError
 from regft_core.io import read_json
-from regft_core.reporting.formatting import number, plural
+from regft_core.names import plural
+from regft_core.reporting.formatting import number
 from regft_core.reporting.load import positive_index, read_predictions
 from regft_core.reporting.looks import Looks, digests
 from regft_core.reporting.model import Role

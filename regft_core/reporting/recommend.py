@@ -11,7 +11,8 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 
 from regft_core import metrics
-from regft_core.reporting.formatting import interval, number, plural, ratio, score, some, unit
+from regft_core.names import plural
+from regft_core.reporting.formatting import interval, number, ratio, score, some, unit
 from regft_core.reporting.load import BlockData
 from regft_core.reporting.model import Contender, Cost, Recommendation, Row
 from regft_core.statistics.arms import Arms

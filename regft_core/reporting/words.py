@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from regft_core import metrics
-from regft_core.reporting.formatting import NOT_AVAILABLE, interval, listed, p_value, plural, score, unit
+from regft_core.names import plural
+from regft_core.reporting.formatting import NOT_AVAILABLE, interval, listed, p_value, score, unit
 from regft_core.reporting.model import Block, Comparison, Finding, Row
 from regft_core.statistics.signed_rank import SMALLEST_USEFUL_N
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -160,7 +160,7 @@ def test_a_metric_that_is_better_lower_is_recorded_as_it_is() -> None:
         watched = EpochScores(lambda _: 0.0, scores=[(2, -0.25), (4, None)])
         steps_per_epoch = 2
 
-    found = epoch_scores("finetune", Trained(), "best_on_split", "mse")  # type: ignore[arg-type]
+    found = epoch_scores("finetune", cast(Any, Trained()), "best_on_split", "mse")
     assert found["epoch_scores"]["scores"] == [
         ["finetune", "set_aside", 2, 1.0, 0.5],
         ["finetune", "dev", 2, 1.0, 0.25],

@@ -9,7 +9,7 @@
 PYTHON ?= python3
 TORCH_INDEX ?=
 VENV := .venv
-BIN := $(CURDIR)/$(VENV)/bin
+BIN := $(abspath $(VENV))/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 RUN := PATH="$(BIN):$$PATH"
 

@@ -31,7 +31,7 @@ READING = {
     *("_local_scalar_dense", "is_nonzero", "equal", "nonzero", "masked_select", "bincount"),
     *("unique_consecutive", "_unique", "_unique2", "unique_dim", "unique_dim_consecutive"),
 }
-#: Operations whose CUDA kernels read something on the host: whether probabilities are valid, whether a solver converged.
+#: Operations whose CUDA kernels let the host read something: whether probabilities are valid, or a solver converged.
 CHECKING = {
     *("multinomial", "_linalg_svd", "_linalg_eigh", "_linalg_eigvals", "linalg_eig", "linalg_lstsq"),
     *("_linalg_det", "_linalg_slogdet", "_linalg_solve_ex", "linalg_inv_ex", "linalg_cholesky_ex"),
@@ -167,3 +167,16 @@ def unreadable(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(autocast, "__init__", begin_unless)
     patch.setattr(autocast, "__enter__", lambda context: context if context.idle else enter(context))
     patch.setattr(autocast, "__exit__", lambda context, *error: None if context.idle else leave(context, *error))
+
+
+class Operations(TorchDispatchMode):
+    """Within the block ``names`` collects what reaches a kernel; views do not."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: list[str] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if not func.is_view:
+            self.names.append(func.overloadpacket.__name__)
+        return func(*args, **(kwargs or {}))

@@ -154,7 +154,7 @@ class Cutoff(Regulariser):
             self.cut = self.positions(step)
             mask = batch.attention_mask.masked_fill(self.cut, 0)
             # Whether anything was cut from a batch without padding is drawn, so only the device knows: there a mask is
-            # built in any case. On a CPU transformers looks, which costs nothing, and leaves out one that hides nothing.
+            # built in any case. On a CPU transformers may look, and leaves out a mask that hides nothing.
             padded = True if batch.padded or self.trainee.grouped else None
             batch = dataclasses.replace(batch, attention_mask=mask, padded=padded)
         logits = step.forward(CUT, batch=batch, draw=CUT)

@@ -144,7 +144,7 @@ class Dps(Regulariser):
             score = torch.rand(score.shape, generator=generator, device=score.device)
         rank = score.numel() - math.ceil(score.numel() * (1 - self.options.drop))
         if self.trainee.grouped:
-            # The same entries without reading the threshold. Of a gradient that is not finite the loop learns by its norm.
+            # The same entries, the threshold unread. Of a gradient that is not finite the loop learns by its norm.
             return score >= score.flatten().sort().values[rank]
         try:
             return score >= order_statistics([score], rank, rank)[0]

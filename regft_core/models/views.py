@@ -7,7 +7,6 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-
 #: Squarings of a matrix, after which only eigenvalues that fp32 cannot tell from the largest count.
 SQUARINGS = 24
 

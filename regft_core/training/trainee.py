@@ -58,8 +58,8 @@ class Trainee:
         self.sites = find_sites(self.model)
         self.hooks = SiteHooks(self.model, self.sites)
         self.attached = nn.ModuleDict()
-        #: Whether methods act as a GPU wants it: on many tensors at once (few kernels; on a CPU it costs the cache), and
-        #: without a look at values (each would wait for all that is under way; on a CPU it is free, and can save work).
+        #: Whether methods act as a GPU wants it: on many tensors at once (few kernels; on a CPU it costs the cache) and
+        #: without a look at values (which waits for all that is under way; on a CPU it is free, and can save work).
         self.grouped = self.device.type != "cpu"
         self.plain_names = tuple(name for name, _ in self.model.named_parameters())
 

@@ -99,8 +99,8 @@ class Bench:
     """One model, one tokenised set and one stack of regularisers, ready to train or to inspect.
 
     ``handed`` is what earlier phases left, ``start`` weights to start from (plain names); with
-    ``separately`` the texts of a pair are rows of their own; ``source`` is another checkpoint than the tiny one. Nothing is shared between two benches, so
-    two runs can be compared.
+    ``separately`` the texts of a pair are rows of their own; ``source`` is another checkpoint than the
+    tiny one. Nothing is shared between two benches, so two runs can be compared.
     """
 
     def __init__(

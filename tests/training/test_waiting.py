@@ -69,6 +69,25 @@ def test_a_step_that_logs_nothing_waits_for_nothing(name: str) -> None:
     assert waits_of(Bench(regularisers, pair=True, **options)) == []
 
 
+#: Looks of a step under fp16, in which an overflow skips the update: (regularisers, optimiser, looks).
+HALF: dict[str, tuple[list[tuple[str, dict[str, Any]]], str, int]] = {
+    "adamw": ([], "adamw", 0),  # its fused update is told of an overflow on the device
+    "adamax": ([], "adamax", 1),  # torch asks, since the update cannot be taken back
+    "pats": ([("pats", {})], "adamax", 1),
+    "freelb": ([("freelb", {})], "adamw", 0),
+    "dps": ([("dps", {"block": 0.5})], "adamw", 1),  # its sums must not take in a gradient that overflowed
+}
+
+
+@pytest.mark.parametrize("name", HALF)
+def test_half_precision_looks_at_most_once_in_a_step(name: str) -> None:
+    regularisers, optimizer, looks = HALF[name]
+    training = TRAINING.model_copy(update={"precision": "fp16", "optimizer": optimizer})
+    found = waits_of(Bench(regularisers, training=training, pair=True))
+    assert len(found) == 2 * looks, found
+    assert all(place.startswith("_local_scalar_dense") for place in found)
+
+
 # ------------------------------------------------------------- every method, on a device of which nothing can be read
 
 #: Regularisers that read weights or texts before the first step; on the device they are put there after that.

@@ -1,12 +1,14 @@
 """All figures of a step on a GPU in one command; writes a table.
 
-    python benchmarks/gpu.py                                     # one GPU, about 20 minutes; writes benchmarks/gpu.md
-    python benchmarks/gpu.py --device cpu --shape tiny --rounds 1 --cells 2 --out OUT.md    # a smoke test, no figures
+    python benchmarks/gpu.py                # one GPU, about 20 minutes; writes benchmarks/gpu.md
+    python benchmarks/gpu.py --device cpu --shape tiny --rounds 1 --cells 2 --evaluated 64 --out OUT.md  # a smoke test
 
 - time of a step against plain fine-tuning (interleaved, as ``benchmarks/cost.py``), peak memory, how often the
   host waits for the device in a step, told by CUDA itself (``torch.cuda.set_sync_debug_mode``), and how many
   operations the host starts in a step (one on a list of tensors counts as one);
-- the same for recorded steps (``execution.cuda_graphs``) and TF32 of plain fine-tuning;
+- the same for recorded steps (``execution.cuda_graphs``) and TF32 of plain fine-tuning, and for arms in bf16: plain
+  fine-tuning against its steps in fp32, the others against plain fine-tuning in bf16;
+- rows per second of an evaluation in bf16, beside fp32;
 - cells per hour of 1 to n workers on the device, against one process per cell, one at a time.
 
 Random weights and tokens. A wait is counted in steps that log nothing; a step logs every tenth time. The table is
@@ -21,6 +23,7 @@ import dataclasses
 import functools
 import gc
 import os
+import statistics
 import sys
 import tempfile
 import time
@@ -43,6 +46,8 @@ from regft_core.training.loop import Loop
 
 #: What is timed where no method is named: the five methods and the optimisers that they stand on.
 METHODS = ("vanilla", "adamax", "hype_n", "pats", "mask_tuning", "tdt", "weight_mixup", "weight_mixup_released")
+#: What is timed in bf16, too: beside plain fine-tuning a method of several views and one of many small tensors.
+HALF = ("vanilla", "tdt", "pats")
 #: (shape, rows, tokens)
 SHAPES = (("bert-large", 16, 128), ("bert-base", 16, 32), ("bert-base", 16, 64))
 #: Environment of workers on a GPU, as ``phases/cells.py`` sets it.
@@ -193,17 +198,26 @@ def step_table(shape: str, rows: int, length: int, options: argparse.Namespace, 
         assert vanilla is not None
         cost.run_steps(vanilla, 2, device)
 
-        def add(name: str, phase: Any, inputs: PhaseInputs) -> None:
+        def add(name: str, phase: Any, inputs: PhaseInputs, beside: Loop = vanilla) -> None:
             loop = bench.loop(inputs)
             if loop is None:
                 return
             waits, operations = waits_per_step(loop), operations_per_step(loop)
-            table.add(shown(cost.measure(name, phase, loop, vanilla, options.rounds, options.steps), waits, operations))
+            table.add(shown(cost.measure(name, phase, loop, beside, options.rounds, options.steps), waits, operations))
 
         def phases_of(name: str) -> None:
             for phase, inputs in bench.phases(methods[name]):
                 label = name if phase.name == "finetune" else f"{name} ({phase.name})"
                 attempt(label, functools.partial(add, label, phase, inputs))
+
+        @functools.cache
+        def plain_half() -> Loop | None:
+            return bench.loop(in_bf16(plain(bench)))
+
+        def half_of(name: str) -> None:
+            _, inputs = next(iter(bench.phases(methods[name])))
+            beside = None if name == "vanilla" else plain_half()
+            add(f"{name}, bf16", inputs.phase, in_bf16(inputs), beside or vanilla)
 
         def attempt(name: str, measure: Callable[[], None]) -> None:
             table.attempt(name, measure)
@@ -219,7 +233,41 @@ def step_table(shape: str, rows: int, length: int, options: argparse.Namespace, 
                 inputs = plain(bench, **changes)
                 attempt(f"vanilla, {label}", functools.partial(add, f"vanilla, {label}", inputs.phase, inputs))
             torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
+        for name in options.half:
+            attempt(f"{name}, bf16", functools.partial(half_of, name))
+        attempt("evaluation", functools.partial(evaluation, vanilla.trainee.model, length, options, table))
     table.add("")
+
+
+def in_bf16(inputs: PhaseInputs) -> PhaseInputs:
+    """The same phase in bf16, also where the method's smallest effect is lost: only its time is of interest."""
+    training = inputs.training.model_copy(update={"precision": "bf16", "allow_precision_loss": True})
+    return dataclasses.replace(inputs, phase=dataclasses.replace(inputs.phase, training=training))
+
+
+def evaluation(model: torch.nn.Module, length: int, options: argparse.Namespace, table: Table) -> None:
+    """Adds the rows per second of a whole evaluation (batches made, sent, and logits read back), interleaved."""
+    from regft_core.evaluation.predict import EVALUATION_BATCH, EVALUATION_TOKENS, predict
+
+    encoded = cost.tokens(options.evaluated, length)
+    seconds: dict[str, list[float]] = {"fp32": [], "bf16": []}
+    for _ in range(options.rounds + 1):
+        for precision, taken in seconds.items():
+            started = time.perf_counter()
+            predict(
+                model,
+                encoded,
+                batch_size=EVALUATION_BATCH,
+                batch_tokens=None if options.device == "cpu" else EVALUATION_TOKENS,
+                device=options.device,
+                precision=precision,
+                pad_id=0,
+            )
+            taken.append(time.perf_counter() - started)
+    table.add("", f"| evaluation of {options.evaluated} rows | rows per second | times fp32 |", "|---|---|---|")
+    middle = {precision: statistics.median(taken[1:]) for precision, taken in seconds.items()}  # the first warms up
+    for precision, taken in middle.items():
+        table.add(f"| {precision} | {options.evaluated / taken:.0f} | {middle['fp32'] / taken:.2f} |")
 
 
 def worker_table(options: argparse.Namespace, table: Table) -> None:
@@ -266,6 +314,8 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=16, help="rows, with --shape")
     parser.add_argument("--length", type=int, default=64, help="tokens, with --shape")
     parser.add_argument("--methods", nargs="*", default=list(METHODS))
+    parser.add_argument("--half", nargs="*", default=list(HALF), help="methods that are timed in bf16, too")
+    parser.add_argument("--evaluated", type=int, default=4096, help="rows of an evaluation")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--steps", type=int, default=5, help="steps of an arm in a round")
     parser.add_argument("--cells", type=int, default=24)

@@ -62,6 +62,8 @@ class Batch:
     padded: bool | None = None
     #: Tokens that the tokenizer did not add, of each row: (of ``text``, of ``text_pair``).
     ordinary: tuple[tuple[int, int], ...] = ()
+    #: ``indices`` as numbers on the host.
+    host_indices: tuple[int, ...] = ()
 
     @property
     def padded_tokens(self) -> int:
@@ -171,4 +173,5 @@ def collate(
         rows_per_example=encoded.rows_per_example,
         padded=min(lengths) < width,
         ordinary=tuple(counts for index in indices for counts in encoded.ordinary[index]),
+        host_indices=tuple(indices),
     )

@@ -154,7 +154,7 @@ class Contrastive(Regulariser):
     def backward(self, step: Step) -> Tensor:
         first, second = self._pairs(step)
         count = len(step.batch)
-        targets = torch.cat([torch.ones(count), torch.zeros(count)]).to(first)
+        targets = torch.cat([first.new_ones(count), first.new_zeros(count)])
         loss = pair_loss(first, second, targets)
         step.backward(loss, passes=3.0)
         if step.index % 10 == 0 and step.micro == 0:
@@ -166,10 +166,11 @@ class Contrastive(Regulariser):
 
     def _pairs(self, step: Step) -> tuple[Tensor, Tensor]:
         """Vectors [2B, H] of both sides of B positive and B negative pairs, one of each per anchor."""
-        anchors = step.batch.indices.tolist()
-        generator = step.generator("contrastive.partners")
+        anchors = step.batch.host_indices
+        # Which rows are read is decided on the host: draws of a GPU would have to be waited for.
+        generator = step.trainee.generator("contrastive.partners", step.index, step.micro, on_host=True)
         # In double precision, so that the largest draw times a number of rows never rounds up to that number.
-        draws = torch.rand(2, len(anchors), generator=generator, device=step.trainee.device, dtype=torch.float64)
+        draws = torch.rand(2, len(anchors), generator=generator, dtype=torch.float64)
         positive, negative = draws.tolist()
         rows = [
             *anchors,

@@ -153,7 +153,10 @@ class Cutoff(Regulariser):
         if self.options.kind != "feature":
             self.cut = self.positions(step)
             mask = batch.attention_mask.masked_fill(self.cut, 0)
-            batch = dataclasses.replace(batch, attention_mask=mask, padded=None)
+            # Whether anything was cut from a batch without padding is drawn, so only the device knows: there a mask is
+            # built in any case. On a CPU transformers may look, and leaves out a mask that hides nothing.
+            padded = True if batch.padded or self.trainee.grouped else None
+            batch = dataclasses.replace(batch, attention_mask=mask, padded=padded)
         logits = step.forward(CUT, batch=batch, draw=CUT)
         self.cut = None
         task, divergence = step.task_loss(logits), self.divergence(main.logits, logits, step.setting.kind)

@@ -143,6 +143,9 @@ class Dps(Regulariser):
             generator = self.trainee.generator("dps.selection", block, name)
             score = torch.rand(score.shape, generator=generator, device=score.device)
         rank = score.numel() - math.ceil(score.numel() * (1 - self.options.drop))
+        if self.trainee.grouped:
+            # The same entries, the threshold unread. Of a gradient that is not finite the loop learns by its norm.
+            return score >= score.flatten().sort().values[rank]
         try:
             return score >= order_statistics([score], rank, rank)[0]
         except ValueError as error:
@@ -207,13 +210,18 @@ class Dps(Regulariser):
                 self._unscale()
                 return
             # Under fp16 an overflowing step is skipped by the scaler; it must not enter the sums.
-            if step.scaler is not None and not all(bool(g.isfinite().all()) for _, g in self._gradients()):
+            if step.scaler is not None and not self._finite():
                 return
             for name, gradient in self._gradients():
                 if name not in self.sums:
                     self.sums[name] = torch.zeros_like(gradient)
                 self.sums[name].addcmul_(gradient, gradient)
             self._unscale()
+
+    def _finite(self) -> bool:
+        """Whether all gradients are finite: one look at all of them, the only one that this method takes in a step."""
+        found = [gradient.isfinite().all() for _, gradient in self._gradients()]
+        return not found or bool(torch.stack(found).all())
 
     def _unscale(self) -> None:
         """Released, mix: take the factor of the formula's derivative out again."""

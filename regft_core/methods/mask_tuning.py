@@ -272,8 +272,10 @@ class MaskTuning(Regulariser):
         """Token ids ``[masked positions]`` to fill in."""
         if self.options.fill == "argmax":
             return logits.argmax(-1)
-        generator = step.generator("mask_tuning.fill")
-        return torch.multinomial(logits.softmax(-1), 1, generator=generator).squeeze(1)
+        # As torch.multinomial draws one, which would first look whether the probabilities are valid.
+        probabilities = logits.softmax(-1)
+        waiting = torch.empty_like(probabilities).exponential_(generator=step.generator("mask_tuning.fill"))
+        return (probabilities / waiting).argmax(-1)
 
     def _log(self, step: Step, loss: Tensor, predicted: Tensor, targets: Tensor) -> None:
         if step.index % LOG_EVERY != 0 or step.micro != 0:

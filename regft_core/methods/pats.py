@@ -30,7 +30,7 @@ from regft_core.hooks.base import Handed, Regulariser
 from regft_core.lazy import torch
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from torch import Tensor, nn
 
@@ -67,13 +67,20 @@ def update_sensitivity(average: Tensor, weight: Tensor, gradient: Tensor, option
     average.lerp_(buffer, 1 - options.decay)
 
 
-def noise_std(average: Tensor, options: PatsConfig, out: Tensor | None = None, scale: Tensor | None = None) -> Tensor:
+def noise_std(
+    average: Tensor,
+    options: PatsConfig,
+    out: Tensor | None = None,
+    scale: Tensor | None = None,
+    sizes: Sequence[int] | None = None,
+) -> Tensor:
     """Standard deviation of the noise of every entry, before the Bernoulli choice (equations 3 and 4).
 
     Args:
         average: moving average of the sensitivity, any shape.
         out: tensor of the same shape to work in.
-        scale: mean of the tensor's average times the strength, where ``average`` is a part of the tensor.
+        scale: mean of the tensor's average times the strength, where ``average`` is a part of the tensor, or several.
+        sizes: of the tensors that ``average`` holds one after the other, where it is several.
     """
     scale = average.mean() * options.strength if scale is None else scale
     out = torch.add(average, options.epsilon, out=out)
@@ -83,10 +90,23 @@ def noise_std(average: Tensor, options: PatsConfig, out: Tensor | None = None, s
         out.nan_to_num_(nan=0.0, posinf=float("inf"), neginf=float("-inf"))
     out.sub_(options.strength * options.threshold).clamp_min_(0.0)
     if options.intensity == "uniform":
-        out.fill_(out.mean())
+        out.fill_(out.mean()) if sizes is None else out.copy_(spread_means(out.split(list(sizes))))
     if options.noise_std == "sqrt":
         out.sqrt_()
     return out if options.max_std is None else out.clamp_max_(options.max_std)
+
+
+def spread_means(parts: Sequence[Tensor], factor: float = 1.0, signed: bool = False) -> Tensor:
+    """``factor`` times the mean of every part at each of its places, parts one after the other; for GPUs.
+
+    In few kernels, whatever the number of parts; one per part where entries may be negative (``signed``).
+    """
+    if signed:
+        means = [part.mean() * factor for part in parts]
+    else:  # then the 1-norm is the sum
+        means = list(torch._foreach_norm(list(parts), 1))
+        torch._foreach_mul_(means, [factor / part.numel() for part in parts])
+    return torch.cat([mean.expand(part.numel()) for mean, part in zip(means, parts, strict=True)])
 
 
 def draw_noise(std: Tensor, probability: float, generator: torch.Generator) -> Tensor:
@@ -156,12 +176,9 @@ def perturb(
     for places in grouped(sizes, GROUP):
         part = slice(places.start, places.stop)
         flat = [average.reshape(-1) for average in averages[part]]
-        if options.intensity == "uniform":
-            std = torch.cat([noise_std(average, options) for average in flat])
-        else:
-            scales = [(average.mean() * options.strength).expand(average.shape) for average in flat]
-            together = torch.cat(flat)
-            std = noise_std(together, options, out=together, scale=torch.cat(scales))
+        scale = spread_means(flat, options.strength, signed=options.sensitivity == "signed")
+        together = torch.cat(flat)
+        std = noise_std(together, options, out=together, scale=scale, sizes=sizes[part])
         if finite is not None:
             std.mul_(finite)
         noise = draw_noise(std, options.probability, generator)

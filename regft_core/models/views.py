@@ -7,6 +7,24 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
+#: Squarings of a matrix, after which only eigenvalues that fp32 cannot tell from the largest count.
+SQUARINGS = 24
+
+
+def largest_singular_value(weight: Tensor) -> Tensor:
+    """That of W ``[K, H]`` with few rows, by products alone; to the precision of fp32.
+
+    A GPU's solver tells the host whether it converged, which waits. The trace of P W W', with P the limit of the powers
+    of W W' at trace 1, is the square of the value, and its gradient that of the value.
+    """
+    gram = weight.double() @ weight.double().T
+    power = gram.detach()
+    power = power / power.trace().clamp_min(1e-30)
+    for _ in range(SQUARINGS):
+        power = power @ power
+        power = power / power.trace().clamp_min(1e-30)
+    return (power * gram).sum().clamp_min(1e-30).sqrt().to(weight.dtype)
+
 
 class SpectralView(nn.Module):
     """W ``[K, H]`` divided by its largest singular value; a weight of zeros stays."""
@@ -14,7 +32,9 @@ class SpectralView(nn.Module):
     def forward(self, weight: Tensor) -> Tensor:
         # In fp32, also under autocast; the gradient goes through the singular value.
         with torch.autocast(weight.device.type, enabled=False):
-            return weight / torch.linalg.matrix_norm(weight, ord=2).clamp_min(1e-12)
+            on_cpu = weight.device.type == "cpu"
+            largest = torch.linalg.matrix_norm(weight, ord=2) if on_cpu else largest_singular_value(weight)
+            return weight / largest.clamp_min(1e-12)
 
 
 class MixoutView(nn.Module):

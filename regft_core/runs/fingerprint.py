@@ -206,6 +206,11 @@ def one_moment() -> Iterator[None]:
         _moment = before
 
 
+def in_one_moment() -> bool:
+    """Whether a block of ``one_moment`` runs, in which nothing is trained."""
+    return _moment is not None
+
+
 def once(what: tuple[Any, ...], make: Callable[[], T]) -> T:
     """Return ``make()``; within ``one_moment``, what it was the first time that ``what`` was asked for."""
     if _moment is None:

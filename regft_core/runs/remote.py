@@ -19,6 +19,7 @@ from typing import Any
 
 from regft_core.errors import StoreError
 from regft_core.io import claim_directory, explained, fsync_tree, replace_directory
+from regft_core.runs.fingerprint import in_one_moment, once
 from regft_core.runs.ledger import note_written
 from regft_core.runs.manifest import MANIFEST, is_relative_name, problems, read_manifest
 from regft_core.runs.stored import PRUNED, TENSORS_SUFFIX, USED
@@ -59,6 +60,8 @@ class Remote:
         marked like a run whose tensors were pruned, and what may be there stays.
         Raises StoreError when the storage does not answer, or what it has is damaged.
         """
+        if not tensors and not self._listed(key):
+            return False
         manifest = self._manifest(key)
         if manifest is None:
             return False
@@ -88,6 +91,23 @@ class Remote:
         sizes = [entry["bytes"] for name, entry in wanted.items() if name.endswith(TENSORS_SUFFIX)]
         note_written(target.parents[2], sum(sizes))
         return True
+
+    def _listed(self, key: str) -> bool:
+        """False where a listing says that there is nothing of ``key``.
+
+        Only while many keys are looked up and none is computed (``one_moment``): then one request answers for all keys
+        that begin with the same two digits, most of which no host has. Who computes a run asks for it by itself.
+        """
+        return not in_one_moment() or key in once(("remote", self.url, key[:2]), lambda: self._keys(key[:2]))
+
+    def _keys(self, digits: str) -> frozenset[str]:
+        """The keys with these first digits that any host has begun to publish."""
+        self.fs.invalidate_cache()  # another process may have published since
+        try:
+            names = self.asked(self.fs.ls, f"{self.root}/runs/{digits}", detail=False)
+        except FileNotFoundError:
+            return frozenset()
+        return frozenset(str(name).rstrip("/").rpartition("/")[2] for name in names)
 
     def publish(self, key: str, path: Path) -> bool:
         """Copy a complete run there; False when another host had completed it first. Raises StoreError."""

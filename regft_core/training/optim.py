@@ -85,14 +85,19 @@ def optimizer_tensors(optimizer: torch.optim.Optimizer, prefix: str = "optimizer
 def load_optimizer_tensors(
     optimizer: torch.optim.Optimizer, tensors: Mapping[str, torch.Tensor], prefix: str = "optimizer"
 ) -> None:
-    """Restore what :func:`optimizer_tensors` returned."""
+    """Restore what :func:`optimizer_tensors` returned, each tensor where a fresh optimiser has it.
+
+    That is the parameter's device, but for the count of steps of an update that is neither fused nor capturable: torch
+    reads it in every step, for which the host would wait once per tensor.
+    """
     by_name: dict[str, dict[str, torch.Tensor]] = {}
     for key, value in tensors.items():
         start, name, entry = key.split("/") if key.count("/") == 2 else ("", "", "")
         if start == prefix:
             by_name.setdefault(name, {})[entry] = value
     for group in optimizer.param_groups:
+        counts_on_device = bool(group.get("fused") or group.get("capturable"))
         for name, parameter in zip(group["names"], group["params"], strict=True):
             for entry, value in by_name.get(name, {}).items():
-                on_device = value.clone() if entry == "step" and not parameter.is_cuda else value.to(parameter.device)
-                optimizer.state[parameter][entry] = on_device.clone()
+                device = parameter.device if entry != "step" or counts_on_device else torch.device("cpu")
+                optimizer.state[parameter][entry] = value.to(device, copy=True)

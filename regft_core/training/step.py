@@ -47,7 +47,7 @@ def repeat_batch(batch: Batch, times: int) -> Batch:
         value = getattr(batch, part.name)
         if isinstance(value, Tensor):
             changes[part.name] = torch.cat([value] * times)
-    changes["ordinary"] = batch.ordinary * times
+    changes |= {"ordinary": batch.ordinary * times, "host_indices": batch.host_indices * times}
     return dataclasses.replace(batch, **changes)
 
 

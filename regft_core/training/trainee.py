@@ -58,7 +58,8 @@ class Trainee:
         self.sites = find_sites(self.model)
         self.hooks = SiteHooks(self.model, self.sites)
         self.attached = nn.ModuleDict()
-        #: Whether methods act on many tensors at once, which a GPU wants (few kernels) and a CPU does not (its cache).
+        #: Whether methods act as a GPU wants it: on many tensors at once (few kernels; on a CPU it costs the cache) and
+        #: without a look at values (which waits for all that is under way; on a CPU it is free, and can save work).
         self.grouped = self.device.type != "cpu"
         self.plain_names = tuple(name for name, _ in self.model.named_parameters())
 
@@ -175,9 +176,12 @@ class Trainee:
 
     # ------------------------------------------------------------------------------ random
 
-    def generator(self, *key: str | int) -> torch.Generator:
-        """A generator on the training device, determined by the seed, the phase and ``key``."""
-        generator = torch.Generator(device=self.device)
+    def generator(self, *key: str | int, on_host: bool = False) -> torch.Generator:
+        """A generator on the training device, determined by the seed, the phase and ``key``.
+
+        ``on_host``: on the CPU whatever the device, for draws that are read there.
+        """
+        generator = torch.Generator(device="cpu" if on_host else self.device)
         generator.manual_seed(derive(self.seed, self.phase, *key))
         return generator
 

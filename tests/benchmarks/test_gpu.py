@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -19,12 +20,18 @@ def test_the_whole_command_runs_on_a_cpu(tmp_path: Path) -> None:
     out = tmp_path / "gpu.md"
     command = [sys.executable, str(ROOT / "benchmarks" / "gpu.py"), "--device", "cpu", "--shape", "tiny"]
     command += ["--batch", "2", "--length", "8", "--rounds", "1", "--steps", "1", "--methods", "vanilla", "pats"]
-    command += ["--cells", "2", "--cell-steps", "1", "--workers", "2", "--out", str(out)]
+    command += ["--cells", "2", "--cell-steps", "1", "--workers", "2", "--evaluated", "5", "--out", str(out)]
     done = subprocess.run(command, cwd=ROOT, env=HERE, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr
     text = out.read_text(encoding="utf-8")
     assert "a smoke test: no figure here is of a GPU" in text
     assert "| pats |" in text
+    for name in ("vanilla", "tdt", "pats"):
+        assert f"| {name}, bf16 |" in text
+    (columns,) = [line for line in text.splitlines() if line.startswith("| evaluation of 5 rows |")]
+    assert columns.endswith("| rows per second | times fp32 |")
+    assert re.search(r"^\| fp32 \| \d+ \| 1\.00 \|$", text, re.MULTILINE)
+    assert re.search(r"^\| bf16 \| \d+ \| \d+\.\d\d \|$", text, re.MULTILINE)
     assert "| one process per cell, one at a time |" in text
     assert "| 2 worker(s) |" in text
 
@@ -56,7 +63,7 @@ def test_a_measurement_that_fails_costs_its_own_row_only(
     monkeypatch.setattr(gpu.cost, "measure", failing)
     out = tmp_path / "gpu.md"
     options = ["--device", "cpu", "--shape", "tiny", "--batch", "2", "--length", "8", "--rounds", "1", "--steps", "1"]
-    options += ["--methods", "vanilla", "nothing", "adamax", "--cells", "0", "--out", str(out)]
+    options += ["--methods", "vanilla", "nothing", "adamax", "--cells", "0", "--evaluated", "2", "--out", str(out)]
     monkeypatch.setattr(sys, "argv", ["gpu.py", *options])
     with pytest.raises(SystemExit, match=r"2 measurement\(s\) failed"):
         gpu.main()
@@ -65,4 +72,6 @@ def test_a_measurement_that_fails_costs_its_own_row_only(
     assert "| nothing | not measured: KeyError: 'nothing' |" in text
     (adamax,) = [line for line in text.splitlines() if line.startswith("| adamax |")]
     assert int(adamax.rstrip("| ").rpartition("| ")[2]) > 100  # operations of a step
+    assert "| vanilla, bf16 |" in text
+    assert "| evaluation of 2 rows |" in text
     assert "a slip" in capsys.readouterr().err

@@ -19,6 +19,7 @@ from regft_core.evaluation.predict import predict
 from regft_core.hooks import compose
 from regft_core.phases.training_run import PhaseInputs, Trained, prepare, train
 from regft_core.runs.executors import run_all
+from regft_core.training.loop import Loop
 from tests.methods.harness import entries, examples, same, source_of, tokenizer_of
 from tests.methods.interruption import Killed, Memory
 
@@ -31,6 +32,11 @@ METHODS: dict[str, tuple[list[Any], TrainingConfig, dict[str, Any]]] = {
     "hype_n": ([("hype", {})], TRAINING, {}),
     "pats": ([("pats", {"strength": 1e-4})], ADAMAX, {}),
     "tdt": ([("tdt", {})], TRAINING, {}),
+    "cutoff": ([("cutoff", {})], TRAINING, {}),
+    "dps_mix": ([("dps", {"mode": "mix"})], TRAINING, {}),
+    "r4f": ([("r3f", {}), ("r4f", {})], TRAINING, {}),
+    "contrastive": ([("contrastive", {})], TRAINING, {"name": "contrastive"}),
+    "mask_tuning_sampled": ([("mask_tuning", {"fill": "sample"})], TRAINING, {"masked_lm": True}),
     "mask_tuning": ([("mask_tuning", {})], TRAINING, {"masked_lm": True}),
     "weight_mixup": ([("weight_mixup", {"attention": "random"})], TRAINING, {}),
     "weight_mixup search": ([("weight_mixup", {})], TRAINING, SEARCH),
@@ -124,22 +130,55 @@ def test_a_killed_run_continues_with_the_same_bits(method: str) -> None:
     assert same(weights(resumed), weights(train(inputs(method))))
 
 
-@pytest.mark.parametrize("method", METHODS)
-def test_cuda_itself_sees_no_wait_in_a_step_that_logs_nothing(method: str) -> None:
-    loop = prepare(inputs(method)).loop
+def waits_of(loop: Loop, index: int) -> list[str]:
+    """What CUDA says of the host waiting for it in one step."""
+    loop.done.step = index
+    rows = loop.stream.steps(0, 1)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        torch.cuda.set_sync_debug_mode("warn")
+        try:
+            loop._step(rows[index % len(rows)])
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
+    return [str(w.message) for w in caught if "synchroniz" in str(w.message)]
+
+
+def training_loop(given: PhaseInputs, **options: Any) -> Loop:
+    loop = prepare(given, **options).loop
     assert loop is not None
     loop.trainee.model.train()
     loop.trainee.attached.train()
-    for index, rows in enumerate(loop.stream.steps(0, 1)[:3]):
-        loop.done.step = index
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always")
-            torch.cuda.set_sync_debug_mode("warn" if index else "default")
-            try:
-                loop._step(rows)
-            finally:
-                torch.cuda.set_sync_debug_mode("default")
-        assert [str(w.message) for w in caught if "synchroniz" in str(w.message)] == []
+    return loop
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_cuda_itself_sees_no_wait_in_a_step_that_logs_nothing(method: str) -> None:
+    loop = training_loop(inputs(method))
+    loop._step(loop.stream.steps(0, 1)[0])
+    assert [waits_of(loop, index) for index in (1, 2, 3)] == [[], [], []]
+
+
+@pytest.mark.parametrize("method", ["vanilla", "pats", "weight_mixup search"])
+def test_nor_after_a_resume(method: str) -> None:
+    memory = Memory()
+
+    def die(step: int) -> None:
+        if step == 2:
+            raise Killed
+
+    with pytest.raises(Killed):
+        train(inputs(method), checkpointer=memory, checkpoint_seconds=0.0, on_step=die)
+    loop = training_loop(inputs(method), checkpointer=memory)
+    loop._resume()
+    assert [waits_of(loop, index) for index in (2, 3)] == [[], []]
+
+
+@pytest.mark.parametrize(("method", "optimizer", "looks"), [("vanilla", "adamw", 0), ("vanilla", "adamax", 1)])
+def test_under_fp16_an_update_that_is_not_fused_is_waited_for_once(method: str, optimizer: str, looks: int) -> None:
+    loop = training_loop(inputs(method, training={"precision": "fp16", "optimizer": optimizer}))
+    loop._step(loop.stream.steps(0, 1)[0])
+    assert len(waits_of(loop, 1)) == looks
 
 
 @pytest.mark.parametrize("method", ["vanilla", "pats", "weight_mixup"])

@@ -93,6 +93,12 @@ def six_layers() -> ModelSource:
     return resolve_model(EncoderConfig(name=str(folder)), Path("/"))
 
 
+def names_layers(name: str) -> bool:
+    """Whether an option lists layers by number, of which the default encoder has six and a tiny one two."""
+    options = [vars(given) for phase in method(name).phases for _, given in phase.regularisers]
+    return any(key.endswith("layers") and not isinstance(value, str) for one in options for key, value in one.items())
+
+
 @dataclass
 class Ran:
     """A finished phase: what is stored of it, the members that were trained, and the passes of their fits."""

@@ -99,8 +99,8 @@ class Bench:
     """One model, one tokenised set and one stack of regularisers, ready to train or to inspect.
 
     ``handed`` is what earlier phases left, ``start`` weights to start from (plain names); with
-    ``separately`` the texts of a pair are rows of their own. Nothing is shared between two benches, so
-    two runs can be compared.
+    ``separately`` the texts of a pair are rows of their own; ``source`` is another checkpoint than the
+    tiny one. Nothing is shared between two benches, so two runs can be compared.
     """
 
     def __init__(
@@ -125,8 +125,11 @@ class Bench:
         dropout: Any = None,
         pooling: str = "head",
         separately: bool = False,
+        device: torch.device | str = "cpu",
+        source: ModelSource | None = None,
     ) -> None:
-        self.source = source_of(architecture, masked_lm)
+        self.device = torch.device(device)
+        self.source = source or source_of(architecture, masked_lm)
         self.tokenizer = tokenizer_of(self.source)
         stack_entries = entries(regularisers)
         settled, problems = compose.negotiate_dropout(compose.active(stack_entries), dropout or training.dropout, None)
@@ -137,7 +140,7 @@ class Bench:
         self.encoded: Encoded = encode(given, self.tokenizer, 32, rows_per_example=2 if separately else 1)
         names = None if kind == "regression" else tuple(f"label_{i}" for i in range(labels))
         shape = (kind, names, settled, derive(seed, "head"), attention, pooling, self.encoded.rows_per_example)
-        model = deepcopy(loaded(self.source, *shape))
+        model = deepcopy(loaded(self.source, *shape)).to(self.device)
         self.setting = Setting(
             kind=kind,
             num_labels=1 if kind == "regression" else labels,
@@ -150,7 +153,7 @@ class Bench:
             value_range=(0.0, 5.0) if kind == "regression" else None,
         )
         self.stack = Stack(stack_entries, self.setting)
-        self.trainee = Trainee(model, self.tokenizer, self.source, seed, phase, torch.device("cpu"))
+        self.trainee = Trainee(model, self.tokenizer, self.source, seed, phase, self.device)
         wanted = {anchor for r in self.stack.regularisers for anchor in type(r).anchors(r.options)}
         if "checkpoint" in wanted:
             self.trainee.drop_anchor("checkpoint")
@@ -172,7 +175,7 @@ class Bench:
             stream=name,
             batch_size=self.training.batch_size,
             bucket_batches=self.training.bucket_batches,
-            device=torch.device("cpu"),
+            device=self.device,
         )
 
     @property

@@ -233,3 +233,19 @@ def test_the_embedding_output_is_zero_where_it_is_cut(architecture: str, kind: s
 
 def test_the_clean_pass_is_that_of_plain_fine_tuning() -> None:
     assert torch.equal(Bench([("cutoff", {})]).step().forward(), Bench().step().forward())
+
+
+@pytest.mark.parametrize("ratio", [0.0, 0.3])
+@pytest.mark.parametrize("rows", [[0], [0, 1, 2, 3]])
+@pytest.mark.parametrize("architecture", ["bert", "modernbert", "xlnet"])
+def test_on_a_gpu_a_mask_is_built_where_nobody_may_look(architecture: str, rows: list[int], ratio: float) -> None:
+    """The same pass, whether transformers looks for a hole in the mask or is told that there may be one."""
+    looked, told = (still(architecture, ratio=ratio) for _ in range(2))
+    told.trainee.grouped = True
+    losses = []
+    for bench in (looked, told):
+        step = bench.step()
+        step.batch = dataclasses.replace(bench.stream.collate(rows), padded=None)
+        logits = step.forward()
+        losses.append(cutoff(bench).terms(step, MainPass(logits, None, step.task_loss(logits))))
+    torch.testing.assert_close(losses[1], losses[0], rtol=1e-5, atol=1e-7)

@@ -18,7 +18,7 @@ from regft_core.hooks.registry import discover
 from regft_core.phases.merge import merge_mean
 from regft_core.phases.training_run import build
 from tests.methods.cases import task
-from tests.methods.chain import METHODS, Ran, Runner, method, six_layers
+from tests.methods.chain import METHODS, Ran, Runner, method, names_layers, six_layers
 from tests.methods.harness import TRAINING, same, source_of
 
 REGISTRY = discover()
@@ -30,12 +30,6 @@ TAKING = [
 ]
 #: As many steps as the longest interval at which a method of the repository does something.
 STEPS = 4
-
-
-def names_layers(name: str) -> bool:
-    """Whether an option lists layers by number, of which the default encoder has six and a tiny one two."""
-    options = [vars(given) for phase in method(name).phases for _, given in phase.regularisers]
-    return any(key.endswith("layers") and not isinstance(value, str) for one in options for key, value in one.items())
 
 
 def for_values_alone(name: str) -> bool:

@@ -318,3 +318,23 @@ def test_gradients_that_are_not_numbers_fail_the_run_and_say_so() -> None:
     regulariser.sums = {NAME: torch.full((64, 32), float("nan"))}
     with pytest.raises(RunFailed, match=r"the gradient of .* is not finite"):
         regulariser._chosen(NAME, 1)
+
+
+@pytest.mark.parametrize("mode", ["dense", "mix"])
+def test_a_gpu_chooses_the_same_entries_without_reading_the_threshold(mode: str) -> None:
+    grouped, _ = bench({**TWO, "mode": mode})
+    grouped.trainee.grouped = True
+    plain, _ = bench({**TWO, "mode": mode})
+    assert same(grouped.train(), plain.train())
+
+
+def test_under_fp16_a_step_that_overflows_does_not_enter_the_sums() -> None:
+    run, regulariser = bench(TWO, training=TRAINING.model_copy(update={"precision": "fp16"}))
+    step = run.step(scaler=run.loop().scaler)
+    step.task_loss(step.forward()).backward()
+    run.trainee.raw("classifier.weight").grad[0, 0] = float("inf")  # type: ignore[index]
+    regulariser.before_clip(step)
+    assert regulariser.sums == {}
+    run.trainee.raw("classifier.weight").grad[0, 0] = 0.0  # type: ignore[index]
+    regulariser.before_clip(step)
+    assert set(regulariser.sums) == set(regulariser.names)

@@ -255,6 +255,14 @@ def test_masked_input_without_the_joint_loss_needs_no_head() -> None:
     assert torch.equal(loss, plain.stack.backward(other))
 
 
+def test_a_sampled_fill_is_what_multinomial_draws() -> None:
+    """Bit for bit, but without its look at the probabilities, for which a GPU would be waited for."""
+    made, regulariser = bench({"fill": "sample"})
+    logits = torch.randn(300, 140, generator=torch.Generator().manual_seed(3)) * 4
+    expected = torch.multinomial(logits.softmax(-1), 1, generator=made.step().generator("mask_tuning.fill"))
+    assert torch.equal(regulariser.filling(made.step(), logits), expected.squeeze(1))
+
+
 def test_sampled_fills_follow_the_predicted_probabilities() -> None:
     made, regulariser = bench({"fill": "sample"})
     logits = torch.tensor([[3.0, 0.0, -50.0]]).expand(20_000, 3)

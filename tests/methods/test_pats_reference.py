@@ -21,11 +21,13 @@ from regft_core.methods.pats import (
     move_averages,
     noise_std,
     perturb,
+    spread_means,
     update_sensitivity,
 )
 from tests.methods.chain import phase
 from tests.methods.harness import Bench, entries, largest_difference, same
 from tests.methods.interruption import resumed
+from tests.waiting import Operations
 
 BARE = PatsConfig().model_copy(update={"epsilon": 0.0})  # the formulas without their guard
 ADAMAX = TrainingConfig(epochs=2, batch_size=4, learning_rate=1e-3, optimizer="adamax")
@@ -291,6 +293,28 @@ def test_many_tensors_at_once_follow_the_formulas_of_one(
     together = torch.cat([score[std > 0].flatten() for score, std in zip(scores, stds, strict=True)])
     assert float(together.std()) == pytest.approx(1.0, abs=0.05)
     assert max(float(top) for top, _ in measured) == pytest.approx(max(float(std.max()) for std in stds), rel=1e-6)
+
+
+@pytest.mark.parametrize("options", [{}, {"sensitivity": "signed"}, {"intensity": "uniform"}, {"max_std": 1e-3}])
+def test_the_noise_of_many_tensors_is_that_of_each(options: dict[str, Any]) -> None:
+    """One standard deviation per entry, from the mean of its own tensor."""
+    chosen = PatsConfig(strength=1e-2, **options)
+    averages = groups_of(4)[2]
+    averages = averages if "sensitivity" in options else [average.abs() for average in averages]
+    flat = [average.flatten() for average in averages]
+    scale = spread_means(flat, chosen.strength, signed="sensitivity" in options)
+    sizes = [average.numel() for average in averages]
+    together = noise_std(torch.cat(flat), chosen, scale=scale, sizes=sizes)
+    expected = torch.cat([noise_std(average, chosen).flatten() for average in averages])
+    torch.testing.assert_close(together, expected, rtol=1e-4, atol=1e-9)
+
+
+def test_the_means_of_many_tensors_take_few_operations() -> None:
+    """On a list of 100 tensors: a norm, a product, and one tensor of them all; views are no operations."""
+    parts = [torch.rand(7, generator=torch.Generator().manual_seed(part)) for part in range(100)]
+    with Operations() as found:
+        spread_means(parts, 2.0)
+    assert found.names == ["_foreach_norm", "_foreach_mul_", "cat"]
 
 
 def test_an_overflowing_step_leaves_averages_and_weights_alone_without_being_asked() -> None:

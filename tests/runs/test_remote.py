@@ -14,6 +14,7 @@ import torch
 
 from regft_core.config.schema.execution import StoreConfig
 from regft_core.errors import StoreError
+from regft_core.runs.fingerprint import one_moment
 from regft_core.runs.lookup import LookupStore, NotStored
 from regft_core.runs.remote import Remote
 from regft_core.runs.store import RunStore
@@ -57,6 +58,37 @@ def test_what_one_host_finished_another_has(tmp_path: Path) -> None:
     assert LookupStore(tmp_path / "third", remote=Remote(URL)).get(KEY).result == {"by": "one"}
     with pytest.raises(NotStored):
         LookupStore(tmp_path / "third", remote=Remote(URL)).get(run_key({"number": 2}))
+
+
+def test_a_plan_of_many_runs_asks_for_listings_not_for_every_key(
+    tmp_path: Path, memory: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commit(host(tmp_path / "one"))
+    planned = [run_key({"number": number}) for number in range(1, 1001)]
+    requests: list[str] = []
+    for name in ("ls", "cat_file"):
+        original = getattr(type(memory), name)
+
+        def counted(self: Any, path: str, *rest: Any, own: Any = original, **named: Any) -> Any:
+            requests.append(path)
+            return own(self, path, *rest, **named)
+
+        monkeypatch.setattr(type(memory), name, counted)
+    other = host(tmp_path / "other")
+    with one_moment():
+        found = [key for key in planned if other.get(key) is not None]
+    assert found == [KEY]
+    folders = {key[:2] for key in planned}
+    assert len(requests) <= len(folders) + 2 < 300
+    # What other hosts finish meanwhile is seen once the plan is made, and by who opens a run at any time.
+    late = {"number": 2}
+    with one_moment():
+        assert other.get(planned[1]) is None
+        with host(tmp_path / "one").open(planned[1], late) as run:
+            run.commit({"by": "late"})
+        with other.open(planned[1], late) as run:
+            assert run.finished is not None
+    assert host(tmp_path / "third").get(planned[1]) is not None
 
 
 def test_of_two_hosts_one_publishes_and_the_other_takes_its_run(

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from regft_core.catalogue import OPTIMISERS
 from regft_core.config.schema.training import TrainingConfig, TrainingOverrides
 from regft_core.hooks.declare import ParameterGroup
-from regft_core.training.optim import build_optimizer, parameter_groups
+from regft_core.training.optim import build_optimizer, load_optimizer_tensors, optimizer_tensors, parameter_groups
 from tests.methods.harness import TRAINING, Bench, same
 
 PLAIN = """\
@@ -84,3 +84,40 @@ def test_two_regularisers_cannot_set_one_parameter() -> None:
     groups = [ParameterGroup(named, learning_rate=0.5), ParameterGroup(named, weight_decay=0.0)]
     with pytest.raises(ValueError, match="two regularisers give settings of their own to own"):
         parameter_groups(named, TRAINING, lambda n: False, groups)
+
+
+@pytest.mark.parametrize(("name", "counted_on"), [("adamax", "cpu"), ("adamw", "meta")])
+def test_a_resumed_optimiser_counts_steps_where_a_fresh_one_does(name: str, counted_on: str) -> None:
+    """An update that is not fused reads its count in every step, so on a GPU it has to stay on the host."""
+    training = TrainingConfig(optimizer=name)
+    trained = parameters("weight")
+    first = build_optimizer(parameter_groups(trained, training, lambda _: False), training)
+    trained["weight"].grad = torch.ones(2)
+    first.step()
+    stored = optimizer_tensors(first)
+    # In the place of a GPU, for which there is no fused update here: only the flag tells the loader.
+    elsewhere = {"weight": torch.nn.Parameter(torch.empty(2, device="meta"))}
+    groups = parameter_groups(elsewhere, training, lambda _: False)
+    resumed = torch.optim.Adamax([{**groups[0], "fused": name == "adamw"}])
+    load_optimizer_tensors(resumed, stored)
+    state = resumed.state[elsewhere["weight"]]
+    assert {entry: str(value.device) for entry, value in state.items()} == {
+        entry: counted_on if entry == "step" else "meta" for entry in first.state[trained["weight"]]
+    }
+
+
+@pytest.mark.parametrize("name", OPTIMISERS.names())
+def test_what_is_loaded_is_a_copy_with_the_same_bits(name: str) -> None:
+    training = TrainingConfig(optimizer=name)
+    trained = parameters("weight")
+    optimizer = build_optimizer(parameter_groups(trained, training, lambda _: False), training)
+    trained["weight"].grad = torch.full((2,), 0.3)
+    optimizer.step()
+    stored = optimizer_tensors(optimizer)
+    kept = {key: value.clone() for key, value in stored.items()}
+    other = build_optimizer(parameter_groups(trained, training, lambda _: False), training)
+    load_optimizer_tensors(other, stored)
+    other.step()
+    assert same(stored, kept)
+    optimizer.step()
+    assert same(optimizer_tensors(other), optimizer_tensors(optimizer))

@@ -99,8 +99,8 @@ class Bench:
     """One model, one tokenised set and one stack of regularisers, ready to train or to inspect.
 
     ``handed`` is what earlier phases left, ``start`` weights to start from (plain names); with
-    ``separately`` the texts of a pair are rows of their own. Nothing is shared between two benches, so
-    two runs can be compared.
+    ``separately`` the texts of a pair are rows of their own, with ``grouped`` many tensors are acted on at
+    once, as on a GPU. Nothing is shared between two benches, so two runs can be compared.
     """
 
     def __init__(
@@ -125,6 +125,7 @@ class Bench:
         dropout: Any = None,
         pooling: str = "head",
         separately: bool = False,
+        grouped: bool = False,
     ) -> None:
         self.source = source_of(architecture, masked_lm)
         self.tokenizer = tokenizer_of(self.source)
@@ -151,6 +152,7 @@ class Bench:
         )
         self.stack = Stack(stack_entries, self.setting)
         self.trainee = Trainee(model, self.tokenizer, self.source, seed, phase, torch.device("cpu"))
+        self.trainee.grouped = grouped
         wanted = {anchor for r in self.stack.regularisers for anchor in type(r).anchors(r.options)}
         if "checkpoint" in wanted:
             self.trainee.drop_anchor("checkpoint")

@@ -69,10 +69,11 @@ class MixedTogether:
         ]
 
     def remove(self) -> None:
-        """Act no more."""
+        """Act no more, and keep nothing."""
         for handle in self._handles:
             handle.remove()
         self._handles.clear()
+        self.stacks.clear()
 
     def make(self) -> None:
         """Make the mixes of the weights as they are now; each mixing gives its own out until :meth:`drop`."""

@@ -29,6 +29,7 @@ import tempfile
 import time
 import traceback
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -141,22 +142,27 @@ def counted_waits(device: torch.device) -> Iterator[list[str]]:
 
 
 class _Operations(TorchDispatchMode):
-    """Counts what reaches a kernel; views do not."""
+    """Counts what reaches a kernel, by name; views do not."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.count = 0
+        self.names: Counter[str] = Counter()
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        self.count += not func.is_view
+        if not func.is_view:
+            self.names[func.overloadpacket.__name__] += 1
         return func(*args, **(kwargs or {}))
 
 
-def operations_per_step(loop: Loop) -> int:
+def operations_by_name(loop: Loop) -> Counter[str]:
     """Operations that the host starts in one step, with those of the backward pass and the update."""
     with _Operations() as found:
         cost.run_steps(loop, 1, loop.trainee.device)
-    return found.count
+    return found.names
+
+
+def operations_per_step(loop: Loop) -> int:
+    return operations_by_name(loop).total()
 
 
 def waits_per_step(loop: Loop, steps: int = 3) -> float | None:

@@ -172,6 +172,7 @@ class WeightMixup(Regulariser):
         from torch.nn.utils import parametrize
 
         from regft_core.models.mixing import WeightMixing
+        from regft_core.models.mixing_together import MixedTogether
 
         self.trainee = trainee
         anchor = trainee.anchor("checkpoint")
@@ -188,6 +189,7 @@ class WeightMixup(Regulariser):
             )
             parametrize.register_parametrization(module, attribute, mixing)
             self.mixings[name] = mixing
+        self.together = MixedTogether(trainee.model, wanted=lambda: trainee.grouped)
         taken = bool(self.needs(self.options))
         if taken:
             self._take(handed[self.options.attention])
@@ -244,7 +246,10 @@ class WeightMixup(Regulariser):
         rate = self.options.attention_learning_rate
         return TwoLevelStep(
             upper=list(attention.values()),
-            optimizer=torch.optim.AdamW([group], lr=rate, weight_decay=self._decay()),
+            # Fused has other last bits than the loop that torch takes on a CPU.
+            optimizer=torch.optim.AdamW(
+                [group], lr=rate, weight_decay=self._decay(), fused=True if self.trainee.grouped else None
+            ),
             rate=rate,
             shape="cosine" if released else "constant",
             implicit=self.options.implicit or ("one" if released else "learning_rate"),
@@ -290,6 +295,12 @@ class WeightMixup(Regulariser):
             self.diagnostics.log("weight_mixup.hypergradient_norm", index, float(global_norm(gradient)))
 
     def _project(self) -> None:
+        if self.trainee.grouped:
+            attention: list[Tensor] = list(self._attention().values())
+            with torch.no_grad():
+                torch._foreach_clamp_min_(attention, 0)
+                torch._foreach_clamp_max_(attention, 1)
+            return
         for mixing in self.mixings.values():
             mixing.clamp()
 
@@ -302,12 +313,11 @@ class WeightMixup(Regulariser):
 
         extra = [t for m in self.mixings.values() for t in (m.pretrained, *m.parameters())]
         own = [p.grad for p in step.weights() if p.grad is not None]
-        # The optimiser does not know the frozen tensors, so nobody has unscaled their gradients.
-        scale = step.scaler.get_scale() if step.scaler is not None else 1.0
-        norm = global_norm([*own, *(t.grad / scale for t in extra if t.grad is not None)])
-        factor = torch.clamp(limit / (norm + 1e-6), max=1.0)
-        for gradient in own:
-            gradient.mul_(factor)
+        others = [t.grad for t in extra if t.grad is not None]
+        if step.scaler is not None:  # the optimiser does not know the frozen tensors, so nobody has unscaled them
+            others = list(torch._foreach_div(others, step.scaler.get_scale()))
+        norm = global_norm([*own, *others])
+        torch._foreach_mul_(own, torch.clamp(limit / (norm + 1e-6), max=1.0))
         for tensor in extra:
             tensor.grad = None
 
@@ -334,6 +344,7 @@ class WeightMixup(Regulariser):
         """Fold: each weight becomes its mixed value; attention and pretrained copies go."""
         from torch.nn.utils import parametrize
 
+        self.together.remove()
         for name in self.mixings:
             module, attribute = trainee.module_of(name)
             parametrize.remove_parametrizations(module, attribute, leave_parametrized=True)

@@ -2,13 +2,15 @@
 
 One elementwise merge per forward gives a single matrix product, instead of one product with
 the task weight and one with the pretrained weight. At rank 1, which the paper uses, nothing of the
-size of the weight is made but the mix itself: the coefficients are outer products of two vectors, so on a
-CPU they are computed again where they are needed, for rows that stay in its cache. On other devices
-they are kept, with the pretrained part of the mix, for as long as the attention stands.
+size of the weight is made but the mix itself: the coefficients are outer products of two vectors, so they
+are computed again where they are needed, on a CPU for rows that stay in its cache. Where few operations count
+more than memory, the mixes of all weights are made together before a forward pass (``models/mixing_together.py``)
+and found here.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -49,7 +51,8 @@ class WeightMixing(nn.Module):
         self.shape = pretrained.shape
         d, k = pretrained.shape[0], pretrained.shape[1:].numel()
         self.register_buffer("pretrained", pretrained.detach().clone(), persistent=False)
-        self._parts: tuple[Any, Tensor, Tensor] | None = None
+        #: A task weight and its mix, while a forward pass runs whose mixes were made together.
+        self.made: tuple[Tensor, Tensor] | None = None
         shapes = {"a": (d, k)} if form == "full_rank" else {"a1": (d, rank), "a2": (rank, k)}
         for name, shape in shapes.items():
             values = torch.ones(shape, device=pretrained.device)
@@ -58,22 +61,23 @@ class WeightMixing(nn.Module):
                 values = (values + std * noise).clamp(0, 1)
             self.register_parameter(name, nn.Parameter(values, requires_grad=False))
 
+    @property
+    def attention(self) -> tuple[Tensor, ...]:
+        """``(a1 [d, r], a2 [r, k])``, or ``(a [d, k],)`` at full rank."""
+        return (self.a,) if self.form == "full_rank" else (self.a1, self.a2)
+
     def coefficients(self) -> tuple[Tensor, Tensor]:
         """Coefficients of W and of W0, each ``[d, k]``."""
-        if self.form == "full_rank":
-            return self.a, 1 - self.a
-        product = self.a1 @ self.a2 / self.rank
-        if self.form == "convex":
-            return product, 1 - product
-        return product, (1 - self.a1) @ (1 - self.a2) / self.rank
+        return coefficients(self.attention, self.form, self.rank)
 
     def forward(self, weight: Tensor) -> Tensor:
+        if self.made is not None and self.made[0] is weight:
+            return self.made[1]
+        matrix, pretrained = (tensor.reshape(tensor.shape[0], -1) for tensor in (weight, self.pretrained))
         if self.rank == 1 and self.form != "full_rank":
-            matrix, pretrained = (tensor.reshape(self.a1.shape[0], -1) for tensor in (weight, self.pretrained))
-            mixed: Tensor = _RankOneMix.apply(matrix, pretrained, self.a1, self.a2, self)
-            return mixed.reshape(self.shape)
-        own, kept = self.coefficients()
-        mixed = own * weight.reshape(own.shape) + kept * self.pretrained.reshape(own.shape)
+            mixed: Tensor = _RankOneMix.apply(matrix, pretrained, self.a1, self.a2, self.form)
+        else:
+            mixed = mix(matrix, pretrained, self.attention, self.form, self.rank)
         return mixed.reshape(self.shape)
 
     @torch.no_grad()
@@ -82,29 +86,36 @@ class WeightMixing(nn.Module):
         for parameter in self.parameters():
             parameter.clamp_(0, 1)
 
-    def standing_parts(self) -> tuple[Tensor, Tensor]:
-        """Coefficients of W and the pretrained part of the mix, computed once for an attention that has not moved."""
-        now = (self.a1._version, self.a2._version, self.pretrained._version, self.pretrained.data_ptr())
-        if self._parts is None or self._parts[0] != now:
-            own, kept = self.coefficients()
-            self._parts = (now, own, kept.mul_(self.pretrained.reshape(own.shape)))
-        return self._parts[1], self._parts[2]
+
+def coefficients(attention: Sequence[Tensor], form: str, rank: int) -> tuple[Tensor, Tensor]:
+    """Coefficients of W and of W0, each ``[d, k]``; see :class:`WeightMixing` for the forms."""
+    if form == "full_rank":
+        (a,) = attention
+        return a, 1 - a
+    a1, a2 = attention
+    product = a1 @ a2 / rank
+    if form == "convex":
+        return product, 1 - product
+    return product, (1 - a1) @ (1 - a2) / rank
+
+
+def mix(weight: Tensor, pretrained: Tensor, attention: Sequence[Tensor], form: str, rank: int) -> Tensor:
+    """The formula written out, for matrices ``[d, k]``; autograd differentiates it as often as it is asked to."""
+    own, kept = coefficients(attention, form, rank)
+    return own * weight + kept * pretrained
 
 
 class _RankOneMix(torch.autograd.Function):
     """``own * W + kept * W0`` of matrices, bit for bit as the formula written out, and its gradients."""
 
     @staticmethod
-    def forward(ctx: Any, weight: Tensor, pretrained: Tensor, a1: Tensor, a2: Tensor, mixing: WeightMixing) -> Tensor:
+    def forward(ctx: Any, weight: Tensor, pretrained: Tensor, a1: Tensor, a2: Tensor, form: str) -> Tensor:
         ctx.save_for_backward(weight, pretrained, a1, a2)
-        ctx.mixing = mixing
-        if weight.device.type != "cpu":
-            own, rest = mixing.standing_parts()
-            return torch.addcmul(rest, own, weight)
+        ctx.form = form
         mixed = torch.empty_like(weight)
         for rows in _rows(weight):
-            part = torch.mul(_own(a1[rows], a2, mixing.form), weight[rows], out=mixed[rows])
-            part.add_(_kept(a1[rows], a2, mixing.form).mul_(pretrained[rows]))
+            part = torch.mul(_own(a1[rows], a2, form), weight[rows], out=mixed[rows])
+            part.add_(_kept(a1[rows], a2, form).mul_(pretrained[rows]))
         return mixed
 
     @staticmethod
@@ -114,18 +125,16 @@ class _RankOneMix(torch.autograd.Function):
         to_weight, to_pretrained, *to_attention = ctx.needs_input_grad[:4]
         found: list[Tensor | None] = [None] * 5
         differentiable = torch.is_grad_enabled()  # somebody differentiates once more
-        convex = ctx.mixing.form == "convex"
-        whole = differentiable or weight.device.type != "cpu"
-        for place, needed, coefficients in ((0, to_weight, _own), (1, to_pretrained, _kept)):
-            if needed and whole:
-                found[place] = gradient * coefficients(a1, a2, ctx.mixing.form)
+        for place, needed, part in ((0, to_weight, _own), (1, to_pretrained, _kept)):
+            if needed and differentiable:
+                found[place] = gradient * part(a1, a2, ctx.form)
             elif needed:
                 target = found[place] = torch.empty_like(gradient)
                 for rows in _rows(gradient):
-                    torch.mul(gradient[rows], coefficients(a1[rows], a2, ctx.mixing.form), out=target[rows])
+                    torch.mul(gradient[rows], part(a1[rows], a2, ctx.form), out=target[rows])
         if any(to_attention):
             through_own, through_kept = gradient * weight, gradient * pretrained
-            if convex:
+            if ctx.form == "convex":
                 through_own = through_own - through_kept
                 found[2], found[3] = through_own @ a2.t(), a1.t() @ through_own
             else:
@@ -145,5 +154,8 @@ def _kept(a1: Tensor, a2: Tensor, form: str) -> Tensor:
 
 
 def _rows(matrix: Tensor) -> list[slice]:
+    """Rows that are mixed at once: those that fit into a CPU's cache, elsewhere all of them."""
+    if matrix.device.type != "cpu":
+        return [slice(None)]
     height = max(1, ROWS_CHUNK // max(1, matrix.shape[1]))
     return [slice(start, start + height) for start in range(0, matrix.shape[0], height)]

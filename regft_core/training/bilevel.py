@@ -25,16 +25,13 @@ LossFunction = Callable[[], Tensor]
 
 def global_norm(tensors: Sequence[Tensor]) -> Tensor:
     """2-norm over all entries of all tensors."""
-    given = list(tensors)
-    if all(tensor.device.type != "cpu" for tensor in given):
-        return torch.linalg.vector_norm(torch.stack(torch._foreach_norm([tensor.float() for tensor in given])))
-    return torch.linalg.vector_norm(torch.stack([torch.linalg.vector_norm(t.float()) for t in given]))
+    return torch.linalg.vector_norm(torch.stack(list(torch._foreach_norm([tensor.float() for tensor in tensors]))))
 
 
 @torch.no_grad()
-def shift(weights: Sequence[Tensor], direction: Sequence[Tensor], scale: Tensor | float) -> None:
-    """Add ``scale * direction`` to ``weights`` in place."""
-    if any(weight.device.type != "cpu" for weight in weights):
+def shift(weights: Sequence[Tensor], direction: Sequence[Tensor], scale: Tensor | float, grouped: bool = False) -> None:
+    """Add ``scale * direction`` to ``weights`` in place; ``grouped`` as in ``Trainee.grouped``, with the same bits."""
+    if grouped:
         torch._foreach_add_(list(weights), torch._foreach_mul(list(direction), scale))
         return
     scratch = Scratch()
@@ -44,7 +41,10 @@ def shift(weights: Sequence[Tensor], direction: Sequence[Tensor], scale: Tensor 
 
 
 @torch.no_grad()
-def snapshot(weights: Sequence[Tensor]) -> list[Tensor]:
+def snapshot(weights: Sequence[Tensor], grouped: bool = False) -> list[Tensor]:
+    """Copies, bit for bit."""
+    if grouped:
+        return list(torch._foreach_mul(list(weights), 1))  # what older versions of torch have to copy a list
     return [w.detach().clone() for w in weights]
 
 
@@ -67,6 +67,7 @@ def mixed_term(
     direction: Sequence[Tensor],
     attention: Sequence[Tensor],
     radius: float,
+    grouped: bool = False,
 ) -> list[Tensor]:
     """Central difference of dL/da along ``direction``: ``(d2 L / da dW) direction``.
 
@@ -75,8 +76,10 @@ def mixed_term(
     """
     norm = global_norm(direction)
     epsilon = radius / torch.clamp(norm, min=1e-12)
-    shift(weights, direction, epsilon)
+    shift(weights, direction, epsilon, grouped)
     plus = gradients(loss_plus(), attention)
-    shift(weights, direction, -2 * epsilon)
+    shift(weights, direction, -2 * epsilon, grouped)
     minus = gradients(loss_minus(), attention)
-    return [(p - m) / (2 * epsilon) for p, m in zip(plus, minus, strict=True)]
+    found = list(torch._foreach_sub(plus, minus))
+    torch._foreach_div_(found, 2 * epsilon)
+    return found

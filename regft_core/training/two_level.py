@@ -14,8 +14,11 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from regft_core.training import bilevel, schedule
+from regft_core.training import bilevel, chunks, schedule
 from regft_core.training.step import Step
+
+#: Entries of neighbouring tensors that get factors of their own at once.
+GROUP = 1 << 25
 
 
 @dataclass
@@ -63,26 +66,28 @@ class TwoLevelStep:
             the training loss if its gradient was left for the loop (``reused``), else None.
             The weights are bit for bit those from before.
         """
-        weights = step.weights()
+        weights, grouped = step.weights(), step.trainee.grouped
         first_order = self.implicit == "none"
         inner_loss, inner_gradient = None, []
-        copies = [] if first_order else bilevel.snapshot(weights)
+        copies = [] if first_order else bilevel.snapshot(weights, grouped)
         if not first_order:
             inner_loss = step.task_loss(step.forward("train", draw=0))
             inner_gradient = bilevel.gradients(inner_loss, weights)
             step.backward_passes += 1
-            bilevel.shift(weights, inner_gradient, -step.learning_rate)
+            bilevel.shift(weights, inner_gradient, -step.learning_rate, grouped)
+            if self.inner_gradient == "fresh":
+                inner_gradient = []  # as large as the model, and not needed any more
         total, direction = self._validation_gradients(step, weights)
         if not first_order:
             bilevel.restore(weights, copies)
             mixed = self._mixed_term(step, weights, direction, draws=(0, 0))
             bilevel.restore(weights, copies)
-            factor = 1.0 if self.implicit == "one" else step.learning_rate
-            total = [d - factor * m for d, m in zip(total, mixed, strict=True)]
+            torch._foreach_mul_(mixed, 1.0 if self.implicit == "one" else step.learning_rate)
+            total = list(torch._foreach_sub(total, mixed))
         self._update(step, total)
         if self.inner_gradient == "reused" and inner_loss is not None:
-            for weight, gradient in zip(weights, inner_gradient, strict=True):
-                weight.grad = gradient * step.share if weight.grad is None else weight.grad + gradient * step.share
+            for weight, gradient in zip(weights, torch._foreach_mul(inner_gradient, step.share), strict=True):
+                weight.grad = gradient if weight.grad is None else weight.grad + gradient
             return inner_loss.detach()
         return None
 
@@ -105,9 +110,9 @@ class TwoLevelStep:
         if self.implicit == "none":
             self._update(step, direct)
             return
-        direction = _preconditioned(step.optimizer, weights, gradient)
+        direction = _preconditioned(step.optimizer, weights, gradient, step.trainee.grouped)
         mixed = self._mixed_term(step, weights, direction, draws=(2, 3))
-        self._update(step, [d - m for d, m in zip(direct, mixed, strict=True)])
+        self._update(step, list(torch._foreach_sub(direct, mixed)))
         if step.index == 0:
             step.optimizer.state.clear()
 
@@ -135,7 +140,8 @@ class TwoLevelStep:
             return step.task_loss(step.forward("train", draw=draw))
 
         plus, minus = draws
-        return bilevel.mixed_term(lambda: loss(plus), lambda: loss(minus), weights, direction, self.upper, self.radius)
+        losses = (lambda: loss(plus)), (lambda: loss(minus))
+        return bilevel.mixed_term(*losses, weights, direction, self.upper, self.radius, step.trainee.grouped)
 
     def _update(self, step: Step, gradient: list[Tensor]) -> None:
         warmup = schedule.warmup_steps(step.total, step.setting.training.warmup_ratio)
@@ -153,7 +159,9 @@ class TwoLevelStep:
             parameter.requires_grad_(needed)
 
 
-def _preconditioned(optimizer: torch.optim.Optimizer, weights: list[Tensor], gradient: list[Tensor]) -> list[Tensor]:
+def _preconditioned(
+    optimizer: torch.optim.Optimizer, weights: list[Tensor], gradient: list[Tensor], grouped: bool
+) -> list[Tensor]:
     """The gradient divided, per tensor, by the root of Adam's mean second moment; nothing waits for a device."""
     group = optimizer.param_groups[0]
     beta2, epsilon = group.get("betas", (0.9, 0.999))[1], group.get("eps", 1e-8)
@@ -164,8 +172,30 @@ def _preconditioned(optimizer: torch.optim.Optimizer, weights: list[Tensor], gra
     states = [optimizer.state[weights[place]] for place in moved]
     # In double precision, as the host would compute it: the steps of a fused optimiser are on its device.
     steps = torch.stack([state["step"] for state in states]).double()
-    corrections = (1 - torch.full_like(steps, beta2).pow(steps)).sqrt().unbind()
-    for place, state, correction in zip(moved, states, corrections, strict=True):
+    corrections = (1 - torch.full_like(steps, beta2).pow(steps)).sqrt()
+    if grouped:
+        moments = [state["exp_avg_sq"] for state in states]
+        # They are not negative, so their sum is their 1-norm.
+        means = torch._foreach_mul(torch._foreach_norm(moments, 1), [beta2 / moment.numel() for moment in moments])
+        factors = corrections / (torch.stack(list(means)).sqrt() + epsilon)
+        for place, scaled in zip(moved, _scaled([gradient[place] for place in moved], factors), strict=True):
+            direction[place] = scaled
+        return direction
+    for place, state, correction in zip(moved, states, corrections.unbind(), strict=True):
         mean = (beta2 * state["exp_avg_sq"]).mean()
         direction[place] = gradient[place] * correction / (mean.sqrt() + epsilon)
     return direction
+
+
+def _scaled(tensors: list[Tensor], factors: Tensor) -> list[Tensor]:
+    """Each tensor times its own entry of ``factors``, in few operations and without reading those."""
+    found: list[Tensor] = []
+    for places in chunks.grouped([tensor.numel() for tensor in tensors], GROUP):
+        own = tensors[places.start : places.stop]
+        sizes = [tensor.numel() for tensor in own]
+        given = factors[places.start : places.stop].to(own[0].dtype).unbind()
+        wide = torch.cat([factor.expand(size) for factor, size in zip(given, sizes, strict=True)]).split(sizes)
+        scaled = [factor.view_as(tensor) for factor, tensor in zip(wide, own, strict=True)]
+        torch._foreach_mul_(scaled, own)
+        found += scaled
+    return found

@@ -39,6 +39,7 @@ METHODS: dict[str, tuple[list[Any], TrainingConfig, dict[str, Any]]] = {
     "mask_tuning_sampled": ([("mask_tuning", {"fill": "sample"})], TRAINING, {"masked_lm": True}),
     "mask_tuning": ([("mask_tuning", {})], TRAINING, {"masked_lm": True}),
     "weight_mixup": ([("weight_mixup", {"attention": "random"})], TRAINING, {}),
+    "weight_mixup joint": ([("weight_mixup", {"attention": "joint"})], TRAINING, {}),
     "weight_mixup search": ([("weight_mixup", {})], TRAINING, SEARCH),
     "weight_mixup_released search": ([("weight_mixup", {"variant": "released"})], TRAINING, SEARCH),
 }

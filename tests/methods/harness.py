@@ -99,8 +99,9 @@ class Bench:
     """One model, one tokenised set and one stack of regularisers, ready to train or to inspect.
 
     ``handed`` is what earlier phases left, ``start`` weights to start from (plain names); with
-    ``separately`` the texts of a pair are rows of their own; ``source`` is another checkpoint than the
-    tiny one. Nothing is shared between two benches, so two runs can be compared.
+    ``separately`` the texts of a pair are rows of their own, with ``grouped`` many tensors are acted on at
+    once, as on a GPU; ``source`` is another checkpoint than the tiny one. Nothing is shared between two
+    benches, so two runs can be compared.
     """
 
     def __init__(
@@ -127,6 +128,7 @@ class Bench:
         separately: bool = False,
         device: torch.device | str = "cpu",
         source: ModelSource | None = None,
+        grouped: bool | None = None,
     ) -> None:
         self.device = torch.device(device)
         self.source = source or source_of(architecture, masked_lm)
@@ -154,6 +156,8 @@ class Bench:
         )
         self.stack = Stack(stack_entries, self.setting)
         self.trainee = Trainee(model, self.tokenizer, self.source, seed, phase, self.device)
+        if grouped is not None:
+            self.trainee.grouped = grouped
         wanted = {anchor for r in self.stack.regularisers for anchor in type(r).anchors(r.options)}
         if "checkpoint" in wanted:
             self.trainee.drop_anchor("checkpoint")

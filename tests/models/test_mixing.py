@@ -65,18 +65,3 @@ def test_it_can_be_differentiated_twice(form: str) -> None:
         return torch.autograd.grad(first.sin().sum(), found.a1)[0]
 
     assert torch.allclose(second(found), second(lambda w: written_out(found, w)), rtol=1e-4, atol=1e-5)
-
-
-def test_parts_that_stand_are_computed_once_until_the_attention_moves() -> None:
-    """What devices other than CPUs mix with."""
-    found, _, _ = mix("factored")
-    own, rest = found.standing_parts()
-    coefficients = found.coefficients()
-    assert torch.equal(own, coefficients[0])
-    assert torch.equal(rest, coefficients[1] * found.pretrained)
-    assert found.standing_parts()[0] is own
-    with torch.no_grad():
-        found.a1.mul_(0.5)
-    moved = found.standing_parts()[0]
-    assert moved is not own
-    assert torch.allclose(moved, own * 0.5)

@@ -79,6 +79,7 @@ TABLE: list[tuple[str, str, str, set[str], set[str]]] = [
     ("training/optimisers/adamax.py", "", "\nUSED = 1\n", {"pats", "adamax"}, set()),
     ("training/two_level.py", "", "\nUSED = 1\n", {"weight_mixup"}, set()),
     ("models/mixing.py", "", "\nUSED = 1\n", {"weight_mixup"}, set()),
+    ("models/mixing_together.py", "", "\nUSED = 1\n", {"weight_mixup"}, set()),
     ("models/masked_lm.py", "", "\nUSED = 1\n", {"posttrained"}, set()),
     ("models/families/bert.py", '"attention.output"', '"attention"', METHODS, {"evaluate"}),
     ("training/schedule.py", "1.0 - progress", "1.1 - progress", METHODS, set()),

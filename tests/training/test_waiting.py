@@ -27,7 +27,6 @@ WAITING_FAMILIES = {
 
 def waits_of(bench: Bench, steps: int = 3) -> list[str]:
     """What steps 2 to ``steps`` wait for; the first one may (it logs, and states are made)."""
-    bench.trainee.grouped = True  # as on a GPU
     loop: Loop = bench.loop()
     bench.model.train()
     bench.trainee.attached.train()
@@ -66,7 +65,7 @@ STEPS: dict[str, tuple[list[tuple[str, dict[str, Any]]], dict[str, Any]]] = {
 @pytest.mark.parametrize("name", STEPS)
 def test_a_step_that_logs_nothing_waits_for_nothing(name: str) -> None:
     regularisers, options = STEPS[name]
-    assert waits_of(Bench(regularisers, pair=True, **options)) == []
+    assert waits_of(Bench(regularisers, pair=True, grouped=True, **options)) == []
 
 
 #: Looks of a step under fp16, in which an overflow skips the update: (regularisers, optimiser, looks).
@@ -200,7 +199,7 @@ def test_no_method_reads_from_the_device(name: str, monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_encoders_are_not_asked_to_look_at_the_mask(architecture: str) -> None:
-    found = waits_of(Bench(architecture=architecture, pair=True))
+    found = waits_of(Bench(architecture=architecture, pair=True, grouped=True))
     assert bool(found) == (architecture in WAITING_FAMILIES), found
 
 

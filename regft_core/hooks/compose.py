@@ -383,9 +383,11 @@ def degradations(
 
 
 def variants(method: Method, registry: Mapping[str, type[Regulariser]]) -> str | None:
-    """``paper`` or ``released`` where that is a choice; ``mixed`` if regularisers differ."""
-    found = set()
+    """``paper`` or ``released`` where that is a choice; ``mixed`` if regularisers, or merges of members, differ."""
+    found: set[str] = set()
     for phase in method.phases:
+        if phase.repeat is not None and phase.repeat.merge == "greedy":
+            found.add(phase.repeat.variant)
         for cls, options in active(entries(registry, phase.regularisers)):
             if (value := cls.variant(options)) is not None:
                 found.add(value)

@@ -102,7 +102,7 @@ def method_phases(
         if phase.repeat is not None:
             tasks = [phase.data.task] if phase.data.task is not None else project.params.grid.tasks
             primary = {project.tasks[task].primary for task in tasks}
-            fact["repeat"] = phase.repeat.model_dump(mode="json")
+            fact["repeat"] = phase.repeat.settled()
             fact["merge_code"] = scope_sha256(merge_scope(phase.repeat.merge, primary, source))
         if settled.training.checkpoint == "best_on_dev_as_published" or settled.training.epoch_scores:
             fact["dev"] = _dev_facts(project, task)

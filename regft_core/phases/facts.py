@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from regft_core.config.contamination import read_contamination, to_json
 from regft_core.config.files import method_file
 from regft_core.config.method import Method, Phase
+from regft_core.config.plan import same_batches
 from regft_core.config.project import Project
 from regft_core.config.published import read_published
 from regft_core.config.schema.encoder import EncoderConfig
@@ -157,6 +158,7 @@ def finetune_fact(project: Project, method: Method, source: ModelSource) -> dict
         **_grid(project),
         "shared_training": _shared_steps(project),
         **_declared_fits(method),
+        **_own_batches(project, method),
     }
 
 
@@ -165,6 +167,12 @@ def _declared_fits(method: Method) -> dict[str, Any]:
     registry = discover()
     fits = {phase.name: phase.fit_ratio(registry) for phase in method.phases}
     return {"fits": fits} if any(fits.values()) else {}
+
+
+def _own_batches(project: Project, method: Method) -> dict[str, Any]:
+    """How the steps of phases with batches of another size count in the cost that the stage writes down."""
+    own = [phase for phase in method.phases if not same_batches(phase.training, project.params.training)]
+    return {"steps_counted_by": "rows"} if any(phase.training.epochs for phase in own) else {}
 
 
 def settings_fact(project: Project, name: str, task: str, source: ModelSource) -> dict[str, Any]:

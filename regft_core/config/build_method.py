@@ -10,7 +10,7 @@ from regft_core.config.check_methods import (
     SharedFor,
     build_method,
     check_parts,
-    fits_by_row,
+    incomparable,
     method_factor,
 )
 from regft_core.config.explain import validate
@@ -121,12 +121,11 @@ class MethodBuilder:
                 message = f"steps_factor cannot match '{other}', whose phases train on other rows than the cell's"
                 self.problems.append(document.problem((), message, "give the factor as a number"))
                 return None
-            if training.max_steps is not None and fits_by_row(method, self.registry):
-                message = (
-                    f"steps_factor cannot match '{other}' under max_steps: what it fits without steps costs passes "
-                    "over the rows, and how many steps those are worth differs by size"
-                )
-                self.problems.append(document.problem((), message, "give the factor as a number, or count epochs"))
+            if reason := incomparable(method, training, self.registry):
+                under, instead = ("", "steps") if training.max_steps is None else (" under max_steps", "epochs")
+                message = f"steps_factor cannot match '{other}'{under}: {reason}"
+                hint = f"give the factor as a number, or count {instead}"
+                self.problems.append(document.problem((), message, hint))
                 return None
             return method_factor(method, training, self.registry)
 

@@ -83,11 +83,12 @@ def plan_rows(
         count = published_rows(project.tasks[cell.task]) if prepared is None else prepared
         method = project.method(cell.method, cell.task)
         steps = optimiser_steps(method.training, count)
-        cost, examples = _run_cost(method, count, registry)
+        shared = project.shared(cell.task)
+        cost = _run_cost(method, count, registry, shared)
         if trials := project.trials(cell.method):
             share, final = _trial_share(project)
             cost = None if cost is None else cost * (len(trials) * share + final)
-            examples = None if examples is None else examples * (len(trials) * share + final)
+        examples = None if cost is None else cost * shared.batch_size
         have = len(done & wanted) if done is not None else None
         per_step = seconds[cell.task]
         remaining = None
@@ -168,30 +169,38 @@ def _trial_share(project: Project) -> tuple[float, int]:
     return (tuning.split, 1) if tuning.selection == "split" else (1.0, 0)
 
 
-def _run_cost(method: Method, rows: int | None, registry: Registry) -> tuple[float | None, float | None]:
-    """Plain-step equivalents of all phases of one run, and the examples in them; None where rows are unknown."""
-    total = examples = 0.0
-    for phase in method.phases:
-        cost = phase_cost(phase, rows, registry)
-        if cost is None:
-            return None, None
-        total += cost
-        examples += cost * phase.training.batch_size
-    return total, examples
+def _run_cost(method: Method, rows: int | None, registry: Registry, shared: TrainingConfig) -> float | None:
+    """Plain-step equivalents of all phases of one run; None where rows are unknown."""
+    costs = [phase_cost(phase, rows, registry, shared) for phase in method.phases]
+    return None if None in costs else sum(cost for cost in costs if cost is not None)
 
 
-def phase_cost(phase: Phase, rows: int | None, registry: Registry) -> float | None:
-    """Plain-step equivalents of all members of a phase, in a cell of ``rows`` rows; None when that needs an unknown."""
+def phase_cost(phase: Phase, rows: int | None, registry: Registry, shared: TrainingConfig) -> float | None:
+    """Plain-step equivalents of all members of a phase, in a cell of ``rows`` rows; None when that needs an unknown.
+
+    A plain step is one over a batch of the ``shared`` protocol: one of a phase with smaller batches is a part of it.
+    """
     count: int | None = rows
     if phase.data.task is not None or phase.data.size is not None:
         count = phase.data.size if isinstance(phase.data.size, int) else None
     if count is not None:
         count = int(count * phase.data.split)
-    steps, fit = optimiser_steps(phase.training, count), phase.fit_ratio(registry)
+    own = phase.training
+    steps, fit = optimiser_steps(own, count), phase.fit_ratio(registry)
     if steps is None or (fit and count is None):
         return None
-    plain = steps * phase.ratio(registry) + (fit * epoch_steps(phase.training, count) if count is not None else 0.0)
-    return plain * phase.training.accumulation * phase.members
+    plain = steps * phase.ratio(registry) + (fit * epoch_steps(own, count) if count is not None else 0.0)
+    return plain * own.accumulation * phase.members * own.batch_size / shared.batch_size
+
+
+def same_batches(own: TrainingConfig, shared: TrainingConfig) -> bool:
+    """Whether a step goes over as many rows under both protocols."""
+    return (own.batch_size, own.accumulation) == (shared.batch_size, shared.accumulation)
+
+
+def plain_steps(steps: int, own: TrainingConfig, shared: TrainingConfig, rows: int) -> float:
+    """The steps in which plain fine-tuning goes over as many of ``rows`` rows as ``steps`` steps of ``own`` do."""
+    return steps * epoch_steps(shared, rows) / epoch_steps(own, rows)
 
 
 def _read(path: Path) -> dict[str, Any] | None:

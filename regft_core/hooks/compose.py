@@ -72,7 +72,7 @@ def ownership_problems(stack: Sequence[Entry]) -> list[str]:
             if len(names) > 1:
                 both = " and ".join(f"'{name}'" for name in names)
                 problems.append(f"{both} both change {what}, and neither declares which comes first; keep one of them")
-    return problems + _frozen_problems(acting) + _moved_problems(acting)
+    return problems + _frozen_problems(acting) + _head_problems(acting) + _moved_problems(acting)
 
 
 def _frozen_problems(acting: Sequence[Entry]) -> list[str]:
@@ -93,6 +93,30 @@ def works_on_encoder(cls: type[Regulariser], options: Any) -> bool:
     A control (L2-SP toward zero) works on the same weights as its method, also where it declares nothing of its own.
     """
     return cls.trains_encoder(options) or (not cls.freezes_encoder(options) and cls.trains_encoder(cls.Config()))
+
+
+def _head_problems(acting: Sequence[Entry]) -> list[str]:
+    """Views of the head alone beside one that takes the head out of the task's loss."""
+    solving = [cls.name for cls, options in acting if solves_head(cls, options)]
+    return [
+        f"'{cls.name}' computes the head's weights from trained ones, but '{solver}' freezes the encoder and has a "
+        "solution or a loss of its own in the place of the task's steps, so it would do nothing or spoil what is "
+        "solved; keep one of them"
+        for solver in solving
+        for cls, options in acting
+        if cls.name != solver and views_head(cls, options)
+    ]
+
+
+def solves_head(cls: type[Regulariser], options: Any) -> bool:
+    """Whether a frozen encoder comes with a fit or passes of its own, so that the task's loss trains no head."""
+    own = cls.fit is not Regulariser.fit or bool(cls.program(options))
+    return cls.freezes_encoder(options) and own
+
+
+def views_head(cls: type[Regulariser], options: Any) -> bool:
+    """Whether a regulariser views the weights of the head and no others, so that a frozen encoder is nothing to it."""
+    return cls.owns_weights(options) and not works_on_encoder(cls, options)
 
 
 def _moved_problems(acting: Sequence[Entry]) -> list[str]:
@@ -383,9 +407,11 @@ def degradations(
 
 
 def variants(method: Method, registry: Mapping[str, type[Regulariser]]) -> str | None:
-    """``paper`` or ``released`` where that is a choice; ``mixed`` if regularisers differ."""
-    found = set()
+    """``paper`` or ``released`` where that is a choice; ``mixed`` if regularisers, or merges of members, differ."""
+    found: set[str] = set()
     for phase in method.phases:
+        if phase.repeat is not None and phase.repeat.merge == "greedy":
+            found.add(phase.repeat.variant)
         for cls, options in active(entries(registry, phase.regularisers)):
             if (value := cls.variant(options)) is not None:
                 found.add(value)

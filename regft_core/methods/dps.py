@@ -94,6 +94,11 @@ class Dps(Regulariser):
         return True
 
     @classmethod
+    def random_passes(cls, options: DpsConfig) -> bool:
+        # In stage I, which every run begins with; in stage II two passes use the same weights.
+        return options.mode == "mix" and options.drop > 0
+
+    @classmethod
     def dropout(cls, options: DpsConfig) -> DropoutWish:
         return DropoutWish(hidden=0.0, attention=0.0) if options.variant == "released" else DropoutWish()
 

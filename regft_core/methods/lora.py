@@ -69,6 +69,10 @@ class Lora(Regulariser):
     def freezes_encoder(cls, options: LoraConfig) -> bool:
         return True
 
+    @classmethod
+    def random_passes(cls, options: LoraConfig) -> bool:
+        return options.rank > 0 and options.dropout > 0
+
     def prepare(self, trainee: Trainee, handed: Mapping[str, Handed]) -> None:
         from regft_core.models.freezing import freeze_encoder
 

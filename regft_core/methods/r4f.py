@@ -45,12 +45,21 @@ class R4f(Regulariser):
     def owns_weights(cls, options: R4fConfig) -> bool:
         return True
 
+    @classmethod
+    def trains_encoder(cls, options: R4fConfig) -> bool:
+        return False  # its view is of the head, which is trained over a frozen encoder, too
+
     def prepare(self, trainee: Trainee, handed: Mapping[str, Handed]) -> None:
         from torch.nn.utils import parametrize
 
         from regft_core.models.views import SpectralView
 
         self.weight = last_projection(trainee, self.setting.num_labels)
+        if not trainee.raw(self.weight).requires_grad:
+            raise ModelError(
+                f"r4f: nothing trains the head ('{self.weight}') in the phase '{self.setting.phase}', so to normalise "
+                "it would do nothing; use it in the phase that trains on the task's labels"
+            )
         module, attribute = trainee.module_of(self.weight)
         parametrize.register_parametrization(module, attribute, SpectralView())
 

@@ -365,6 +365,8 @@ class Context:
         if repeat.merge == "greedy":
             task = self.data(phase).task
             identity["metric"] = {name: task.get(name) for name in ("primary", "positive_label")}
+            if repeat.variant != "paper":
+                identity["variant"] = repeat.variant
         return identity
 
     def merge_scope(self, phase: Phase) -> Scope:

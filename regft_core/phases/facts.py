@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from regft_core.config.contamination import read_contamination, to_json
 from regft_core.config.files import method_file
 from regft_core.config.method import Method, Phase
+from regft_core.config.plan import same_batches
 from regft_core.config.project import Project
 from regft_core.config.published import read_published
 from regft_core.config.schema.encoder import EncoderConfig
@@ -102,7 +103,7 @@ def method_phases(
         if phase.repeat is not None:
             tasks = [phase.data.task] if phase.data.task is not None else project.params.grid.tasks
             primary = {project.tasks[task].primary for task in tasks}
-            fact["repeat"] = phase.repeat.model_dump(mode="json")
+            fact["repeat"] = phase.repeat.settled()
             fact["merge_code"] = scope_sha256(merge_scope(phase.repeat.merge, primary, source))
         if settled.training.checkpoint == "best_on_dev_as_published" or settled.training.epoch_scores:
             fact["dev"] = _dev_facts(project, task)
@@ -157,6 +158,7 @@ def finetune_fact(project: Project, method: Method, source: ModelSource) -> dict
         **_grid(project),
         "shared_training": _shared_steps(project),
         **_declared_fits(method),
+        **_own_batches(project, method),
     }
 
 
@@ -165,6 +167,12 @@ def _declared_fits(method: Method) -> dict[str, Any]:
     registry = discover()
     fits = {phase.name: phase.fit_ratio(registry) for phase in method.phases}
     return {"fits": fits} if any(fits.values()) else {}
+
+
+def _own_batches(project: Project, method: Method) -> dict[str, Any]:
+    """How the steps of phases with batches of another size count in the cost that the stage writes down."""
+    own = [phase for phase in method.phases if not same_batches(phase.training, project.params.training)]
+    return {"steps_counted_by": "rows"} if any(phase.training.epochs for phase in own) else {}
 
 
 def settings_fact(project: Project, name: str, task: str, source: ModelSource) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from typing import Any
 
 from regft_core.config.grid import Cell
 from regft_core.config.method import Phase
+from regft_core.config.plan import plain_steps, same_batches
 from regft_core.config.project import Project
 from regft_core.errors import DataError
 from regft_core.hooks import compose
@@ -89,13 +90,20 @@ def finetune(job: Job, searched: dict[str, Any], *, device: str = "cpu") -> dict
         marks.append(f"the phases before were trained elsewhere ({describe_environment(searched['environment'])})")
     record["degraded"] = list(dict.fromkeys(marks))
     if stored.result["status"] == "ok":
-        steps = [(context.phase(name), count) for name, count in searched["phase_steps"].items()]
-        steps.append((phase, stored.result["steps"]))
+        counts = {**searched["phase_steps"], phase.name: stored.result["steps"]}
+        steps = [(one, _plain_steps(context, one, counts[one.name])) for one in map(context.phase, counts)]
         rows = context.data(phase).summary.length
         fits = [(one, _rows_of_a_member(context, one)) for one, _ in steps if one.fit_ratio(context.registry)]
         ratio = declared_ratio(steps, fits, context.registry, context.shared, rows)
         record["cost"] = stored.result["cost"] | {"declared_ratio": ratio}
     return record
+
+
+def _plain_steps(context: Context, phase: Phase, count: int) -> float:
+    """``count`` steps of a phase in steps of plain fine-tuning over as many rows."""
+    if not count or same_batches(phase.training, context.shared):
+        return count
+    return plain_steps(count, phase.training, context.shared, _rows_of_a_member(context, phase))
 
 
 def _rows_of_a_member(context: Context, phase: Phase) -> int:

@@ -1,8 +1,10 @@
 """A greedy soup: which members of a repeated phase are averaged.
 
 Wortsman et al., "Model soups", ICML 2022, recipe 1. Members are ordered by their score on the
-validation share; one after another is added and kept if the score of the mean does not fall. (The
-released code keeps it only if the score rises; on a small share, where scores tie, that is another soup.)
+validation share; one after another is added and kept if the score of the mean does not fall.
+
+Differences between paper and released code (``repeat.variant``):
+- released: a member is kept only if the score rises. On a small share, where scores tie, that is another soup.
 """
 
 from __future__ import annotations
@@ -20,9 +22,11 @@ from regft_core.phases.training_run import PhaseInputs, build
 if TYPE_CHECKING:
     import torch
 
+    from regft_core.hooks.declare import Variant
+
 
 def merge_greedily(
-    inputs: PhaseInputs, members: Sequence[Outcome], task: Mapping[str, Any]
+    inputs: PhaseInputs, members: Sequence[Outcome], task: Mapping[str, Any], variant: Variant = "paper"
 ) -> tuple[list[int], list[float]]:
     """Members to average, in the order in which they were added, and every member's own score.
 
@@ -39,7 +43,7 @@ def merge_greedily(
     best = own[order[0]]
     for index in order[1:]:
         tried = score([*chosen, index])
-        if tried >= best:
+        if tried > best or (tried == best and variant == "paper"):
             chosen, best = [*chosen, index], tried
     return chosen, own
 

@@ -154,6 +154,10 @@ def exclusive(entries: Sequence[compose.Entry]) -> list[str]:
         owned.append("what works on trained encoder weights")
     elif any(compose.works_on_encoder(cls, options) for cls, options in entries):
         owned.append("a frozen encoder")
+    if any(compose.solves_head(cls, options) for cls, options in entries):
+        owned.append("a view of the head")
+    elif any(compose.views_head(cls, options) for cls, options in entries):
+        owned.append("a solved head")
     if any(cls.moves_tokens(options) for cls, options in entries):
         owned.append("what reads hidden states by position")
     elif any(cls.reads_positions(options) for cls, options in entries):

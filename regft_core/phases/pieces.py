@@ -162,7 +162,7 @@ class _Planner:
         rows = training_rows(self.project.root, Cell(job.method, job.task, _size(job.size)))
         if rows is not None and job.trial is not None:
             rows = int(rows * (self._share or 1))
-        cost = phase_cost(phase, rows, self.registry)
+        cost = phase_cost(phase, rows, self.registry, self.project.shared(job.task))
         one = (UNKNOWN_STEPS if cost is None else cost) / phase.members
         return {member_label(phase, i if phase.repeat is not None else None): one for i in range(phase.members)}
 

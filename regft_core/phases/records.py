@@ -96,7 +96,7 @@ def merged_record(members: Sequence[StoredRun]) -> dict[str, Any]:
 
 
 def declared_ratio(
-    steps: Sequence[tuple[Phase, int]],
+    steps: Sequence[tuple[Phase, float]],
     fits: Sequence[tuple[Phase, int]],
     registry: Registry,
     shared: TrainingConfig,
@@ -107,7 +107,8 @@ def declared_ratio(
     A forward counts 1 and a backward 2.
 
     Args:
-        steps: the steps that each phase took, all members together.
+        steps: the steps that each phase took, all members together, in steps of plain fine-tuning over as many rows
+            (``config.plan.plain_steps``): those of a phase with batches of half the size are half as many.
         fits: the rows that each phase which fits something without steps goes over, per member. A pass over them
             counts as the steps that plain fine-tuning takes over as many.
         rows: that plain fine-tuning trains on.

@@ -258,7 +258,9 @@ def _merge_and_store(context: Context, phase: Phase, need: Need) -> StoredRun:
 def _greedy(context: Context, phase: Phase, tensors: list[dict[str, dict[str, Tensor]]]) -> tuple[list[int], Any]:
     from regft_core.phases.merge import merge_greedily
 
-    chosen, scores = merge_greedily(phase_inputs(context, phase, 0), tensors, context.data(phase).task)
+    assert phase.repeat is not None
+    inputs, task = phase_inputs(context, phase, 0), context.data(phase).task
+    chosen, scores = merge_greedily(inputs, tensors, task, phase.repeat.variant)
     return chosen, {"scores": scores, "chosen": chosen}
 
 

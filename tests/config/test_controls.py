@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import stat
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from regft_core.config.controls import with_controls, write_controls
 from regft_core.config.find_controls import Control, find_controls
 from regft_core.config.load import load_project
 from regft_core.errors import ConfigError
+from regft_core.phases.project import open_project
 from tests.config.conftest import PARAMS
 
 QUIET = Control("quiet", "noise", "no noise")
@@ -36,6 +38,14 @@ def control(target: str, more: str = "") -> str:
         (
             "methods: [\n    noise,  # a\n    other,\n  ]\n",
             "methods: [\n    noise,  # a\n    other, quiet, still,\n  ]\n",
+        ),
+        (
+            "methods: [  # which\n    vanilla, noise, # 2\n    other,\n    'mask']  # ] z\nmodel: {}\n",
+            "methods: [  # which\n    vanilla, noise, # 2\n    other,\n    'mask', quiet, still]  # ] z\nmodel: {}\n",
+        ),
+        (
+            "methods:\n  [\n    noise, mask # a ]\n    # b [c]\n  ]\nmodel: {}\n",
+            "methods:\n  [\n    noise, mask, quiet, still # a ]\n    # b [c]\n  ]\nmodel: {}\n",
         ),
         ("methods: []\n", "methods: [quiet, still]\n"),
         ("methods:\r\n- noise\r\nmodel: {}\r\n", "methods:\r\n- noise\r\n- quiet\r\n- still\r\nmodel: {}\r\n"),
@@ -139,3 +149,41 @@ def test_writing_keeps_mode_and_link_and_leaves_nothing_behind(build: Any, tmp_p
     assert b"  - mask\n  - quiet\n" in real.read_bytes()
     assert sorted(p.name for p in root.iterdir()) == before
     assert sorted(p.name for p in tmp_path.iterdir()) == ["project", "shared.yaml"]
+
+
+SHIPPED = """\
+model: {name: minilm}
+grid:
+  tasks: [cue_pair]
+  sizes: [128]
+  seeds: [0, 1]
+methods: [
+    vanilla, r4f,   # the head
+    uniform_soup,
+    greedy_soup, wise_ft,
+    lp_ft]          # the last one
+training: {epochs: 4}
+subsample: {}
+report: {}
+"""
+
+
+def test_controls_of_shipped_methods_go_into_a_list_over_several_lines() -> None:
+    root = Path(__file__).resolve().parents[2]
+
+    def missing(text: str) -> list[Control]:
+        project = open_project(root, params_text=text, check_composition=False)
+        return find_controls(root, project.methods).missing
+
+    controls = missing(SHIPPED)
+    found = {control.name for control in controls}
+    assert found == {
+        *("r4f_head_only", "r3f_no_noise", "seed_soup", "vanilla_steps_5x", "uniform_soup_split"),
+        *("vanilla_steps_greedy", "vanilla_half_steps", "lp_ft_permuted"),
+    }
+    written = with_controls(SHIPPED, controls)
+    assert missing(written) == []
+    assert written.splitlines()[:9] == SHIPPED.splitlines()[:9]
+    assert written.splitlines()[10:] == SHIPPED.splitlines()[10:]
+    assert written.splitlines()[9].startswith("    lp_ft, ")
+    assert written.splitlines()[9].endswith("]          # the last one")

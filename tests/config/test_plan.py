@@ -135,6 +135,15 @@ def test_every_phase_and_member_is_part_of_the_cost(build: Any, registry: dict[s
     assert rows["mask-opinions-100"].cost == pytest.approx(14 + 3 * 4 * 4)
 
 
+def test_a_step_with_a_smaller_batch_is_a_part_of_a_plain_one(build: Any, registry: dict[str, Any]) -> None:
+    method = "phases:\n  search: {training: {epochs: 4, batch_size: 4, accumulation: 2}}\n  finetune: {}\n"
+    project = load_project(build({"pipelines/methods/mask.yaml": method}), registry)
+    (row,) = [row for row in plan_rows(project, registry) if row.cell.name == "mask-opinions-100"]
+    # Four epochs of 13 steps of two batches of 4 each, beside two epochs of 7 batches of 16.
+    assert row.cost == pytest.approx(4 * 13 * 2 * 4 / 16 + 14)
+    assert row.examples == pytest.approx(16 * row.cost)
+
+
 class Fitted(Plain):
     """Fits something with one forward and one backward pass per row, and half a forward pass more."""
 

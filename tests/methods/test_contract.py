@@ -324,6 +324,21 @@ def test_precision_is_accepted_or_refused_as_declared(case: Case, precision: str
     assert len(done.curve) == run.loop().total
 
 
+@every
+def test_passes_are_random_where_declared(case: Case) -> None:
+    """Two plain passes over one batch, without dropout and away from the start, where additions and mixtures act."""
+    run = case.bench(dropout=NO_DROPOUT if not case.cls.dropout(case.options).either else None)
+    still = run.setting.training.dropout
+    if still.hidden != 0.0 or still.attention != 0.0:
+        pytest.skip("it wants dropout, which would tell two passes apart by itself")
+    generator = torch.Generator().manual_seed(7)
+    with torch.no_grad():
+        for _, parameter in run.trainee.named_trainable():
+            parameter.add_(0.05 * torch.randn(parameter.shape, generator=generator))
+        logits = [run.step().forward(draw=draw) for draw in (0, 1)]
+    assert torch.equal(*logits) != case.cls.random_passes(case.options)
+
+
 def widen(batch: Batch, columns: int) -> Batch:
     """The batch with ``columns`` more columns of padding on the right."""
 

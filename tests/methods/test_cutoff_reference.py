@@ -83,6 +83,17 @@ def test_regression_compares_squares_and_the_released_divergence_is_zero(regress
     assert not Cutoff.degraded(CutoffConfig(variant="released"), regression_task)
 
 
+def test_the_divergence_is_at_most_the_logarithm_of_two() -> None:
+    """A proper JS, also of predictions that are certain and opposite; the reversed one of the release has no bound."""
+    paper, released = (cutoff(Bench([("cutoff", {"variant": variant})])) for variant in ("paper", "released"))
+    noise = torch.randn(2, 200, 3, generator=generator()) * torch.logspace(-1, 3, 200).view(1, -1, 1)
+    found = [float(paper.divergence(one[None], two[None], "classification")) for one, two in zip(*noise, strict=True)]
+    assert all(0 <= value + 1e-7 <= math.log(2) + 1e-6 for value in found)
+    sure = torch.tensor([[0.0, 60.0]]), torch.tensor([[60.0, 0.0]])
+    assert float(paper.divergence(*sure, "classification")) == pytest.approx(math.log(2), abs=1e-6)
+    assert float(released.divergence(*sure, "classification")) > 10
+
+
 @pytest.mark.parametrize("kind", ["token", "span", "feature"])
 def test_nothing_cut_and_no_dropout_give_the_same_pass_and_no_divergence(kind: str) -> None:
     bench = still(kind=kind, ratio=0.0)

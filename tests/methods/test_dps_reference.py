@@ -10,8 +10,9 @@ import torch
 
 from regft_core.config.schema import DropoutConfig
 from regft_core.errors import RunFailed
+from regft_core.hooks import compose
 from regft_core.methods.dps import Dps
-from tests.methods.harness import TRAINING, Bench, same
+from tests.methods.harness import TRAINING, Bench, entries, same
 from tests.methods.interruption import resumed
 from tests.tiny import ARCHITECTURES
 
@@ -180,6 +181,17 @@ def test_nor_by_the_mask_of_a_second_stage() -> None:
 
     watched(run, look)
     assert compared == [2, 3]
+
+
+def test_mixed_passes_differ_without_dropout() -> None:
+    mixed = entries([("dps", {"mode": "mix"}), ("r_drop", {})])
+    assert compose.randomness_problems(mixed, NO_DROPOUT) == (
+        [],
+        ["'r_drop' runs without dropout: its passes differ by 'dps' only"],
+    )
+    for options in ({"mode": "dense"}, {"mode": "mix", "drop": 0.0, "variant": "released"}):
+        refused, _ = compose.randomness_problems(entries([("dps", options), ("r_drop", {})]), NO_DROPOUT)
+        assert "both are the same" in refused[0]
 
 
 def test_stage_one_mixes_whole_columns_and_is_unbiased() -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 
+from regft_core.config.schema import DropoutConfig
 from regft_core.errors import ModelError
 from regft_core.hooks import compose
 from regft_core.hooks.base import Setting
@@ -123,6 +124,19 @@ def test_dropout_before_a_acts_in_training_only() -> None:
         assert torch.equal(first, second) is same_draws
         assert torch.equal(step.forward(draw=0), first)
         assert torch.equal(logits(run), logits(run))
+
+
+def test_its_dropout_tells_two_passes_apart() -> None:
+    """R-Drop over LoRA without other dropout was refused, as if both its passes were the same."""
+    still = DropoutConfig(hidden=0.0, attention=0.0)
+    both = entries([("lora", {}), ("r_drop", {})])
+    assert compose.randomness_problems(both, still) == (
+        [],
+        ["'r_drop' runs without dropout: its passes differ by 'lora' only"],
+    )
+    for options in ({"dropout": 0.0}, {"rank": 0}):
+        (problem,), _ = compose.randomness_problems(entries([("lora", options), ("r_drop", {})]), still)
+        assert "both are the same" in problem
 
 
 @pytest.mark.parametrize("targets", [("key",), ("intermediate.dense",), ("dense",)])

@@ -177,6 +177,28 @@ def test_the_task_loss_does_not_reach_the_head_of_the_masked_lm() -> None:
     assert not regulariser.filling(step, regulariser.masked_logits(step, positions)).requires_grad
 
 
+@pytest.mark.parametrize(("alpha", "decay", "still"), [(0.0, 0.5, "masked-LM head"), (1.0, 0.0, "classifier")])
+def test_what_has_no_part_in_the_loss_stays_as_it_was(alpha: float, decay: float, still: str) -> None:
+    """The masked-LM head also under weight decay; the classifier has a gradient of 0, so decay alone would move it."""
+    made, regulariser = bench({"alpha": alpha}, training=TRAINING.model_copy(update={"weight_decay": decay}))
+    encoder = {name for name, _ in made.trainee.named_raw()} - set(made.trainee.sites.head)
+    own = {id(parameter) for name, parameter in made.trainee.named_raw() if name in encoder}
+    # The decoder of the head is the table of word embeddings, which is the encoder's.
+    watched = {
+        "masked-LM head": [p for p in regulariser.head.parameters() if id(p) not in own],
+        "classifier": [made.trainee.raw(name) for name in made.trainee.sites.head],
+    }
+    before = {part: [p.detach().clone() for p in parameters] for part, parameters in watched.items()}
+    assert all(before.values())
+    made.loop().train()
+    unmoved = {
+        part
+        for part, parameters in watched.items()
+        if all(torch.equal(p, old) for p, old in zip(parameters, before[part], strict=True))
+    }
+    assert unmoved == {still}
+
+
 def test_oracle_predictions_give_the_plain_loss() -> None:
     # With dropout on: the filled pass draws what plain fine-tuning draws.
     made, regulariser = bench({"alpha": 0.0})

@@ -197,3 +197,55 @@ def test_r4f_is_r3f_where_the_head_is_normalised_already() -> None:
     losses = [float(bench.stack.backward(bench.step())) for bench in (one, two)]
     assert losses[0] == pytest.approx(losses[1], abs=1e-6)
     assert not same(one.train(), two.train())
+
+
+ADAPTERS: list[tuple[str, dict[str, Any]]] = [
+    ("lora", {}),
+    ("lora", {"rank": 0}),
+    ("prefix_tuning", {}),
+    ("prompt_tuning", {}),
+    ("prompt_tuning", {"reads": "text"}),
+    ("top_k_layers", {"layers": 0, "pooler": False}),
+]
+
+
+@pytest.mark.parametrize("adapter", ADAPTERS, ids=str)
+def test_the_head_over_a_frozen_encoder_is_normalised(adapter: tuple[str, dict[str, Any]]) -> None:
+    """It was refused as a view of weights that stay frozen; the head is trained, and is all that it views."""
+    assert compose.ownership_problems(entries([adapter, ("r4f", {})])) == []
+    bench = Bench([adapter, ("r4f", {})])
+    raw = bench.trainee.raw("classifier.weight").detach().clone()
+    before = bench.trainee.plain_weights()
+    weights = bench.train()
+    assert torch.linalg.svdvals(weights["classifier.weight"])[0].item() == pytest.approx(1.0, abs=1e-5)
+    assert not torch.allclose(weights["classifier.weight"], raw / torch.linalg.matrix_norm(raw, 2), atol=1e-4)
+    # The rest is frozen still: what LoRA folds in at the end stands in query and value.
+    frozen = [name for name in before if not name.startswith("classifier") and ".self." not in name]
+    assert all(torch.equal(weights[name], before[name]) for name in frozen)
+    assert not same(weights, Bench([adapter]).train())
+
+
+def test_all_of_r4f_runs_over_low_rank_additions() -> None:
+    listed = [("lora", {}), ("r3f", {"scale": 1e-2}), ("r4f", {})]
+    assert compose.ownership_problems(entries(listed)) == []
+    run = Bench(listed)
+    assert not same(run.train(), Bench(listed[:1]).train())
+
+
+@pytest.mark.parametrize(("other", "options"), [("linear_head", {}), ("masked_lm", {"trains": "head"})])
+def test_a_head_that_no_step_on_the_task_trains_is_refused(other: str, options: dict[str, Any]) -> None:
+    """The solution would be written into a copy; a masked-LM phase has another loss."""
+    (problem,) = compose.ownership_problems(entries([("r4f", {}), (other, options)]))
+    assert problem.startswith(f"'r4f' computes the head's weights from trained ones, but '{other}' freezes the encoder")
+
+
+@pytest.mark.parametrize(("other", "options"), [("masked_lm", {}), ("contrastive", {})])
+def test_a_head_that_another_loss_leaves_alone_is_refused(other: str, options: dict[str, Any]) -> None:
+    with pytest.raises(ModelError, match=r"r4f: nothing trains the head .'classifier.weight'. in the phase 'earlier'"):
+        Bench([("r4f", {}), (other, options)], phase="earlier", masked_lm=True)
+
+
+def test_other_views_of_the_head_stay_refused() -> None:
+    for other in (("mixout", {}), ("dps", {"mode": "mix"})):
+        (problem,) = compose.ownership_problems(entries([("r4f", {}), other]))
+        assert "both own the weight view" in problem

@@ -16,6 +16,7 @@ from regft_core.config.schema.training import TrainingConfig
 from regft_core.data.batches import Batch
 from regft_core.hooks.declare import Cost
 from regft_core.methods.tdt import Tdt, TdtConfig, confidence_penalty, divergence, ranking_loss
+from tests.methods.chain import method
 from tests.methods.harness import TRAINING, Bench, same
 from tests.methods.interruption import resumed
 from tests.tiny import ARCHITECTURES
@@ -464,6 +465,26 @@ def test_without_weights_loss_and_gradients_are_those_of_plain_fine_tuning(varia
     for name, parameter in bench.model.named_parameters():
         assert torch.allclose(parameter.grad, references[name].grad, atol=1e-6), name
     assert all(p.grad is None or not p.grad.any() for p in tdt.unit.parameters())
+
+
+def test_the_ablations_leave_one_weight_out_and_nothing_else() -> None:
+    full = dict(method("tdt").finetune.regularisers)["tdt"]
+    for name, weight in (("tdt_without_ranking", "w_rank"), ("tdt_without_distillation", "w_distill")):
+        own = dict(method(name).finetune.regularisers)["tdt"]
+        assert own == full.model_copy(update={weight: 0.0})
+        assert method(name).finetune.training == method("tdt").finetune.training
+
+
+def test_without_the_ranking_loss_the_negative_pass_is_no_loss() -> None:
+    """Two views instead of three, and the gradient of a ranking loss that weighs next to nothing."""
+    gradients = []
+    for weight in (0.0, 1e-20):
+        bench, tdt = still(w_rank=weight)
+        tdt.backward(bench.step())
+        gradients.append({name: p.grad for name, p in bench.trainee.named_trainable() if p.grad is not None})
+    one, other = gradients
+    assert set(one) == set(other)
+    assert all(torch.allclose(one[name], other[name], atol=1e-6) for name in one)
 
 
 def test_weights_of_zero_are_plain_fine_tuning_bit_for_bit() -> None:

@@ -27,6 +27,7 @@ from regft_core.phases.project import open_project
 from regft_core.phases.search import search
 from regft_core.runs import fingerprint
 from regft_core.runs.lookup import NotStored
+from regft_core.training.stack import Stack
 from tests.phases.conftest import DIVERGES, PARAMS, SIZE, TASK, change, job, refresh, runs, stored, train, write_method
 
 
@@ -233,6 +234,62 @@ def test_passes_without_steps_are_in_the_declared_ratio(project: Path) -> None:
     fitted, stepped = (finetune_fact(loaded, loaded.methods[name], source) for name in ("child_tuning_d", "vanilla"))
     assert fitted["fits"] == {"fisher": 1.0, "finetune": 0.0}
     assert "fits" not in stepped
+
+
+@pytest.fixture
+def encoded_rows(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, bool]]:
+    """Rows of every pass over the encoder in training, and whether it was backward; counted at the encoder itself."""
+    found: list[tuple[int, bool]] = []
+    plain = Stack.prepare
+
+    def prepare(self: Stack, trainee: Any, handed: Any) -> None:
+        plain(self, trainee, handed)
+
+        def forward(_module: Any, _args: Any, output: Any) -> None:
+            hidden = output[0]
+            found.append((hidden.shape[0], False))
+            if hidden.requires_grad:
+                hidden.register_hook(lambda _: found.append((hidden.shape[0], True)))
+
+        trainee.model.base_model.register_forward_hook(forward)
+
+    monkeypatch.setattr(Stack, "prepare", prepare)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("method", "expected"),
+    [
+        ("setfit", 20 / 2 * 3 + 1 / 3 / 2),  # batches of 8, twice those of the others; then a head is fitted
+        ("uniform_soup", 5.0),
+        ("lp_ft", 1 + 1 / 3 / 2),
+        ("r_drop", 2.0),
+    ],
+)
+def test_the_declared_ratio_is_that_of_the_rows_that_were_encoded(
+    make_project: Any, encoded_rows: list[tuple[int, bool]], method: str, expected: float
+) -> None:
+    """Steps were counted whatever their batch: a contrastive phase with smaller ones seemed to cost double."""
+    root = make_project(methods=["vanilla", method], training={"batch_size": 4})
+    costs = {}
+    for name in ("vanilla", method):
+        encoded_rows.clear()
+        declared = train(root, name)["cost"]["declared_ratio"]
+        costs[name] = sum(rows * (2 if backward else 1) for rows, backward in encoded_rows), declared
+    (plain, one), (own, ratio) = costs["vanilla"], costs[method]
+    assert one == pytest.approx(1.0)
+    assert ratio == pytest.approx(own / plain)
+    assert ratio == pytest.approx(expected)
+
+
+def test_the_cost_of_smaller_batches_is_written_down_anew(make_project: Any) -> None:
+    """How they count is in no key and in no code that DVC sees, so it is in the fact of the stage."""
+    root = make_project(methods=["vanilla", "setfit"], training={"batch_size": 4})
+    loaded = open_project(root)
+    source = Context(job(root, "vanilla")).source
+    small, plain = (finetune_fact(loaded, loaded.methods[name], source) for name in ("setfit", "vanilla"))
+    assert small["steps_counted_by"] == "rows"
+    assert "steps_counted_by" not in plain
 
 
 def test_a_stage_says_which_stage_before_it_is_missing(project: Path) -> None:

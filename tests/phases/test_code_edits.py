@@ -97,7 +97,7 @@ TABLE: list[tuple[str, str, str, set[str], set[str]]] = [
     ),
     # What merges, judges, draws and reads.
     ("phases/averaging.py", ".double()", ".float()", MEMBERS, set()),
-    ("phases/merge.py", "tried >= best", "tried > best", {"soup"}, set()),
+    ("phases/merge.py", "tried > best or", "tried >= best or", {"soup"}, set()),
     ("metrics/accuracy.py", "gold == predicted", "gold != predicted", {"soup"}, {"evaluate", "report"}),
     ("evaluation/predict.py", "EVALUATION_BATCH = 64", "EVALUATION_BATCH = 32", {"soup"}, {"evaluate"}),
     ("data/subsample.py", "REGRESSION_BINS = 10", "REGRESSION_BINS = 5", set(), {"subsample"}),

@@ -142,6 +142,10 @@ def test_a_greedy_soup_leaves_out_a_member_that_spoils_it() -> None:
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(merge, "validation_score", judge)
         assert merge.merge_greedily(None, parts, {}) == ([1, 0], [0.5, 0.9, 0.7])  # type: ignore[arg-type]
+        # Released: the score of the second mean is the same, which is no reason to keep a member.
+        assert merge.merge_greedily(None, parts, {}, "released") == ([1], [0.5, 0.9, 0.7])  # type: ignore[arg-type]
+        means[0.0 + (2.0 + 1.0) / 2] = 0.91
+        assert merge.merge_greedily(None, parts, {}, "released") == ([1, 0], [0.5, 0.9, 0.7])  # type: ignore[arg-type]
 
 
 def test_soups_of_the_same_members_share_them(project: Path) -> None:
@@ -152,6 +156,45 @@ def test_soups_of_the_same_members_share_them(project: Path) -> None:
     mean = train(project, "soup")
     assert members(project, "finetune") == before
     assert mean["key"] != greedy["key"]
+
+
+def test_the_variant_of_a_greedy_soup_reaches_the_merge_and_its_key(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Members that all score alike: recipe 1 of the paper keeps them all, the released code one."""
+    from regft_core.phases import merge
+
+    monkeypatch.setattr(merge, "validation_score", lambda inputs, outcome, task: 0.5)
+    content = soup("greedy")
+    write_method(project, "soup", **content)
+    paper = train(project, "soup")
+    identity = runs(project)[paper["key"]]
+    assert (paper["soup"]["chosen"], paper["variant"]) == ([0, 1, 2], "paper")
+    assert "variant" not in identity  # the keys of soups that there are stay
+    before = members(project, "finetune")
+    content["phases"]["finetune"]["repeat"]["variant"] = "paper"
+    write_method(project, "soup", **content)
+    assert train(project, "soup")["key"] == paper["key"]
+    content["phases"]["finetune"]["repeat"]["variant"] = "released"
+    write_method(project, "soup", **content)
+    released = train(project, "soup")
+    assert (released["soup"]["chosen"], released["variant"]) == ([0], "released")
+    assert released["key"] != paper["key"]
+    assert members(project, "finetune") == before
+    one, alone = (stored(project, key).load_tensors() for key in (released["key"], min(before, key=before.__getitem__)))
+    assert all(torch.equal(one[name], value) for name, value in alone.items())
+
+
+def test_facts_of_merges_without_a_variant_are_those_of_before() -> None:
+    from regft_core.config.schema.methods import RepeatConfig
+
+    mean, paper, released = (
+        RepeatConfig.model_validate({"times": 2, "vary": ["order"], **more}).settled()
+        for more in ({}, {"merge": "greedy", "variant": "paper"}, {"merge": "greedy", "variant": "released"})
+    )
+    assert mean == {"times": 2, "merge": "mean", "vary": ["order"]}
+    assert paper == {"times": 2, "merge": "greedy", "vary": ["order"]}
+    assert released == {**paper, "variant": "released"}
 
 
 def test_a_member_that_fails_fails_the_run_and_ends_it(project: Path) -> None:

@@ -96,6 +96,8 @@ def test_what_is_told_is_what_the_rules_refuse() -> None:
         "another optimiser": lambda cls, o: cls.optimizer(o) is not None,
         "what works on trained encoder weights": compose.works_on_encoder,
         "a frozen encoder": lambda cls, o: cls.freezes_encoder(o),
+        "a view of the head": compose.views_head,
+        "a solved head": compose.solves_head,
         "what reads hidden states by position": lambda cls, o: cls.reads_positions(o),
         "virtual tokens that move the text": lambda cls, o: cls.moves_tokens(o),
     }

@@ -38,6 +38,9 @@ class RepeatConfig(StrictModel):
 
     times: int = Field(ge=1, le=100)
     merge: Literal["mean", "greedy"] = Field("mean", description="greedy: keep what the validation share likes")
+    variant: Literal["paper", "released"] = Field(
+        "paper", description="of merge: greedy; released: a member stays only if it raises the score of the mean"
+    )
     vary: Annotated[tuple[Literal["split", "order", "noise", "head"], ...], Field(strict=False)] = (
         "split",
         "order",
@@ -48,7 +51,13 @@ class RepeatConfig(StrictModel):
     def _judged_alike(self) -> RepeatConfig:
         if self.merge == "greedy" and "split" in self.vary:
             raise ValueError("merge: greedy compares members on one validation share; take split out of vary")
+        if self.merge != "greedy" and "variant" in self.model_fields_set:
+            raise ValueError("variant says how merge: greedy chooses members; remove it, or set merge: greedy")
         return self
+
+    def settled(self) -> dict[str, Any]:
+        """The values as they stand in facts: a variant that is the default one is left out of them."""
+        return self.model_dump(mode="json", exclude={"variant"} if self.variant == "paper" else None)
 
 
 class PhaseConfig(StrictModel):

@@ -182,6 +182,8 @@ class TrainingOverrides(TrainingLayer):
     def _replaced(self, training: TrainingConfig) -> TrainingConfig:
         # An explicit null switches clip_norm or max_steps off; for the other values it is refused.
         changes = {name: getattr(self, name) for name in self.model_fields_set if name != "steps_factor"}
+        if "epochs" in changes:  # as in TaskTraining.over
+            changes.setdefault("max_steps", None)
         if "warmup_ratio" in changes:
             changes.setdefault("warmup_steps", None)
         return training.model_copy(update=changes)

@@ -71,6 +71,9 @@ def test_a_factor_that_leaves_the_bounds_is_an_error_and_not_cut(
         ({"epochs": 1, "max_steps": 100}, {"steps_factor": 0.1}, 1, 10),
         ({"epochs": 10}, {"epochs": 0, "steps_factor": 3}, 0, None),
         ({"epochs": 10, "max_steps": 100}, {}, 10, 100),
+        ({"epochs": 10, "max_steps": 100}, {"epochs": 4}, 4, None),
+        ({"epochs": 10, "max_steps": 100}, {"epochs": 0}, 0, None),
+        ({"epochs": 10, "max_steps": 100}, {"epochs": 4, "max_steps": 30}, 4, 30),
     ],
 )
 def test_overrides_of_the_length(

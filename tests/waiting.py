@@ -19,9 +19,7 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from regft_core.config.schema.training import TrainingConfig
 from regft_core.rng import derive
-from regft_core.training.optimisers import adamw
 from regft_core.training.trainee import Trainee
 
 #: A device of which nothing can be read, in the place of a GPU.
@@ -143,17 +141,15 @@ class _Generator(torch.Generator):
 
 def unreadable(patch: pytest.MonkeyPatch) -> None:
     """Let runs be on :data:`UNREADABLE`, which torch knows no generators, no autocast and no fused AdamW for."""
-    autocast = torch.autocast
+    adamw, autocast = torch.optim.AdamW, torch.autocast
     begin, enter, leave = autocast.__init__, autocast.__enter__, autocast.__exit__
 
     def generator(trainee: Trainee, *key: str | int, on_host: bool = False) -> torch.Generator:
         made = torch.Generator() if on_host or trainee.device.type == "cpu" else _Generator()
         return made.manual_seed(derive(trainee.seed, trainee.phase, *key))
 
-    def build(groups: list[dict[str, Any]], training: TrainingConfig) -> torch.optim.Optimizer:
-        return torch.optim.AdamW(
-            groups, lr=training.learning_rate, betas=training.betas, eps=training.epsilon, foreach=True
-        )
+    def unfused(*args: Any, **named: Any) -> torch.optim.Optimizer:
+        return adamw(*args, **(named | {"fused": None, "foreach": True}))
 
     def begin_unless(context: Any, device_type: str, *rest: Any, **named: Any) -> None:
         context.idle = device_type == UNREADABLE.type
@@ -163,7 +159,7 @@ def unreadable(patch: pytest.MonkeyPatch) -> None:
     # Else a tensor that two modules share would become two.
     patch.setattr(torch.__future__, "_swap_module_params_on_conversion", True)
     patch.setattr(Trainee, "generator", generator)
-    patch.setattr(adamw, "build", build)
+    patch.setattr(torch.optim, "AdamW", unfused)
     patch.setattr(autocast, "__init__", begin_unless)
     patch.setattr(autocast, "__enter__", lambda context: context if context.idle else enter(context))
     patch.setattr(autocast, "__exit__", lambda context, *error: None if context.idle else leave(context, *error))

@@ -177,6 +177,8 @@ def _preconditioned(
         moments = [state["exp_avg_sq"] for state in states]
         # They are not negative, so their sum is their 1-norm.
         means = torch._foreach_mul(torch._foreach_norm(moments, 1), [beta2 / moment.numel() for moment in moments])
+        # An update that is not fused counts its steps on the host.
+        corrections = corrections.to(moments[0].device, non_blocking=True)
         factors = corrections / (torch.stack(list(means)).sqrt() + epsilon)
         for place, scaled in zip(moved, _scaled([gradient[place] for place in moved], factors), strict=True):
             direction[place] = scaled

@@ -82,7 +82,7 @@ HALF: dict[str, tuple[list[tuple[str, dict[str, Any]]], str, int]] = {
 def test_half_precision_looks_at_most_once_in_a_step(name: str) -> None:
     regularisers, optimizer, looks = HALF[name]
     training = TRAINING.model_copy(update={"precision": "fp16", "optimizer": optimizer})
-    found = waits_of(Bench(regularisers, training=training, pair=True))
+    found = waits_of(Bench(regularisers, training=training, pair=True, grouped=True))
     assert len(found) == 2 * looks, found
     assert all(place.startswith("_local_scalar_dense") for place in found)
 

@@ -105,7 +105,7 @@ def test_another_version_of_a_package_is_a_change(works: Callable[..., str], pro
     works("""
 code = load()
 from regft_core.runs import distributions
-distributions._version = lambda name: "0"
+distributions._version = lambda name, state: "0"
 assert "while it was running: numpy" in refused(code.check)
 """)
 

@@ -120,6 +120,29 @@ assert "toy/base.py was edited after this process had loaded it" in refused(load
 """)
 
 
+def test_what_was_compared_is_not_compared_again_until_a_file_or_a_module_is_another(
+    works: Callable[..., str],
+) -> None:
+    works("""
+import importlib
+from regft_core.runs import guard
+time.sleep(0.2)
+looks = []
+real = guard._verify_origin
+guard._verify_origin = lambda *given: looks.append(given) or real(*given)
+first, number = load(), len(looks)
+assert number == 4
+assert load().code == first.code and len(looks) == number
+del sys.modules["toy.late"]
+assert load().code == first.code and len(looks) == 2 * number  # loaded again
+write("late.py", "VALUE = 2  # words\\n")
+assert load().code == first.code and len(looks) == 3 * number
+time.sleep(0.2)
+write("late.py", "VALUE = 5\\n")
+assert "toy/late.py was edited after this process had loaded it" in refused(load)
+""")
+
+
 def test_an_early_import_alone_is_fine(works: Callable[..., str]) -> None:
     works("import toy.run, toy.late\nload().check()")
 

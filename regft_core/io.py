@@ -16,7 +16,6 @@ import json
 import math
 import os
 import re
-import secrets
 import shutil
 import socket
 import time
@@ -170,7 +169,7 @@ def _stem(name: str) -> str:
 
 def _temporary(target: Path) -> Path:
     pid = os.getpid()
-    return target.parent / f".{_stem(target.name)}.tmp-{_HOST}.{pid}.{_start_time(pid)}.{secrets.token_hex(4)}"
+    return target.parent / f".{_stem(target.name)}.tmp-{_HOST}.{pid}.{_start_time(pid)}.{os.urandom(4).hex()}"
 
 
 def _owner_is_dead(name: str, modified: float) -> bool:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import platform
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -100,7 +99,7 @@ def _files(folder: Path) -> Iterator[str]:
 
 def _code() -> Iterator[str]:
     """State of every file of the code, and of the folders that packages are installed in."""
-    yield platform.python_version()
+    yield sys.version
     above = len(os.fspath(_PACKAGE.parent)) + 1
     for folder in (_PACKAGE, _PACKAGE.parent / "stages"):
         for path in _files(folder):

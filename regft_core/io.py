@@ -16,7 +16,6 @@ import json
 import math
 import os
 import re
-import secrets
 import shutil
 import socket
 import time
@@ -170,7 +169,7 @@ def _stem(name: str) -> str:
 
 def _temporary(target: Path) -> Path:
     pid = os.getpid()
-    return target.parent / f".{_stem(target.name)}.tmp-{_HOST}.{pid}.{_start_time(pid)}.{secrets.token_hex(4)}"
+    return target.parent / f".{_stem(target.name)}.tmp-{_HOST}.{pid}.{_start_time(pid)}.{os.urandom(4).hex()}"
 
 
 def _owner_is_dead(name: str, modified: float) -> bool:
@@ -204,13 +203,13 @@ def sweep_stale(parent: Path, prefix: str = "") -> list[Path]:
     Only names that this module gives to temporaries of targets starting with ``prefix`` are
     candidates, so a user's own files are never touched.
     """
-    removed = []
+    removed, beginning = [], f".{_stem(prefix)}"
     try:
         entries = list(os.scandir(parent))
     except OSError:
         return []  # nothing there, or not ours to clean
     for entry in entries:
-        if entry.name.startswith(f".{_stem(prefix)}") and ".tmp-" in entry.name:
+        if entry.name.startswith(beginning) and ".tmp-" in entry.name:
             with suppress(OSError):  # another process may be sweeping the same leftover
                 if _owner_is_dead(entry.name, entry.stat(follow_symlinks=False).st_mtime):
                     remove(Path(entry.path))
@@ -250,14 +249,7 @@ def write_bytes(path: Path | str, content: bytes) -> None:
         sweep_stale(target.parent, target.name)
         temporary = _temporary(target)
         try:
-            descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
-            try:
-                view = memoryview(content)
-                while view:
-                    view = view[os.write(descriptor, view) :]
-                os.fsync(descriptor)
-            finally:
-                os.close(descriptor)
+            _write_new(temporary, content, flush=True)
             os.replace(temporary, target)
         except BaseException:
             with suppress(OSError):
@@ -266,19 +258,51 @@ def write_bytes(path: Path | str, content: bytes) -> None:
         fsync_directory(target.parent)
 
 
+def _write_new(path: Path, content: bytes, *, flush: bool) -> None:
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+    try:
+        view = memoryview(content)
+        while view:
+            view = view[os.write(descriptor, view) :]
+        if flush:
+            os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def fill_in(path: Path | str, content: bytes) -> None:
+    """Write a new file of a directory that nobody sees yet, creating directories on the way; raises ``StoreError``.
+
+    It is neither atomic nor durable: who fills a directory calls ``fsync_tree`` before renaming it into place.
+    """
+    target = Path(path)
+    with explained(target):
+        try:
+            _write_new(target, content, flush=False)
+        except FileNotFoundError:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            _write_new(target, content, flush=False)
+
+
 def write_text(path: Path | str, text: str) -> None:
     """Write a UTF-8 text file atomically; raises ``StoreError``."""
     write_bytes(path, text.encode("utf-8"))
 
 
-def write_json(path: Path | str, value: Any) -> None:
-    """Write a readable JSON file atomically: sorted keys, two spaces, final newline.
+def json_text(value: Any) -> str:
+    """Readable JSON: sorted keys, two spaces, final newline.
 
-    Raises ``StoreError`` when it cannot be written, ``ValueError``/``TypeError`` for NaN and
-    for values that are not JSON (nothing is written then).
+    Raises ``ValueError``/``TypeError`` for NaN and for values that are not JSON.
     """
-    text = json.dumps(_plain(value, "value"), sort_keys=True, ensure_ascii=False, indent=2, allow_nan=False)
-    write_text(path, text + "\n")
+    return json.dumps(_plain(value, "value"), sort_keys=True, ensure_ascii=False, indent=2, allow_nan=False) + "\n"
+
+
+def write_json(path: Path | str, value: Any) -> None:
+    """Write a file of ``json_text`` atomically.
+
+    Raises ``StoreError`` when it cannot be written, and like ``json_text`` (nothing is written then).
+    """
+    write_text(path, json_text(value))
 
 
 @contextmanager

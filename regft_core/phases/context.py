@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import cached_property, lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -161,9 +161,7 @@ class Context:
 
     @cached_property
     def tokenizer(self) -> Any:
-        from regft_core.models.load import load_tokenizer
-
-        return load_tokenizer(self.source)
+        return _tokenizer(self.source)
 
     def rows_per_example(self, examples: list[Example]) -> int:
         """Rows of the encoder's batch that one example takes: two where pairs go through it separately."""
@@ -403,6 +401,14 @@ class Context:
             ("fact", *self._alike, phase.name, self.task["primary"]),
             lambda: phase_fact(self.encoder, phase, self.entries(phase), self.source, [self.task["primary"]]),
         )
+
+
+@lru_cache(maxsize=4)
+def _tokenizer(source: ModelSource) -> Any:
+    """The tokenizer with these bytes, for all runs of a process: making it takes as long as 200 rows."""
+    from regft_core.models.load import load_tokenizer
+
+    return load_tokenizer(source)
 
 
 def project_store(project: Project, *, stored_only: bool = False, path: str | None = None) -> RunStore:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from regft_core.io import sha256_file
 from regft_core.phases.code import evaluation_scope, scope_sha256
 from regft_core.phases.context import Context
+from regft_core.runs.files import content_sha256
 from regft_core.runs.fingerprint import Scope
 
 
@@ -22,7 +22,7 @@ def evaluation_identity(context: Context, finetuned: str) -> dict[str, Any]:
         "phase": "evaluate",
         "run": finetuned,
         "task": {key: context.task[key] for key in ("kind", "labels", "metrics", "primary", "positive_label", "sets")},
-        "sets": {name: sha256_file(context.dataset / file) for name, file in set_files(context.task).items()},
+        "sets": {name: content_sha256(context.dataset / file) for name, file in set_files(context.task).items()},
         # The run's key has these too; here they are what the evaluation really reads the sets with.
         "model": {
             "tokenizer": context.source.tokenizer_sha256,

@@ -16,7 +16,7 @@ from regft_core.data.examples import read_jsonl
 from regft_core.errors import CodeChanged, DataError, RunFailed
 from regft_core.evaluation.findings import Findings, Unfit
 from regft_core.evaluations import Evaluation
-from regft_core.io import read_json, sha256_file
+from regft_core.io import read_json
 from regft_core.lazy import np
 from regft_core.phases.context import Context
 from regft_core.phases.environment import environment
@@ -25,6 +25,7 @@ from regft_core.phases.logits import to_npy
 from regft_core.phases.other_task import training_rows
 from regft_core.phases.switched_on import finding_code, finding_scope, switched_on
 from regft_core.phases.trained import Trained
+from regft_core.runs.files import content_sha256
 from regft_core.runs.guard import LoadedCode
 from regft_core.runs.lookup import NotStored
 from regft_core.runs.stored import StoredRun, run_key
@@ -124,7 +125,7 @@ class _Judged:
     @cached_property
     def _contents(self) -> dict[str, dict[str, str]]:
         return {
-            name: {"rows": sha256_file(self.files[name]), "logits": hashlib.sha256(to_npy(values)).hexdigest()}
+            name: {"rows": content_sha256(self.files[name]), "logits": hashlib.sha256(to_npy(values)).hexdigest()}
             for name, values in self.logits.items()
         }
 

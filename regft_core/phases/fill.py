@@ -22,7 +22,7 @@ from regft_core.phases.context import Context, project_store
 from regft_core.phases.locked import Locked
 from regft_core.phases.made_ready import make_ready
 from regft_core.phases.pieces import Piece, Work, plan_work
-from regft_core.phases.project import open_project
+from regft_core.phases.project import kept_open, open_project
 from regft_core.phases.run_phase import produce
 from regft_core.phases.trials import describe_trial
 from regft_core.phases.tuning import try_values
@@ -72,7 +72,7 @@ def fill(root: Path, cells: Sequence[tuple[str, str]] | None = None, say: Callab
         JobsFailed: some runs raised (a run whose loss diverged is a result and raises nothing).
     """
     project = open_project(root)
-    with one_moment():
+    with one_moment(), kept_open():
         work = plan_work(project, stale_cells(project) if cells is None else cells)
         for cell in [cell for cell, waits in work.open.items() if not waits]:
             make_ready(project, *cell, look_up_run)

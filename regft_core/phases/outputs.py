@@ -10,7 +10,7 @@ from typing import Any
 
 from regft_core.errors import DataError
 from regft_core.hooks import compose
-from regft_core.io import atomic_directory, read_json, write_json, write_text
+from regft_core.io import atomic_directory, fill_in, json_text, read_json, write_json
 from regft_core.phases.context import Context
 from regft_core.phases.project import versions
 
@@ -87,9 +87,9 @@ def write_training(context: Context, stage: str, records: Sequence[dict[str, Any
             }
             curves = [[record["seed"], *row] for record in own for row in record.get("curve", [])]
             metrics = [[record["seed"], *row] for record in own for row in record.get("diagnostics", [])]
-            write_json(folder / size / "manifest.json", manifest)
-            write_text(folder / size / "curves.csv", _csv(CURVE_COLUMNS, curves))
-            write_text(folder / size / "method_metrics.csv", _csv(METRIC_COLUMNS, metrics))
+            fill_in(folder / size / "manifest.json", json_text(manifest).encode())
+            fill_in(folder / size / "curves.csv", _csv(CURVE_COLUMNS, curves).encode())
+            fill_in(folder / size / "method_metrics.csv", _csv(METRIC_COLUMNS, metrics).encode())
     return target
 
 
@@ -141,12 +141,13 @@ def write_evaluation(
                 "labels": task["labels"],
                 "runs": [{key: record[key] for key in record if key not in EVALUATED_APART} for record in own],
             }
-            write_json(folder / size / "result.json", result)
+            fill_in(folder / size / "result.json", json_text(result).encode())
             for name, content in evaluations_by_name(own).items():
-                write_json(folder / size / "evaluations" / f"{name}.json", {"cell": result["cell"], **content})
+                text = json_text({"cell": result["cell"], **content})
+                fill_in(folder / size / "evaluations" / f"{name}.json", text.encode())
             for record in own:
                 for name, text in record["predictions"].items():
-                    write_text(folder / size / "predictions" / f"seed-{record['seed']}" / f"{name}.jsonl", text)
+                    fill_in(folder / size / "predictions" / f"seed-{record['seed']}" / f"{name}.jsonl", text.encode())
     metrics_file = metrics or stage_folder(context.root, "metrics", job.method, job.task).with_suffix(".json")
     by = by_size(records).items()
     write_json(metrics_file, {size: metrics_summary(own, task["primary"]) for size, own in by})

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import os
 import platform
 import time
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +26,7 @@ from regft_core.hooks import compose
 from regft_core.hooks.registry import discover
 from regft_core.models.source import encoder_problems
 from regft_core.names import suggestion
+from regft_core.runs.distributions import installed
 
 REPORTED_PACKAGES = (
     "torch",
@@ -71,6 +71,15 @@ def open_project(
         return _load(root, params_file, params_text, check_composition)
     folders = tuple(str(folder) for one in (METRICS, OPTIMISERS, EVALUATIONS, EXECUTORS) for folder in one.folders)
     asked = os.path.abspath(root), str(root), params_file, check_composition, folders
+    if asked in _kept:
+        return _kept[asked]
+    project = _unchanged_or_loaded(asked, root, params_file, check_composition)
+    if _keepers:
+        _kept[asked] = project
+    return project
+
+
+def _unchanged_or_loaded(asked: tuple[Any, ...], root: Path, params_file: str, check_composition: bool) -> Project:
     before = _files(root, params_file)
     known = _opened.get(asked)
     if known is not None and known[0] == before:
@@ -86,6 +95,27 @@ def open_project(
 _RACY_NS = 100_000_000
 #: What was asked -> the files that it was read from, as they were, and the project.
 _opened: dict[tuple[Any, ...], tuple[list[tuple[str, int, int, int]], Project]] = {}
+
+
+#: What was asked -> the project, while ``kept_open``.
+_kept: dict[tuple[Any, ...], Project] = {}
+_keepers = 0
+
+
+@contextmanager
+def kept_open() -> Iterator[None]:
+    """Within the block a project is looked at once: all that is asked of one run is of one configuration.
+
+    Its files are hundreds, and the stages of a run ask for it a dozen times.
+    """
+    global _keepers
+    _keepers += 1
+    try:
+        yield
+    finally:
+        _keepers -= 1
+        if not _keepers:
+            _kept.clear()
 
 
 def _files(root: Path, params_file: str) -> list[tuple[str, int, int, int]]:
@@ -144,9 +174,4 @@ def check_listed(project: Project, **given: str | int) -> None:
 def versions() -> dict[str, str]:
     """What ran, for the result record."""
     found = {"python": platform.python_version(), "regft": __version__}
-    for package in REPORTED_PACKAGES:
-        try:
-            found[package] = importlib.metadata.version(package)
-        except importlib.metadata.PackageNotFoundError:
-            continue
-    return found
+    return found | {name: version for name, version in installed(REPORTED_PACKAGES).items() if version is not None}

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import platform
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -41,56 +40,74 @@ def _inputs(stage: str, method: str, task: str) -> tuple[list[str], list[str]]:
     return [f"facts/{stage}-{method}.json", f"facts/settings-{method}-{task}.json"], folders
 
 
-def stamp(root: Path, stage: str, method: str, task: str, instead: Mapping[str, Path] | None = None) -> str:
+def stamp(
+    root: Path,
+    stage: str,
+    method: str,
+    task: str,
+    instead: Mapping[str, Path] | None = None,
+    shared: str | None = None,
+) -> str:
     """Hash of everything that the output of a stage is made from.
 
     Args:
         instead: folder below ``work/`` -> where it is to be read, when it is not in its place yet.
+        shared: ``shared_by_all(root)``, where it was asked for a moment ago.
 
     Raises OSError when an input is missing.
     """
     files, folders = _inputs(stage, method, task)
-    found = hashlib.sha256()
-
-    def add(name: str, content: bytes) -> None:
-        found.update(f"{name}\0{len(content)}\0".encode())
-        found.update(content)
-
-    for name in ("params.yaml", *(f"work/{file}" for file in files)):
-        add(name, (root / name).read_bytes())
-    # All methods: an arm of params.yaml without a file of its own starts from another's.
-    for path in sorted((root / "pipelines" / "methods").glob("*.yaml")):
-        add(path.name, path.read_bytes())
-    for path in sorted((root / "pipelines" / "tasks").glob("*.yaml")):
-        add(path.name, path.read_bytes())
+    found = hashlib.sha256((shared_by_all(root) if shared is None else shared).encode())
+    for name in files:
+        _add(found, name, root / "work" / name)
     for folder in folders:
         place = (instead or {}).get(folder, root / "work" / folder)
         if not place.is_dir():
             raise FileNotFoundError(place)
+        start = len(os.fspath(place)) + 1
         for path in _files(place):
-            add(f"{folder}/{path.relative_to(place).as_posix()}", path.read_bytes())
-    for line in _code():
-        add("code", line.encode())
+            _add(found, f"{folder}/{path[start:]}", path)
     return found.hexdigest()
 
 
-def _files(folder: Path) -> Iterator[Path]:
+def shared_by_all(root: Path) -> str:
+    """Hash of what every stage depends on: configuration, code, installed packages. Raises OSError."""
+    found = hashlib.sha256()
+    _add(found, "params.yaml", root / "params.yaml")
+    # All methods: an arm of params.yaml without a file of its own starts from another's.
+    for folder in ("methods", "tasks"):
+        for path in sorted((root / "pipelines" / folder).glob("*.yaml")):
+            _add(found, path.name, path)
+    for line in _code():
+        found.update(f"{line}\0".encode())
+    return found.hexdigest()
+
+
+def _add(found: hashlib._Hash, name: str, path: Path | str) -> None:
+    with open(path, "rb") as file:
+        content = file.read()
+    found.update(f"{name}\0{len(content)}\0".encode())
+    found.update(content)
+
+
+def _files(folder: Path) -> Iterator[str]:
     for parent, names, files in os.walk(folder):
         names.sort()
         for name in sorted(files):
-            yield Path(parent, name)
+            yield os.path.join(parent, name)
 
 
 def _code() -> Iterator[str]:
     """State of every file of the code, and of the folders that packages are installed in."""
-    yield platform.python_version()
+    yield sys.version
+    above = len(os.fspath(_PACKAGE.parent)) + 1
     for folder in (_PACKAGE, _PACKAGE.parent / "stages"):
         for path in _files(folder):
-            if path.suffix != ".pyc":
-                state = path.stat()
-                yield f"{path.relative_to(_PACKAGE.parent)} {state.st_size} {state.st_mtime_ns}"
+            if not path.endswith(".pyc"):
+                state = os.stat(path)
+                yield f"{path[above:]} {state.st_size} {state.st_mtime_ns}"
     for entry in sys.path:
-        if Path(entry).name in ("site-packages", "dist-packages"):
+        if os.path.basename(entry) in ("site-packages", "dist-packages"):
             with suppress(OSError):
                 yield f"{entry} {os.stat(entry).st_mtime_ns}"
 

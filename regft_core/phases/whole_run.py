@@ -9,6 +9,7 @@ from regft_core.phases.cells import NOTHING_SEARCHED
 from regft_core.phases.context import Job
 from regft_core.phases.evaluate import evaluate
 from regft_core.phases.finetune import finetune
+from regft_core.phases.project import kept_open
 from regft_core.phases.records import known_keys
 from regft_core.phases.search import search
 from regft_core.phases.tuning import choice_of
@@ -18,8 +19,13 @@ from regft_core.runs.lookup import NotStored
 def whole_run(job: Job, *, device: str = "cpu") -> list[dict[str, Any]]:
     """The records of all stages of one run, computed or found: search (if there is any), finetune, evaluate.
 
-    Where values are tuned, those are taken that the stored trials have chosen.
+    Where values are tuned, those are taken that the stored trials have chosen. One configuration holds for all of it.
     """
+    with kept_open():
+        return _whole_run(job, device)
+
+
+def _whole_run(job: Job, device: str) -> list[dict[str, Any]]:
     tuned = choice_of(job, device=device)
     if tuned is not None:
         job = replace(job, values=tuned["values"])

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import ast
 import os
-import stat
-import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
@@ -17,26 +15,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from regft_core.errors import ConfigError, Problem
-from regft_core.io import sha256_file, sha256_text
+from regft_core.io import sha256_text
 from regft_core.runs.distributions import is_standard, providers
+from regft_core.runs.files import FileState, Missing, content_sha256, file_state, folder_state, settled
 from regft_core.runs.imports import imported_names
 from regft_core.runs.syntax import Meaning, meaning
 
 #: Files beside the modules that belong to the code (report templates, published numbers).
 RESOURCES = frozenset({".html", ".j2", ".jinja", ".css", ".js", ".yaml", ".yml", ".json", ".csv", ".tsv", ".txt"})
-#: Clocks of file systems stand still for some milliseconds: a file this young may change once
-#: more without a trace in its times.
-_RACY_NS = 100_000_000
-
-
-class FileState(NamedTuple):
-    """A file and what tells whether it was written since."""
-
-    path: str
-    size: int
-    mtime_ns: int
-    ctime_ns: int
-    inode: int
 
 
 @dataclass(frozen=True)
@@ -57,28 +43,32 @@ class Reach:
         files: module -> the file that was read for it.
         meanings: module -> what that file means.
         external: top-level packages from elsewhere that the modules import.
+        notes: what others have worked out from all this, for whoever is given the same reach again.
     """
 
     modules: dict[str, str] = field(default_factory=dict)
     files: dict[str, FileState] = field(default_factory=dict)
     meanings: dict[str, Meaning] = field(default_factory=dict)
     external: set[str] = field(default_factory=set)
+    notes: dict[Any, Any] = field(default_factory=dict, compare=False)
+
+
+class _Looked(NamedTuple):
+    """Every file that was looked for to find a reach: those that were there, and those that were not."""
+
+    found: tuple[FileState, ...]
+    missing: Missing
+
+    def same(self) -> bool:
+        """Whether every look would find the same now."""
+        return all(file_state(state.path) == state for state in self.found) and self.missing.still()
 
 
 _parsed: dict[tuple[str, str], tuple[FileState, Parsed]] = {}
 #: What was asked -> every file that was looked for then (also in vain), and what was reached.
-_reaches: dict[tuple[Any, ...], tuple[dict[str, FileState | None], Reach]] = {}
-
-
-def file_state(path: str) -> FileState | None:
-    """Return the state of a regular file, or None if there is none at ``path``."""
-    try:
-        found = os.stat(path)
-    except (OSError, ValueError):
-        return None
-    if not stat.S_ISREG(found.st_mode):
-        return None
-    return FileState(path, found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino)
+_reaches: dict[tuple[Any, ...], tuple[_Looked, Reach]] = {}
+#: Folder -> its data files and the folders inside it, as they were when its list of names was as it is.
+_listings: dict[str, tuple[FileState, list[str], list[str]]] = {}
 
 
 @cache
@@ -86,11 +76,6 @@ def _candidates(root: str, module: str) -> tuple[str, str]:
     """Where a module can lie: a package's file goes first, as in an import. Every run asks hundreds of times."""
     base = os.path.join(root, *module.split("."))
     return os.path.join(base, "__init__.py"), base + ".py"
-
-
-def _settled(state: FileState | None) -> bool:
-    """Whether an edit would show in the state: the file is not too young for the clock of its file system."""
-    return state is None or max(state.mtime_ns, state.ctime_ns) + _RACY_NS < time.time_ns()
 
 
 def under(module: str, names: Collection[str]) -> bool:
@@ -148,7 +133,7 @@ class CodeGraph:
             raise ConfigError([Problem(where, line, "", f"is not valid Python: {message}")]) from error
         names = imported_names(tree, module, os.path.basename(state.path) == "__init__.py")
         parsed = Parsed(meaning(tree), frozenset(names))
-        if file_state(state.path) == state and _settled(state):
+        if file_state(state.path) == state and settled(state):
             _parsed[(module, state.path)] = (state, parsed)
         return parsed
 
@@ -165,12 +150,22 @@ class CodeGraph:
         lookups = tuple(sorted(self.lookups.items()))
         asked = (self.root, self.packages, lookups, tuple(entries), frozenset(exempt))
         known = _reaches.get(asked)
-        if known is not None and all(self.file(module) == state for module, state in known[0].items()):
+        if known is not None and known[0].same():
             return known[1]
         found = self._follow(entries, exempt)
-        if all(_settled(state) for state in self._states.values()):
-            _reaches[asked] = dict(self._states), found
+        if all(settled(state) for state in self._states.values()):
+            _reaches[asked] = self._looked(), found
         return found
+
+    def _looked(self) -> _Looked:
+        missing = []
+        for module, state in self._states.items():
+            package, plain = _candidates(self.root, module)
+            if state is None or state.path == plain:
+                missing.append(package)
+            if state is None:
+                missing.append(plain)
+        return _Looked(tuple(state for state in self._states.values() if state is not None), Missing(missing))
 
     def _follow(self, entries: Sequence[str], exempt: Collection[str]) -> Reach:
         for entry in entries:
@@ -203,11 +198,11 @@ class CodeGraph:
         found.modules.update(_asked(parsed))
         return found
 
-    def resources(self, modules: Collection[str]) -> dict[str, str]:
-        """Return {path: hash} of the data files of the packages that ``modules`` are in."""
-        directories = {os.path.dirname(state.path) for module in modules if (state := self.file(module)) is not None}
+    def resources(self, files: Mapping[str, FileState]) -> dict[str, str]:
+        """Return {path: hash} of the data files of the packages that the modules with these files are in."""
+        directories = {os.path.dirname(state.path) for state in files.values()}
         return {
-            Path(file).relative_to(self.root).as_posix(): sha256_file(Path(file))
+            Path(file).relative_to(self.root).as_posix(): content_sha256(file)
             for directory in directories
             for file in _data_files(directory)
         }
@@ -215,16 +210,31 @@ class CodeGraph:
 
 def _data_files(directory: str) -> Iterator[str]:
     """The data files of one package; those of a package inside it belong to that one."""
-    inner = []
+    files, inner = _listing(directory)
+    for file in files:
+        if file_state(file) is not None:
+            yield file
+    for below in inner:
+        if not any(name.endswith(".py") for name in os.listdir(below)):
+            yield from _data_files(below)
+
+
+def _listing(directory: str) -> tuple[list[str], list[str]]:
+    """What is named like data files in a folder, and the folders inside it."""
+    state = folder_state(directory)
+    known = _listings.get(directory)
+    if known is not None and known[0] == state:
+        return known[1], known[2]
+    files, inner = [], []
     with os.scandir(directory) as entries:
         for entry in entries:
             if entry.is_dir(follow_symlinks=False):
                 inner.append(entry.path)
-            elif os.path.splitext(entry.name)[1] in RESOURCES and entry.is_file():
-                yield entry.path
-    for below in inner:
-        if not any(name.endswith(".py") for name in os.listdir(below)):
-            yield from _data_files(below)
+            elif os.path.splitext(entry.name)[1] in RESOURCES:
+                files.append(entry.path)
+    if state is not None and settled(state):
+        _listings[directory] = state, files, inner
+    return files, inner
 
 
 def _taken(parsed: Mapping[str, Parsed]) -> Iterator[tuple[str, str]]:

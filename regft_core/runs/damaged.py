@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+import os
 import re
+from contextlib import suppress
 from pathlib import Path
 
 from regft_core.errors import StoreError
@@ -20,7 +22,11 @@ ASIDE = re.compile(r"(?P<key>[0-9a-f]{64})\.damaged-(?P<number>[1-9]\d*)")
 
 def directories_aside(target: Path) -> list[Path]:
     """Return where damaged runs of ``target``'s key were set aside, the oldest first."""
-    found = [(int(m["number"]), p) for p in target.parent.glob(f"{target.name}.*") if (m := ASIDE.fullmatch(p.name))]
+    found = []
+    with suppress(FileNotFoundError), os.scandir(target.parent) as entries:  # hundreds, of which few have the key
+        for entry in entries:
+            if entry.name.startswith(target.name) and (match := ASIDE.fullmatch(entry.name)):
+                found.append((int(match["number"]), Path(entry.path)))
     return [path for _, path in sorted(found)]
 
 

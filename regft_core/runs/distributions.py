@@ -63,23 +63,28 @@ def installed_state() -> tuple[tuple[str, int], ...]:
     return tuple(found)
 
 
-def _known_versions() -> dict[str, str | None]:
+def _known_versions(state: tuple[tuple[str, int], ...]) -> dict[str, str | None]:
     """Versions looked up since anything was last installed; looking one up takes milliseconds."""
-    state = installed_state()
     if state not in _versions:
         _versions.clear()
         _versions[state] = {}
     return _versions[state]
 
 
-def _version(distribution: str) -> str | None:
-    known = _known_versions()
+def _version(distribution: str, state: tuple[tuple[str, int], ...]) -> str | None:
+    known = _known_versions(state)
     if distribution not in known:
         try:
             known[distribution] = importlib.metadata.version(distribution)
         except importlib.metadata.PackageNotFoundError:
             known[distribution] = None
     return known[distribution]
+
+
+def installed(distributions: Iterable[str]) -> dict[str, str | None]:
+    """Return {distribution: version}; None where it is not installed."""
+    state = installed_state()
+    return {name: _version(name, state) for name in distributions}
 
 
 def versions(tops: Iterable[str]) -> dict[str, str | None]:
@@ -94,4 +99,4 @@ def versions(tops: Iterable[str]) -> dict[str, str | None]:
         if not is_standard(top):
             names.update(providers(top) or (_normal(top),))
     names.update(companion for name in list(names) for companion in COMPANIONS.get(name, ()))
-    return {name: _version(name) for name in sorted(names - set(NO_NUMBERS))}
+    return installed(sorted(names - set(NO_NUMBERS)))

@@ -146,12 +146,17 @@ def graph_of(root: Path | None = None, packages: Sequence[str] = PACKAGES) -> Co
 
 
 def describe(graph: CodeGraph, reach: Reach, resources: bool = False) -> dict[str, Any]:
-    """Return ``{"sha256", "modules", "packages"}`` of a reach; see :func:`code_of`."""
+    """Return ``{"sha256", "modules", "packages"}`` of a reach; see :func:`code_of`. Callers must not change it."""
     files = graph.resources(reach.files) if resources else {}
-    modules = dict(sorted({**reach.modules, **files}.items()))
     packages = versions(reach.external)
-    sha256 = sha256_text(canonical_json({"modules": modules, "packages": packages}))
-    return {"sha256": sha256, "modules": modules, "packages": packages}
+    # Every run asks for the same several times: hashed once for each reach, as long as files and versions are these.
+    note = "described", tuple(sorted(files.items())), tuple(packages.items())
+    if note not in reach.notes:
+        modules = dict(sorted({**reach.modules, **files}.items()))
+        sha256 = sha256_text(canonical_json({"modules": modules, "packages": packages}))
+        reach.notes[note] = {"sha256": sha256, "modules": modules, "packages": packages}
+    found: dict[str, Any] = reach.notes[note]
+    return found
 
 
 def code_of(

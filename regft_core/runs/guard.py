@@ -17,12 +17,13 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from types import CodeType
+from types import CodeType, ModuleType
 from typing import Any
 
 import regft_core
 from regft_core.errors import CodeChanged, ConfigError
-from regft_core.runs.code_graph import FileState, Reach, file_state
+from regft_core.runs.code_graph import Reach
+from regft_core.runs.files import FileState, file_state
 from regft_core.runs.fingerprint import PACKAGES, Scope, describe, graph_of
 from regft_core.runs.syntax import Meaning
 
@@ -36,6 +37,8 @@ _AGAIN = "\n    -> nothing was stored; run `dvc repro` again"
 _loaded: dict[str, tuple[str, Meaning]] = {}
 #: Pairs of source and byte code that were compared.
 _compared: set[tuple[FileState, FileState]] = set()
+#: ``id`` of a reach -> the reach, and its modules as they were loaded and found to be what its files say.
+_verified: dict[int, tuple[Reach, dict[str, ModuleType]]] = {}
 
 
 class LoadedCode:
@@ -58,6 +61,8 @@ class LoadedCode:
         self._scope, self._root, self._packages = scope, root, packages
         # A file that is written in between is not the one that was loaded, even if it means the same.
         self.code, reach = self._take()
+        if _is_verified(reach):
+            return
         now = time.time_ns()
         early = {module for module in reach.files if module in sys.modules}
         for module in sorted(reach.files):
@@ -73,6 +78,8 @@ class LoadedCode:
                     _verify_age(module, state, reach, now)
                 _compare_byte_code(module, state)
                 _loaded[module] = (state.path, reach.meanings[module])
+        if again is reach and reach.files.keys() <= sys.modules.keys():
+            _verified[id(reach)] = reach, {module: sys.modules[module] for module in reach.files}
 
     @property
     def sha256(self) -> str:
@@ -99,6 +106,15 @@ class LoadedCode:
             old, new = self.code[part], code[part]
             changed |= {name for name in old.keys() | new.keys() if old.get(name, "") != new.get(name, "")}
         return f"the code of this run {what}: {', '.join(sorted(changed))}{_AGAIN}"
+
+
+def _is_verified(reach: Reach) -> bool:
+    """Whether all of this was loaded and compared before, in this process.
+
+    The graph gives the same reach again only while no file of it was written and none was added that would count.
+    """
+    known = _verified.get(id(reach))
+    return known is not None and all(sys.modules.get(module) is loaded for module, loaded in known[1].items())
 
 
 def _verify_origin(module: str, state: FileState) -> None:

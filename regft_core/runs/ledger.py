@@ -19,6 +19,8 @@ from regft_core.io import write_text
 LEDGER = "tensors.log"
 #: A look at the whole store counts for this long.
 LOOK_SECONDS = 86_400.0
+#: Ledger -> what was read of it, when the store was last looked at, and the sum; a fill asks after every run.
+_read: dict[Path, tuple[bytes, int, int]] = {}
 
 
 def note_written(store: Path, size: int) -> None:
@@ -42,11 +44,31 @@ def note_look(store: Path, size: int) -> None:
 def at_most(store: Path) -> int | None:
     """Bytes of tensors in the store, or a little more; None when somebody has to look."""
     try:
-        first, *others = (store / LEDGER).read_text().splitlines()
-        word, size, looked = first.split()
-        written = [line.split() for line in others]
-        if word != "held" or not 0 <= time.time() - int(looked) < LOOK_SECONDS:
-            return None
-        return int(size) + sum(int(count) for _, count in written)
+        looked, total = _sum(store / LEDGER)
     except (OSError, ValueError):
         return None
+    return total if 0 <= time.time() - looked < LOOK_SECONDS else None
+
+
+def _sum(ledger: Path) -> tuple[int, int]:
+    """When the store was last looked at, and the bytes then with those written since.
+
+    Only what was added since it was last read is taken apart: else a store of many runs would cost their square.
+    Raises ``OSError``, and ``ValueError`` for what is no ledger.
+    """
+    content = ledger.read_bytes()
+    before, looked, total = _read.get(ledger, (b"", 0, 0))
+    if not before or not content.startswith(before):
+        before, _, rest = content.partition(b"\n")
+        word, held, at = before.split()
+        if word != b"held":
+            raise ValueError(f"{ledger}: its first line is {before!r}")
+        looked, total = int(at), int(held)
+    else:
+        rest = content[len(before) :]
+    for line in rest.splitlines():
+        _, written = line.split()
+        total += int(written)
+    if content.endswith(b"\n"):
+        _read[ledger] = content, looked, total
+    return looked, total

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -25,14 +26,21 @@ def is_relative_name(name: str) -> bool:
     )
 
 
+def manifest_of(directory: Path, **fields: Any) -> dict[str, Any]:
+    """Hash every file in ``directory``; return what its manifest says."""
+    files = {}
+    for parent, _, names in os.walk(directory):
+        for name in names:
+            path = os.path.join(parent, name)
+            inside = os.path.relpath(path, directory)
+            if inside != MANIFEST:
+                files[inside] = {"bytes": os.path.getsize(path), "sha256": sha256_file(path)}
+    return {"format": FORMAT, "files": dict(sorted(files.items())), **fields}
+
+
 def write_manifest(directory: Path, **fields: Any) -> dict[str, Any]:
     """Hash every file in ``directory`` and write its manifest; return the manifest."""
-    files = {
-        path.relative_to(directory).as_posix(): {"bytes": path.stat().st_size, "sha256": sha256_file(path)}
-        for path in sorted(directory.rglob("*"))
-        if path.is_file() and path != directory / MANIFEST
-    }
-    manifest = {"format": FORMAT, "files": files, **fields}
+    manifest = manifest_of(directory, **fields)
     write_json(directory / MANIFEST, manifest)
     return manifest
 

@@ -14,13 +14,13 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from regft_core.errors import RegftError, StoreError
-from regft_core.io import claim_directory, explained, fsync_tree, replace_directory, write_bytes, write_json
+from regft_core.io import claim_directory, explained, fill_in, fsync_tree, json_text, replace_directory
 from regft_core.runs.checkpoints import Checkpoints
 from regft_core.runs.damaged import move_aside, recorded_hashes
 from regft_core.runs.killpoints import killpoint
 from regft_core.runs.ledger import note_written
 from regft_core.runs.locks import LEASE_SECONDS, KeyLock
-from regft_core.runs.manifest import MANIFEST, is_relative_name, write_manifest
+from regft_core.runs.manifest import MANIFEST, is_relative_name, manifest_of
 from regft_core.runs.stored import IDENTITY, PRUNED, RESULT, TENSORS_SUFFIX, USED, StoredRun
 from regft_core.runs.tensors import write_tensors
 
@@ -185,7 +185,8 @@ class WorkingRun:
             self._write_contents(temporary, result, tensors or {}, files or {})
             killpoint("commit.tensors")
             with explained(temporary):
-                manifest = write_manifest(temporary, key=self.key)
+                manifest = manifest_of(temporary, key=self.key)
+                fill_in(temporary / MANIFEST, json_text(manifest).encode())
                 (temporary / USED).touch()
                 fsync_tree(temporary)
             if require_same_tensors:
@@ -253,15 +254,15 @@ class WorkingRun:
             if not _TENSOR_NAME.fullmatch(name):
                 raise ValueError(f"tensors {name!r}: a name has letters, digits, '-' and '_' only")
             write_tensors(directory / (name + TENSORS_SUFFIX), named)
-        write_json(directory / IDENTITY, self.identity)
-        write_json(directory / RESULT, result)
+        fill_in(directory / IDENTITY, json_text(self.identity).encode())
+        fill_in(directory / RESULT, json_text(result).encode())
         for name, content in files.items():
             if not is_relative_name(name) or name in _RESERVED or name.endswith(TENSORS_SUFFIX):
                 raise ValueError(
                     f"file {json.dumps(name)}: give a relative path without '..' that is none of "
                     f"{', '.join(sorted(_RESERVED))} and does not end in {TENSORS_SUFFIX}"
                 )
-            write_bytes(directory / name, content.encode("utf-8") if isinstance(content, str) else content)
+            fill_in(directory / name, content.encode("utf-8") if isinstance(content, str) else content)
 
     def _compare_with_pruned(self, manifest: Mapping[str, Any]) -> None:
         if self.finished is None:

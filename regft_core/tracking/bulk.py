@@ -1,9 +1,12 @@
-"""Writes a whole new MLflow run in one transaction.
+"""Writes whole new MLflow runs, many in one transaction.
 
 MLflow's client takes five calls for a run (create, datasets, values, status, files), each with look-ups of its own,
-and about 50 ms. A mirror knows everything about a run before it writes it, so the rows can be inserted as they are,
-with MLflow's own tables. Where its tables are not the known ones, or a value is one that MLflow would cut or refuse,
-``Bulk`` says so and the client is used.
+and about 50 ms. A mirror knows everything about a run before it writes it, so the rows are inserted as they are.
+Where the tables are not the known ones, or a value is one that MLflow would cut or refuse, ``Bulk`` says so and the
+client is used.
+
+Every row of a run lies in another corner of MLflow's tables, which are sorted by the names of values: written run by
+run, each costs a rewrite of hundreds of pages. So runs are collected, and each transaction has only complete ones.
 """
 
 from __future__ import annotations
@@ -13,56 +16,42 @@ import re
 import sys
 import uuid
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from mlflow import MlflowClient
-    from mlflow.entities import Metric
+from regft_core.tracking.records import Point
+from regft_core.tracking.tables import Tables
 
 _KEY = re.compile(r"[\w.\- :/]{1,250}")
 #: Longer ones are cut or refused by MLflow, which may do it by itself.
 _PARAM_CHARACTERS, _TAG_CHARACTERS = 6000, 8000
-_TABLES = {
-    "SqlRun": {"run_uuid", "name", "artifact_uri", "experiment_id", "source_type", "source_name", "entry_point_name"}
-    | {"user_id", "status", "start_time", "end_time", "deleted_time", "source_version", "lifecycle_stage"},
-    "SqlTag": {"key", "value", "run_uuid"},
-    "SqlParam": {"key", "value", "run_uuid"},
-    "SqlMetric": {"key", "value", "timestamp", "step", "is_nan", "run_uuid"},
-    "SqlLatestMetric": {"key", "value", "timestamp", "step", "is_nan", "run_uuid"},
-    "SqlDataset": {"dataset_uuid", "experiment_id", "name", "digest", "dataset_source_type", "dataset_source"}
-    | {"dataset_schema", "dataset_profile"},
-    "SqlInput": {"input_uuid", "source_type", "source_id", "destination_type", "destination_id", "step"},
-    "SqlInputTag": {"input_uuid", "name", "value"},
-}
+#: Runs in one transaction.
+_TOGETHER = 200
 
 
 class Bulk:
-    """MLflow's tables of one open database; ``usable`` is false when they are not the known ones."""
+    """Inserts runs into one experiment.
 
-    def __init__(self, client: MlflowClient, experiment_id: str) -> None:
-        self.experiment_id = int(experiment_id)
-        self.tables: dict[str, Any] = {}
+    Args:
+        tables: None when they are not the known ones.
+        location: address of the experiment's artifacts.
+    """
+
+    def __init__(self, tables: Tables | None, experiment_id: str, location: str) -> None:
+        self.tables, self.experiment_id, self.location = tables, experiment_id, location
         self._datasets: dict[tuple[str, str], str] = {}
-        try:
-            from mlflow.store.tracking.dbmodels import models
+        #: Names that were found to be such as MLflow takes.
+        self._fine: set[str] = set()
+        #: Rows of the runs that are not written yet, by table.
+        self._waiting: dict[str, list[dict[str, Any]]] = {}
 
-            self.session = client._tracking_client.store.ManagedSessionMaker
-            self.location = client.get_experiment(experiment_id).artifact_location.rstrip("/")
-            self.tables = {name: getattr(models, name).__table__ for name in _TABLES}
-        except (ImportError, AttributeError):
-            self.usable = False
-        else:
-            found = {name: {column.name for column in table.columns} for name, table in self.tables.items()}
-            self.usable = found == _TABLES
-
-    def takes(self, tags: Mapping[str, str], params: Mapping[str, str], metrics: Sequence[Metric]) -> bool:
+    def takes(self, tags: Mapping[str, str], params: Mapping[str, str], metrics: Sequence[Point]) -> bool:
         """Whether all values are such that MLflow would store them as they are."""
-        keys = {*tags, *params, *(metric.key for metric in metrics)}
-        return (
-            self.usable
-            and all(_KEY.fullmatch(key) for key in keys)
-            and all(len(value) <= _PARAM_CHARACTERS for value in params.values())
-            and all(len(value) <= _TAG_CHARACTERS for value in tags.values())
+        keys = {*tags, *params, *(metric.name for metric in metrics)} - self._fine
+        if self.tables is None or not all(_KEY.fullmatch(key) for key in keys):
+            return False
+        self._fine |= keys
+        return all(len(value) <= _PARAM_CHARACTERS for value in params.values()) and all(
+            len(value) <= _TAG_CHARACTERS for value in tags.values()
         )
 
     def create(
@@ -74,84 +63,85 @@ class Bulk:
         status: str,
         tags: Mapping[str, str],
         params: Mapping[str, str],
-        metrics: Sequence[Metric],
+        metrics: Sequence[Point],
         dataset: tuple[str, str, str, str] | None,
     ) -> None:
-        """Insert a finished run with all that belongs to it; ``dataset``: name, digest, source, profile."""
-        rows: dict[str, list[dict[str, Any]]] = {
-            "SqlRun": [
-                {
-                    "run_uuid": run_id,
-                    "name": name,
-                    "artifact_uri": f"{self.location}/{run_id}/artifacts",
-                    "experiment_id": self.experiment_id,
-                    "source_type": "UNKNOWN",
-                    "source_name": "",
-                    "entry_point_name": "",
-                    "user_id": "unknown",
-                    "status": status,
-                    "start_time": start,
-                    "end_time": end,
-                    "source_version": "",
-                    "lifecycle_stage": "active",
-                }
-            ],
-            "SqlTag": [
-                {"run_uuid": run_id, "key": key, "value": value}
-                for key, value in {**tags, "mlflow.runName": name}.items()
-            ],
-            "SqlParam": [{"run_uuid": run_id, "key": key, "value": value} for key, value in params.items()],
+        """Insert a finished run with all that belongs to it; ``dataset``: name, digest, source, profile.
+
+        It is in the database after the next ``flush`` at the latest. Raises ``sqlite3.Error``.
+        """
+        run = {
+            "run_uuid": run_id,
+            "name": name,
+            "artifact_uri": f"{self.location}/{run_id}/artifacts",
+            "experiment_id": int(self.experiment_id),
+            "source_type": "UNKNOWN",
+            "source_name": "",
+            "entry_point_name": "",
+            "user_id": "unknown",
+            "status": status,
+            "start_time": start,
+            "end_time": end,
+            "source_version": "",
+            "lifecycle_stage": "active",
         }
-        points = [{"run_uuid": run_id, **_point(metric)} for metric in metrics]
-        rows["SqlMetric"] = list({tuple(sorted(point.items())): point for point in points}.values())
+        rows: dict[str, list[dict[str, Any]]] = {"runs": [run]}
+        named = {**tags, "mlflow.runName": name}
+        rows["tags"] = [{"run_uuid": run_id, "key": key, "value": value} for key, value in named.items()]
+        rows["params"] = [{"run_uuid": run_id, "key": key, "value": value} for key, value in params.items()]
+        points = {tuple(point.values()): point for point in (_point(metric) for metric in metrics)}
         latest: dict[str, dict[str, Any]] = {}
-        for point in points:
+        for point in points.values():
+            point["run_uuid"] = run_id
             before = latest.get(point["key"])
             if before is None or _moment(point) > _moment(before):
                 latest[point["key"]] = point
-        rows["SqlLatestMetric"] = list(latest.values())
-        with self.session() as session:
-            if dataset is not None:
-                self._add_dataset(session, rows, run_id, *dataset)
-            for table, values in rows.items():
-                if values:
-                    session.execute(self.tables[table].insert(), values)
+        rows["metrics"], rows["latest_metrics"] = list(points.values()), list(latest.values())
+        if dataset is not None:
+            self._add_dataset(rows, run_id, *dataset)
+        for table, values in rows.items():
+            self._waiting.setdefault(table, []).extend(values)
+        if len(self._waiting["runs"]) >= _TOGETHER:
+            self.flush()
+
+    def flush(self) -> None:
+        """Write the runs that are not written yet; raises ``sqlite3.Error``."""
+        if self._waiting and self.tables is not None:
+            self.tables.insert(self._waiting)
+            self._waiting = {}
 
     def _add_dataset(
-        self, session: Any, rows: dict[str, list[dict[str, Any]]], run_id: str, name: str, digest: str, *rest: str
+        self, rows: dict[str, list[dict[str, Any]]], run_id: str, name: str, digest: str, source: str, profile: str
     ) -> None:
-        source, profile = rest
+        assert self.tables is not None
         if (name, digest) not in self._datasets:
-            table = self.tables["SqlDataset"]
-            query = table.select().where(
-                table.c.experiment_id == self.experiment_id, table.c.name == name, table.c.digest == digest
-            )
-            known = session.execute(query).mappings().first()
-            self._datasets[name, digest] = known["dataset_uuid"] if known is not None else uuid.uuid4().hex
+            known = self.tables.dataset(self.experiment_id, name, digest)
+            self._datasets[name, digest] = uuid.uuid4().hex if known is None else known
             if known is None:
-                own = {"dataset_uuid": self._datasets[name, digest], "experiment_id": self.experiment_id}
+                own = {"dataset_uuid": self._datasets[name, digest], "experiment_id": int(self.experiment_id)}
                 own |= {"name": name, "digest": digest, "dataset_source_type": "local", "dataset_source": source}
-                rows["SqlDataset"] = [{**own, "dataset_profile": profile}]
+                rows["datasets"] = [{**own, "dataset_profile": profile}]
         edge = uuid.uuid4().hex
-        rows["SqlInput"] = [
+        rows["inputs"] = [
             {
                 "input_uuid": edge,
                 "source_type": "DATASET",
                 "source_id": self._datasets[name, digest],
                 "destination_type": "RUN",
                 "destination_id": run_id,
+                "step": 0,
             }
         ]
-        rows["SqlInputTag"] = [{"input_uuid": edge, "name": "mlflow.data.context", "value": "training"}]
+        rows["input_tags"] = [{"input_uuid": edge, "name": "mlflow.data.context", "value": "training"}]
 
 
-def _point(metric: Metric) -> dict[str, Any]:
+def _point(metric: Point) -> dict[str, Any]:
     """A metric as MLflow stores it: NaN as a mark, infinities as the largest number."""
     value, nan = float(metric.value), math.isnan(metric.value)
     if math.isinf(value):
         value = math.copysign(sys.float_info.max, value)
-    own = {"key": metric.key, "value": 0.0 if nan else value, "is_nan": nan}
-    return {**own, "timestamp": metric.timestamp, "step": metric.step}
+    own = {"key": metric.name, "value": 0.0 if nan else value, "is_nan": nan}
+    return {**own, "timestamp": metric.time, "step": metric.step}
 
 
 def _moment(point: Mapping[str, Any]) -> tuple[int, int, float]:

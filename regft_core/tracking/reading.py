@@ -117,6 +117,8 @@ def _read_cell(
         {path.stem: read_json(path) for path in sorted((folders["evaluate"] / "evaluations").glob("*.json"))},
         subsample,
         exports,
+        {kind: _lines(folders[kind] / "curves.csv") for kind in manifests},
+        {kind: _lines(folders[kind] / "method_metrics.csv") for kind in manifests},
     )
     runs = tuple(run for seed in seeds if (run := _read_run(base, seed)) is not None)
     if not runs:
@@ -143,6 +145,9 @@ class _Base:
     evaluations: Mapping[str, Mapping[str, Any]]
     subsample: Mapping[str, Any] | None
     exports: Mapping[str, str]
+    #: Stage -> seed -> rows.
+    curves: Mapping[str, Mapping[str, Sequence[str]]]
+    diagnostics: Mapping[str, Mapping[str, Sequence[str]]]
 
 
 def _read_run(base: _Base, seed: int) -> RunRecord | None:
@@ -155,8 +160,8 @@ def _read_run(base: _Base, seed: int) -> RunRecord | None:
     if evaluated is not None and evaluated["key"] != main["key"]:
         evaluated = None
     kinds = [kind for kind in ("search", "finetune") if kind in found]
-    curves = tuple(line for kind in kinds for line in _lines(base.folders[kind] / "curves.csv", seed))
-    diagnostics = tuple(line for kind in kinds for line in _lines(base.folders[kind] / "method_metrics.csv", seed))
+    curves = tuple(line for kind in kinds for line in base.curves[kind].get(str(seed), ()))
+    diagnostics = tuple(line for kind in kinds for line in base.diagnostics[kind].get(str(seed), ()))
     folder = base.folders["evaluate"] / "predictions" / f"seed-{seed}"
     predictions = tuple(sorted(folder.glob("*.jsonl"))) if evaluated is not None else ()
     failures = [run for run in (*found.values(), evaluated) if run is not None and run["status"] != "ok"]
@@ -217,12 +222,13 @@ def _of_seed(document: Mapping[str, Any] | None, seed: int) -> dict[str, Any] | 
     return next((run for run in runs if run["seed"] == seed), None)
 
 
-def _lines(path: Path, seed: int) -> tuple[str, ...]:
-    """The rows of one seed; the columns hold names and numbers, so no field is ever quoted."""
-    if not path.is_file():
-        return ()
-    rows = path.read_text(encoding="utf-8").splitlines()[1:]
-    return tuple(row for row in rows if row.startswith(f"{seed},"))
+def _lines(path: Path) -> dict[str, list[str]]:
+    """Seed -> its rows; the columns hold names and numbers, so no field is ever quoted."""
+    found: dict[str, list[str]] = {}
+    if path.is_file():
+        for row in path.read_text(encoding="utf-8").splitlines()[1:]:
+            found.setdefault(row.partition(",")[0], []).append(row)
+    return found
 
 
 def _dataset(base: _Base, seed: int) -> tuple[str, str, str] | None:

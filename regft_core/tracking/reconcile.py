@@ -13,16 +13,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import yaml
 
 from regft_core.io import canonical_json, explained, sha256_text
-from regft_core.tracking.records import CellRecord, ReportRecord, RunRecord
-from regft_core.tracking.store import CURRENT, SUPERSEDED, Mirror, is_active
-
-if TYPE_CHECKING:
-    from mlflow.entities import Run
+from regft_core.tracking.records import CellRecord, Point, ReportRecord, RunRecord
+from regft_core.tracking.store import CURRENT, SUPERSEDED, Mirror
+from regft_core.tracking.tables import KnownRun
 
 PARENT = "mlflow.parentRunId"
 #: Tags that a run has or has not, depending on the files.
@@ -38,9 +36,9 @@ class Reconciliation:
 
     mirror: Mirror
     #: what the database holds, by what identifies it
-    seeds: dict[tuple[str, str, str], list[Run]] = field(default_factory=lambda: defaultdict(list))
-    parents: dict[str, list[Run]] = field(default_factory=lambda: defaultdict(list))
-    reports: list[Run] = field(default_factory=list)
+    seeds: dict[tuple[str, str, str], list[KnownRun]] = field(default_factory=lambda: defaultdict(list))
+    parents: dict[str, list[KnownRun]] = field(default_factory=lambda: defaultdict(list))
+    reports: list[KnownRun] = field(default_factory=list)
     kept: set[str] = field(default_factory=set)
     created: int = 0
     updated: int = 0
@@ -50,9 +48,9 @@ class Reconciliation:
     def load(self) -> None:
         """Sort what is there; what a killed sync left half-written goes."""
         for run in self.mirror.runs():
-            tags = run.data.tags
-            if "regft.complete" not in tags or run.info.status == "RUNNING":
-                self.mirror.client.delete_run(run.info.run_id)
+            tags = run.tags
+            if "regft.complete" not in tags or run.status == "RUNNING":
+                self.mirror.client.delete_run(run.run_id)
             elif tags["regft.kind"] == "run":
                 self.seeds[tags["regft.cell"], tags["seed"], tags["regft.key"]].append(run)
             elif tags["regft.kind"] == "cell":
@@ -69,68 +67,60 @@ class Reconciliation:
             self._seed(run, parent)
 
     def _parent(self, record: CellRecord) -> str:
-        from mlflow.entities import Metric
-
         tags = _parent_tags(record)
         status = "FAILED" if record.tags["status"] == "failed" else "FINISHED"
         start, end = min(run.start for run in record.runs), max(run.end for run in record.runs)
-        candidates = [run for run in self.parents[record.cell] if run.data.params == dict(record.params)]
+        candidates = [run for run in self.parents[record.cell] if run.params == dict(record.params)]
         if not candidates:
-            metrics = [Metric(name, value, end, 0) for name, value in record.scores.items()]
+            metrics = [Point(name, value, 0, end) for name, value in record.scores.items()]
             files = {"config.yaml": _yaml(record.config)}
             return self._create(record.name, start, end, status, tags, record.params, metrics, files)
         run = _best(candidates)
         now = int(time.time() * 1000)
         # A number that is gone (a set no longer evaluated) cannot be deleted in MLflow; NaN says so.
-        wanted = dict.fromkeys(run.data.metrics, math.nan) | dict(record.scores)
+        wanted = dict.fromkeys(run.metrics, math.nan) | dict(record.scores)
         changed = [
-            Metric(name, value, now, 0)
-            for name, value in wanted.items()
-            if not _same(value, run.data.metrics.get(name))
+            Point(name, value, 0, now) for name, value in wanted.items() if not _same(value, run.metrics.get(name))
         ]
         self._refresh(run, tags, changed, status, end)
-        return str(run.info.run_id)
+        return str(run.run_id)
 
     def _seed(self, record: RunRecord, parent: str) -> None:
-        from mlflow.entities import Metric
-
         tags = _run_tags(record, parent)
         known = [
             run
             for run in self.seeds[record.cell, str(record.seed), record.key]
-            if run.data.tags["regft.training"] == record.training
+            if run.tags["regft.training"] == record.training
         ]
         # While an evaluation is being made again its files are gone; the last known one stays meanwhile.
-        exact = [r for r in known if r.data.tags["regft.evaluation"] == record.evaluation or not record.evaluation]
-        unjudged = [r for r in known if not r.data.tags["regft.evaluation"]]
+        exact = [r for r in known if r.tags["regft.evaluation"] == record.evaluation or not record.evaluation]
+        unjudged = [r for r in known if not r.tags["regft.evaluation"]]
         status = "FINISHED" if record.ok else "FAILED"
         if exact:
             run = _best(exact)
-            if run.data.tags["regft.evaluation"] == record.evaluation:
+            if run.tags["regft.evaluation"] == record.evaluation:
                 # Numbers that an earlier version of the mirror, or fewer evaluations, did not know.
-                missing, at = {n: v for n, v in record.scores.items() if n not in run.data.metrics}, record.end
-                if run.data.tags.get("regft.evaluations", "") != tags.get("regft.evaluations", ""):
+                missing, at = {n: v for n, v in record.scores.items() if n not in run.metrics}, record.end
+                if run.tags.get("regft.evaluations", "") != tags.get("regft.evaluations", ""):
                     # Of two values the later one counts for MLflow, and of the same time the larger one.
-                    missing, at = _changed(record, run.data.metrics), int(time.time() * 1000)
-                    self._upload(run.info.run_id, _evaluation_files(record))
-                new = [Metric(name, value, at, 0) for name, value in missing.items()]
+                    missing, at = _changed(record, run.metrics), int(time.time() * 1000)
+                    self._upload(run.run_id, _evaluation_files(record))
+                new = [Point(name, value, 0, at) for name, value in missing.items()]
                 self._refresh(run, tags, new, status, record.end)
             else:
-                self._refresh(run, run.data.tags | {"regft.status": CURRENT, PARENT: parent}, [], run.info.status)
+                self._refresh(run, run.tags | {"regft.status": CURRENT, PARENT: parent}, [], run.status)
             return
-        scores = [Metric(name, value, record.end, 0) for name, value in record.scores.items()]
+        scores = [Point(name, value, 0, record.end) for name, value in record.scores.items()]
         files = _run_files(record)
         if unjudged:
             run = _best(unjudged)
-            self._upload(run.info.run_id, files)
-            new = [metric for metric in scores if not _same(metric.value, run.data.metrics.get(metric.key))]
+            self._upload(run.run_id, files)
+            new = [metric for metric in scores if not _same(metric.value, run.metrics.get(metric.name))]
             self._refresh(run, tags, new, status, record.end)
             return
         # Scores first: the compare page starts with the first metric it finds.
-        points = [Metric(point.name, point.value, point.time, point.step) for point in record.points()]
-        self._create(
-            record.name, record.start, record.end, status, tags, record.params, scores + points, files, record.dataset
-        )
+        numbers = scores + record.points()
+        self._create(record.name, record.start, record.end, status, tags, record.params, numbers, files, record.dataset)
 
     # ----------------------------------------------------------------------------- report
 
@@ -142,8 +132,8 @@ class Reconciliation:
             self._create("report", record.time, record.time, "FINISHED", tags, {}, [], files)
             return
         run = _best(self.reports)
-        if run.data.tags.get("regft.content") != record.digest:
-            self._upload(run.info.run_id, files)
+        if run.tags.get("regft.content") != record.digest:
+            self._upload(run.run_id, files)
         self._refresh(run, tags, [])
 
     # ------------------------------------------------------------------------------ writing
@@ -156,13 +146,10 @@ class Reconciliation:
         status: str,
         tags: Mapping[str, str],
         params: Mapping[str, str],
-        metrics: Sequence[Any],
+        metrics: Sequence[Point],
         files: Mapping[str, str | Path],
         dataset: tuple[str, str, str] | None = None,
     ) -> str:
-        from mlflow.entities import Param, RunTag
-
-        client = self.mirror.client
         complete = dict(tags) | {"regft.complete": "1"}
         if self.mirror.bulk.takes(complete, params, metrics):
             run_id = uuid.uuid4().hex
@@ -173,18 +160,14 @@ class Reconciliation:
             self.kept.add(run_id)
             self.created += 1
             return run_id
+        client = self.mirror.client
         first = {key: tags[key] for key in tags if key == PARENT} | {"regft.kind": tags["regft.kind"]}
         run_id = client.create_run(self.mirror.experiment_id, start_time=start, tags=first, run_name=name).info.run_id
         self._upload(run_id, files)
         if dataset is not None:
             client.log_inputs(run_id, datasets=[_dataset(*dataset)])
         # `complete` with the last batch, so that a killed sync is seen to be incomplete.
-        self.mirror.log(
-            run_id,
-            metrics,
-            [Param(key, value) for key, value in params.items()],
-            [RunTag(key, value) for key, value in complete.items()],
-        )
+        self.mirror.log(run_id, metrics, params, complete)
         client.set_terminated(run_id, status, end)
         self.kept.add(run_id)
         self.created += 1
@@ -192,28 +175,26 @@ class Reconciliation:
 
     def _refresh(
         self,
-        run: Run,
+        run: KnownRun,
         tags: Mapping[str, str],
-        metrics: Sequence[Any],
+        metrics: Sequence[Point],
         status: str = "FINISHED",
         end: int | None = None,
     ) -> None:
         """Make a run that is there say what the files say now."""
-        from mlflow.entities import RunTag
-
-        run_id, known, retired = run.info.run_id, run.data.tags, not is_active(run)
+        run_id, known, retired = run.run_id, run.tags, not run.active
         if retired:
             self.mirror.client.restore_run(run_id)  # MLflow writes to active runs only
-        changed = [RunTag(key, value) for key, value in tags.items() if known.get(key) != value]
+        changed = {key: value for key, value in tags.items() if known.get(key) != value}
         gone = [key for key in OPTIONAL_TAGS if key in known and key not in tags]
         if changed or metrics:
             self.mirror.log(run_id, metrics, tags=changed)
         for key in gone:
             self.mirror.client.delete_tag(run_id, key)
-        if run.info.status != status:
+        if run.status != status:
             self.mirror.client.set_terminated(run_id, status, end)
         self.kept.add(run_id)
-        if retired or changed or metrics or gone or run.info.status != status:
+        if retired or changed or metrics or gone or run.status != status:
             self.updated += 1
         else:
             self.unchanged += 1
@@ -231,19 +212,19 @@ class Reconciliation:
         next sync whose files say the same restores them.
         """
         for run in chain(*self.seeds.values(), *self.parents.values(), self.reports):
-            if run.info.run_id in self.kept:
+            if run.run_id in self.kept:
                 continue
-            if run.data.tags.get("regft.status") != SUPERSEDED:
+            if run.tags.get("regft.status") != SUPERSEDED:
                 # First: the tag tells it from a run that a user deleted, and deleted runs take no tags.
-                self.mirror.client.set_tag(run.info.run_id, "regft.status", SUPERSEDED)
+                self.mirror.client.set_tag(run.run_id, "regft.status", SUPERSEDED)
                 self.superseded += 1
-            if is_active(run):
-                self.mirror.client.delete_run(run.info.run_id)
+            if run.active:
+                self.mirror.client.delete_run(run.run_id)
 
 
-def _best(runs: Sequence[Run]) -> Run:
+def _best(runs: Sequence[KnownRun]) -> KnownRun:
     """The current one; else the latest."""
-    return max(runs, key=lambda run: (run.data.tags.get("regft.status") == CURRENT, run.info.start_time))
+    return max(runs, key=lambda run: (run.tags.get("regft.status") == CURRENT, run.start_time))
 
 
 def _same(one: float, other: float | None) -> bool:

@@ -1,4 +1,8 @@
-"""Opens the MLflow database: one writer at a time, explicit addresses, schema made once."""
+"""Opens the MLflow database: one writer at a time, explicit addresses, schema made once.
+
+MLflow itself is opened when something must be written that only its client writes, or when the installed version has
+not opened this database before; else SQLite is enough (``tables``).
+"""
 
 from __future__ import annotations
 
@@ -7,9 +11,8 @@ import os
 import re
 import shlex
 import sqlite3
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,12 +20,14 @@ from urllib.parse import unquote, urlparse
 
 from regft_core.errors import StoreError
 from regft_core.io import explained
+from regft_core.runs.distributions import installed
 from regft_core.runs.locks import KeyLock
 from regft_core.tracking.bulk import Bulk
+from regft_core.tracking.records import Point
+from regft_core.tracking.tables import KnownExperiment, KnownRun, Tables
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
-    from mlflow.entities import Metric, Param, Run, RunTag
 
 log = logging.getLogger(__name__)
 
@@ -30,6 +35,8 @@ log = logging.getLogger(__name__)
 CURRENT, SUPERSEDED = "current", "superseded"
 #: Runs per page when all are listed.
 PAGE = 5000
+#: Tag of the experiment: the version of MLflow that has opened the database last, so its tables are those of this one.
+OPENED_BY = "regft.mlflow"
 #: Limits of one MLflow ``log_batch`` call.
 ENTITIES_PER_BATCH = 1000
 PARAMS_PER_BATCH = 100
@@ -45,52 +52,130 @@ def quiet_environment() -> None:
     os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
 
 
-@dataclass(frozen=True)
 class Mirror:
-    """The open database; everything written goes through here."""
+    """The open database; everything written goes through here.
 
-    client: MlflowClient
-    experiment_id: str
-    artifacts: Path
+    Args:
+        database, artifacts: absolute.
+        experiment: its name.
+        opened: closes what is opened here.
+    """
+
+    def __init__(self, database: Path, artifacts: Path, experiment: str, opened: ExitStack) -> None:
+        self.database, self.artifacts, self.experiment = database, artifacts, experiment
+        self._opened = opened
+        self._tables: Tables | None = None
+
+    @cached_property
+    def client(self) -> MlflowClient:
+        """MLflow's own client; raises StoreError when MLflow cannot open the database."""
+        return self._opened.enter_context(_opened(self.database))
+
+    @cached_property
+    def experiment_id(self) -> str:
+        """Of the experiment, which is made if it is not there."""
+        known = self._known
+        if known is not None:
+            return known.experiment_id
+        return _experiment(self.client, self.database, self.artifacts, self.experiment)
+
+    @cached_property
+    def _known(self) -> KnownExperiment | None:
+        """The experiment, if the MLflow that is installed has opened it before and would do nothing to it now."""
+        if not self.database.is_file():
+            return None
+        found = self._read().experiment(self.experiment)
+        if (
+            found is not None
+            and found.active
+            and found.location == self.artifacts.as_uri()
+            and found.tags.get(OPENED_BY) == mlflow_version()
+            and self._read().usable
+        ):
+            return found
+        self._close_tables()  # they may be made now, or changed
+        return None
+
+    def _read(self) -> Tables:
+        if self._tables is None:
+            self._tables = Tables(self.database)
+            self._opened.callback(self._close_tables)
+        return self._tables
+
+    def _close_tables(self) -> None:
+        if self._tables is not None:
+            self._tables.close()
+        self._tables = None
 
     @cached_property
     def bulk(self) -> Bulk:
         """Writes whole runs at once."""
-        return Bulk(self.client, self.experiment_id)
+        experiment_id = self.experiment_id
+        tables = self._read()
+        made = Bulk(tables if tables.usable else None, experiment_id, self.artifacts.as_uri())
+        self._opened.callback(made.flush)  # also when the sync is interrupted: what it has is complete
+        return made
 
-    def runs(self) -> list[Run]:
+    def runs(self) -> list[KnownRun]:
         """All runs of the experiment that the mirror made; those that somebody else deleted are left out."""
+        experiment_id = self.experiment_id
+        found = self._read().runs(experiment_id) if self._read().usable else self._all_by_client()
+        return [run for run in found if "regft.kind" in run.tags and (run.active or _retired(run))]
+
+    def _all_by_client(self) -> list[KnownRun]:
         from mlflow.entities import ViewType
 
-        found: list[Run] = []
+        found: list[KnownRun] = []
         token: str | None = None
         while True:
             page = self.client.search_runs([self.experiment_id], "", ViewType.ALL, PAGE, page_token=token)
-            found += [run for run in page if "regft.kind" in run.data.tags and (is_active(run) or _retired(run))]
+            for run in page:
+                info, data = run.info, run.data
+                active = info.lifecycle_stage == "active"
+                found.append(
+                    KnownRun(info.run_id, info.status, active, info.start_time, data.tags, data.params, data.metrics)
+                )
             token = page.token
             if not token:
                 return found
 
     def log(
-        self, run_id: str, metrics: Sequence[Metric] = (), params: Sequence[Param] = (), tags: Sequence[RunTag] = ()
+        self,
+        run_id: str,
+        metrics: Sequence[Point] = (),
+        params: Mapping[str, str] | None = None,
+        tags: Mapping[str, str] | None = None,
     ) -> None:
         """Write any number of values; the tags come with the last batch, so they also say that all is there."""
-        metrics, params, tags = list(metrics), list(params), list(tags)
-        while len(metrics) + len(params) + len(tags) > ENTITIES_PER_BATCH or len(params) > PARAMS_PER_BATCH:
-            now, params = params[:PARAMS_PER_BATCH], params[PARAMS_PER_BATCH:]
+        from mlflow.entities import Metric, Param, RunTag
+
+        numbers = [Metric(point.name, point.value, point.time, point.step) for point in metrics]
+        texts = [Param(key, value) for key, value in (params or {}).items()]
+        last = [RunTag(key, value) for key, value in (tags or {}).items()]
+        while len(numbers) + len(texts) + len(last) > ENTITIES_PER_BATCH or len(texts) > PARAMS_PER_BATCH:
+            now, texts = texts[:PARAMS_PER_BATCH], texts[PARAMS_PER_BATCH:]
             room = ENTITIES_PER_BATCH - len(now)
-            self.client.log_batch(run_id, metrics=metrics[:room], params=now)
-            metrics = metrics[room:]
-        self.client.log_batch(run_id, metrics=metrics, params=params, tags=tags)
+            self.client.log_batch(run_id, metrics=numbers[:room], params=now)
+            numbers = numbers[room:]
+        self.client.log_batch(run_id, metrics=numbers, params=texts, tags=last)
+
+    def describe(self, wanted: Mapping[str, str]) -> None:
+        """Give the experiment these tags, where they are others."""
+        wanted = {**wanted, OPENED_BY: mlflow_version()}
+        known = self._known
+        present = self.client.get_experiment(self.experiment_id).tags if known is None else known.tags
+        for key, value in wanted.items():
+            if present.get(key) != value:
+                self.client.set_experiment_tag(self.experiment_id, key, value)
 
 
-def is_active(run: Run) -> bool:
-    """Whether searches find the run; false in the state Deleted."""
-    return bool(run.info.lifecycle_stage == "active")
+def mlflow_version() -> str:
+    """Of the installed MLflow, without importing it."""
+    return installed(["mlflow"])["mlflow"] or "none"
 
 
-def _retired(run: Run) -> bool:
-    return bool(run.data.tags.get("regft.status") == SUPERSEDED)
+def _retired(run: KnownRun) -> bool:
+    return run.tags.get("regft.status") == SUPERSEDED
 
 
 @contextmanager
@@ -110,8 +195,10 @@ def open_mirror(database: Path, artifacts: Path, experiment: str) -> Iterator[Mi
         set_aside_foreign(database, artifacts, experiment)
         with explained(artifacts):
             artifacts.mkdir(parents=True, exist_ok=True)
-        with _opened(database) as client:
-            yield Mirror(client, _experiment(client, database, artifacts, experiment), artifacts)
+        with ExitStack() as opened:
+            yield Mirror(database, artifacts, experiment, opened)
+    except sqlite3.Error as error:
+        raise _refused(database, error) from error
     finally:
         lock.release()
 
@@ -140,12 +227,16 @@ def _opened(database: Path) -> Iterator[MlflowClient]:
     try:
         yield client
     except (MlflowException, SQLAlchemyError) as error:
-        raise StoreError(
-            f"{database}: MLflow refused a write: {_first_line(error)}\n    -> what was written is complete or "
-            "will be written again; sync again when the cause is gone"
-        ) from error
+        raise _refused(database, error) from error
     finally:
         _close(database)
+
+
+def _refused(database: Path, error: Exception) -> StoreError:
+    return StoreError(
+        f"{database}: MLflow refused a write: {_first_line(error)}\n    -> what was written is complete or "
+        "will be written again; sync again when the cause is gone"
+    )
 
 
 def set_aside_foreign(database: Path, artifacts: Path, experiment: str) -> Path | None:

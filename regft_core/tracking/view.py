@@ -49,10 +49,7 @@ def describe_experiment(mirror: Mirror, records: Sequence[CellRecord]) -> None:
         "mlflow.note.content": NOTE,
         f"mlflow.sharedViewState.{VIEW}": json.dumps(view_state(records), sort_keys=True),
     }
-    present = mirror.client.get_experiment(mirror.experiment_id).tags
-    for key, value in wanted.items():
-        if present.get(key) != value:
-            mirror.client.set_experiment_tag(mirror.experiment_id, key, value)
+    mirror.describe(wanted)
 
 
 def view_state(records: Sequence[CellRecord]) -> dict[str, Any]:

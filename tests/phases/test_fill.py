@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,16 +17,19 @@ import pytest
 from regft_core.errors import RunFailed, StoreError
 from regft_core.phases import fill as module
 from regft_core.phases import made_ready
+from regft_core.phases import project as opening
+from regft_core.phases.context import Job
 from regft_core.phases.evaluate import evaluate
 from regft_core.phases.facts import write_facts
 from regft_core.phases.fill import fill
 from regft_core.phases.finetune import finetune
+from regft_core.phases.made_ready import make_ready
 from regft_core.phases.pieces import plan_work
-from regft_core.phases.project import open_project
+from regft_core.phases.project import kept_open, open_project
 from regft_core.phases.ready import folder_of, take_ready
 from regft_core.phases.search import search
 from regft_core.phases.stages import run_evaluate, run_finetune, run_search
-from regft_core.phases.whole_run import look_up_run
+from regft_core.phases.whole_run import look_up_run, whole_run
 from regft_core.runs.store import RunStore
 from tests.phases.conftest import DIVERGES, TASK, change, edit_method, job, runs, train, write_method
 from tests.phases.other_executors import on_other_executors
@@ -115,6 +119,43 @@ def test_what_changed_since_is_not_taken(filled: Path) -> None:
     rows.write_bytes(content)
     assert take_ready(filled, "finetune", "hype_n", TASK)
     assert not take_ready(filled, "finetune", "hype_n", TASK)  # it is in its place now
+
+
+def test_what_changes_while_outputs_are_made_is_not_in_their_stamp(filled: Path) -> None:
+    """The outputs would be those of the configuration before, under the stamp of the one after."""
+
+    def look_up_and_edit(run: Job) -> Any:
+        found = look_up_run(run)
+        if run.seed == 1:
+            edit_method(filled, "hype_n", "description:", "# an edit\ndescription:")
+        return found
+
+    run_search(filled, "hype_n", TASK)
+    shutil.rmtree(filled / "work" / "ready")
+    make_ready(open_project(filled), "hype_n", TASK, look_up_and_edit)
+    assert not take_ready(filled, "finetune", "hype_n", TASK)
+    assert make_ready(open_project(filled), "hype_n", TASK, look_up_run)
+    assert take_ready(filled, "finetune", "hype_n", TASK)
+
+
+def test_one_configuration_holds_for_a_whole_run(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also when it is edited while the run trains; the next run has the edit."""
+    looks = []
+    real = opening._files
+    monkeypatch.setattr(opening, "_files", lambda *given: looks.append(given) or real(*given))
+    time.sleep(0.2)  # so young a configuration is read again each time
+    open_project(project)
+    looks.clear()
+    whole_run(job(project, "weight_mixup"))
+    assert len(looks) == 1
+    with kept_open():
+        before = open_project(project)
+        change(project, training={"learning_rate": 2e-3})
+        assert open_project(project) is before
+        with kept_open():
+            assert open_project(project) is before
+        assert open_project(project) is before
+    assert open_project(project).params.training.learning_rate == 2e-3
 
 
 def test_only_what_is_missing_is_planned(project: Path) -> None:

@@ -113,7 +113,7 @@ def pretend(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
 
     def other(package: str) -> None:
         original = distributions._version
-        monkeypatch.setattr(distributions, "_version", lambda n: "9.9.9" if n == package else original(n))
+        monkeypatch.setattr(distributions, "_version", lambda n, now: "9.9.9" if n == package else original(n, now))
 
     return other
 

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from regft_core.errors import ConfigError
-from regft_core.runs import code_graph, distributions
+from regft_core.runs import code_graph, distributions, files
 from regft_core.runs.code_graph import prefixes
 from regft_core.runs.distributions import providers, versions
 from regft_core.runs.fingerprint import (
@@ -246,7 +246,7 @@ def test_another_version_of_a_package_is_another_key(
     toy: Callable[..., dict[str, Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before, shared = toy("toy.methods.hype"), toy()
-    monkeypatch.setattr(distributions, "_version", lambda name: "0.0.1")
+    monkeypatch.setattr(distributions, "_version", lambda name, state: "0.0.1")
     assert toy("toy.methods.hype")["sha256"] != before["sha256"]
     assert toy() == shared
 
@@ -344,7 +344,7 @@ def test_a_file_is_parsed_again_only_when_it_was_written(
     assert len(parsed) == 9
     toy("toy.methods.hype")
     assert len(parsed) == 18  # too young: they could change without a trace in their times
-    time.sleep(code_graph._RACY_NS / 1e9 + 0.05)
+    time.sleep(files.RACY_NS / 1e9 + 0.05)
     toy("toy.methods.hype")
     toy("toy.methods.hype")
     assert len(parsed) == 27

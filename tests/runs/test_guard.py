@@ -105,7 +105,7 @@ def test_another_version_of_a_package_is_a_change(works: Callable[..., str], pro
     works("""
 code = load()
 from regft_core.runs import distributions
-distributions._version = lambda name: "0"
+distributions._version = lambda name, state: "0"
 assert "while it was running: numpy" in refused(code.check)
 """)
 
@@ -117,6 +117,29 @@ import toy.base
 time.sleep(0.05)
 write("base.py", "FACTOR = 11\\n")
 assert "toy/base.py was edited after this process had loaded it" in refused(load)
+""")
+
+
+def test_what_was_compared_is_not_compared_again_until_a_file_or_a_module_is_another(
+    works: Callable[..., str],
+) -> None:
+    works("""
+import importlib
+from regft_core.runs import guard
+time.sleep(0.2)
+looks = []
+real = guard._verify_origin
+guard._verify_origin = lambda *given: looks.append(given) or real(*given)
+first, number = load(), len(looks)
+assert number == 4
+assert load().code == first.code and len(looks) == number
+del sys.modules["toy.late"]
+assert load().code == first.code and len(looks) == 2 * number  # loaded again
+write("late.py", "VALUE = 2  # words\\n")
+assert load().code == first.code and len(looks) == 3 * number
+time.sleep(0.2)
+write("late.py", "VALUE = 5\\n")
+assert "toy/late.py was edited after this process had loaded it" in refused(load)
 """)
 
 

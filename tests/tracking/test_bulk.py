@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 from mlflow import MlflowClient
-from mlflow.entities import Metric, ViewType
+from mlflow.entities import ViewType
 
 from regft_core.tracking import bulk
+from regft_core.tracking.records import Point
 from regft_core.tracking.store import database_uri
 from regft_core.tracking.sync import sync
 from tests.tracking.tree import HYPE, VANILLA, Tree
@@ -68,6 +69,6 @@ def test_both_ways_write_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 def test_values_that_the_database_cannot_hold_are_stored_as_mlflow_does() -> None:
-    nan = bulk._point(Metric("loss", math.nan, 5, 1))
+    nan = bulk._point(Point("loss", math.nan, 1, 5))
     assert (nan["value"], nan["is_nan"]) == (0.0, True)
-    assert bulk._point(Metric("loss", -math.inf, 5, 1))["value"] == -1.7976931348623157e308
+    assert bulk._point(Point("loss", -math.inf, 1, 5))["value"] == -1.7976931348623157e308

@@ -1,0 +1,115 @@
+"""Files and folders as they were when they were last looked at: what was found out about them holds until they change.
+
+A look costs a microsecond where reading and hashing costs a thousand. Times of change that nobody can set (``ctime``)
+are part of what is compared, so an edit that keeps size and time is seen too.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+from regft_core.io import sha256_file
+
+#: Clocks of file systems stand still for some milliseconds: what is this young may change once
+#: more without a trace in its times.
+RACY_NS = 100_000_000
+
+
+class FileState(NamedTuple):
+    """A file (or a folder's list of names) and what tells whether it was written since."""
+
+    path: str
+    size: int
+    mtime_ns: int
+    ctime_ns: int
+    inode: int
+
+
+def file_state(path: str) -> FileState | None:
+    """Return the state of a regular file, or None if there is none at ``path``."""
+    try:
+        found = os.stat(path)
+    except (OSError, ValueError):
+        return None
+    if not stat.S_ISREG(found.st_mode):
+        return None
+    return FileState(path, found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino)
+
+
+def folder_state(path: str) -> FileState | None:
+    """Return the state of a folder, which changes with its list of names; None if there is none at ``path``."""
+    try:
+        found = os.stat(path)
+    except (OSError, ValueError):
+        return None
+    if not stat.S_ISDIR(found.st_mode):
+        return None
+    return FileState(path, 0, found.st_mtime_ns, found.st_ctime_ns, found.st_ino)
+
+
+def settled(state: FileState | None) -> bool:
+    """Whether an edit would show in the state: it is not too young for the clock of its file system."""
+    return state is None or max(state.mtime_ns, state.ctime_ns) + RACY_NS < time.time_ns()
+
+
+_hashes: dict[str, tuple[FileState, str]] = {}
+
+
+def content_sha256(path: Path | str) -> str:
+    """``io.sha256_file``, which is asked again only when the file was written since; raises ``OSError`` alike."""
+    name = os.fspath(path)
+    state = file_state(name)
+    known = _hashes.get(name)
+    if known is not None and known[0] == state:
+        return known[1]
+    sha256 = sha256_file(name)
+    if state is not None and settled(state) and file_state(name) == state:
+        _hashes[name] = state, sha256
+    return sha256
+
+
+class Missing:
+    """Files that are not there, to be asked again whether any of them is.
+
+    Most of the names that an import may stand for are no modules. While a folder's list of names is as it was, none
+    of those that it lacked is in it: one look at the folder stands for a look at each.
+    """
+
+    def __init__(self, paths: list[str]) -> None:
+        #: Folder -> its state, and the files that would be in it, or below a folder that it lacks.
+        self._folders: dict[str, tuple[FileState, list[str]]] = {}
+        #: Those that no folder answers for.
+        self._others = paths
+        self._sort()
+
+    def _sort(self) -> None:
+        """Put the files under the folders that answer for them."""
+        waiting, self._others = self._others, []
+        states: dict[str, FileState | None] = {}
+        for path in waiting:
+            folder, name = os.path.split(path)
+            while folder and not os.path.isdir(folder):
+                folder, name = os.path.split(folder)
+            if folder not in states:
+                states[folder] = folder_state(folder)
+            state = states[folder]
+            # The state was taken before the look: a name that is added from here on changes it.
+            if state is None or not settled(state) or os.path.lexists(os.path.join(folder, name)):
+                self._others.append(path)
+            else:
+                self._folders.setdefault(folder, (state, []))[1].append(path)
+
+    def still(self) -> bool:
+        """Whether none of the files is there now."""
+        changed = [folder for folder, (state, _) in self._folders.items() if folder_state(folder) != state]
+        for folder in changed:
+            self._others += self._folders.pop(folder)[1]
+        if any(file_state(path) is not None for path in self._others):
+            return False
+        if self._others:
+            self._sort()
+        return True

@@ -40,8 +40,8 @@ TABLE: list[tuple[str, str, str, set[str], set[str]]] = [
     ("training/loop.py", "lower training.learning_rate", "try a lower training.learning_rate", set(), set()),
     (
         "training/trainee.py",
-        "def generator(self, *key: str | int)",
-        "def generator(self, *key: int | str)",
+        "def generator(self, *key: str | int,",
+        "def generator(self, *key: int | str,",
         set(),
         set(),
     ),

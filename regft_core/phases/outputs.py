@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from regft_core.config.method import Phase
 from regft_core.errors import DataError
 from regft_core.hooks import compose
 from regft_core.io import atomic_directory, fill_in, json_text, read_json, write_json
@@ -94,13 +95,18 @@ def write_training(context: Context, stage: str, records: Sequence[dict[str, Any
 
 
 def trains_encoder(context: Context) -> bool:
-    """Whether any phase takes optimiser steps with an encoder that is not frozen, as its methods declare."""
+    """Whether any phase takes optimiser steps that change what the encoder computes, as its methods declare.
+
+    LoRA, prefix and prompt tuning freeze the encoder's own tensors and train what they put into it.
+    """
+
+    def frozen(phase: Phase) -> bool:
+        acting = compose.active(context.entries(phase))
+        freezing = [(cls, options) for cls, options in acting if cls.freezes_encoder(options)]
+        return bool(freezing) and not any("structure" in cls.edits(options) for cls, options in freezing)
+
     phases = context.method.phases
-    return any(
-        context.phase(phase.name).training.epochs > 0
-        and not any(cls.freezes_encoder(options) for cls, options in compose.active(context.entries(phase)))
-        for phase in phases
-    )
+    return any(context.phase(phase.name).training.epochs > 0 and not frozen(phase) for phase in phases)
 
 
 def reads_encoder(context: Context) -> bool:

@@ -139,6 +139,11 @@ PROBE = {"regularisers": {"linear_head": {}}, "training": {"epochs": 0}}
         ({"training": {"epochs": 0}}, False),
         (CONSTANT, False),
         ({"regularisers": {"tfidf_logistic": {}}, "training": {"epochs": 0}}, False),
+        # What is put into a frozen encoder is trained; at rank 0 that is nothing.
+        ({"regularisers": {"lora": {"rank": 2}}}, True),
+        ({"regularisers": {"lora": {"rank": 0}}}, False),
+        ({"regularisers": {"prefix_tuning": {}}}, True),
+        ({"regularisers": {"prompt_tuning": {}}}, True),
         # A fitted head on an encoder that an earlier phase has trained.
         ({"phases": {"first": {}, "finetune": PROBE}}, True),
         ({"phases": {"first": {"training": {"epochs": 0}}, "finetune": {"training": {"epochs": 0}}}}, False),

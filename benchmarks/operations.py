@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from unittest.mock import patch
 
 import torch
 
@@ -52,42 +53,34 @@ class Count:
 def as_on_a_gpu() -> Iterator[None]:
     """Within the block models are trained as on a GPU, and stacks hold as many matrices as those of bert-large do."""
     original = Trainee.__post_init__
-    limits = mixing_together.STACK, two_level.GROUP
 
     def grouped(trainee: Trainee) -> None:
         original(trainee)
         trainee.grouped = True
 
-    Trainee.__post_init__ = grouped  # type: ignore[method-assign]
-    mixing_together.STACK, two_level.GROUP = (limit // SMALLER for limit in limits)
-    try:
+    with (
+        patch.object(Trainee, "__post_init__", grouped),
+        patch.object(mixing_together, "STACK", mixing_together.STACK // SMALLER),
+        patch.object(two_level, "GROUP", two_level.GROUP // SMALLER),
+    ):
         yield
-    finally:
-        Trainee.__post_init__ = original  # type: ignore[method-assign]
-        mixing_together.STACK, two_level.GROUP = limits
 
 
 def counts(methods: list[str]) -> Iterator[Count]:
     """One count for each phase with steps, the first for plain fine-tuning; of a second step, which logs nothing."""
-    shapes = dict(cost.SHAPES)
-    cost.SHAPES["deep"] = DEEP
-    try:
-        with tempfile.TemporaryDirectory() as folder, as_on_a_gpu():
-            bench = cost.Bench(cost.checkpoint("deep", Path(folder)), cost.tokens(16, 16), 2, "cpu")
-            known = cost.all_methods(cost.ROOT)
-            for name in dict.fromkeys(["vanilla", *methods]):
-                for phase, inputs in bench.phases(known[name]):
-                    loop = bench.loop(inputs)
-                    if loop is None:
-                        continue
-                    cost.run_steps(loop, 1, loop.trainee.device)
-                    before = loop.done.forward_passes
-                    names = gpu.operations_by_name(loop)
-                    label = name if phase.name == "finetune" else f"{name} ({phase.name})"
-                    yield Count(label, loop.done.forward_passes - before, names)
-    finally:
-        cost.SHAPES.clear()
-        cost.SHAPES.update(shapes)
+    with patch.dict(cost.SHAPES, deep=DEEP), tempfile.TemporaryDirectory() as folder, as_on_a_gpu():
+        bench = cost.Bench(cost.checkpoint("deep", Path(folder)), cost.tokens(16, 16), 2, "cpu")
+        known = cost.all_methods(cost.ROOT)
+        for name in dict.fromkeys(["vanilla", *methods]):
+            for phase, inputs in bench.phases(known[name]):
+                loop = bench.loop(inputs)
+                if loop is None:
+                    continue
+                cost.run_steps(loop, 1, loop.trainee.device)
+                before = loop.done.forward_passes
+                names = gpu.operations_by_name(loop)
+                label = name if phase.name == "finetune" else f"{name} ({phase.name})"
+                yield Count(label, loop.done.forward_passes - before, names)
 
 
 def main() -> None:

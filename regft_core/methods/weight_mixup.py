@@ -295,14 +295,11 @@ class WeightMixup(Regulariser):
             self.diagnostics.log("weight_mixup.hypergradient_norm", index, float(global_norm(gradient)))
 
     def _project(self) -> None:
-        if self.trainee.grouped:
-            attention: list[Tensor] = list(self._attention().values())
-            with torch.no_grad():
-                torch._foreach_clamp_min_(attention, 0)
-                torch._foreach_clamp_max_(attention, 1)
-            return
-        for mixing in self.mixings.values():
-            mixing.clamp()
+        """Project the attention back onto [0, 1]."""
+        attention: list[Tensor] = list(self._attention().values())
+        with torch.no_grad():
+            torch._foreach_clamp_min_(attention, 0)
+            torch._foreach_clamp_max_(attention, 1)
 
     def before_clip(self, step: Step) -> None:
         """Released: frozen attention and pretrained copies count in the clip norm."""

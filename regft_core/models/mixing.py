@@ -80,12 +80,6 @@ class WeightMixing(nn.Module):
             mixed = mix(matrix, pretrained, self.attention, self.form, self.rank)
         return mixed.reshape(self.shape)
 
-    @torch.no_grad()
-    def clamp(self) -> None:
-        """Project the attention back onto [0, 1]."""
-        for parameter in self.parameters():
-            parameter.clamp_(0, 1)
-
 
 def coefficients(attention: Sequence[Tensor], form: str, rank: int) -> tuple[Tensor, Tensor]:
     """Coefficients of W and of W0, each ``[d, k]``; see :class:`WeightMixing` for the forms."""

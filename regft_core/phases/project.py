@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import platform
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -27,6 +26,7 @@ from regft_core.hooks.registry import discover
 from regft_core.models.source import encoder_problems
 from regft_core.names import suggestion
 from regft_core.runs.distributions import installed
+from regft_core.runs.files import FileState, file_state, folder_state, settled
 
 REPORTED_PACKAGES = (
     "torch",
@@ -85,18 +85,13 @@ def _unchanged_or_loaded(asked: tuple[Any, ...], root: Path, params_file: str, c
     if known is not None and known[0] == before:
         return known[1]
     project = _load(root, params_file, None, check_composition)
-    settled = max((state[2] for state in before), default=0) + _RACY_NS < time.time_ns()
-    if settled and _files(root, params_file) == before:
+    if all(map(settled, before)) and _files(root, params_file) == before:
         _opened[asked] = before, project
     return project
 
 
-#: Clocks of file systems stand still for some milliseconds: so young a file may change once more unseen.
-_RACY_NS = 100_000_000
 #: What was asked -> the files that it was read from, as they were, and the project.
-_opened: dict[tuple[Any, ...], tuple[list[tuple[str, int, int, int]], Project]] = {}
-
-
+_opened: dict[tuple[Any, ...], tuple[list[FileState], Project]] = {}
 #: What was asked -> the project, while ``kept_open``.
 _kept: dict[tuple[Any, ...], Project] = {}
 _keepers = 0
@@ -118,22 +113,14 @@ def kept_open() -> Iterator[None]:
             _kept.clear()
 
 
-def _files(root: Path, params_file: str) -> list[tuple[str, int, int, int]]:
-    """(path, size, time, inode) of everything that a project is read from: its YAML files, what lies in data/."""
-    found = []
+def _files(root: Path, params_file: str) -> list[FileState]:
+    """States of everything that a project is read from: its YAML files, what lies in data/."""
+    paths = [str(root / params_file), str(root / CONTAMINATION), os.environ.get("DVC_ROOT", "") or "."]
     for folder in (*FOLDERS, "data"):
-        try:
-            entries = sorted(os.scandir(root / folder), key=lambda entry: entry.name)
-        except OSError:
-            continue
-        for entry in entries:
-            state = entry.stat()
-            found.append((entry.path, state.st_size, state.st_mtime_ns, state.st_ino))
-    for path in (root / params_file, root / CONTAMINATION, Path(os.environ.get("DVC_ROOT", ""))):
         with suppress(OSError):
-            state = path.stat()
-            found.append((str(path), state.st_size, state.st_mtime_ns, state.st_ino))
-    return found
+            paths += sorted(entry.path for entry in os.scandir(root / folder))
+    states = (file_state(path) or folder_state(path) for path in paths)
+    return [state for state in states if state is not None]
 
 
 def _load(root: Path, params_file: str, params_text: str | None, check_composition: bool) -> Project:

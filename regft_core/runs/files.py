@@ -31,24 +31,25 @@ class FileState(NamedTuple):
 
 def file_state(path: str) -> FileState | None:
     """Return the state of a regular file, or None if there is none at ``path``."""
-    try:
-        found = os.stat(path)
-    except (OSError, ValueError):
-        return None
-    if not stat.S_ISREG(found.st_mode):
+    found = _look(path)
+    if found is None or not stat.S_ISREG(found.st_mode):
         return None
     return FileState(path, found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino)
 
 
 def folder_state(path: str) -> FileState | None:
     """Return the state of a folder, which changes with its list of names; None if there is none at ``path``."""
-    try:
-        found = os.stat(path)
-    except (OSError, ValueError):
-        return None
-    if not stat.S_ISDIR(found.st_mode):
+    found = _look(path)
+    if found is None or not stat.S_ISDIR(found.st_mode):
         return None
     return FileState(path, 0, found.st_mtime_ns, found.st_ctime_ns, found.st_ino)
+
+
+def _look(path: str) -> os.stat_result | None:
+    try:
+        return os.stat(path)
+    except (OSError, ValueError):
+        return None
 
 
 def settled(state: FileState | None) -> bool:

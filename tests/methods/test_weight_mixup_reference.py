@@ -640,9 +640,10 @@ def test_without_clipping_no_gradient_gathers_on_frozen_tensors() -> None:
     assert all(tensor.grad is None and not tensor.requires_grad for tensor in frozen)
 
 
-def test_folding_gives_a_plain_model_with_the_same_logits() -> None:
+@pytest.mark.parametrize("grouped", [False, True])
+def test_folding_gives_a_plain_model_with_the_same_logits_and_nothing_left_on_it(grouped: bool) -> None:
     """Card, oracle 7."""
-    run = Bench([("weight_mixup", {"attention": "random", "initial_std": 0.45})])
+    run = Bench([("weight_mixup", {"attention": "random", "initial_std": 0.45})], grouped=grouped)
     run.loop().train()
     inputs = run.stream.batch(0).model_inputs()
     run.model.eval()
@@ -651,5 +652,6 @@ def test_folding_gives_a_plain_model_with_the_same_logits() -> None:
         run.stack.export(run.trainee)
         folded = run.model(**inputs).logits
     assert torch.equal(mixed, folded)
+    assert not run.model._forward_pre_hooks
     assert set(run.trainee.plain_weights()) == set(Bench().trainee.plain_weights())
     assert largest_difference(run.trainee.plain_weights(), Bench().trainee.plain_weights()) > 0

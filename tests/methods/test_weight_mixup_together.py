@@ -265,20 +265,6 @@ def test_a_resumed_run_has_the_bits_of_an_uninterrupted_one() -> None:
     assert logged == whole.stack.diagnostics().values
 
 
-def test_folding_gives_a_plain_model_with_the_same_logits_and_nothing_left_on_it() -> None:
-    run = tuned({}, grouped=True)
-    run.loop().train()
-    inputs = run.stream.batch(0).model_inputs()
-    run.model.eval()
-    with torch.no_grad():
-        mixed = run.model(**inputs).logits
-        run.stack.export(run.trainee)
-        folded = run.model(**inputs).logits
-    assert torch.equal(mixed, folded)
-    assert not run.model._forward_pre_hooks
-    assert set(run.trainee.plain_weights()) == set(Bench().trainee.plain_weights())
-
-
 def test_one_after_the_other_is_what_a_cpu_does() -> None:
     bench = tuned({}, grouped=False)
     made: list[Any] = []

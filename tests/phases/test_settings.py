@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import time
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,7 @@ import yaml
 from regft_core.phases.context import Context, Job
 from regft_core.phases.facts import all_facts
 from regft_core.phases.project import open_project
+from regft_core.runs.files import RACY_NS
 from tests.phases.conftest import TASK, change, refresh, train
 
 OTHER = "cue_regression"
@@ -81,3 +84,18 @@ def test_the_run_has_the_steps_of_its_task(two_tasks: Path) -> None:
     rates = [row[4] for row in record["curve"]]
     assert rates == pytest.approx([0.0, 5e-4, 1e-3])  # two steps of warm-up
     assert record["cost"]["declared_ratio"] == 1.0  # of the task's own plain run
+
+
+def test_an_edit_that_keeps_size_and_time_is_seen(make_project: Any) -> None:
+    root = make_project(methods=["vanilla"])
+    file = root / "params.yaml"
+    long_ago = file.stat().st_mtime_ns - 10**12
+    os.utime(file, ns=(long_ago, long_ago))
+    time.sleep(2 * RACY_NS / 1e9)  # what is younger than that is read anew anyway
+    assert open_project(root) is open_project(root)
+    before = file.read_text()
+    seeds = open_project(root).params.grid.seeds
+    file.write_text(before.replace("seeds:\n  - 0", "seeds:\n  - 7").replace("seeds: [0", "seeds: [7"))
+    os.utime(file, ns=(long_ago, long_ago))
+    assert len(file.read_text()) == len(before)
+    assert open_project(root).params.grid.seeds != seeds

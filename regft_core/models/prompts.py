@@ -33,8 +33,9 @@ class Prompts:
         model: Any = trainee.model
         self.trainee, self.table, self.method = trainee, table, method
         # Regft's own heads, and those of newer families that pool, do so over the mask of the text.
-        masked = hasattr(model, "pooling") or getattr(model.config, "classifier_pooling", "cls") not in ("cls", "bos")
-        self.strip = strip or masked
+        first = getattr(model.config, "classifier_pooling", "cls") in ("cls", "bos")
+        self.pooled_over_text = hasattr(model, "pooling") or not first
+        self.strip = strip or self.pooled_over_text
         base = model.base_model
         self._handles = [base.register_forward_pre_hook(self._before, with_kwargs=True)]
         if self.strip:

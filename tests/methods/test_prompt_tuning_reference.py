@@ -99,8 +99,12 @@ def test_the_encoder_reads_more_positions_than_the_text_has() -> None:
 @pytest.mark.parametrize("pooling", ["mean", "cls"])
 def test_pooled_heads_pool_over_the_text_in_both(pooling: str) -> None:
     first, one = bench(pooling=pooling)
-    text, _ = bench({"reads": "text"}, pooling=pooling)
+    text, other = bench({"reads": "text"}, pooling=pooling)
     assert torch.equal(logits(first), logits(text))
+    assert one.marks() == []
+    (said,) = other.marks()
+    assert "'reads: text' changes nothing" in said
+    assert bench({"reads": "text"})[1].marks() == []
     plain: Any = Bench(pooling=pooling).model
     with torch.no_grad():
         hidden = plain.base_model(**fed(first, one.table)).last_hidden_state[:, 20:]

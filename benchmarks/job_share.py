@@ -1,0 +1,154 @@
+"""How much of the main job is training: CPU seconds of what ``make repro`` does on an installed tree.
+
+    python benchmarks/job_share.py
+
+The job is that of params.yaml as committed, in a clone of this repository under TMPDIR, with its executor and workers.
+Every worker counts the CPU seconds that it spends in training (the loop and what a phase fits), and in the forward passes
+that answer for the evaluation sets; the rest of the three commands is what the pipeline costs: imports, data, keys,
+loading, files, scores, DVC, report, MLflow.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from functools import cache, wraps
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+from dvc_cells import run
+
+ROOT = Path(__file__).resolve().parents[1]
+#: Where the workers write what they counted: one file a process.
+COUNTS = "REGFT_JOB_SHARE_COUNTS"
+
+
+class Counter:
+    """CPU seconds of this process by what it did; what is counted inside something counted is not counted twice."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+        self._inside = False
+
+    def counted(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(function)
+        def timed(*args: Any, **keywords: Any) -> Any:
+            if self._inside:
+                return function(*args, **keywords)
+            self._inside, began = True, time.process_time()
+            try:
+                return function(*args, **keywords)
+            finally:
+                self._inside = False
+                self.seconds[name] = self.seconds.get(name, 0.0) + time.process_time() - began
+
+        return timed
+
+    def write(self) -> None:
+        (Path(os.environ[COUNTS]) / f"{os.getpid()}.json").write_text(json.dumps(self.seconds))
+
+
+@cache
+def counter() -> Counter:
+    """The counter of this process, with what it counts in place."""
+    from regft_core.phases.trained import Trained
+    from regft_core.training.loop import Loop
+    from regft_core.training.stack import Stack
+
+    found = Counter()
+    Loop.train = found.counted("training", Loop.train)  # type: ignore[method-assign]
+    Stack.fit = found.counted("training", Stack.fit)  # type: ignore[method-assign]
+    Trained.answer = found.counted("answers", Trained.answer)  # type: ignore[method-assign]
+    return found
+
+
+def counted_piece(piece: Any, *, device: str) -> str:
+    """``run_piece``, counted, in whatever process an executor calls it."""
+    from regft_core.phases.fill import run_piece
+
+    found = counter()
+    line = run_piece(piece, device=device)
+    found.write()
+    return line
+
+
+def counted_fill(root: Path) -> None:
+    """A whole fill. Workers import ``counted_piece`` from this file."""
+    import job_share
+
+    from regft_core.phases import fill
+
+    real = fill.run_on_executor
+
+    def on_executor(project: Any, jobs: Any, _: Any, **order: Any) -> None:
+        real(project, jobs, job_share.counted_piece, **order)
+
+    fill.run_on_executor = on_executor
+    fill.fill(root)
+
+
+def measure(changes: list[str]) -> dict[str, float]:
+    """CPU seconds: each command, and of all of them what is training and what answers."""
+    with tempfile.TemporaryDirectory(prefix="regft-job-share-") as folder:
+        project, counts = Path(folder) / "project", Path(folder) / "counts"
+        counts.mkdir()
+        subprocess.run(["git", "clone", "--quiet", str(ROOT), str(project)], check=True)
+        # The code of the clone, which is that of the commit, in all of the commands.
+        here = f"{project}{os.pathsep}{project / 'benchmarks'}"
+        os.environ |= {"PYTHONPATH": here, "OMP_NUM_THREADS": "1", COUNTS: str(counts)}
+        for change in changes:
+            key, value = change.split("=", 1)
+            set_param(project / "params.yaml", key, value)
+        python, dvc = sys.executable, (sys.executable, "-m", "dvc")
+        found: dict[str, float] = {}
+        found["the configuration's check"], _ = run(project, python, "-m", "regft_core.config")
+        found["data"], _ = run(project, *dvc, "repro", "dataset", "subsample", "lengths")
+        found["fill"], _ = run(project, python, str(project / "benchmarks" / "job_share.py"), "--fill", str(project))
+        found["`dvc repro`"], said = run(project, *dvc, "repro")
+        if "from the run store" in said:
+            raise SystemExit("a stage did not find its output ready")
+        found["together"] = sum(found.values())
+        for name in ("training", "answers"):
+            found[name] = sum(json.loads(path.read_text()).get(name, 0.0) for path in counts.iterdir())
+        return found
+
+
+def set_param(path: Path, key: str, value: str) -> None:
+    """Set one value of a YAML file by its dotted key."""
+    import yaml
+
+    given = place = yaml.safe_load(path.read_text())
+    *parents, last = key.split(".")
+    for parent in parents:
+        place = place[parent]
+    place[last] = yaml.safe_load(value)
+    path.write_text(yaml.safe_dump(given, sort_keys=False))
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--set", nargs="*", default=[], metavar="KEY=VALUE", help="change the job, as grid.seeds=[0]")
+    parser.add_argument("--fill", help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.fill:
+        counted_fill(Path(given.fill))
+        return
+    found = measure(given.set)
+    whole = found["together"]
+    for name, value in found.items():
+        print(f"{name}: {value:.1f} CPU-s, {100 * value / whole:.0f}%")
+    rest = whole - found["training"] - found["answers"]
+    print(f"all else: {rest:.1f} CPU-s, {100 * rest / whole:.0f}%")
+    print(f"training, of all but the answers: {100 * found['training'] / (whole - found['answers']):.0f}%")
+
+
+if __name__ == "__main__":
+    main()

@@ -312,7 +312,8 @@ class WeightMixup(Regulariser):
         own = [p.grad for p in step.weights() if p.grad is not None]
         others = [t.grad for t in extra if t.grad is not None]
         if step.scaler is not None:  # the optimiser does not know the frozen tensors, so nobody has unscaled them
-            others = list(torch._foreach_div(others, step.scaler.get_scale()))
+            scale = step.scaler.scale(torch.ones((), device=step.trainee.device))  # get_scale would wait for a GPU
+            others = list(torch._foreach_div(others, scale))
         norm = global_norm([*own, *others])
         torch._foreach_mul_(own, torch.clamp(limit / (norm + 1e-6), max=1.0))
         for tensor in extra:

@@ -197,6 +197,17 @@ def test_no_method_reads_from_the_device(name: str, monkeypatch: pytest.MonkeyPa
     assert bool(waits.found) == (name in WAITING), waits.found
 
 
+def test_the_released_clip_of_weight_mixup_does_not_read_the_scale_of_half_precision() -> None:
+    """Its attention and pretrained copies are in the clip norm, and no optimiser has unscaled their gradients."""
+    name = "weight_mixup_released-finetune"
+    half = STEPPED[name].options["training"].model_copy(update={"precision": "fp16", "optimizer": "adamw"})
+    stepped = replace(STEPPED[name], options={**STEPPED[name].options, "training": half})
+    bench = stepped.bench(torch.device("cpu"))
+    (mixup,) = bench.stack.regularisers
+    assert mixup._extra_in_clip  # type: ignore[attr-defined]
+    assert waits_of(bench) == []
+
+
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_encoders_are_not_asked_to_look_at_the_mask(architecture: str) -> None:
     found = waits_of(Bench(architecture=architecture, pair=True, grouped=True))

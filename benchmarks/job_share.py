@@ -3,8 +3,8 @@
     python benchmarks/job_share.py
 
 The job is that of params.yaml as committed, in a clone of this repository under TMPDIR, with its executor and workers.
-Every worker counts the CPU seconds that it spends in training (the loop and what a phase fits), and in the forward passes
-that answer for the evaluation sets; the rest of the three commands is what the pipeline costs: imports, data, keys,
+Every worker counts the CPU seconds that it spends in training (the loop and what a phase fits), and in forward passes
+that answer for the evaluation sets; the rest of the commands is what the pipeline costs: imports, data, keys,
 loading, files, scores, DVC, report, MLflow.
 """
 

@@ -140,7 +140,7 @@ def finished_seeds(root: Path, cell: Cell) -> set[int] | None:
 
 
 def measured_seconds(root: Path, task: str) -> float | None:
-    """Median seconds of a plain step over all finished runs on ``task``, or None."""
+    """Median seconds of a plain step over one batch, over all finished runs on ``task``, or None."""
     found = []
     for path in sorted((root / "work" / "finetune").glob(f"*/{task}/*/manifest.json")):
         manifest = _read(path) or {}
@@ -148,12 +148,12 @@ def measured_seconds(root: Path, task: str) -> float | None:
             cost = run.get("cost") or {}
             step, ratio = cost.get("seconds_per_step"), _step_ratio(cost)
             if run.get("status") == "ok" and isinstance(step, int | float) and step > 0:
-                found.append(step / ratio)
+                found.append(step / ratio / (cost.get("batches_per_step") or 1.0))
     return median(found) if found else None
 
 
 def _step_ratio(cost: dict[str, Any]) -> float:
-    """Plain steps that one step of a finished run is worth, by the passes that it counted.
+    """Plain steps that one batch of a finished run is worth, by the passes that it counted.
 
     Its declared cost is that of the whole method, other phases and fits included; it stands in where no pass is noted.
     """

@@ -7,7 +7,6 @@ phase, member); rows, their split and the names of the streams enter the key by 
 from __future__ import annotations
 
 import random
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, lru_cache, partial
@@ -21,6 +20,7 @@ from regft_core.data.subsample import draw
 from regft_core.errors import DataError
 from regft_core.io import canonical_json, read_json, sha256_text
 from regft_core.rng import derive
+from regft_core.runs.files import FileState, file_state, settled
 
 
 class Summary(NamedTuple):
@@ -33,24 +33,12 @@ class Summary(NamedTuple):
 
 #: ``PhaseData.source`` -> what is known of those rows.
 _summaries: dict[tuple[Any, ...], Summary] = {}
-#: Clocks of file systems stand still for some milliseconds: so young a file may change once more unseen.
-_RACY_NS = 100_000_000
-
-
-def _settled(source: tuple[Any, ...]) -> bool:
-    return bool(source[0][2] + _RACY_NS < time.time_ns())
-
-
-def _state(path: Path) -> tuple[str, int, int, int]:
-    """A file and what tells whether it was written since."""
-    state = path.stat()
-    return str(path), state.st_size, state.st_mtime_ns, state.st_ino
 
 
 def rows_of(path: Path) -> list[Example]:
     """The rows of a prepared set; every run of a fill is judged on the same few, so small ones are read once."""
-    state = _state(path) if path.is_file() else None
-    if state is None or state[1] > KEPT_BYTES or not _settled((state,)):
+    state = file_state(str(path))
+    if state is None or state.size > KEPT_BYTES or not settled(state):
         return read_jsonl(path)
     return list(_kept_rows(state))
 
@@ -60,10 +48,10 @@ KEPT_BYTES = 4_000_000
 
 
 @lru_cache(maxsize=8)
-def _kept_rows(state: tuple[str, int, int, int]) -> tuple[Example, ...]:
-    rows = tuple(read_jsonl(Path(state[0])))
-    if _state(Path(state[0])) != state:
-        raise DataError(f"{state[0]} was written while it was being read; run `dvc repro` again")
+def _kept_rows(state: FileState) -> tuple[Example, ...]:
+    rows = tuple(read_jsonl(Path(state.path)))
+    if file_state(state.path) != state:
+        raise DataError(f"{state.path} was written while it was being read; run `dvc repro` again")
     return rows
 
 
@@ -97,7 +85,7 @@ class PhaseData:
             rows = self.examples
             text = to_jsonl(rows) if self.labelled else canonical_json([[row.text, row.text_pair] for row in rows])
             found = Summary(sha256_text(text), len(rows), bool(rows) and rows[0].text_pair is not None)
-            if not _settled(self.source):
+            if not settled(self.source[0]):
                 return found
             _summaries[self.source] = found
         return _summaries[self.source]
@@ -141,7 +129,9 @@ def read_phase_data(
     if data.task is None and data.size is None:
         if not subsample.is_file():
             raise DataError(f"{subsample} is missing; run `dvc repro`, whose stage subsample writes it")
-        return PhaseData(described, data.labels, partial(read_jsonl, subsample), (_state(subsample), data.labels))
+        return PhaseData(
+            described, data.labels, partial(read_jsonl, subsample), (file_state(str(subsample)), data.labels)
+        )
     rows = dataset / "train.jsonl"
     if not rows.is_file():
         raise DataError(f"{rows} is missing; run `dvc repro`, whose stage dataset writes it")
@@ -152,7 +142,7 @@ def read_phase_data(
         chosen = draw(len(every), [row.label for row in every], size, seed=seed, task=task, stratified=stratified)
         return [every[index] for index in chosen]
 
-    return PhaseData(described, data.labels, drawn, (_state(rows), data.labels, size, seed, task, stratified))
+    return PhaseData(described, data.labels, drawn, (file_state(str(rows)), data.labels, size, seed, task, stratified))
 
 
 def split_rows(count: int, share: float, seed: int, phase: str, index: int) -> tuple[list[int], list[int]]:

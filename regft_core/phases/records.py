@@ -32,6 +32,7 @@ def phase_record(label: str, trained: Trained) -> dict[str, Any]:
             # Passes are per batch of the step, in units of the batch.
             "forward_passes_per_step": done.forward_passes / batches,
             "backward_passes_per_step": done.backward_passes / batches,
+            "batches_per_step": batches / max(1, done.step),
             "train_seconds": done.seconds,
             "fit_seconds": trained.fit_seconds,
             "seconds_per_step": done.seconds / max(1, done.step),
@@ -77,8 +78,9 @@ def merged_record(members: Sequence[StoredRun]) -> dict[str, Any]:
     done = [member.result for member in members if member.result["status"] == "ok"]
     steps = sum(result["steps"] for result in done)
     cost: dict[str, Any] = {name: sum(result["cost"][name] for result in done) for name in _SUMMED}
-    for name in ("forward_passes_per_step", "backward_passes_per_step"):
-        cost[name] = sum(r["cost"][name] * r["steps"] for r in done) / max(1, steps)
+    for name in ("forward_passes_per_step", "backward_passes_per_step", "batches_per_step"):
+        # Runs of before had no count of their batches, one to a step unless `accumulation` says more.
+        cost[name] = sum(r["cost"].get(name, 1.0) * r["steps"] for r in done) / max(1, steps)
     cost["seconds_per_step"] = cost["train_seconds"] / max(1, steps)
     peaks = [r["cost"]["peak_memory_bytes"] for r in done if r["cost"]["peak_memory_bytes"] is not None]
     cost["peak_memory_bytes"] = max(peaks) if peaks else None

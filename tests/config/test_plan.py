@@ -194,6 +194,10 @@ def test_a_plain_step_is_told_from_the_passes_of_the_step_that_was_timed(build: 
     timed["cost"] |= {"forward_passes_per_step": 2.0, "backward_passes_per_step": 2.0}
     manifest(root, Cell("noise", "opinions", 100), [timed])
     assert measured_seconds(root, "opinions") == 0.5
+    # What a run costs is counted in batches, and a step with `accumulation: 4` was timed over four.
+    timed["cost"] |= {"batches_per_step": 4.0}
+    manifest(root, Cell("noise", "opinions", 100), [timed])
+    assert measured_seconds(root, "opinions") == 0.125
 
 
 @pytest.mark.parametrize(("seconds", "text"), [(5.4, "5s"), (95, "1m 35s"), (7260, "2h 01m")])

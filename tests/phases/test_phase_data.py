@@ -1,25 +1,33 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 
 import pytest
 
+from regft_core.config.schema.methods import DataConfig
 from regft_core.data.examples import Example, write_jsonl
 from regft_core.errors import DataError
 from regft_core.phases import phase_data
-from regft_core.phases.phase_data import rows_of
+from regft_core.phases.phase_data import read_phase_data, rows_of
+from regft_core.runs.files import RACY_NS
 
 OLD_NS = 1_000_000_000_000_000_000
 
 
 def written(path: Path, text: str, *, young: bool = False) -> list[Example]:
-    """Write two rows; unless ``young``, the file looks as if it had been there for years."""
+    """Write two rows; unless ``young``, its time is of years ago (its time of change cannot be set)."""
     rows = [Example(str(i), text, None, i) for i in range(2)]
     write_jsonl(path, rows)
     if not young:
         os.utime(path, ns=(OLD_NS, OLD_NS))
+        settle()
     return rows
+
+
+def settle() -> None:
+    time.sleep(1.2 * RACY_NS / 1e9)
 
 
 @pytest.fixture
@@ -41,6 +49,26 @@ def test_a_set_is_read_once_and_again_when_it_was_written(tmp_path: Path, reads:
     other = written(path, "two")  # same size, same time: only the file is another
     assert rows_of(path) == other
     assert len(reads) == 2
+    text = path.read_text()
+    path.write_text(text.replace("two", "six"))  # in place: the same inode too
+    os.utime(path, ns=(OLD_NS, OLD_NS))
+    assert [row.text for row in rows_of(path)] == ["six", "six"]
+
+
+def test_what_a_key_needs_of_the_rows_follows_an_edit_that_keeps_size_and_time(tmp_path: Path) -> None:
+    (tmp_path / "task.json").write_text('{"kind": "classification", "labels": ["a", "b"]}')
+    path = tmp_path / "0.jsonl"
+
+    def known() -> str:
+        data = DataConfig()
+        return read_phase_data(data, tmp_path, path, task="t", seed=0, stratified=False).sha256
+
+    written(path, "one")
+    first = known()
+    assert known() == first
+    path.write_text(path.read_text().replace("one", "six"))
+    os.utime(path, ns=(OLD_NS, OLD_NS))
+    assert known() != first
 
 
 def test_a_young_or_large_file_is_read_every_time(

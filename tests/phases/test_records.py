@@ -53,6 +53,16 @@ def test_passes_with_a_difference_of_their_own_are_not(name: str, options: dict[
     assert marks(still, name, options) == []
 
 
+def test_the_batches_of_a_step_are_counted() -> None:
+    """A step over two batches takes twice as long, and passes are counted for each batch."""
+    for accumulation in (1, 2):
+        one = phase([], batch_size=2, accumulation=accumulation, max_steps=2)
+        ran = Runner(source_of("bert")).run_phase(one, {})
+        cost = phase_record("finetune", ran.members[0])["cost"]
+        assert cost["batches_per_step"] == accumulation
+        assert cost["forward_passes_per_step"] == 1
+
+
 @pytest.mark.parametrize(
     ("shared", "fitted"),
     [

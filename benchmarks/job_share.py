@@ -22,6 +22,8 @@ from functools import cache, wraps
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 from dvc_cells import run
 
@@ -122,8 +124,6 @@ def measure(changes: list[str]) -> dict[str, float]:
 
 def set_param(path: Path, key: str, value: str) -> None:
     """Set one value of a YAML file by its dotted key."""
-    import yaml
-
     given = place = yaml.safe_load(path.read_text())
     *parents, last = key.split(".")
     for parent in parents:

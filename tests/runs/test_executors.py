@@ -15,7 +15,7 @@ import pytest
 from regft_core.catalogue import EXECUTORS
 from regft_core.config.schema.execution import ExecutionConfig
 from regft_core.errors import ConfigError, OutOfMemory, RunFailed, StoreError
-from regft_core.runs.executors import JobsFailed, run_all, visible_devices
+from regft_core.runs.executors import JobsFailed, ray, run_all, visible_devices
 from regft_core.runs.jobs import is_machine_fault
 from regft_core.runs.processes import describe_exit
 
@@ -337,3 +337,27 @@ def test_exit_codes_are_put_in_words() -> None:
     assert describe_exit(-signal.SIGSEGV) == "was killed by SIGSEGV (a crash in native code)"
     assert describe_exit(1) == "exited with code 1"
     assert describe_exit(None) == "disappeared"
+
+
+class NoCluster:
+    """What the executor sees of Ray where it cannot connect (Ray itself tries for half a minute)."""
+
+    def is_initialized(self) -> bool:
+        return False
+
+    def init(self, **given: Any) -> None:
+        raise ConnectionError(f"Failed to connect to Ray cluster at {given['address']}")
+
+
+@pytest.mark.parametrize(
+    ("address", "words"),
+    [
+        ("head:6379", ["execution.ray.address 'head:6379'", "start the cluster", "RAY_AUTH_MODE=token"]),
+        (None, ["no cluster of this machine alone could be started", "`executor: processes`"]),
+    ],
+)
+def test_a_cluster_that_is_not_there_says_what_to_do(address: str | None, words: list[str]) -> None:
+    with pytest.raises(RunFailed) as caught, ray._connected(NoCluster(), {"address": address}, 2, None):
+        pass
+    for word in (*words, "Failed to connect to Ray cluster"):
+        assert word in str(caught.value)

@@ -70,14 +70,24 @@ def _connected(ray: Any, settings: Mapping[str, Any], workers: int, threads: int
     try:
         ray.init(**given, log_to_driver=False, configure_logging=False)
     except (ConnectionError, RuntimeError, ValueError) as error:
-        raise RunFailed(
-            f"execution.ray.address '{address}': Ray cannot connect: {error}\n    -> start the cluster, or remove "
-            "the address for a local one (docs/scale.md)"
-        ) from error
+        raise RunFailed(_not_connected(address, error)) from error
     try:
         yield
     finally:
         ray.shutdown()
+
+
+def _not_connected(address: str | None, error: Exception) -> str:
+    if address is None:
+        return (
+            f"executor: ray: no cluster of this machine alone could be started: {error}\n    -> `executor: processes` "
+            "does the same here without Ray; `execution: {ray: {address: host:port}}` names a cluster that is there"
+        )
+    return (
+        f"execution.ray.address '{address}': Ray cannot connect: {error}\n    -> start the cluster, or remove "
+        "the address for a local one; one that was made where a token is (~/.ray/auth_token, RAY_AUTH_TOKEN) wants "
+        "it, and RAY_AUTH_MODE=token, here too: Ray's own lines above then say InvalidAuthToken (docs/scale.md)"
+    )
 
 
 def _work(function: Callable[..., Any], job: Any, wanted: str, threads: int | None) -> tuple[Any, ...]:

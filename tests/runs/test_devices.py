@@ -1,0 +1,42 @@
+"""What a process does with a GPU before and after a run; torch's calls for it are stand-ins, as there is no GPU here."""
+
+from __future__ import annotations
+
+import weakref
+
+import pytest
+import torch
+
+from regft_core.runs.devices import free_memory, take_device
+from tests.methods.harness import Bench
+
+
+@pytest.fixture
+def calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    found: list[str] = []
+    monkeypatch.setattr(torch.cuda, "set_device", lambda device: found.append(f"set {device}"))
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: found.append("empty"))
+    return found
+
+
+def test_the_model_of_a_finished_run_is_gone_before_the_next_one_begins(calls: list[str]) -> None:
+    bench = Bench()
+    bench.train()
+    kept = [weakref.ref(parameter) for parameter in bench.model.parameters()]
+    del bench
+    assert any(reference() is not None for reference in kept)  # it and its hooks refer to each other
+    free_memory("cuda:0")
+    assert not any(reference() is not None for reference in kept)
+    assert calls == ["empty"]
+
+
+def test_a_process_works_on_the_gpu_of_its_run(calls: list[str]) -> None:
+    take_device("cuda:1")
+    assert calls == ["set cuda:1", "empty"]
+
+
+@pytest.mark.parametrize("device", ["cpu", "mps"])
+def test_elsewhere_nothing_happens(device: str, calls: list[str]) -> None:
+    take_device(device)
+    free_memory(device)
+    assert calls == []

@@ -39,7 +39,7 @@ from regft_core.models.source import ModelSource
 from regft_core.phases.cells import KEEP_FREED_MEMORY
 from regft_core.phases.method_table import all_methods
 from regft_core.phases.training_run import PhaseInputs, outcome_tensors, prepare, train
-from regft_core.runs.devices import free_memory
+from regft_core.runs.devices import free_memory, take_device
 from regft_core.training.loop import Loop
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -265,6 +265,7 @@ def main() -> None:
         os.execve(sys.executable, [sys.executable, *sys.argv], KEEP_FREED_MEMORY | os.environ)
     os.environ.update(WORKSPACE)  # before anything is multiplied on a GPU: torch asks for it once
     torch.set_num_threads(options.threads)
+    take_device(options.device)
     if options.cpu_seconds:
         CLOCK[0] = time.process_time
     methods = all_methods(ROOT)

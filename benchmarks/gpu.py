@@ -43,7 +43,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 import cost
 
 from regft_core.phases.training_run import PhaseInputs
-from regft_core.runs.devices import free_memory
+from regft_core.runs.devices import free_memory, take_device
 from regft_core.runs.executors import run_all
 from regft_core.training.loop import Loop
 
@@ -364,6 +364,7 @@ def main() -> None:
     if options.device.startswith("cuda") and not torch.cuda.is_available():
         parser.error("there is no CUDA device here; --device cpu --shape tiny runs a smoke test without figures")
     torch.set_num_threads(1)
+    take_device(options.device)
     shapes = SHAPES if options.shape is None else ((options.shape, options.batch, options.length),)
     table = Table(
         options.out,

@@ -71,8 +71,8 @@ def take_device(device: str) -> None:
 def free_memory(device: str) -> None:
     """Free what finished runs have left on a GPU: their models, and memory that torch keeps for later.
 
-    A model and its hooks refer to each other, so it stays, with its optimiser, until Python looks for such cycles, which
-    it does by the number of objects and not by what they hold on a GPU. Memory that torch keeps serves this process
+    A model and its hooks refer to each other, so it stays, with its optimiser, until Python looks for such cycles. It
+    does that by the number of objects and not by what they hold on a GPU. Memory that torch keeps serves this process
     only, while others that share the GPU run out of it. Elsewhere nothing happens.
     """
     if device.startswith("cuda"):

@@ -114,8 +114,8 @@ def test_a_notice_of_torch_is_no_wait(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def set_mode(mode: str) -> None:
         if mode == "warn":
-            notice = "Synchronization debug mode is a prototype feature and does not yet detect all synchronizing operations"
-            warnings.warn(notice, stacklevel=1)
+            notice = "Synchronization debug mode is a prototype feature and does not yet detect all synchronizing "
+            warnings.warn(notice + "operations", stacklevel=1)
 
     monkeypatch.setattr(torch.cuda, "set_sync_debug_mode", set_mode)
     with gpu.counted_waits(torch.device("cuda")) as found:

@@ -1,4 +1,4 @@
-"""What a process does with a GPU before and after a run; torch's calls for it are stand-ins, as there is no GPU here."""
+"""What a process does with a GPU before and after a run; torch's calls for it are stand-ins: there is none here."""
 
 from __future__ import annotations
 

@@ -8,6 +8,9 @@ from contextlib import suppress
 
 from regft_core.errors import ConfigError, Problem
 
+#: GPU -> bytes that stayed on it when its memory was freed last: work space of matrix products, for example.
+_staying: dict[str, int] = {}
+
 
 def _accelerator_driver() -> bool:
     """Whether a CUDA or ROCm driver can be loaded; without one torch sees no GPU either."""
@@ -78,5 +81,7 @@ def free_memory(device: str) -> None:
     if device.startswith("cuda"):
         import torch
 
-        gc.collect()
+        if torch.cuda.memory_allocated(device) > _staying.get(device, 0):  # else there is nothing to look for
+            gc.collect()
+            _staying[device] = torch.cuda.memory_allocated(device)
         torch.cuda.empty_cache()

@@ -6,7 +6,8 @@
 Random weights, random tokens, no padding. Every phase that takes optimiser steps is timed; phases before it
 run a single step first, so that it finds what it needs. In every round an arm and plain fine-tuning make as many
 steps one after the other; the ratio is the median over rounds of the two times, so that a machine that is busy for a
-while slows both. Passes are those that the step counted. On a GPU the peak memory of an arm is taken, too.
+while slows both. Passes are those that the step counted. On a GPU the peak memory of an arm is taken, too, without
+that of plain fine-tuning beside it.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ from regft_core.models.source import ModelSource
 from regft_core.phases.cells import KEEP_FREED_MEMORY
 from regft_core.phases.method_table import all_methods
 from regft_core.phases.training_run import PhaseInputs, outcome_tensors, prepare, train
+from regft_core.runs.devices import free_memory, take_device
 from regft_core.training.loop import Loop
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -48,6 +50,8 @@ SHAPES = {
     "bert-large": {"hidden_size": 1024, "num_hidden_layers": 24, "num_attention_heads": 16, "intermediate_size": 4096},
 }
 VOCABULARY = 30_522
+#: Environment of a run on a GPU, as ``phases/cells.py`` sets it: without, torch refuses to be deterministic.
+WORKSPACE = {"CUBLAS_WORKSPACE_CONFIG": ":4096:8", "TOKENIZERS_PARALLELISM": "false"}
 #: Issue targets, as ratios on a GPU; shown beside the measurement.
 TARGETS = {"hype_n": 1.05, "pats": 1.15, "mask_tuning": 2.1, "tdt": 2.7, "weight_mixup (search)": 4.2}
 
@@ -189,13 +193,31 @@ def run_steps(loop: Loop, count: int, device: torch.device) -> float:
     return (CLOCK[0]() - started) / count
 
 
-def measure(name: str, phase: Phase, loop: Loop, vanilla: Loop, rounds: int, steps: int) -> Row:
-    """Interleave the arm with plain fine-tuning; see the module's text."""
-    device = loop.trainee.device
+def memory_held(device: torch.device) -> int:
+    """Bytes that are in use on a GPU, by plain fine-tuning and its optimiser, before an arm is there."""
+    free_memory(device.type)
+    return int(torch.cuda.memory_allocated(device)) if device.type == "cuda" else 0
+
+
+def forget_peak(device: torch.device) -> None:
     if device.type == "cuda":
-        torch.cuda.reset_peak_memory_stats()
+        torch.cuda.reset_peak_memory_stats(device)
+
+
+def peak_above(held: int, device: torch.device) -> int | None:
+    """The most bytes on a GPU since :func:`forget_peak`, without those that were ``held``; None on a CPU."""
+    return int(torch.cuda.max_memory_allocated(device)) - held if device.type == "cuda" else None
+
+
+def measure(name: str, phase: Phase, loop: Loop, vanilla: Loop, rounds: int, steps: int, held: int = 0) -> Row:
+    """Interleave the arm with plain fine-tuning; see the module's text.
+
+    ``held``: bytes on the GPU before the arm was there, which are no part of its peak.
+    """
+    device = loop.trainee.device
+    forget_peak(device)
     run_steps(loop, 1, device)
-    peak = int(torch.cuda.max_memory_allocated()) if device.type == "cuda" else None
+    peak = peak_above(held, device)
     own, plain = [], []
     for _ in range(rounds):
         plain.append(run_steps(vanilla, steps, device))
@@ -241,7 +263,9 @@ def main() -> None:
     if options.device == "cpu" and not all(name in os.environ for name in KEEP_FREED_MEMORY):
         # As the pipeline's workers, which get these before they start.
         os.execve(sys.executable, [sys.executable, *sys.argv], KEEP_FREED_MEMORY | os.environ)
+    os.environ.update(WORKSPACE)  # before anything is multiplied on a GPU: torch asks for it once
     torch.set_num_threads(options.threads)
+    take_device(options.device)
     if options.cpu_seconds:
         CLOCK[0] = time.process_time
     methods = all_methods(ROOT)
@@ -274,10 +298,11 @@ def main() -> None:
                     if same in seen:
                         continue
                     seen[same] = label
+                    held = memory_held(vanilla.trainee.device)
                     loop = bench.loop(inputs)
                     if loop is None:
                         continue
-                    rows.append(measure(label, phase, loop, vanilla, options.rounds, options.steps))
+                    rows.append(measure(label, phase, loop, vanilla, options.rounds, options.steps, held))
                     print(rows[-1].shown(), flush=True)
                     del loop
                     gc.collect()

@@ -1,13 +1,15 @@
 """All figures of a step on a GPU in one command; writes a table.
 
     python benchmarks/gpu.py                # one GPU, about 20 minutes; writes benchmarks/gpu.md
+    python benchmarks/gpu.py --part steps   # the tables of steps only; --part cells: that of workers only
     python benchmarks/gpu.py --device cpu --shape tiny --rounds 1 --cells 2 --evaluated 64 --out OUT.md  # a smoke test
 
-- time of a step against plain fine-tuning (interleaved, as ``benchmarks/cost.py``), peak memory, how often the
-  host waits for the device in a step, told by CUDA itself (``torch.cuda.set_sync_debug_mode``), and how many
+- time of a step against plain fine-tuning (interleaved, as ``benchmarks/cost.py``), peak memory of the arm alone, how
+  often the host waits for the device in a step, told by CUDA itself (``torch.cuda.set_sync_debug_mode``), and how many
   operations the host starts in a step (one on a list of tensors counts as one);
-- the same for recorded steps (``execution.cuda_graphs``) and TF32 of plain fine-tuning, and for arms in bf16: plain
-  fine-tuning against its steps in fp32, the others against plain fine-tuning in bf16;
+- the same for recorded steps (``execution.cuda_graphs``; recorded before they are timed, and their memory is that of
+  recording them) and TF32 of plain fine-tuning (its steps only, those beside it are fp32), and for arms in bf16:
+  plain fine-tuning against its steps in fp32, the others against plain fine-tuning in bf16;
 - rows per second of an evaluation in bf16, beside fp32;
 - cells per hour of 1 to n workers on the device, against one process per cell, one at a time.
 
@@ -21,7 +23,6 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import functools
-import gc
 import os
 import statistics
 import sys
@@ -42,6 +43,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 import cost
 
 from regft_core.phases.training_run import PhaseInputs
+from regft_core.runs.devices import free_memory, take_device
 from regft_core.runs.executors import run_all
 from regft_core.training.loop import Loop
 
@@ -51,8 +53,6 @@ METHODS = ("vanilla", "adamax", "hype_n", "pats", "mask_tuning", "tdt", "weight_
 HALF = ("vanilla", "tdt", "pats")
 #: (shape, rows, tokens)
 SHAPES = (("bert-large", 16, 128), ("bert-base", 16, 32), ("bert-base", 16, 64))
-#: Environment of workers on a GPU, as ``phases/cells.py`` sets it.
-WORKSPACE = {"CUBLAS_WORKSPACE_CONFIG": ":4096:8", "TOKENIZERS_PARALLELISM": "false"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -138,7 +138,8 @@ def counted_waits(device: torch.device) -> Iterator[list[str]]:
             yield found
         finally:
             torch.cuda.set_sync_debug_mode("default")
-    found += [str(warning.message) for warning in caught if "synchroniz" in str(warning.message)]
+    # Not the notice that this mode is a prototype, which comes with the first use of it in a process.
+    found += [str(warning.message) for warning in caught if "called a synchronizing" in str(warning.message)]
 
 
 class _Operations(TorchDispatchMode):
@@ -168,7 +169,7 @@ def operations_per_step(loop: Loop) -> int:
 def waits_per_step(loop: Loop, steps: int = 3) -> float | None:
     """Waits of a step that logs nothing; None on a CPU, which cannot tell."""
     device = loop.trainee.device
-    cost.run_steps(loop, 1, device)
+    cost.run_steps(loop, 2, device)  # the second one is recorded, where steps are
     while loop.done.step % 10 == 0 or loop.done.step % 10 + steps > 10:
         cost.run_steps(loop, 1, device)
     with counted_waits(device) as found:
@@ -178,6 +179,28 @@ def waits_per_step(loop: Loop, steps: int = 3) -> float | None:
             loop.done.step += 1
     loop._flush()
     return len(found) / steps if device.type == "cuda" else None
+
+
+def multiply_in_tf32(wanted: bool) -> None:
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = wanted
+
+
+class InTf32:
+    """A loop whose own steps multiply in TF32; what the process does beside them is in fp32 as before."""
+
+    def __init__(self, loop: Loop) -> None:
+        self._loop = loop
+        multiply_in_tf32(False)  # preparing the loop has set it for the whole process
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._loop, name)
+
+    def _step(self, rows: list[list[int]]) -> None:
+        multiply_in_tf32(True)
+        try:
+            self._loop._step(rows)
+        finally:
+            multiply_in_tf32(False)
 
 
 def shown(row: cost.Row, waits: float | None, operations: int) -> str:
@@ -205,11 +228,16 @@ def step_table(shape: str, rows: int, length: int, options: argparse.Namespace, 
         cost.run_steps(vanilla, 2, device)
 
         def add(name: str, phase: Any, inputs: PhaseInputs, beside: Loop = vanilla) -> None:
-            loop = bench.loop(inputs)
-            if loop is None:
+            held = cost.memory_held(device)
+            prepared = bench.loop(inputs)
+            if prepared is None:
                 return
+            loop: Any = InTf32(prepared) if inputs.tf32 else prepared
+            cost.forget_peak(device)
             waits, operations = waits_per_step(loop), operations_per_step(loop)
-            table.add(shown(cost.measure(name, phase, loop, beside, options.rounds, options.steps), waits, operations))
+            peak = cost.peak_above(held, device)  # of the first steps: recording one takes more than repeating it
+            row = cost.measure(name, phase, loop, beside, options.rounds, options.steps)
+            table.add(shown(dataclasses.replace(row, peak=peak), waits, operations))
 
         def phases_of(name: str) -> None:
             for phase, inputs in bench.phases(methods[name]):
@@ -218,7 +246,10 @@ def step_table(shape: str, rows: int, length: int, options: argparse.Namespace, 
 
         @functools.cache
         def plain_half() -> Loop | None:
-            return bench.loop(in_bf16(plain(bench)))
+            loop = bench.loop(in_bf16(plain(bench)))
+            if loop is not None:
+                cost.run_steps(loop, 2, device)
+            return loop
 
         def half_of(name: str) -> None:
             _, inputs = next(iter(bench.phases(methods[name])))
@@ -227,9 +258,7 @@ def step_table(shape: str, rows: int, length: int, options: argparse.Namespace, 
 
         def attempt(name: str, measure: Callable[[], None]) -> None:
             table.attempt(name, measure)
-            gc.collect()
-            if device.type == "cuda":
-                torch.cuda.empty_cache()
+            free_memory(options.device)
 
         methods = cost.all_methods(cost.ROOT)
         for name in options.methods:
@@ -238,7 +267,7 @@ def step_table(shape: str, rows: int, length: int, options: argparse.Namespace, 
             for label, changes in (("cuda_graphs", {"cuda_graphs": True}), ("tf32", {"tf32": True})):
                 inputs = plain(bench, **changes)
                 attempt(f"vanilla, {label}", functools.partial(add, f"vanilla, {label}", inputs.phase, inputs))
-            torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
+            multiply_in_tf32(False)
         for name in options.half:
             attempt(f"{name}, bf16", functools.partial(half_of, name))
         attempt("evaluation", functools.partial(evaluation, vanilla.trainee.model, length, options, table))
@@ -278,6 +307,7 @@ def evaluation(model: torch.nn.Module, length: int, options: argparse.Namespace,
 
 def worker_table(options: argparse.Namespace, table: Table) -> None:
     """Cells per hour; the first row starts a process for every cell, one after the other."""
+    free_memory(options.device)  # of the steps before: the workers have the GPU to themselves
     shape, rows, length = (options.shape, 4, 16) if options.shape == "tiny" else ("bert-base", 16, 64)
     table.add(
         f"## Cells per hour ({shape}, {rows} x {length} tokens, {options.cell_steps} steps and an evaluation each)",
@@ -321,6 +351,7 @@ def main() -> None:
     parser.add_argument("--length", type=int, default=64, help="tokens, with --shape")
     parser.add_argument("--methods", nargs="*", default=list(METHODS))
     parser.add_argument("--half", nargs="*", default=list(HALF), help="methods that are timed in bf16, too")
+    parser.add_argument("--part", choices=("all", "steps", "cells"), default="all", help="what is measured")
     parser.add_argument("--evaluated", type=int, default=4096, help="rows of an evaluation")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--steps", type=int, default=5, help="steps of an arm in a round")
@@ -329,10 +360,11 @@ def main() -> None:
     parser.add_argument("--workers", type=int, nargs="*", default=[1, 2, 4, 8])
     parser.add_argument("--out", type=Path, default=Path(__file__).with_name("gpu.md"))
     options = parser.parse_args()
-    os.environ.update(WORKSPACE)
+    os.environ.update(cost.WORKSPACE)
     if options.device.startswith("cuda") and not torch.cuda.is_available():
         parser.error("there is no CUDA device here; --device cpu --shape tiny runs a smoke test without figures")
     torch.set_num_threads(1)
+    take_device(options.device)
     shapes = SHAPES if options.shape is None else ((options.shape, options.batch, options.length),)
     table = Table(
         options.out,
@@ -343,9 +375,9 @@ def main() -> None:
             "",
         ],
     )
-    for shape, rows, length in shapes:
+    for shape, rows, length in () if options.part == "cells" else shapes:
         table.attempt(f"{shape}, {rows} x {length}", functools.partial(step_table, shape, rows, length, options, table))
-    if options.cells:
+    if options.cells and options.part != "steps":
         table.attempt("cells per hour", functools.partial(worker_table, options, table))
     print(f"written: {options.out}")
     if table.failed:

@@ -19,6 +19,7 @@ from regft_core.phases.phase_data import member_label
 from regft_core.phases.project import open_project
 from regft_core.phases.records import known_keys, tuned_values
 from regft_core.progress import ProgressBoard
+from regft_core.runs.devices import take_device
 from regft_core.runs.executors import is_remote, run_all, visible_devices
 from regft_core.runs.fingerprint import one_moment
 from regft_core.runs.lookup import NotStored
@@ -57,13 +58,14 @@ NOTHING_SEARCHED: dict[str, Any] = {"phases": {}, "phase_steps": {}, "marks": []
 
 
 def settle_kernels(job: Job, device: str) -> None:
-    """Let a GPU compute as ``execution`` says, whatever ran in this process before.
+    """Let a GPU compute as ``execution`` says, whatever ran in this process before, of which nothing stays there.
 
     Else an evaluation would have other bits in a process of its own than right after its training.
     """
     if device.startswith("cuda"):
         from regft_core.phases import training_run
 
+        take_device(device)
         execution = open_project(Path(job.root)).params.execution
         training_run.make_deterministic(device, execution.deterministic, execution.tf32)
 

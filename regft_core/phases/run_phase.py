@@ -12,12 +12,15 @@ from typing import TYPE_CHECKING, Any, Literal
 from regft_core.config.method import Phase
 from regft_core.errors import CodeChanged, FactsChanged, RunFailed, StoreError
 from regft_core.hooks.declare import Handed
+from regft_core.io import read_json
+from regft_core.models.architectures import architecture_of
 from regft_core.phases.context import Context
 from regft_core.phases.environment import environment, other_environments
 from regft_core.phases.epoch_scores import epoch_scores
 from regft_core.phases.phase_data import member_label, member_streams, run_rows
 from regft_core.phases.records import merged_record, phase_record
 from regft_core.progress import ProgressWriter
+from regft_core.runs.devices import free_memory
 from regft_core.runs.fingerprint import Scope
 from regft_core.runs.guard import LoadedCode
 from regft_core.runs.killpoints import killpoint
@@ -33,6 +36,11 @@ if TYPE_CHECKING:
 #: What is asked of a finished run: that it was run, or that its tensors are there (with the weights, or
 #: whatever else it left). Tensors may have been pruned; weights that nothing needed were never stored.
 Need = Literal["result", "state", "weights"]
+#: Families in whose code the host waits for a GPU in every pass, which CUDA does not allow while it records a step.
+WAITING_FAMILIES = {
+    "bart": "its head looks for the end tokens of every text",
+    "deberta-v2": "it sends a number to the device for its relative positions",
+}
 
 
 def produce(context: Context, phase: Phase, need: Need = "result") -> StoredRun:
@@ -112,6 +120,7 @@ def _train_and_store(context: Context, phase: Phase, member: int | None, need: N
             return found
         execution = context.params.execution
         same = make_deterministic(context.device, execution.deterministic, execution.tf32)
+        free_memory(context.device)  # of the phases, members and trials before, which would count in this one's peak
         label = member_label(phase, member)
         base = {"phase": phase.name, "environment": here}
         try:
@@ -159,7 +168,7 @@ def phase_inputs(context: Context, phase: Phase, member: int | None) -> PhaseInp
         pooling=context.encoder.pooling,
         deterministic=context.params.execution.deterministic,
         tf32=context.params.execution.tf32,
-        cuda_graphs=context.params.execution.cuda_graphs,
+        cuda_graphs=context.params.execution.cuda_graphs and _recordable(context),
         start=None if phase.start == "checkpoint" else _read(context, phase.start, "weights")[1]["weights"],
         start_head=context.start_head(phase),
         handed=handed(context, phase),
@@ -168,6 +177,12 @@ def phase_inputs(context: Context, phase: Phase, member: int | None) -> PhaseInp
         max_length=context.encoder.max_length,
         value_range=data.value_range,
     )
+
+
+def _recordable(context: Context) -> bool:
+    """Whether the encoder's own pass can be recorded; where it cannot, steps run as usual."""
+    model_type = read_json(context.source.path / "config.json").get("model_type")
+    return architecture_of(model_type, where=f"model '{context.source.name}'").name not in WAITING_FAMILIES
 
 
 def _judge(context: Context, phase: Phase, member: int | None) -> Judge | None:
@@ -231,7 +246,8 @@ def _merge_and_store(context: Context, phase: Phase, need: Need) -> StoredRun:
         if member.result["status"] != "ok":
             failed = f"{member_label(phase, index)}: {member.result['error']}"
             break
-    here = environment(context.device, context.params.execution)
+    execution = context.params.execution
+    here = environment(context.device, execution)
     with context.store.open(key, identity, guard=guard.check) as working:
         found = working.finished
         if found is not None and _serves(found, need):
@@ -251,7 +267,7 @@ def _merge_and_store(context: Context, phase: Phase, need: Need) -> StoredRun:
         return working.commit(
             record | {"status": "ok", "error": None},
             merge_mean([tensors[index] for index in chosen]),
-            require_same_tensors=make_deterministic(context.device, context.params.execution.deterministic),
+            require_same_tensors=make_deterministic(context.device, execution.deterministic, execution.tf32),
         )
 
 

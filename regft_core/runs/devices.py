@@ -1,11 +1,15 @@
-"""The devices that ``execution.device`` means on the machine that asks."""
+"""The devices that ``execution.device`` means on the machine that asks; what a process does with one of its GPUs."""
 
 from __future__ import annotations
 
 import ctypes
+import gc
 from contextlib import suppress
 
 from regft_core.errors import ConfigError, Problem
+
+#: GPU -> bytes that stayed on it when its memory was freed last: work space of matrix products, for example.
+_staying: dict[str, int] = {}
 
 
 def _accelerator_driver() -> bool:
@@ -51,3 +55,33 @@ def visible_devices(device: str) -> list[str]:
 def own_device(device: str) -> str:
     """The one device of a worker that a cluster placed: the first that the cluster lets it see. Raises as above."""
     return visible_devices(device)[0]
+
+
+def take_device(device: str) -> None:
+    """Make ``cuda:<n>`` the current GPU of this process, and free what finished runs have left there.
+
+    Streams, pinned memory and the recording of steps go by the current GPU, which is the first one unless told:
+    a run on ``cuda:1`` would hold a context on ``cuda:0`` as well, and record its steps on a stream of that. Nothing
+    happens elsewhere.
+    """
+    if device.startswith("cuda:"):
+        import torch
+
+        torch.cuda.set_device(device)
+        free_memory(device)
+
+
+def free_memory(device: str) -> None:
+    """Free what finished runs have left on a GPU: their models, and memory that torch keeps for later.
+
+    A model and its hooks refer to each other, so it stays, with its optimiser, until Python looks for such cycles. It
+    does that by the number of objects and not by what they hold on a GPU. Memory that torch keeps serves this process
+    only, while others that share the GPU run out of it. Elsewhere nothing happens.
+    """
+    if device.startswith("cuda"):
+        import torch
+
+        if torch.cuda.memory_allocated(device) > _staying.get(device, 0):  # else there is nothing to look for
+            gc.collect()
+            _staying[device] = torch.cuda.memory_allocated(device)
+        torch.cuda.empty_cache()

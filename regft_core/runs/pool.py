@@ -9,6 +9,7 @@ from contextlib import suppress
 from multiprocessing.connection import Connection, wait
 from typing import Any, NoReturn
 
+from regft_core.runs.devices import free_memory, take_device
 from regft_core.runs.jobs import describe_failure, torch_threads
 from regft_core.runs.processes import (
     describe_exit,
@@ -28,10 +29,7 @@ def _worker(channel: Connection, function: Callable[..., Any], device: str, thre
     lead_own_group()
     die_with_parent(parent)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides, and kills
-    if device.startswith("cuda:"):
-        import torch
-
-        torch.cuda.set_device(device)  # libraries that ask for "cuda" get this one
+    take_device(device)  # libraries that ask for "cuda" get this one
     with torch_threads(threads):
         while True:
             try:
@@ -49,6 +47,7 @@ def _worker(channel: Connection, function: Callable[..., Any], device: str, thre
                     return  # the parent is gone
                 channel.send((index, False, f"its result cannot be sent to the parent process: {error}", ""))
             del job, answer
+            free_memory(device)
             give_back_freed_memory()
 
 

@@ -144,9 +144,9 @@ class Loop:
                 rows = self.stream.steps(epoch, self.training.accumulation)[position]
                 self._step(rows)
                 self.done.step += 1
-                self.done.seconds = time.monotonic() - started
                 if len(self._pending) >= self.read_every or self.done.step == self.total:
-                    self._flush()
+                    self._flush()  # before the clock is read: it waits for the steps that a GPU has not done yet
+                self.done.seconds = time.monotonic() - started
                 if self.progress is not None:
                     loss = self.done.curve[-1][2] if self.done.curve else None
                     self.progress(self.done.step, self.total, epoch, loss, self.done.seconds)

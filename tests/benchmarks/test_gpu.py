@@ -7,10 +7,13 @@ import os
 import re
 import subprocess
 import sys
+import warnings
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 
 ROOT = Path(__file__).resolve().parents[2]
 HERE = os.environ | {"PYTHONPATH": str(ROOT)}
@@ -37,8 +40,6 @@ def test_the_whole_command_runs_on_a_cpu(tmp_path: Path) -> None:
 
 
 def test_without_a_gpu_it_says_so(tmp_path: Path) -> None:
-    import torch
-
     if torch.cuda.is_available():
         return
     command = [sys.executable, str(ROOT / "benchmarks" / "gpu.py"), "--out", str(tmp_path / "gpu.md")]
@@ -75,3 +76,60 @@ def test_a_measurement_that_fails_costs_its_own_row_only(
     assert "| vanilla, bf16 |" in text
     assert "| evaluation of 2 rows |" in text
     assert "a slip" in capsys.readouterr().err
+
+
+class _Loop:
+    """As much of a loop as is timed; notes whether the process multiplied in TF32 at each of its steps."""
+
+    def __init__(self) -> None:
+        self.tf32: list[bool] = []
+        self.trainee = SimpleNamespace(device=torch.device("cpu"))
+        self.stream = SimpleNamespace(steps=lambda epoch, accumulation: [[[0]]])
+        self.steps_per_epoch = 1
+        self.done = SimpleNamespace(step=0, batches=1, forward_passes=1.0, backward_passes=1.0)
+
+    def _step(self, rows: list[list[int]]) -> None:
+        self.tf32.append(torch.backends.cuda.matmul.allow_tf32)
+
+    def _flush(self) -> None:
+        pass
+
+
+def test_only_the_arm_multiplies_in_tf32_and_not_what_it_is_compared_with(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    gpu = importlib.import_module("gpu")
+    arm, vanilla = _Loop(), _Loop()
+    gpu.multiply_in_tf32(True)  # as preparing the arm leaves it
+    phase = SimpleNamespace(regularisers=())
+    gpu.cost.measure("vanilla, tf32", phase, gpu.InTf32(arm), vanilla, rounds=2, steps=3)
+    assert arm.tf32 == [True] * 7
+    assert vanilla.tf32 == [False] * 6
+    assert not torch.backends.cudnn.allow_tf32
+
+
+def test_a_notice_of_torch_is_no_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The words are those of torch; there is no CUDA here to say them."""
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    gpu = importlib.import_module("gpu")
+
+    def set_mode(mode: str) -> None:
+        if mode == "warn":
+            notice = "Synchronization debug mode is a prototype feature and does not yet detect all synchronizing "
+            warnings.warn(notice + "operations", stacklevel=1)
+
+    monkeypatch.setattr(torch.cuda, "set_sync_debug_mode", set_mode)
+    with gpu.counted_waits(torch.device("cuda")) as found:
+        warnings.warn("called a synchronizing CUDA operation (Triggered internally)", stacklevel=1)
+    assert len(found) == 1
+
+
+def test_the_peak_of_an_arm_is_without_what_was_there_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Torch's counts of a GPU are stand-ins."""
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    cost = importlib.import_module("cost")
+    monkeypatch.setattr(torch.cuda, "memory_allocated", lambda device: 700)
+    monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda device: 1000)
+    device = torch.device("cuda")
+    assert cost.peak_above(cost.memory_held(device), device) == 300
+    assert cost.memory_held(torch.device("cpu")) == 0
+    assert cost.peak_above(0, torch.device("cpu")) is None

@@ -18,6 +18,7 @@ from regft_core.data.batches import padding_of
 from regft_core.evaluation.predict import predict
 from regft_core.hooks import compose
 from regft_core.phases.training_run import PhaseInputs, Trained, prepare, train
+from regft_core.runs.devices import free_memory
 from regft_core.runs.executors import run_all
 from regft_core.training.loop import Loop
 from tests.methods.harness import entries, examples, same, source_of, tokenizer_of
@@ -142,7 +143,8 @@ def waits_of(loop: Loop, index: int) -> list[str]:
             loop._step(rows[index % len(rows)])
         finally:
             torch.cuda.set_sync_debug_mode("default")
-    return [str(w.message) for w in caught if "synchroniz" in str(w.message)]
+    # Not the notice that this mode is a prototype, which comes with the first use of it in a process.
+    return [str(w.message) for w in caught if "called a synchronizing" in str(w.message)]
 
 
 def training_loop(given: PhaseInputs, **options: Any) -> Loop:
@@ -209,13 +211,16 @@ def test_noise_that_a_precision_rounds_away_is_refused_or_marked(precision: str)
 
 
 def test_memory_is_counted_and_freed() -> None:
+    train(inputs("vanilla"))  # what stays once anything has run: the work space of matrix products, 32 MiB and more
+    free_memory(DEVICE)
+    before = torch.cuda.memory_allocated()
     trained = train(inputs("vanilla"))
     assert trained.peak_memory_bytes is not None
     size = sum(p.numel() * p.element_size() for p in trained.trainee.model.parameters())
-    assert trained.peak_memory_bytes > 3 * size  # weights, gradients and the optimiser's moments
+    assert trained.peak_memory_bytes - before > 3 * size  # weights, gradients and the optimiser's moments
     del trained
-    torch.cuda.empty_cache()
-    assert torch.cuda.memory_allocated() < size
+    free_memory(DEVICE)
+    assert torch.cuda.memory_allocated() <= before
 
 
 def test_a_project_names_what_it_ran_with(tmp_path: Path) -> None:

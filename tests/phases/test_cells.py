@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 import yaml
 
 from regft_core.errors import ConfigError, DataError, FactsChanged, OutOfMemory, StoreError
@@ -385,6 +386,8 @@ def test_an_evaluation_alone_computes_as_one_after_its_training(project: Path, m
     change(project, methods=["vanilla"], execution={"device": "cuda", "tf32": True, "deterministic": False})
     settled: list[tuple[Any, ...]] = []
     monkeypatch.setattr(training_run, "make_deterministic", lambda *given: settled.append(given))
+    current: list[str] = []
+    monkeypatch.setattr(torch.cuda, "set_device", current.append)  # there is no GPU here
 
     def evaluating(job: Job, before: dict[str, Any], *, device: str) -> dict[str, Any]:
         return {"settled": list(settled), "device": device}
@@ -394,4 +397,6 @@ def test_an_evaluation_alone_computes_as_one_after_its_training(project: Path, m
         return call(Call(job(project, "vanilla"), evaluating, {}), device=device)
 
     assert one("cuda:1") == {"settled": [("cuda:1", False, True)], "device": "cuda:1"}
+    assert current == ["cuda:1"]  # in whatever process: steps are recorded on the current GPU
     assert one("cpu")["settled"] == []
+    assert current == ["cuda:1"]

@@ -10,11 +10,11 @@ import torch
 
 from regft_core.data.batches import collate, padding_of
 from regft_core.models.load import load_classifier
-from regft_core.phases import training_run
+from regft_core.phases import run_phase, training_run
 from regft_core.phases.context import Context
 from regft_core.phases.evaluate import evaluate
 from regft_core.phases.run_phase import phase_inputs
-from tests.phases.conftest import DIVERGES, edit_method, job, runs, stored, train, write_method
+from tests.phases.conftest import DIVERGES, change, edit_method, job, runs, stored, train, write_method
 
 
 def soup(merge: str, times: int = 3, **more: Any) -> dict[str, Any]:
@@ -49,6 +49,26 @@ def test_a_third_split_keeps_the_two_that_there_are(project: Path, monkeypatch: 
     assert sorted(after.values()) == [0, 1, 2]
     assert again["phases"]["search"] != record["phases"]["search"]
     assert again["key"] != record["key"]
+
+
+def test_a_phase_begins_when_what_the_one_before_left_on_a_gpu_is_freed(
+    project: Path, trained: list[tuple[str, int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    freed: list[tuple[str, int]] = []
+    monkeypatch.setattr(run_phase, "free_memory", lambda device: freed.append((device, len(trained))))
+    train(project, "weight_mixup")  # two members of the search, and fine-tuning
+    assert freed == [("cpu", 0), ("cpu", 1), ("cpu", 2)]
+
+
+@pytest.mark.parametrize(("model_type", "recorded"), [("bert", True), ("bart", False), ("deberta-v2", False)])
+def test_a_family_that_waits_in_its_own_pass_is_not_recorded(
+    project: Path, model_type: str, recorded: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A graph cannot be recorded where the host waits: CUDA would end the run in its second step of a length."""
+    change(project, execution={"device": "cuda", "cuda_graphs": True})
+    context = Context(job(project, "vanilla"))
+    monkeypatch.setattr(run_phase, "read_json", lambda _: {"model_type": model_type})
+    assert phase_inputs(context, context.phase("finetune"), None).cuda_graphs is recorded
 
 
 def test_members_differ_in_what_the_phase_says_and_in_nothing_else(project: Path) -> None:

@@ -16,6 +16,22 @@ from regft_core.training.step import repeat_batch, task_loss
 from tests.methods.harness import TRAINING, Bench, largest_difference, same
 
 
+def test_what_the_device_has_not_done_yet_counts_as_time_of_training(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A GPU is some steps behind: reading their losses waits for it. The clock and the wait are stand-ins."""
+    clock = [0.0]
+    monkeypatch.setattr("regft_core.training.loop.time.monotonic", lambda: clock[0])
+    loop = Bench().loop()
+    loop.read_every = 16  # as on a GPU: more than this run has steps
+    read = loop._flush
+
+    def waiting() -> None:
+        clock[0] += 1.0 * len(loop._pending)
+        read()
+
+    monkeypatch.setattr(loop, "_flush", waiting)
+    assert loop.train().seconds == loop.total == 6
+
+
 def plain_loop(bench: Bench, training: TrainingConfig) -> dict[str, torch.Tensor]:
     """Fine-tuning as one would write it by hand, without any of regft's loop."""
     model, total = bench.model, 6

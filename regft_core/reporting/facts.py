@@ -90,8 +90,8 @@ def _data_warnings(block: BlockData) -> list[str]:
     found = [f"{text}." for text in block.contaminated]
     for name, count in block.described.get("duplicates", {}).items():
         if count and name == "train_within":
-            found.append(f"{block.task}: {plural(count, 'row')} of the training split {'repeats' if count == 1 else 'repeat'} "
-                "the text of another.")
+            repeat = "repeats" if count == 1 else "repeat"
+            found.append(f"{block.task}: {plural(count, 'row')} of the training split {repeat} the text of another.")
         elif count:
             found.append(
                 f"{block.task}: {plural(count, 'row')} of {name} have the text of a training row; scores on {name} "

@@ -6,6 +6,7 @@ python -m stages.predict --model exports/hype_n-sst2-300-seed-0 --data new.csv -
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 from pathlib import Path
 
@@ -20,6 +21,8 @@ def device_of(given: str) -> str:
     """The device that ``--device`` means on this machine. Raises ModelError when it is not there."""
     from regft_core.runs.executors import visible_devices
 
+    if not re.fullmatch(r"auto|cpu|mps|cuda(:\d+)?", given):
+        raise ModelError(f"--device {given}: no such kind of device\n    -> one of auto, cpu, mps, cuda, cuda:N")
     try:
         return visible_devices(given)[0]
     except ConfigError as error:

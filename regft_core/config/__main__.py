@@ -19,6 +19,7 @@ from regft_core.config.find_controls import find_controls
 from regft_core.config.gpu_hours import gpu_hours
 from regft_core.config.grid import cells
 from regft_core.config.plan import PlanRow, plan_rows, table
+from regft_core.config.prepared import size_warnings, undrawn
 from regft_core.config.preset import lay_out, preset_file
 from regft_core.config.project import Project
 from regft_core.config.provenance import settings_lines
@@ -57,6 +58,8 @@ def plan(root: Path, params_file: str, detect: float | None = None) -> str:
         parts.insert(2, "\n".join(budget_lines(project.params.tuning, project.methods.values())))
     if changed := settings_lines(project, params_file):
         parts.insert(2, "\n".join(["changed in the shared settings (weaker ones first)", *changed]))
+    if not_drawn := undrawn(project):
+        parts.insert(1, not_drawn)
     if detect is not None:
         parts.append(_seeds(project, rows, detect))
     return "\n\n".join(parts)
@@ -130,7 +133,7 @@ def controls(root: Path, params_file: str, write: bool) -> str:
 
 
 def _warn(project: Project) -> None:
-    for warning in project.warnings:
+    for warning in (*project.warnings, *size_warnings(project)):
         print(f"warning: {warning}", file=sys.stderr)
 
 

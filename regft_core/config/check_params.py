@@ -87,7 +87,7 @@ def _check_methods(params: Params, document: Document) -> list[Problem]:
     if params.report.reference not in listed:
         # The default is vanilla: without the key, the place to repair is the list of methods.
         path: KeyPath = ("report", "reference") if "report" in document.data else ("methods",)
-        message = f"report.reference '{params.report.reference}' is not a listed method"
+        message = f"'{params.report.reference}' is not a listed method"
         hint = "list it under methods, or name another; " + suggestion(params.report.reference, listed, "listed")
         problems.append(document.problem(path, message, hint))
     return problems

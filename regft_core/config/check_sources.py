@@ -8,7 +8,7 @@ from pathlib import Path
 
 from regft_core.config.check_builtin import Builtin, check_columns, check_kind, check_options
 from regft_core.config.check_params import moves, revision_problem
-from regft_core.config.headers import columns_of
+from regft_core.config.headers import columns_of, separator_hint
 from regft_core.config.hub import shadow_problem
 from regft_core.config.paths import what_is
 from regft_core.config.schema.tasks import BuiltinSource, ColumnsConfig, FilesSource, HubSource
@@ -90,7 +90,8 @@ class Sources:
                 try:
                     names = columns_of(path)
                 except ValueError as error:
-                    problem = f"data/{_below_data(use.split).as_posix()} {error}", "repair the file, or name another"
+                    remedy = "save the file as UTF-8" if "not UTF-8" in str(error) else "repair the file"
+                    problem = f"data/{_below_data(use.split).as_posix()} {error}", f"{remedy}, or name another"
                 else:
                     # A row that may be dropped need not have every column: the first line tells little.
                     sparse = columns is not None and columns.sparse and ".jsonl" in path.name.lower()
@@ -188,7 +189,8 @@ def _unknown_columns(headers: dict[str, list[str]], columns: Columns) -> list[Pr
         lacking = [file for file, names in headers.items() if name not in names]
         if lacking:
             message = f"no column '{name}' in {listing(f'data/{file}' for file in lacking)}"
-            hint = suggestion(name, headers[lacking[0]], "its columns")
+            names = headers[lacking[0]]
+            hint = separator_hint(names, [name], lacking[0]) or suggestion(name, names, "its columns")
             problems.append(columns.document.problem((*columns.path, key), message, hint))
     return problems
 

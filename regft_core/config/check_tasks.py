@@ -97,7 +97,8 @@ def _check_metrics(task: TaskConfig, document: Document) -> list[Problem]:
             hint = f"allowed for {task.kind}: {', '.join(right)}"
             problems.append(document.problem(path, f"'{metric}' does not fit kind: {task.kind}", hint))
         elif metric not in right:
-            hint = suggestion(metric, right, f"allowed for {task.kind}")
+            swapped = [name for name in right if sorted(name.split("_")) == sorted(metric.split("_"))]
+            hint = suggestion(swapped[0] if swapped else metric, right, f"allowed for {task.kind}")
             problems.append(document.problem(path, f"unknown metric '{metric}'", hint))
         elif metric in listed[:i]:
             problems.append(document.problem(path, f"'{metric}' is listed twice", "keep one of them"))
@@ -106,6 +107,8 @@ def _check_metrics(task: TaskConfig, document: Document) -> list[Problem]:
         message = f"'positive_label' is missing: {' and '.join(counting)} counts one class against the rest"
         labels = (task.labels if task.known("labels") else None) or ()
         hint = f"add 'positive_label:' with one of the labels: {listing(labels)}" if labels else "name one of labels"
+        if len(labels) > 2 and "f1_macro" in right:
+            hint += "; or take f1_macro, the mean over all classes"
         at = ("metrics", listed.index(counting[0]))
         problems.append(document.problem(at, message, hint))
     return problems

@@ -8,6 +8,7 @@ from pydantic import BaseModel, ValidationError
 
 from regft_core.config.describe import allowed, given, members, quoting_hint, unwrap
 from regft_core.config.parts import chosen, literals, parts
+from regft_core.config.repair import repaired
 from regft_core.config.schema import NAME_LENGTH, ConsistentModel
 from regft_core.config.yamlio import Document, KeyPath
 from regft_core.errors import Problem
@@ -129,7 +130,7 @@ def _explain(
         what = allowed(annotation)
         near = nearest(key, _unknown_keys(data, place, owner))
         spelled = f"'{near}' may be a misspelling of it; " if near else ""
-        return [document.problem(path, f"'{key}' is missing", f"{spelled}give {what}")]
+        return [document.problem(path, f"'{key}' is missing", f"{spelled}give {what}{_purpose(annotation)}")]
     if kind in ("union_tag_not_found", "union_tag_invalid"):
         return [_tag_problem(document, path, annotation, item)]
     if kind == "value_error":
@@ -145,7 +146,13 @@ def _explain(
     if wanted == "a value":
         return [document.problem(path, f"is {given(value)}: {item['msg']}")]
     message = f"is {given(value)}; allowed: {wanted}"
-    return [document.problem(path, message, quoting_hint(value, wanted))]
+    return [document.problem(path, message, quoting_hint(value, wanted) or repaired(value, annotation))]
+
+
+def _purpose(annotation: Any) -> str:
+    """What a field is for, in brackets, where its schema says so."""
+    description = getattr(annotation, "description", None)
+    return f" ({description})" if description else ""
 
 
 def _value(data: Any, place: KeyPath, fallback: Any) -> Any:

@@ -7,6 +7,7 @@ import gzip
 import io
 import json
 import zlib
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import IO, Literal, cast
 
@@ -38,6 +39,25 @@ def columns_of(path: Path) -> list[str] | None:
     if name.removesuffix(".gz").endswith(".jsonl"):
         return _first_object(text, whole)
     return _header(text, "\t" if name.removesuffix(".gz").endswith(".tsv") else ",", whole)
+
+
+def separator_hint(names: Sequence[str], wanted: Iterable[str], file: str) -> str:
+    """What to do about a header that is one name because ``file`` separates its columns by another character.
+
+    Empty when that is not so: the header has several names, or none of ``wanted`` is a part of it.
+    """
+    kind = ".tsv" if file.lower().removesuffix(".gz").endswith(".tsv") else ".csv"
+    given, own = ("tabs", "\t") if kind == ".tsv" else ("commas", ",")
+    if len(names) != 1:
+        return ""
+    for mark, word in ((";", "semicolons"), ("\t", "tabs"), ("|", "bars"), (",", "commas")):
+        parts = [part.strip().strip('"') for part in names[0].split(mark)]
+        if mark != own and len(parts) > 1 and not set(parts).isdisjoint(wanted):
+            return (
+                f"its columns are separated by {word}, and {kind} means {given}: "
+                "write it anew (data/README.md has the lines)"
+            )
+    return ""
 
 
 def open_bytes(path: Path) -> IO[bytes]:

@@ -117,9 +117,12 @@ def epoch_steps(training: TrainingConfig, rows: int) -> int:
 
 def training_rows(root: Path, cell: Cell) -> int | None:
     """Examples that one run of ``cell`` trains on; None for ``full`` until the dataset is prepared."""
-    if cell.size != "full":
-        return cell.size
-    counts = (_read(root / "work" / "datasets" / cell.task / "task.json") or {}).get("counts")
+    return prepared_rows(root, cell.task) if cell.size == "full" else cell.size
+
+
+def prepared_rows(root: Path, task: str) -> int | None:
+    """Training rows of a dataset as last prepared; None where it never was."""
+    counts = (_read(root / "work" / "datasets" / task / "task.json") or {}).get("counts")
     count = counts.get("train") if isinstance(counts, dict) else None
     return count if isinstance(count, int) else None
 

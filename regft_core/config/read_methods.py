@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from regft_core.config.build_method import MethodBuilder
 from regft_core.config.check_methods import SharedFor
@@ -47,6 +48,9 @@ class MethodReader:
                 continue
             if document is None:
                 problem = missing(reading.root, METHODS, name, params, path, arms)
+                if problem is not None and name in builder.registry:
+                    hint = f"there is a regulariser of that name: write the file, with 'regularisers: {{{name}: {{}}}}'"
+                    problem = replace(problem, hint=hint)
                 if problem is not None and name not in arms:  # an arm without a base: check_settings says so
                     reading.problems.append(problem)
                 continue

@@ -150,8 +150,26 @@ def _syntax_problem(file: str, error: yaml.MarkedYAMLError, text: str) -> Proble
     shown = rows[line - 1] if 0 < line <= len(rows) else ""
     if "\t" in shown[: len(shown) - len(shown.lstrip())] or "'\\t'" in (error.problem or ""):
         return Problem(file, line, "", "a tab where YAML wants spaces", "indent with spaces")
-    message = ", ".join(part for part in (error.context, error.problem) if part)
-    return Problem(file, line, "", f"not valid YAML: {message}", "check indentation, brackets and quotes around here")
+    begun = error.context_mark.line + 1 if error.context_mark is not None else line
+    context = f"{error.context} (begun on line {begun})" if error.context and begun != line else error.context
+    message = ", ".join(part for part in (context, error.problem) if part)
+    return Problem(file, line, "", f"not valid YAML: {message}", _syntax_hint(error, begun))
+
+
+def _syntax_hint(error: yaml.MarkedYAMLError, begun: int) -> str:
+    """What to do about a mistake; ``begun`` is the line where the part that holds it begins."""
+    context, problem = error.context or "", error.problem or ""
+    if "quoted scalar" in context:
+        return f"close the quotes that begin on line {begun}"
+    if "flow" in context:
+        return f"close the bracket that begins on line {begun}; commas separate what is in brackets"
+    if "could not find expected ':'" in problem:
+        return f"a key needs a ':' after it: look at line {begun}, its indentation, brackets and quotes"
+    if "mapping values are not allowed" in problem:
+        return "put quotes around text that holds ': '; else check the indentation of this line and the one above"
+    if "block mapping" in context:
+        return "keys of one level begin in the same column; check indentation, brackets and quotes here and above"
+    return "check indentation, brackets and quotes around here"
 
 
 @dataclass

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Any
 
+from regft_core.config.headers import separator_hint
 from regft_core.config.schema.tasks import ColumnsConfig
 from regft_core.data.examples import Example
 from regft_core.errors import DataError
@@ -71,6 +72,8 @@ def check_columns(names: Sequence[str], declaration: Declaration, where: str) ->
     for key, name in missing.items():
         near = get_close_matches(name, names, n=1, cutoff=0.5)
         lines.append(f"columns.{key}: no column '{name}'" + (f", did you mean '{near[0]}'?" if near else ""))
+    if hint := separator_hint(names, missing.values(), where):
+        raise DataError(f"{where}: no column '{next(iter(missing.values()))}'\n    -> {hint}")
     shown = ", ".join(repr(name) for name in names[:20]) or "none"
     raise DataError(f"{where}: " + "; ".join(lines) + f"\n    -> its columns are {shown}")
 
@@ -100,11 +103,20 @@ def to_examples(rows: Sequence[Row], declaration: Declaration, where: str) -> Sp
         more = len(problems) - SHOWN
         tail = [f"... and {more} more"] if more > 0 else []
         count = f"{len(problems)} of {len(rows)} rows do not match the declaration"
-        raise DataError(f"{where}: {count}\n" + "\n".join(f"  {line}" for line in problems[:SHOWN] + tail))
+        spelled = "\n".join(f"  {line}" for line in problems[:SHOWN] + tail)
+        raise DataError(f"{where}: {count}\n{spelled}\n    -> {_remedy(declaration)}")
     if not examples:
         why = f" (all {len(rows)} were dropped: {dict(dropped)})" if rows else ""
         raise DataError(f"{where}: no rows{why}\n    -> a set needs at least one labelled row")
     return Split(examples, dict(sorted(dropped.items())))
+
+
+def _remedy(declaration: Declaration) -> str:
+    """What to do about rows that do not match: the keys of the task's YAML that settle such rows."""
+    keys = "'drop_labels' (by label) and 'drop_empty' leave rows out"
+    if declaration.kind == "classification":
+        keys = f"'labels' lists every label, 'label_values' maps other spellings, {keys}"
+    return f"correct the rows, or the task's YAML: {keys}"
 
 
 def _to_example(row: Row, number: int, declaration: Declaration, dropped: Counter[str]) -> Example | None:
@@ -198,9 +210,7 @@ def _label(value: Any, declaration: Declaration) -> int:
     if isinstance(value, bool) or not _INTEGER.fullmatch(text):
         near = get_close_matches(text, labels, n=1, cutoff=0.6)
         hint = f", did you mean '{near[0]}'?" if near else ""
-        raise _Bad(
-            f"label {_given(value)} is none of labels {_shown(list(labels))}{hint}; other spellings: label_values"
-        )
+        raise _Bad(f"label {_given(value)} is none of labels {_shown(list(labels))}{hint}")
     index = _index(text, len(labels))
     if is_number and text in labels:
         raise _Bad(

@@ -60,8 +60,9 @@ def table(stream: TextIO, delimiter: str, where: str) -> tuple[list[str], Iterat
                     count += 1
                     position = f"row {count} (line {line})"
                     if len(values) != len(header):
+                        fields = "1 field" if len(values) == 1 else f"{len(values)} fields"
                         raise DataError(
-                            f"{where}: {position} has {len(values)} fields, the header {len(header)}: "
+                            f"{where}: {position} has {fields}, the header {len(header)}: "
                             f"{_excerpt(values)}"
                             "\n    -> quote fields that hold the delimiter or a line break (CSV), or use .jsonl"
                         )

@@ -27,8 +27,9 @@ def _ratio(a: float | None, b: float | None) -> float | None:
 
 
 def devices(cell: CellData) -> tuple[str, ...]:
-    """Kinds of device (``cpu``, ``cuda``) that ran the cell."""
-    return tuple(sorted({str(run.get("device") or "unknown").split(":")[0] for run in cell.finetune["runs"]}))
+    """Kinds of device (``cpu``, ``cuda``) that ran the cell, as the environments of its runs say."""
+    environments = (run.get("environment") or {} for run in cell.finetune["runs"])
+    return tuple(sorted({str(environment.get("device") or "unknown").split(":")[0] for environment in environments}))
 
 
 def declared(cell: CellData) -> float | None:

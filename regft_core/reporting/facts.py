@@ -80,11 +80,9 @@ def _mixtures(blocks: Sequence[BlockData]) -> list[str]:
         versions = sorted({str(m["versions"].get(name, "none")) for m in manifests})
         if len(versions) > 1:
             found.append(f"Cells were trained with different versions of {name}: {listed(versions)}.")
-    for key in ("device", "precision"):
-        values = sorted({str(run[key]) for m in manifests for run in m["runs"] if run.get(key)})
-        kinds = sorted({value.split(":")[0] for value in values})
-        if len(kinds) > 1:
-            found.append(f"Runs differ in {key}: {listed(kinds)}.")
+    precisions = sorted({str(run["precision"]) for m in manifests for run in m["runs"] if run.get("precision")})
+    if len(precisions) > 1:  # devices: environments.check
+        found.append(f"Runs differ in precision: {listed(precisions)}.")
     return found
 
 
@@ -92,7 +90,8 @@ def _data_warnings(block: BlockData) -> list[str]:
     found = [f"{text}." for text in block.contaminated]
     for name, count in block.described.get("duplicates", {}).items():
         if count and name == "train_within":
-            found.append(f"{block.task}: {plural(count, 'row')} of the training split repeat the text of another.")
+            repeat = "repeats" if count == 1 else "repeat"
+            found.append(f"{block.task}: {plural(count, 'row')} of the training split {repeat} the text of another.")
         elif count:
             found.append(
                 f"{block.task}: {plural(count, 'row')} of {name} have the text of a training row; scores on {name} "

@@ -12,7 +12,7 @@ import pytest
 
 from regft_core.config import headers
 from regft_core.config.check_builtin import COLUMNS, LABELS, RANGES, Builtin
-from regft_core.config.headers import columns_of
+from regft_core.config.headers import columns_of, separator_hint
 from regft_core.config.load import load_project
 from regft_core.config.paths import what_is
 from regft_core.data.builtin import GENERATORS, SPLITS, BuiltinOptions, generate
@@ -120,6 +120,23 @@ def test_each_split_and_set_is_compared_with_the_columns_that_it_uses(
             "did you mean 'reviews'? its columns: reviews, stars, n",
         ),
     }
+
+
+@pytest.mark.parametrize(
+    ("names", "wanted", "file", "said"),
+    [
+        (["a;b"], ["a"], "x.csv", "separated by semicolons, and .csv means commas"),
+        (["a\tb"], ["b"], "x.csv.gz", "separated by tabs, and .csv means commas"),
+        (["a,b"], ["b"], "x.TSV", "separated by commas, and .tsv means tabs"),
+        (['"a";"b"'], ["b"], "x.csv", "separated by semicolons"),
+        (["a;b"], ["c"], "x.csv", ""),
+        (["a;b", "c"], ["a"], "x.csv", ""),
+        (["a"], ["b"], "x.csv", ""),
+    ],
+)
+def test_a_header_in_one_piece_tells_its_separator(names: list[str], wanted: list[str], file: str, said: str) -> None:
+    hint = separator_hint(names, wanted, file)
+    assert said in hint if said else not hint
 
 
 def test_rows_that_may_be_dropped_need_not_have_every_column(

@@ -112,7 +112,7 @@ report: {reference: noise}
             "methods[2]: unknown method 'nois'",
             "model.max_length: is 4",
             "model.name: there is no directory './absent'",
-            "report.reference: report.reference 'noise' is not a listed method",
+            "report.reference: 'noise' is not a listed method",
             "store.budget_gb: is 0",
             "store.path: 'work/runs' lies in work/",
             "training.epochs: is 0",

@@ -193,8 +193,9 @@ def test_five_problems_are_shown_and_the_rest_counted(read: Read) -> None:
         read("a.csv", "text,label\n" + "x,odd\n" * 12)
     lines = str(caught.value).splitlines()
     assert "12 of 12 rows" in lines[0]
-    assert len(lines) == 7
-    assert lines[-1].strip() == "... and 7 more"
+    assert len(lines) == 8
+    assert lines[-2].strip() == "... and 7 more"
+    assert lines[-1].strip().startswith("-> correct the rows, or the task's YAML")
 
 
 @pytest.mark.parametrize("value", [None, "", "  ", "\n"])
@@ -249,9 +250,25 @@ def test_not_gzip_not_utf8_not_json(read: Read) -> None:
         read("a.jsonl", "[1]")
 
 
+def test_another_separator_is_named(read: Read) -> None:
+    with pytest.raises(DataError, match=r"no column 'text'\n    -> its columns are separated by semicolons, and .csv"):
+        read("a.csv", "text;label\na;good\n")
+    with pytest.raises(DataError, match=r"separated by commas, and .tsv means tabs"):
+        read("a.tsv", "text,label\na,good\n")
+    with pytest.raises(DataError, match=r"its columns are 'other;columns'"):
+        read("a.csv", "other;columns\na;good\n")
+
+
+def test_rows_that_do_not_match_come_with_the_keys_that_settle_them(read: Read) -> None:
+    with pytest.raises(DataError, match=r"'worse' is none of labels .*\n    -> correct the rows, or .*'labels' lists"):
+        read("a.csv", "text,label\na,worse\n")
+
+
 def test_tables_of_the_wrong_shape(read: Read) -> None:
     with pytest.raises(DataError, match=r"row 2 \(line 3\) has 3 fields, the header 2"):
         read("a.csv", "text,label\na,good\nb,c,bad\n")
+    with pytest.raises(DataError, match=r"row 2 \(line 3\) has 1 field, the header 2"):
+        read("a.csv", "text,label\na,good\nb\n")
     with pytest.raises(DataError, match="names the column 'text' twice"):
         read("a.csv", "text,text\na,good\n")
     with pytest.raises(DataError, match="check the quotes"):

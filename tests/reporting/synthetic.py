@@ -239,8 +239,8 @@ def _cell(
         trained.append(
             common
             | ({"environment": where} if (where := arm.elsewhere.get(seed, arm.environment)) is not None else {})
-            | {"steps": 57, "seconds": arm.seconds, "cost": cost, "device": "cpu", "precision": "fp32",
-               "deterministic": True, "final_loss": 0.2, "weights_sha256": "0" * 64}
+            | {"steps": 57, "seconds": arm.seconds, "cost": cost, "precision": "fp32",
+               "final_loss": 0.2, "weights_sha256": "0" * 64}
         )  # fmt: skip
         if failed:
             results.append(common | {"collapsed": {}, "sets": {}, "cost": {"search_seconds": 0.0}})

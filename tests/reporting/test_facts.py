@@ -41,6 +41,17 @@ def test_texts_shared_with_training(changed: Any) -> None:
     assert "2 rows of the training split repeat" in said
 
 
+def test_one_repeated_row_is_said_in_the_singular(changed: Any) -> None:
+    said = changed("datasets/sst2/task.json", lambda v: v["duplicates"].update(train_within=1))
+    assert "1 row of the training split repeats the text of another." in said
+
+
+def test_dropped_rows_are_said_in_words(changed: Any, tmp_path: Path) -> None:
+    changed("datasets/sst2/task.json", lambda v: v.update(dropped={"train": {"label -1": 3, "without text": 2}}))
+    page = (tmp_path / "reports" / "report.html").read_text(encoding="utf-8")
+    assert "<dt>Dropped</dt><dd>train label -1: 3, without text: 2</dd>" in page
+
+
 def test_label_absent_from_a_draw(changed: Any) -> None:
     said = changed(
         "subsamples/sst2/300/manifest.json",

@@ -195,13 +195,20 @@ def test_costs_against_a_reference_that_only_fits(make: Any, synthetic: Any) -> 
 
 def test_other_kinds_of_device_are_not_compared(built: Any, tmp_path: Path) -> None:
     shutil.copytree(built.root / "work", tmp_path / "work")
-    path = tmp_path / "work/finetune/r_drop/sst2/300/manifest.json"
-    path.write_text(path.read_text().replace('"cpu"', '"cuda:0"'))
-    report = write_report(tmp_path, built.cells, built.seeds, built.config, built.methods)
-    cost = report.blocks[0].row("r_drop").cost
+    for path in (tmp_path / "work" / "finetune").rglob("manifest.json"):
+        manifest = json.loads(path.read_text())
+        for run in manifest["runs"]:  # as the stage writes it: the device is one of the environment's facts
+            run["environment"] = {"device": "cuda:0" if "r_drop" in path.parts else "cpu", "name": "a machine"}
+        path.write_text(json.dumps(manifest))
+    config = built.config.model_copy(update={"mixed_environments": "mark"})
+    report = write_report(tmp_path, built.cells, built.seeds, config, built.methods)
+    rows = report.blocks[0]
+    assert rows.row("vanilla").cost.devices == ("cpu",)
+    cost = rows.row("r_drop").cost
+    assert cost.devices == ("cuda",)
     assert cost.measured is None
-    assert "cuda" in cost.note
-    assert any("Runs differ in device: cpu and cuda" in text for text in report.warnings)
+    assert cost.note == "measured on cuda, the reference on cpu"
+    assert any(re.search(r"runs come from \d environments", text) for text in report.warnings)
 
 
 def test_overrides_of_the_shared_protocol(built: Any) -> None:

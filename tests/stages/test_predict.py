@@ -15,6 +15,7 @@ from regft_core.serving import predict as serving
 from regft_core.serving.model import ServedModel, load_served
 from regft_core.serving.predict import predict_file
 from regft_core.serving.writing import safe_cell
+from stages.predict import device_of
 from tests.small_project import review, stage, write_csv
 from tests.stages.conftest import LONG
 
@@ -153,6 +154,16 @@ def test_what_is_missing_is_named(model: ServedModel, tmp_path: Path) -> None:
         predict_file(model, data, tmp_path / "new.out.csv", text="Review ", keep=["dat"])
     with pytest.raises(DataError, match="this model was trained on single texts"):
         predict_file(model, data, tmp_path / "new.out.csv", text="Review ", text_pair="date")
+
+
+def test_semicolons_and_unknown_devices_are_named(model: ServedModel, tmp_path: Path) -> None:
+    data = tmp_path / "new.csv"
+    data.write_text("id;review\n1;good film\n")
+    with pytest.raises(DataError, match=r"no column 'review' \(--text\)\n    -> .* separated by semicolons"):
+        predict_file(model, data, tmp_path / "out.csv")
+    with pytest.raises(ModelError, match=r"--device gpu: no such kind of device\n    -> one of auto, cpu, mps, cuda"):
+        device_of("gpu")
+    assert device_of("cpu") == "cpu"
 
 
 def test_a_model_of_pairs_needs_both_texts(exported: dict[tuple[str, str], Path], tmp_path: Path) -> None:

@@ -54,7 +54,7 @@ class SplitsConfig(StrictModel):
     """Split names of a hub set or generator, or file paths for ``files``."""
 
     train: str | None = Field(None, description="absent for a set that is only evaluated on")
-    dev: str = Field(description="the split that judges runs")
+    dev: str = Field(description="the split or file that judges runs, of rows that train does not hold")
 
 
 class OodConfig(StrictModel):
@@ -128,7 +128,7 @@ class TaskConfig(ConsistentModel):
         if self.known("labels") and self.labels is not None and len(set(self.labels)) != len(self.labels):
             yield ("labels",), "'labels' names a label twice"
         if self.known("primary", "metrics") and self.primary not in self.metrics:
-            yield ("primary",), f"primary '{self.primary}' is not one of metrics {list(self.metrics)}"
+            yield ("primary",), f"primary '{self.primary}' is not one of metrics {list(self.metrics)}; add it there"
         if self.known("positive_label", "labels") and self.positive_label not in (None, *(self.labels or ())):
             message = f"positive_label '{self.positive_label}' is not one of labels {list(self.labels or ())}"
             yield ("positive_label",), message

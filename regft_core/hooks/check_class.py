@@ -1,0 +1,81 @@
+"""What is wrong with a regulariser's class by itself: names of hooks, how they are called, its strength 0.
+
+A misspelled hook would never be called, and the method would train as plain fine-tuning without a word.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Iterator
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from regft_core.config.schema import NAME_PATTERN
+from regft_core.errors import Problem
+from regft_core.hooks.base import Regulariser
+
+ROOT = Path(__file__).parents[2]
+#: How alike a public name and a hook must be for the name to count as a misspelling of it.
+ALIKE = 0.8
+_HOOKS = {name: value for name, value in vars(Regulariser).items() if not name.startswith("_")}
+
+
+def shown(file: str | None) -> str:
+    """A method's file as messages show it: relative to the project where it is inside."""
+    path = Path(file or "")
+    return path.relative_to(ROOT).as_posix() if path.is_relative_to(ROOT) else str(path)
+
+
+def class_problems(cls: type[Regulariser], file: str) -> Iterator[Problem]:
+    """Problems of a class of ``file``, as messages show it; none when it can be called as the stack calls it."""
+    if not re.fullmatch(NAME_PATTERN, cls.name):
+        hint = "names are of a-z, 0-9, _ and -, and start with a letter or digit"
+        yield Problem(file, 0, cls.__name__, f"name '{cls.name}' is no name", hint)
+    for name, value in vars(cls).items():
+        if name.startswith("_"):
+            continue
+        function = getattr(value, "__func__", value)
+        line = function.__code__.co_firstlineno if inspect.isfunction(function) else 0
+        key = f"{cls.__name__}.{name}"
+        if name not in _HOOKS:
+            if inspect.isfunction(function) and (near := get_close_matches(name, _HOOKS, n=1, cutoff=ALIKE)):
+                hint = f"did you mean '{near[0]}'? a name of your own that is no hook begins with _"
+                yield Problem(file, line, key, "is no hook, so nothing would call it", hint)
+            continue
+        own, base = isinstance(value, classmethod), isinstance(_HOOKS[name], classmethod)
+        if not inspect.isfunction(function):
+            continue
+        if own != base:
+            wrong = "is asked before any model exists" if base else "is called on an instance"
+            hint = "write @classmethod above it, and cls first" if base else "remove @classmethod, and write self first"
+            yield Problem(file, line, key, wrong, hint)
+            continue
+        given, wanted = _arguments(function), _arguments(getattr(_HOOKS[name], "__func__", _HOOKS[name]))
+        if given is not None and wanted is not None and len(given) != len(wanted):
+            hint = f"its arguments are ({', '.join(wanted)}); regft_core/hooks/base.py describes them"
+            yield Problem(file, line, key, f"takes ({', '.join(given)})", hint)
+    yield from _strength_zero(cls, file)
+
+
+def _arguments(function: Any) -> list[str] | None:
+    """Names of the arguments of a hook; None where it takes any."""
+    parameters = inspect.signature(function).parameters.values()
+    if any(parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD) for parameter in parameters):
+        return None
+    return [parameter.name for parameter in parameters]
+
+
+def _strength_zero(cls: type[Regulariser], file: str) -> Iterator[Problem]:
+    if cls.off is None:
+        return
+    try:
+        cls.Config.model_validate(cls.off)
+    except ValidationError as error:
+        for item in error.errors(include_url=False):
+            where = ".".join(str(part) for part in item["loc"])
+            hint = f"options are those of Config: {', '.join(cls.Config.model_fields) or 'none'}"
+            yield Problem(file, 0, f"{cls.__name__}.off", f"{where}: {item['msg']}", hint)

@@ -1,0 +1,87 @@
+"""A method's file that cannot work is refused with its line before anything trains."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from regft_core.errors import ConfigError, Problem
+from regft_core.hooks import registry
+from regft_core.hooks.registry import discover
+
+RIGHT = """from pydantic import Field
+
+from regft_core.config.schema import StrictModel
+from regft_core.hooks.base import Regulariser
+
+
+class Options(StrictModel):
+    sigma: float = Field(0.01, ge=0)
+
+
+class GradientNoise(Regulariser):
+    name = "gradient_noise"
+    Config = Options
+    off = {"sigma": 0.0}
+
+    @classmethod
+    def active(cls, options):
+        return options.sigma > 0
+
+    @staticmethod
+    def _before_clip(step):
+        return step
+
+    def before_clip(self, step):
+        self._before_clip(step)
+"""
+
+
+def refused(folder: Path, old: str, new: str) -> Problem:
+    assert old in RIGHT
+    (folder / "gradient_noise.py").write_text(RIGHT.replace(old, new))
+    with pytest.raises(ConfigError) as caught:
+        discover([folder])
+    (problem,) = caught.value.problems
+    assert problem.file.endswith("gradient_noise.py")
+    return problem
+
+
+def test_a_right_file_is_found(tmp_path: Path) -> None:
+    (tmp_path / "gradient_noise.py").write_text(RIGHT)
+    assert "gradient_noise" in discover([tmp_path])
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "line", "message", "hint"),
+    [
+        ("def before_clip", "def before_cilp", 24, "before_cilp: is no hook", "did you mean 'before_clip'?"),
+        ("before_clip(self, step)", "before_clip(self)", 24, "takes (self)", "(self, step)"),
+        ("    @classmethod\n", "", 16, "active: is asked before any model", "@classmethod"),
+        ("    def before", "    @classmethod\n    def before", 24, "called on an instance", "remove @classmethod"),
+        ('{"sigma": 0.0}', '{"sgima": 0.0}', 0, "off: sgima", "sigma"),
+        ('"gradient_noise"', '"Gradient noise"', 0, "'Gradient noise' is no name", "a-z"),
+        ("def active(cls, options):", "def active(cls, options)", 17, "SyntaxError: expected ':'", "repair"),
+        ("StrictModel)", "BaseModel)", 7, "NameError: name 'BaseModel'", "repair"),
+        ("hooks.base", "hooks.bas", 4, "No module named 'regft_core.hooks.bas'", "repair"),
+    ],
+)
+def test_what_cannot_work_is_refused(tmp_path: Path, old: str, new: str, line: int, message: str, hint: str) -> None:
+    problem = refused(tmp_path, old, new)
+    assert message in str(problem)
+    assert hint in problem.hint
+    # A decorated function begins at its decorator.
+    assert problem.line == line
+
+
+def test_a_file_of_the_folder_without_a_method_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    package = tmp_path / "methods"
+    package.mkdir()
+    (package / "nameless_method.py").write_text(RIGHT.replace('    name = "gradient_noise"\n', ""))
+    monkeypatch.setattr(registry, "METHODS", package)
+    import regft_core.methods
+
+    monkeypatch.setattr(regft_core.methods, "__path__", [str(package)])
+    with pytest.raises(ConfigError, match=r"nameless_method.py: defines no method"):
+        registry._discover.__wrapped__(())

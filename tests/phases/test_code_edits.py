@@ -22,6 +22,15 @@ from regft_core.models.architectures import Architecture
 FAMILY = Architecture("unlisted", stacks=(), head=(), hidden_dropout=(), attention_dropout=())
 """
 
+NEW_METHOD = """
+from regft_core.config.schema import StrictModel
+from regft_core.hooks.base import Regulariser
+
+class Unlisted(Regulariser):
+    name = "unlisted"
+    Config = StrictModel
+"""
+
 NEW_METRIC = """
 KINDS = ("classification",)
 LOWER_IS_BETTER = NEEDS_POSITIVE_LABEL = False
@@ -63,7 +72,7 @@ TABLE: list[tuple[str, str, str, set[str], set[str]]] = [
     ("reporting/svg.py", "", "\nUSED = 1\n", set(), {"report"}),
     ("__init__.py", '__version__ = "', '__version__ = "9', set(), set()),
     # New files: a regulariser, a family, an optimiser, a metric, an executor, whatever nobody lists.
-    ("methods/unlisted.py", "", "SCALE = 1\n", set(), set()),
+    ("methods/unlisted.py", "", NEW_METHOD, set(), set()),
     ("training/optimisers/unlisted.py", "", "SCALE = 1\n", set(), set()),
     ("metrics/unlisted.py", "", NEW_METRIC, set(), set()),
     ("models/families/unlisted.py", "", NEW_FAMILY, set(), set()),

@@ -120,9 +120,12 @@ def _check(names: Sequence[str], wanted: Sequence[tuple[str, str | None]], data:
         return
     if hint := separator_hint(names, [str(name) for _, name in missing], str(data)):
         raise DataError(f"{data}: no column '{missing[0][1]}' ({missing[0][0]})\n    -> {hint}")
+    nears = [nearest(str(name), names) for _, name in missing]
+    if [option for option, _ in missing] == ["--text", "--text-pair"] and None not in nears and nears[0] != nears[1]:
+        # Names that differ in a letter (text_a, text_b) are equally near: a pair is rather in the order of the file.
+        nears.sort(key=lambda near: names.index(str(near)))
     lines = []
-    for option, name in missing:
-        near = nearest(str(name), names)
+    for (option, name), near in zip(missing, nears, strict=True):
         lines.append(f"no column '{name}' ({option})" + (f", did you mean '{near}'?" if near else ""))
     options = " ".join(f"{option} COLUMN" for option in dict.fromkeys(option for option, _ in missing))
     raise DataError(

@@ -173,6 +173,11 @@ def test_a_model_of_pairs_needs_both_texts(exported: dict[tuple[str, str], Path]
     with pytest.raises(DataError, match=r"no column 'other' \(--text-pair\)"):
         predict_file(pairs, data, tmp_path / "out.csv")
     assert predict_file(pairs, data, tmp_path / "out.csv", text_pair="second").rows == 1
+    # Equally near names: the guesses keep the order of the file, and do not swap the texts.
+    data = write_csv(tmp_path / "near.csv", [("text_a", "text_b"), ("good film", "bad film")])
+    said = r"\(--text\), did you mean 'text_a'\?; .* \(--text-pair\), did you mean 'text_b'"
+    with pytest.raises(DataError, match=said):
+        predict_file(pairs, data, tmp_path / "near-out.csv", text="text", text_pair="text_pair")
 
 
 @pytest.mark.parametrize(

@@ -65,9 +65,9 @@ def counter() -> Counter:
     from regft_core.training.stack import Stack
 
     found = Counter()
-    Loop.train = found.counted("training", Loop.train)  # type: ignore[method-assign]
-    Stack.fit = found.counted("training", Stack.fit)  # type: ignore[method-assign]
-    Trained.answer = found.counted("answers", Trained.answer)  # type: ignore[method-assign]
+    Loop.train = found.counted("training", Loop.train)
+    Stack.fit = found.counted("training", Stack.fit)
+    Trained.answer = found.counted("answers", Trained.answer)
     return found
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
 from regft_core.catalogue import METRICS, OPTIMISERS
 from regft_core.config.method import Phase
@@ -10,6 +11,9 @@ from regft_core.hooks import compose
 from regft_core.io import read_json
 from regft_core.models.source import ModelSource
 from regft_core.runs.fingerprint import EXEMPT, Scope, code_of, stage_scope, training_scope
+
+if TYPE_CHECKING:
+    from regft_core.models.architectures import Architecture
 
 #: What makes token ids of texts, beside the tokenizer's files.
 TOKENS = Scope(("regft_core.data.encode", "regft_core.models.load"), EXEMPT)
@@ -63,9 +67,14 @@ def metric_modules(metrics: Iterable[str]) -> list[str]:
     return sorted({f"{METRICS.package}.{name}" for name in metrics})
 
 
-def family_module(source: ModelSource) -> str:
-    """The file of the encoder's family."""
+def family(source: ModelSource) -> Architecture:
+    """The encoder's family. Raises ModelError for one that is not known."""
     from regft_core.models.architectures import architecture_of
 
     model_type = read_json(source.path / "config.json").get("model_type")
-    return architecture_of(model_type, where=f"model '{source.name}'").module
+    return architecture_of(model_type, where=f"model '{source.name}'")
+
+
+def family_module(source: ModelSource) -> str:
+    """The file of the encoder's family."""
+    return family(source).module

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from regft_core.config.method import Phase
 from regft_core.errors import CodeChanged, FactsChanged, RunFailed, StoreError
 from regft_core.hooks.declare import Handed
-from regft_core.io import read_json
-from regft_core.models.architectures import architecture_of
+from regft_core.phases.code import family
 from regft_core.phases.context import Context
 from regft_core.phases.environment import environment, other_environments
 from regft_core.phases.epoch_scores import epoch_scores
@@ -36,7 +35,8 @@ if TYPE_CHECKING:
 #: What is asked of a finished run: that it was run, or that its tensors are there (with the weights, or
 #: whatever else it left). Tensors may have been pruned; weights that nothing needed were never stored.
 Need = Literal["result", "state", "weights"]
-#: Families in whose code the host waits for a GPU in every pass, which CUDA does not allow while it records a step.
+#: Families in whose code the host waits for a GPU in every pass. CUDA does not allow that while it records a step, so
+#: theirs run as usual.
 WAITING_FAMILIES = {
     "bart": "its head looks for the end tokens of every text",
     "deberta-v2": "it sends a number to the device for its relative positions",
@@ -168,7 +168,7 @@ def phase_inputs(context: Context, phase: Phase, member: int | None) -> PhaseInp
         pooling=context.encoder.pooling,
         deterministic=context.params.execution.deterministic,
         tf32=context.params.execution.tf32,
-        cuda_graphs=context.params.execution.cuda_graphs and _recordable(context),
+        cuda_graphs=context.params.execution.cuda_graphs and family(context.source).name not in WAITING_FAMILIES,
         start=None if phase.start == "checkpoint" else _read(context, phase.start, "weights")[1]["weights"],
         start_head=context.start_head(phase),
         handed=handed(context, phase),
@@ -177,12 +177,6 @@ def phase_inputs(context: Context, phase: Phase, member: int | None) -> PhaseInp
         max_length=context.encoder.max_length,
         value_range=data.value_range,
     )
-
-
-def _recordable(context: Context) -> bool:
-    """Whether the encoder's own pass can be recorded; where it cannot, steps run as usual."""
-    model_type = read_json(context.source.path / "config.json").get("model_type")
-    return architecture_of(model_type, where=f"model '{context.source.name}'").name not in WAITING_FAMILIES
 
 
 def _judge(context: Context, phase: Phase, member: int | None) -> Judge | None:

@@ -32,11 +32,11 @@ def test_answers_inside_training_are_training(job_share: Any, monkeypatch: pytes
     clock = iter(range(100))
     monkeypatch.setattr(time, "process_time", lambda: float(next(clock)))
     monkeypatch.setattr(Trained, "answer", lambda self: "answer")
-    monkeypatch.setattr(Loop, "train", lambda self: Trained.answer(None))  # type: ignore[call-arg,arg-type]
+    monkeypatch.setattr(Loop, "train", lambda self: Trained.answer(None))
     counter = job_share.counter()
-    assert Loop.train(None) == "answer"  # type: ignore[arg-type,comparison-overlap]
+    assert Loop.train(None) == "answer"
     assert counter.seconds == {"training": 1.0}
-    Trained.answer(None)  # type: ignore[call-arg,arg-type]
+    Trained.answer(None)
     assert counter.seconds == {"training": 1.0, "answers": 1.0}
     monkeypatch.setenv(job_share.COUNTS, str(tmp_path))
     counter.write()

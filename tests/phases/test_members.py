@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from regft_core.data.batches import collate, padding_of
+from regft_core.models.architectures import architecture_of
 from regft_core.models.load import load_classifier
 from regft_core.phases import run_phase, training_run
 from regft_core.phases.context import Context
@@ -67,7 +68,7 @@ def test_a_family_that_waits_in_its_own_pass_is_not_recorded(
     """A graph cannot be recorded where the host waits: CUDA would end the run in its second step of a length."""
     change(project, execution={"device": "cuda", "cuda_graphs": True})
     context = Context(job(project, "vanilla"))
-    monkeypatch.setattr(run_phase, "read_json", lambda _: {"model_type": model_type})
+    monkeypatch.setattr(run_phase, "family", lambda _: architecture_of(model_type, where="here"))
     assert phase_inputs(context, context.phase("finetune"), None).cuda_graphs is recorded
 
 

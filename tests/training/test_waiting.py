@@ -205,7 +205,7 @@ def test_the_released_clip_of_weight_mixup_does_not_read_the_scale_of_half_preci
     stepped = replace(STEPPED[name], options={**STEPPED[name].options, "training": half})
     bench = stepped.bench(torch.device("cpu"))
     (mixup,) = bench.stack.regularisers
-    assert mixup._extra_in_clip  # type: ignore[attr-defined]
+    assert mixup._extra_in_clip
     assert waits_of(bench) == []
 
 

@@ -20,7 +20,6 @@ ifdef PRESET
 	@$(RUN) python -m stages.preset $(PRESET)
 else
 	@$(RUN) python -m regft_core.config
-	@$(RUN) python -m stages.fill
 	@$(RUN) dvc repro
 endif
 

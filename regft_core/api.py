@@ -16,9 +16,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from regft_core.config.grid import Cell, cells
-from regft_core.phases import stages
-from regft_core.phases.facts import write_facts
-from regft_core.phases.project import check_listed, open_project
+from regft_core.errors import RunFailed
+from regft_core.phases.project import open_project
+from regft_core.plan.compute import compute_only
 from regft_core.reporting import Report
 from regft_core.reporting.load import read_grid
 from regft_core.reporting.write import build_report
@@ -67,16 +67,11 @@ class Project:
         Raises:
             ConfigError: the configuration is wrong, or a name is not listed in ``params.yaml``.
             DataError, ModelError, StoreError: what a stage needs cannot be read or written.
+            RunFailed: a run ended with an error; the others are stored.
         """
+        if failures := compute_only(self.root, "evaluate", [f"{method}/{task}"]):
+            raise RunFailed("\n".join(f"{cell}: {reason}" for cell, reason in failures.items()))
         project = open_project(self.root)
-        check_listed(project, method=method, task=task)
-        write_facts(project)
-        stages.run_dataset(self.root, task)
-        stages.run_subsample(self.root, task)
-        stages.run_lengths(self.root, task)
-        stages.run_search(self.root, method, task)
-        stages.run_finetune(self.root, method, task)
-        stages.run_evaluate(self.root, method, task)
         return _scores(self._report(cell for cell in cells(project) if (cell.method, cell.task) == (method, task)))
 
     def results(self) -> list[Score]:

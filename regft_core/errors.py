@@ -111,7 +111,7 @@ class CodeChanged(RegftError):
     exit_code = 9
 
 
-class FactsChanged(RegftError):
+class InputsChanged(RegftError):
     """Code, configuration, encoder or packages changed while a stage ran; nothing was committed."""
 
     exit_code = 10

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from regft_core.errors import RegftError
 from regft_core.runs.processes import die_with_parent
@@ -67,6 +67,23 @@ METHOD = Argument("method", "a method that params.yaml lists (pipelines/methods/
 TASK = Argument("task", "a task of grid.tasks in params.yaml (pipelines/tasks/TASK.yaml)")
 SIZE = Argument("size", "training rows of the run, one of grid.sizes: a number or full")
 SEED = Argument("seed", "one of grid.seeds", kind=int)
+#: Of the stages that compute the grid.
+GRID = (
+    Argument("only", "METHOD/TASK: only these cells, with what they need; may be repeated", False, repeated=True),
+    Argument("keep-going", "end with 0 although cells failed: stage report lists them, and fails", flag=True),
+)
+
+
+def compute_stage(root: Path, stage: Literal["search", "finetune", "evaluate"], arguments: argparse.Namespace) -> None:
+    """Compute a stage of the grid; with ``--only`` the stages before it, too. Exits with 1 when cells failed."""
+    from regft_core.plan.compute import compute, compute_only
+
+    if arguments.only:
+        failures = compute_only(root, stage, arguments.only)
+    else:
+        failures = compute(root, stage)
+    if failures and not arguments.keep_going:
+        sys.exit(1)
 
 
 def run(main: Callable[[Path, argparse.Namespace], None], *arguments: Argument) -> None:
@@ -102,11 +119,9 @@ def run(main: Callable[[Path, argparse.Namespace], None], *arguments: Argument) 
         sys.exit(error.exit_code)
     except KeyboardInterrupt:
         again = "run `dvc repro` again to continue where it stopped" if name in DVC_STAGES else "nothing was written"
-        if name == "fill":
-            again = "run it again to continue where it stopped"
         print(f"regft: interrupted; {again}", file=sys.stderr)
         sys.exit(130)
 
 
 #: The others are for people only.
-DVC_STAGES = ("facts", "dataset", "subsample", "lengths", "search", "finetune", "evaluate", "report")
+DVC_STAGES = ("plan", "search", "finetune", "evaluate", "report")

@@ -1,22 +1,17 @@
-"""Stage finetune@<method>-<task>: every size and seed."""
+"""Stage finetune: the last phase of every run; each is evaluated right after it was trained."""
 
 from __future__ import annotations
 
 import argparse
 from pathlib import Path
 
-from regft_core.phases.ready import take_ready
-from stages.common import METHOD, TASK, run
+from stages.common import GRID, compute_stage, run
 
 
 def main(root: Path, arguments: argparse.Namespace) -> None:
-    """Write work/finetune/METHOD/TASK; finished runs come from the run store, killed ones continue."""
-    if take_ready(root, "finetune", arguments.method, arguments.task):
-        return  # made by `python -m stages.fill`: nothing that costs a second is imported
-    from regft_core.phases.stages import run_finetune
-
-    run_finetune(root, arguments.method, arguments.task)
+    """Write work/finetune. The weights are in the run store; killed runs continue."""
+    compute_stage(root, "finetune", arguments)
 
 
 if __name__ == "__main__":
-    run(main, METHOD, TASK)
+    run(main, *GRID)

@@ -20,7 +20,7 @@ from stages.common import Argument, run
 def main(root: Path, arguments: argparse.Namespace) -> None:
     """Check pipelines/presets/NAME.yaml, lay out presets/NAME and run it there, over the project's run store.
 
-    That is the fill, then `dvc repro`. A second call runs what is stale; a killed one goes on. execution and
+    That is `dvc repro` in that folder. A second call runs what is stale; a killed one goes on. execution and
     store are those of params.yaml unless the preset has its own.
     """
     if not arguments.set:
@@ -32,10 +32,9 @@ def main(root: Path, arguments: argparse.Namespace) -> None:
         f"preset {arguments.name} runs in {here}; the dry run: python -m regft_core.config plan --root {here}",
         flush=True,
     )
-    for command in (("stages.fill",), ("dvc", "repro")):
-        done = subprocess.run([sys.executable, "-m", *command], cwd=folder, env=environment(root), check=False)
-        if done.returncode:
-            sys.exit(done.returncode)
+    done = subprocess.run([sys.executable, "-m", "dvc", "repro"], cwd=folder, env=environment(root), check=False)
+    if done.returncode:
+        sys.exit(done.returncode)
     print(f"report: {here}/reports/report.html")
 
 

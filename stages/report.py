@@ -8,7 +8,10 @@ from pathlib import Path
 
 from regft_core.config.grid import cells
 from regft_core.config.store import store_path
-from regft_core.phases.context import open_project
+from regft_core.errors import RunFailed
+from regft_core.names import plural
+from regft_core.phases.project import open_project
+from regft_core.plan.keys import read_failures
 from regft_core.reporting import looks, summary_table, write_report
 from stages.common import run
 
@@ -19,7 +22,8 @@ def main(root: Path, arguments: argparse.Namespace) -> None:
 
     project = open_project(root)
     params = project.params
-    planned = cells(project)
+    failures = read_failures(root)
+    planned = [cell for cell in cells(project) if cell.directory not in failures]
     remembered = store_path(root, params) / looks.FILE
     report = write_report(
         root,
@@ -38,6 +42,9 @@ def main(root: Path, arguments: argparse.Namespace) -> None:
 
     print(sync(root, planned, params.grid.seeds))
     print("report: reports/report.html    runs: make ui")
+    if failures:
+        lines = [f"  {cell}: {reason}" for cell, reason in failures.items()]
+        raise RunFailed("\n".join([f"{plural(len(failures), 'cell')} without a result:", *lines, "  -> `dvc repro`"]))
 
 
 if __name__ == "__main__":

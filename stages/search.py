@@ -1,25 +1,17 @@
-"""Stage search@<method>-<task>: the phases before fine-tuning, every size and seed."""
+"""Stage search: the trials of tuned methods, and the phases before fine-tuning."""
 
 from __future__ import annotations
 
 import argparse
 from pathlib import Path
 
-from regft_core.phases.no_search import skip_search
-from regft_core.phases.ready import take_ready
-from stages.common import METHOD, TASK, run
+from stages.common import GRID, compute_stage, run
 
 
 def main(root: Path, arguments: argparse.Namespace) -> None:
-    """Write work/search/METHOD/TASK for every size and seed; finished phases come from the run store."""
-    if skip_search(root, arguments.method, arguments.task):
-        return  # most methods: nothing that costs a second is imported for them
-    if take_ready(root, "search", arguments.method, arguments.task):
-        return  # made by `python -m stages.fill`
-    from regft_core.phases.stages import run_search
-
-    run_search(root, arguments.method, arguments.task)
+    """Write work/search for every cell that has such phases."""
+    compute_stage(root, "search", arguments)
 
 
 if __name__ == "__main__":
-    run(main, METHOD, TASK)
+    run(main, *GRID)

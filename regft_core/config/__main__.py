@@ -46,13 +46,13 @@ def validate(root: Path, params_file: str) -> str:
 def plan(root: Path, params_file: str, detect: float | None = None) -> str:
     """The dry run's table; with ``detect`` how many seeds that difference takes as well."""
     from regft_core.hooks.registry import discover
-    from regft_core.phases.finetune import cached_seeds
+    from regft_core.plan.stored import cached_seeds
     from regft_core.runs.fingerprint import one_moment
 
     project = open_project(root, params_file)
     _warn(project)
     with one_moment():
-        rows = plan_rows(project, discover(), cached=lambda cell: cached_seeds(root, project, cell))
+        rows = plan_rows(project, discover(), cached=lambda cell: cached_seeds(project, cell))
     parts = [table(rows), gpu_hours(project, rows), _lengths(project)]
     if project.params.tuning is not None:
         parts.insert(2, "\n".join(budget_lines(project.params.tuning, project.methods.values())))

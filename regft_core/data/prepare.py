@@ -105,12 +105,12 @@ def prepare_dataset(
     task_name: str,
     tasks: Mapping[str, TaskConfig],
     out_dir: Path | None = None,
-    before_commit: Callable[[], None] | None = None,
+    before_commit: Callable[[Path], None] | None = None,
 ) -> Path:
     """Write train, dev and every OOD set of a task with ``task.json``; returns the directory.
 
     ``out_dir`` is ``work/datasets/<task>`` by default. It appears complete or not at all;
-    ``before_commit`` may refuse, right before it appears.
+    ``before_commit`` is given the complete folder right before it appears, and may refuse.
     Raises DataError when anything in a source does not match its declaration.
     """
     out_dir = out_dir or root / "work" / "datasets" / task_name
@@ -135,7 +135,7 @@ def prepare_dataset(
             write_jsonl(directory / "ood" / f"{name}.jsonl", split.examples)
         write_json(directory / "task.json", _describe(task_name, task, train, dev, resolved, ood))
         if before_commit is not None:
-            before_commit()
+            before_commit(directory)
     return out_dir
 
 

@@ -96,13 +96,13 @@ def write_subsamples(
     sizes: Sequence[Size],
     seeds: Sequence[int],
     stratified: bool = False,
-    before_commit: Callable[[], None] | None = None,
+    before_commit: Callable[[Path], None] | None = None,
 ) -> Path:
     """Write ``work/subsamples/<task>``: for every size the rows of every seed and ``manifest.json``.
 
     Reads ``work/datasets/<task>``: rows are chosen from ``train.jsonl`` alone; the evaluation
     sets are read afterwards, to record how many of their texts each draw contains.
-    ``before_commit`` may refuse, right before the folder appears. Raises DataError.
+    ``before_commit`` is given the complete folder right before it appears, and may refuse. Raises DataError.
     """
     dataset = root / "work" / "datasets" / task
     if not (dataset / "task.json").is_file():
@@ -147,7 +147,7 @@ def write_subsamples(
             }
             write_json(directory / str(size) / "manifest.json", manifest)
         if before_commit is not None:
-            before_commit()
+            before_commit(directory)
     return out_dir
 
 

@@ -26,7 +26,7 @@ from regft_core.config.store import project_root, store_path
 from regft_core.errors import DataError, RegftError
 from regft_core.io import read_json
 from regft_core.models.source import TOKENIZER_FILES, ModelSource, file_sha256, resolve_model
-from regft_core.phases.facts import task_files
+from regft_core.phases.inputs import task_files
 from regft_core.phases.other_task import training_rows
 from regft_core.phases.project import open_project
 from regft_core.phases.switched_on import switched_on
@@ -42,18 +42,17 @@ R = TypeVar("R")
 class RunJob(Protocol):
     """One run as its job names it; ``context.Job``."""
 
-    root: str
-    method: str
-    task: str
-    size: str
-    seed: int
-
-
-class Sent(Protocol):
-    """What an executor sends: a job, and what to do with it."""
+    @property
+    def root(self) -> str: ...
 
     @property
-    def job(self) -> Any: ...
+    def method(self) -> str: ...
+
+    @property
+    def task(self) -> str: ...
+
+    @property
+    def size(self) -> str: ...
 
 
 @dataclass(frozen=True)
@@ -173,22 +172,21 @@ def _encoder_files(folder: Path) -> list[Path]:
 _found: dict[tuple[str, Carried], bool] = {}
 
 
-def run_where_found(function: Callable[..., R], carried: Carried, what: Sent, *, device: str) -> R:
+def run_where_found(function: Callable[..., R], carried: Carried, job: Any, *, device: str) -> R:
     """``function`` of the job, in the project at its path if that is here, else in a copy.
 
     Raises:
         DataError: it is not here, and was not published.
         StoreError: what was published cannot be fetched, or is damaged.
     """
-    at = what.job.root, carried
+    at = job.root, carried
     if at not in _found:
-        _found[at] = _is_here(Path(what.job.root), carried)
+        _found[at] = _is_here(Path(job.root), carried)
     if not _found[at]:
         assert carried.bundle is not None
         copy = materialise(carried.place(), carried.bundle, cache_folder())
-        sent: Any = what
-        what = replace(sent, job=replace(what.job, root=str(copy), store=carried.store_here()))
-    return function(what, device=device)
+        job = replace(job, root=str(copy), store=carried.store_here())
+    return function(job, device=device)
 
 
 def _is_here(root: Path, carried: Carried) -> bool:

@@ -1,17 +1,13 @@
-"""The choice among trials, and what an earlier stage has written down of it. No torch here."""
+"""The choice among trials. No torch here."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from statistics import fmean
 from typing import Any
 
 from regft_core import metrics
-from regft_core.config.project import Project
 from regft_core.config.schema.tuning import TuningConfig
-from regft_core.errors import StoreError
-from regft_core.io import read_json
-from regft_core.phases.outputs import stage_folder
 
 Record = dict[str, Any]
 #: The mark of results whose values the development set chose.
@@ -52,20 +48,3 @@ def choose(records: Sequence[Record], tuning: TuningConfig, primary: str) -> dic
 def _merit(records: Sequence[Record], sign: float) -> float:
     scores = [record["score"] for record in records]
     return sign * fmean(scores) if None not in scores else float("-inf")
-
-
-def chosen_before(project: Project, method: str, task: str, size: str, seed: int) -> Mapping[str, Any] | None:
-    """The values that the stage search has written down for a run, where the trials are still those of the project."""
-    path = stage_folder(project.root, "search", method, task) / size / "manifest.json"
-    try:
-        runs = read_json(path)["runs"]
-    except (StoreError, KeyError):
-        return None
-    tuning = project.params.tuning
-    for record in runs:
-        tuned = record.get("tuned")
-        if record["seed"] == seed and tuned and tuning is not None:
-            same = [trial["values"] for trial in tuned["trials"]] == project.trials(method)
-            if same and tuned["selection"] == tuning.selection:
-                return dict(tuned["values"])
-    return None

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from regft_core.config.method import FINETUNE, Phase
 from regft_core.config.project import Project
@@ -27,7 +27,7 @@ from regft_core.hooks.registry import discover
 from regft_core.io import canonical_json, canonical_object, read_json, sha256_text
 from regft_core.phases.carried import encoder_source
 from regft_core.phases.code import TOKENS, merge_scope, phase_scope, scope_sha256
-from regft_core.phases.facts import phase_fact, settled_training
+from regft_core.phases.inputs import phase_identity, settled_training
 from regft_core.phases.other_task import training_rows
 from regft_core.phases.phase_data import (
     PhaseData,
@@ -63,7 +63,10 @@ class Job:
         trial: number of the trial that this is; None for a run of the grid.
         progress: folder of the progress board, or None.
         stored_only: only look the run up; what is not in the run store raises ``NotStored``.
-        shown: its name on the progress board, where the runs of several cells are shown together.
+        shown: its name on the progress board.
+        phase: the one phase of it that is meant; None: all of them, and what judges the last.
+        weights: of that phase: whether some run reads its weights, not only its own.
+        until: the last stage that is meant, where all phases are.
         store: the run store's folder where it is not that of ``params.yaml``: for a copy of a project on a worker.
     """
 
@@ -79,11 +82,22 @@ class Job:
     stored_only: bool = False
     shown: str = ""
     store: str | None = None
+    phase: str | None = None
+    weights: bool = False
+    until: Literal["search", "finetune", "evaluate"] = "evaluate"
 
     @property
     def name(self) -> str:
         """The run among all of them: ``vanilla cue_pair 300 seed 1``, ``vanilla cue_pair 300 seed 1 trial 2``."""
-        return f"{self.method} {self.task} {self._run}"
+        phase = "" if self.phase is None else f" phase {self.phase}"
+        return f"{self.method} {self.task} {self._run}{phase}"
+
+    def __str__(self) -> str:
+        return self.name
+
+    def with_values(self, values: Mapping[str, Any]) -> Job:
+        """The same run with these tuned settings."""
+        return replace(self, values=values)
 
     @property
     def _run(self) -> str:
@@ -306,12 +320,12 @@ class Context:
         phase = self.phase(name)
         if phase.repeat is not None and member is None:
             return self._merged_identity(phase, phase.repeat)
-        fact, data = self.fact(phase), self.data(phase)
+        shared, data = self.shared_identity(phase), self.data(phase)
         rows, set_aside = member_rows(phase, member, data.summary.length, self.seed(phase))
         judged_by = self._judged_by(phase, member)
         return judged_by | {
             "format": RUN_FORMAT,
-            **{key: fact[key] for key in ("phase", "data", "regularisers", "training", "model", "code", "packages")},
+            **{key: shared[key] for key in ("phase", "data", "regularisers", "training", "model", "code", "packages")},
             "seed": self.seed(phase),
             "rows": data.sha256,
             "rows_per_example": self.encoder.rows_per_example(data.summary.pairs),
@@ -395,11 +409,11 @@ class Context:
         }
         return sha256_text(canonical_object(parts))
 
-    def fact(self, phase: Phase) -> dict[str, Any]:
+    def shared_identity(self, phase: Phase) -> dict[str, Any]:
         """What determines a phase besides rows, seed and earlier phases."""
         return once(
-            ("fact", *self._alike, phase.name, self.task["primary"]),
-            lambda: phase_fact(self.encoder, phase, self.entries(phase), self.source, [self.task["primary"]]),
+            ("shared identity", *self._alike, phase.name, self.task["primary"]),
+            lambda: phase_identity(self.encoder, phase, self.entries(phase), self.source, [self.task["primary"]]),
         )
 
 

@@ -17,10 +17,12 @@ def scope_of(context: Context) -> Scope:
 
 def evaluation_identity(context: Context, finetuned: str) -> dict[str, Any]:
     """Everything that determines the evaluation of the run with the key ``finetuned``."""
+    return {"format": 3, "phase": "evaluate", "run": finetuned, **evaluation_settings(context)}
+
+
+def evaluation_settings(context: Context) -> dict[str, Any]:
+    """What determines an evaluation beside the run: the same for every seed."""
     return {
-        "format": 3,
-        "phase": "evaluate",
-        "run": finetuned,
         "task": {key: context.task[key] for key in ("kind", "labels", "metrics", "primary", "positive_label", "sets")},
         "sets": {name: content_sha256(context.dataset / file) for name, file in set_files(context.task).items()},
         # The run's key has these too; here they are what the evaluation really reads the sets with.

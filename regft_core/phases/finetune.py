@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
-from regft_core.config.grid import Cell
 from regft_core.config.method import Phase
 from regft_core.config.plan import plain_steps, same_batches
-from regft_core.config.project import Project
-from regft_core.errors import DataError
 from regft_core.hooks import compose
-from regft_core.phases.choice import CHOSEN_ON_DEV, chosen_before
+from regft_core.phases.choice import CHOSEN_ON_DEV
 from regft_core.phases.context import Context, Job
 from regft_core.phases.environment import describe_environment
 from regft_core.phases.holds import hold_model, release_model, release_phases
@@ -21,26 +17,6 @@ from regft_core.phases.run_phase import produce
 
 #: The mark of results that are not those of the last step.
 BEST_EPOCH = "the weights are those of the best epoch on {}"
-
-
-def cached_seeds(root: Path, project: Project, cell: Cell) -> set[int]:
-    """Seeds of a cell whose runs are in the run store under the present configuration; no torch."""
-    found = set()
-    for seed in project.params.grid.seeds:
-        values = None
-        if project.trials(cell.method):
-            values = chosen_before(project, cell.method, cell.task, str(cell.size), seed)
-            if values is None:
-                continue  # what will be chosen is not known yet
-        job = Job(str(root), cell.method, cell.task, str(cell.size), seed, values=values)
-        context = Context(job, project=project)
-        try:
-            key = context.key("finetune")
-        except DataError:
-            continue  # not even the rows are there yet
-        if context.store.holds(key):
-            found.add(seed)
-    return found
 
 
 def finetune(job: Job, searched: dict[str, Any], *, device: str = "cpu") -> dict[str, Any]:

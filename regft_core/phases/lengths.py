@@ -11,18 +11,19 @@ from regft_core.data.examples import read_jsonl
 from regft_core.errors import DataError, ModelError, StoreError
 from regft_core.io import read_json, write_json
 from regft_core.models.source import ModelSource, longest_input, resolve_model
+from regft_core.phases.inputs import lengths_inputs
 
 #: Raise it when the content of the file changes.
-FORMAT = 1
+FORMAT = 2
 
 
 def lengths_file(root: Path, task: str) -> Path:
     return root / "work" / "lengths" / f"{task}.json"
 
 
-def settings(project: Project, task: str | None = None) -> dict[str, Any]:
-    """What of the encoder decides the lengths; ``max_length`` is that of ``task`` where one is given."""
-    model = project.params.model if task is None else project.model(task)
+def settings(project: Project, task: str) -> dict[str, Any]:
+    """What of the encoder decides the token lengths of a task."""
+    model = project.model(task)
     source = resolve_model(model, project.root)
     return {
         "format": FORMAT,
@@ -41,36 +42,37 @@ def measure_task(project: Project, task: str) -> dict[str, Any]:
         ModelError: the encoder or its tokenizer cannot be read.
     """
     folder = project.root / "work" / "datasets" / task
-    described = _described(project.root, task)
-    if described is None:
-        raise DataError(f"{folder} has no task.json; run `dvc repro`, whose stage dataset@{task} writes it")
-    found = settings(project, task)
+    if not (folder / "task.json").is_file():
+        raise DataError(f"{folder} has no task.json; run `dvc repro`, whose stage plan writes it")
+    found = lengths_inputs(project, task)
     tokenizer = fast_tokenizer(resolve_model(project.params.model, project.root))
-    files = {"train": "train.jsonl", "dev": "dev.jsonl"}
-    files |= {name: f"ood/{name}.jsonl" for name in described["sets"] if name != "dev"}
+    names = [name for name in read_json(folder / "task.json")["sets"] if name != "dev"]
+    files = {"train": "train.jsonl", "dev": "dev.jsonl"} | {name: f"ood/{name}.jsonl" for name in names}
     sets = {
         name: lengths.measure(read_jsonl(folder / file), tokenizer, found["max_length"], found["limit"])
         for name, file in files.items()
     }
-    return found | {"content": described["content"], "sets": sets}
+    return found | {"sets": sets}
+
+
+def up_to_date_lengths(project: Project, task: str) -> dict[str, Any] | None:
+    """The lengths of a prepared task as its file has them, if that is of this encoder, these rows and this code."""
+    wanted = lengths_inputs(project, task)
+    try:
+        found: dict[str, Any] = read_json(lengths_file(project.root, task))
+    except StoreError:
+        return None  # not counted yet
+    return found if all(found.get(key) == value for key, value in wanted.items()) else None
 
 
 def known_lengths(project: Project, task: str) -> dict[str, Any] | None:
-    """The lengths of a task: from its file where that is of this encoder and these rows, else measured now.
+    """The lengths of a task: from its file where that is up to date, else measured now.
 
     None when the task is not prepared.
     """
-    described = _described(project.root, task)
-    if described is None:
+    if not (project.root / "work" / "datasets" / task / "task.json").is_file():
         return None
-    wanted = settings(project, task) | {"content": described["content"]}
-    try:
-        found: dict[str, Any] = read_json(lengths_file(project.root, task))
-        if all(found.get(key) == value for key, value in wanted.items()):
-            return found
-    except StoreError:
-        pass  # the stage has not run
-    return measure_task(project, task)
+    return up_to_date_lengths(project, task) or measure_task(project, task)
 
 
 def write_lengths(project: Project, task: str, found: dict[str, Any]) -> None:
@@ -98,8 +100,3 @@ def fast_tokenizer(source: ModelSource) -> Any:
         return Tokenizer.from_file(str(path))
     except Exception as error:  # the library raises bare Exceptions
         raise ModelError(f"model '{source.name}': {path} cannot be read as a tokenizer: {error}") from error
-
-
-def _described(root: Path, task: str) -> dict[str, Any] | None:
-    path = root / "work" / "datasets" / task / "task.json"
-    return read_json(path) if path.is_file() else None

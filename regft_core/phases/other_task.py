@@ -21,21 +21,21 @@ def training_rows(project: Project, task: str, store: Path) -> Path:
         CodeChanged: the code that reads it is edited at this moment.
     """
     from regft_core.data.prepare import prepare_dataset
-    from regft_core.phases.facts import training_set, training_set_fact
+    from regft_core.phases.inputs import training_set, training_set_inputs
     from regft_core.runs.fingerprint import stage_scope
     from regft_core.runs.guard import LoadedCode
 
-    fact = training_set_fact(project, task)
-    folder = store / "datasets" / f"{task}-{sha256_text(canonical_json(fact))[:32]}"
+    inputs = training_set_inputs(project, task)
+    folder = store / "datasets" / f"{task}-{sha256_text(canonical_json(inputs))[:32]}"
     carried = project.root / ROWS / folder.name
     if _intact(carried):
         return carried
     if not _intact(folder):
         guard = LoadedCode(stage_scope("dataset"))
-        if guard.sha256 != fact["code"]:
+        if guard.sha256 != inputs["code"]:
             raise CodeChanged(f"the code that reads task '{task}' was edited a moment ago; run `dvc repro` again")
         prepare_dataset(
-            project.root, task, {task: training_set(project.tasks[task])}, folder, before_commit=guard.check
+            project.root, task, {task: training_set(project.tasks[task])}, folder, before_commit=lambda _: guard.check()
         )
     return folder
 

@@ -8,10 +8,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from regft_core.config.grid import parse_size
 from regft_core.config.method import Phase
 from regft_core.errors import DataError
 from regft_core.hooks import compose
-from regft_core.io import atomic_directory, fill_in, json_text, read_json, write_json
+from regft_core.io import atomic_directory, fill_in, json_text, read_json
+from regft_core.keyed import seal
 from regft_core.phases.context import Context
 from regft_core.phases.project import versions
 
@@ -29,14 +31,6 @@ def stage_folder(root: Path, stage: str, method: str, task: str) -> Path:
     return root / "work" / stage / method / task
 
 
-def by_size(records: Sequence[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
-    """Records of a stage by training size, in their order."""
-    found: dict[str, list[dict[str, Any]]] = {}
-    for record in records:
-        found.setdefault(record["size"], []).append(record)
-    return found
-
-
 def read_runs(root: Path, stage: str, method: str, task: str) -> dict[tuple[str, int], dict[str, Any]]:
     """(size, seed) -> record that an earlier stage has written; DataError when it did not."""
     folder = stage_folder(root, stage, method, task)
@@ -45,7 +39,7 @@ def read_runs(root: Path, stage: str, method: str, task: str) -> dict[tuple[str,
         for record in read_json(path)["runs"]:
             found[(record["size"], record["seed"])] = record
     if not found:
-        raise DataError(f"{folder} holds no runs; run `dvc repro`, whose stage {stage}@{method}-{task} writes them")
+        raise DataError(f"{folder} holds no runs; run `dvc repro`, whose stage {stage} writes them")
     return found
 
 
@@ -57,41 +51,50 @@ def _csv(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
     return text.getvalue()
 
 
-def write_training(context: Context, stage: str, records: Sequence[dict[str, Any]], target: Path | None = None) -> Path:
-    """Write ``work/search`` or ``work/finetune`` of a method and a task from the records of all its runs.
+def manifest_head(context: Context) -> dict[str, Any]:
+    """What a manifest says of the method on a task, the same for all runs of a cell."""
+    return {
+        "cell": _cell(context),
+        "phases": [phase.name for phase in context.method.phases],
+        "trains_encoder": trains_encoder(context),
+        "reads_encoder": reads_encoder(context),
+        "method": context.method.config.model_dump(mode="json", exclude_none=True),
+        "regularisers": _regularisers(context),
+        "model": {
+            "name": context.source.name,
+            "revision": context.source.revision,
+            "content_sha256": context.source.content_sha256,
+            "max_length": context.encoder.max_length,
+            "pooling": context.encoder.pooling,
+            "pairs": context.encoder.pairs,
+        },
+        "training": context.phase("finetune").training.model_dump(mode="json"),
+    }
 
-    ``target``: another folder in its place.
-    """
-    job = context.job
-    target = target or stage_folder(context.root, stage, job.method, job.task)
+
+def write_training(context: Context, stage: str, records: Sequence[dict[str, Any]], keys: Any) -> Path:
+    """Write ``work/search`` or ``work/finetune`` of a cell from the records of its runs, sealed with its keys."""
+    runs = [{key: value for key, value in record.items() if key not in BULKY} for record in records]
+    manifest = manifest_head(context) | {"phase": stage, "versions": versions(), "runs": runs}
+    curves = [[record["seed"], *row] for record in records for row in record.get("curve", [])]
+    metrics = [[record["seed"], *row] for record in records for row in record.get("diagnostics", [])]
+    target = cell_folder(context, stage)
     with atomic_directory(target) as folder:
-        for size, own in by_size(records).items():
-            manifest = {
-                "cell": {"method": job.method, "task": job.task, "size": _plain(size)},
-                "phase": stage,
-                "phases": [phase.name for phase in context.method.phases],
-                "trains_encoder": trains_encoder(context),
-                "reads_encoder": reads_encoder(context),
-                "method": context.method.config.model_dump(mode="json", exclude_none=True),
-                "regularisers": _regularisers(context),
-                "model": {
-                    "name": context.source.name,
-                    "revision": context.source.revision,
-                    "content_sha256": context.source.content_sha256,
-                    "max_length": context.encoder.max_length,
-                    "pooling": context.encoder.pooling,
-                    "pairs": context.encoder.pairs,
-                },
-                "training": context.phase("finetune").training.model_dump(mode="json"),
-                "versions": versions(),
-                "runs": [{key: value for key, value in record.items() if key not in BULKY} for record in own],
-            }
-            curves = [[record["seed"], *row] for record in own for row in record.get("curve", [])]
-            metrics = [[record["seed"], *row] for record in own for row in record.get("diagnostics", [])]
-            fill_in(folder / size / "manifest.json", json_text(manifest).encode())
-            fill_in(folder / size / "curves.csv", _csv(CURVE_COLUMNS, curves).encode())
-            fill_in(folder / size / "method_metrics.csv", _csv(METRIC_COLUMNS, metrics).encode())
+        fill_in(folder / "manifest.json", json_text(manifest).encode())
+        fill_in(folder / "curves.csv", _csv(CURVE_COLUMNS, curves).encode())
+        fill_in(folder / "method_metrics.csv", _csv(METRIC_COLUMNS, metrics).encode())
+        seal(folder, keys)
     return target
+
+
+def cell_folder(context: Context, stage: str) -> Path:
+    """``work/<stage>/<method>/<task>/<size>``."""
+    return stage_folder(context.root, stage, context.job.method, context.job.task) / context.job.size
+
+
+def _cell(context: Context) -> dict[str, Any]:
+    job = context.job
+    return {"method": job.method, "task": job.task, "size": parse_size(job.size)}
 
 
 def trains_encoder(context: Context) -> bool:
@@ -123,40 +126,29 @@ def _regularisers(context: Context) -> dict[str, Any]:
     }
 
 
-def _plain(size: str) -> int | str:
-    return size if size == "full" else int(size)
+def write_evaluation(context: Context, records: Sequence[dict[str, Any]], keys: Any) -> Path:
+    """Write ``work/evaluate`` of a cell from the evaluations of its runs, sealed with its keys.
 
-
-def write_evaluation(
-    context: Context, records: Sequence[dict[str, Any]], target: Path | None = None, metrics: Path | None = None
-) -> Path:
-    """Write ``work/evaluate`` and ``work/metrics`` of a method and a task from the evaluations of its runs.
-
-    ``target``, ``metrics``: another folder, and another file, in their place. ``evaluations/<name>.json``
-    beside ``result.json`` is what an evaluation beyond the scores found out.
+    ``evaluations/<name>.json`` beside ``result.json`` is what an evaluation beyond the scores found out.
     """
-    job, task = context.job, context.task
-    target = target or stage_folder(context.root, "evaluate", job.method, job.task)
+    task, cell = context.task, _cell(context)
+    result = {
+        "cell": cell,
+        "primary": task["primary"],
+        "metrics": task["metrics"],
+        "kind": task["kind"],
+        "labels": task["labels"],
+        "runs": [{key: record[key] for key in record if key not in EVALUATED_APART} for record in records],
+    }
+    target = cell_folder(context, "evaluate")
     with atomic_directory(target) as folder:
-        for size, own in by_size(records).items():
-            result = {
-                "cell": {"method": job.method, "task": job.task, "size": _plain(size)},
-                "primary": task["primary"],
-                "metrics": task["metrics"],
-                "kind": task["kind"],
-                "labels": task["labels"],
-                "runs": [{key: record[key] for key in record if key not in EVALUATED_APART} for record in own],
-            }
-            fill_in(folder / size / "result.json", json_text(result).encode())
-            for name, content in evaluations_by_name(own).items():
-                text = json_text({"cell": result["cell"], **content})
-                fill_in(folder / size / "evaluations" / f"{name}.json", text.encode())
-            for record in own:
-                for name, text in record["predictions"].items():
-                    fill_in(folder / size / "predictions" / f"seed-{record['seed']}" / f"{name}.jsonl", text.encode())
-    metrics_file = metrics or stage_folder(context.root, "metrics", job.method, job.task).with_suffix(".json")
-    by = by_size(records).items()
-    write_json(metrics_file, {size: metrics_summary(own, task["primary"]) for size, own in by})
+        fill_in(folder / "result.json", json_text(result).encode())
+        for name, content in evaluations_by_name(records).items():
+            fill_in(folder / "evaluations" / f"{name}.json", json_text({"cell": cell, **content}).encode())
+        for record in records:
+            for name, text in record["predictions"].items():
+                fill_in(folder / "predictions" / f"seed-{record['seed']}" / f"{name}.jsonl", text.encode())
+        seal(folder, keys)
     return target
 
 
@@ -170,22 +162,3 @@ def evaluations_by_name(records: Sequence[dict[str, Any]]) -> dict[str, dict[str
             content = found.setdefault(name, {"evaluation": name, **shared, "runs": []})
             content["runs"].append({"seed": record["seed"], "key": record["key"], **own})
     return found
-
-
-def metrics_summary(records: Sequence[dict[str, Any]], primary: str) -> dict[str, Any]:
-    """Numbers for ``dvc metrics show``, which has a column for each: means of the primary metric, and counts.
-
-    Single seeds and other metrics are in ``result.json``, intervals in ``reports/metrics``.
-    """
-    names = list(dict.fromkeys(name for record in records for name in record["sets"]))
-    values = {
-        name: [record["sets"][name]["metrics"][primary] for record in records if name in record["sets"]]
-        for name in names
-    }
-    return {
-        primary: {name: sum(scores) / len(scores) for name, scores in values.items()},
-        "runs": sum(record["status"] == "ok" for record in records),
-        "failed_runs": sum(record["status"] != "ok" for record in records),
-        # On an OOD set a score at chance is a finding, not a failed run.
-        "collapsed_runs": sum(record["collapsed"].get("dev") is not None for record in records),
-    }

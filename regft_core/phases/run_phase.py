@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Literal
 
 from regft_core.config.method import Phase
-from regft_core.errors import CodeChanged, FactsChanged, RunFailed, StoreError
+from regft_core.errors import CodeChanged, InputsChanged, RunFailed
 from regft_core.hooks.declare import Handed
 from regft_core.phases.code import family
 from regft_core.phases.context import Context
@@ -54,20 +54,11 @@ def produce(context: Context, phase: Phase, need: Need = "result") -> StoredRun:
 
 
 def fetch(context: Context, name: str, need: Need) -> StoredRun:
-    """What an earlier stage has produced; what was pruned of it, or damaged, is trained again.
-
-    Raises StoreError when the store never had it.
-    """
+    """What an earlier stage has produced; what was pruned or deleted of it, or damaged, is trained again."""
     key = context.key(name)
     stored = context.store.get(key)
     if stored is not None and not _serves(stored, need):
         stored = context.store.restore(key)  # before it is trained again, which takes the code that it was trained with
-    there = stored is not None or context.store.directory(key).is_dir() or context.store.damaged_of(key)
-    if not there:
-        raise StoreError(
-            f"phase '{name}' of {context.job.name} is not in the run store {context.store.path} (key {key[:12]}); "
-            "the store was changed by hand or damaged. Run `dvc repro -f` for its search and finetune stages"
-        )
     return stored if stored is not None and _serves(stored, need) else produce(context, context.phase(name), need)
 
 
@@ -90,7 +81,7 @@ def _loaded(context: Context, phase: Phase, member: int | None, scope: Scope) ->
 
     Raises:
         CodeChanged: the files say something else than what is loaded.
-        FactsChanged: an earlier stage has produced this phase from something else than what is there now.
+        InputsChanged: an earlier stage has produced this phase from something else than what is there now.
     """
     guard = LoadedCode(scope)
     identity = context.identity(phase.name, member)
@@ -98,7 +89,7 @@ def _loaded(context: Context, phase: Phase, member: int | None, scope: Scope) ->
         raise CodeChanged(f"the code of phase '{phase.name}' was edited a moment ago; run `dvc repro` again")
     known = context.job.keys.get(phase.name)
     if member is None and known is not None and known != context.store.run_key(identity):
-        raise FactsChanged(
+        raise InputsChanged(
             f"phase '{phase.name}' of {context.job.name} must be trained again (its weights were pruned or damaged), "
             "but its configuration, code, data or packages are no longer those it was trained with; run `dvc repro`"
         )

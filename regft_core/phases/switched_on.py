@@ -69,7 +69,7 @@ def _file(evaluation: Evaluation) -> tuple[list[str], str | None]:
     return modules, sha256
 
 
-def evaluations_fact(params: Params, source: ModelSource, metrics: Iterable[str]) -> dict[str, Any]:
+def evaluations_inputs(params: Params, source: ModelSource, metrics: Iterable[str]) -> dict[str, Any]:
     """What the stages that make and show findings depend on; ``metrics``: those that the tasks are judged by."""
     return {
         name: {

@@ -24,7 +24,7 @@ from regft_core.phases.project import open_project
 from regft_core.phases.records import known_keys
 from regft_core.phases.search import search
 from regft_core.phases.trained import Trained
-from regft_core.phases.trials import run_trials, trials_that_choose
+from regft_core.phases.trials import trials_that_choose
 from regft_core.runs.fingerprint import Scope, once, one_moment
 from regft_core.runs.guard import LoadedCode
 from regft_core.runs.lookup import NotStored
@@ -35,17 +35,8 @@ SCORE_FORMAT = 1
 Record = dict[str, Any]
 
 
-def tune(root: Path, method: str, task: str) -> dict[tuple[str, int], Record]:
-    """(size, seed) -> what was tried and chosen for that run (``choice.choose``); empty where nothing is tuned."""
-    project = open_project(root)
-    records = run_trials(root, try_values, method, task)
-    if not records or project.params.tuning is None:
-        return {}
-    return choose(records, project.params.tuning, project.tasks[task].primary)
-
-
 def choice_of(job: Job, *, device: str = "cpu") -> Record | None:
-    """What the trials of one run of the grid have chosen, as ``tune`` has it; None where nothing is tuned.
+    """What the trials of one run of the grid have chosen, (``choice.choose``); None where nothing is tuned.
 
     The trials come from the run store. One that is not there (it was damaged since, or the values were edited) is run
     here, by itself.

@@ -1,0 +1,217 @@
+"""A stage of the whole grid: what its plan asks for and ``work/`` does not have, through one pool of workers.
+
+Runs live in the run store; a stage looks up the keys of its cells there, sends what is missing to the executor, and
+writes the folder of every cell whose runs are all there. Killed at any moment, it goes on where it stopped.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from regft_core.config.grid import Cell, parse_size
+from regft_core.config.project import Project
+from regft_core.config.provenance import described
+from regft_core.errors import InputsChanged, RegftError, StoreError
+from regft_core.io import read_json, remove, write_json
+from regft_core.keyed import is_current
+from regft_core.phases.context import Context, Job, project_store
+from regft_core.phases.one_run import STAGES, Record, Stage, look_up, run
+from regft_core.phases.outputs import write_evaluation, write_training
+from regft_core.phases.project import check_listed, kept_open, open_project
+from regft_core.phases.run_phase import produce
+from regft_core.phases.tuning import try_values
+from regft_core.plan.data import prepare
+from regft_core.plan.jobs import Jobs, Planner, jobs_of
+from regft_core.plan.keys import FAILURES, Keys, cell_keys, read_plan, write_plan
+from regft_core.plan.lines import describe, describe_trial
+from regft_core.plan.pool import run_on_executor, settle_kernels
+from regft_core.progress import ProgressBoard
+from regft_core.runs.executors import JobsFailed
+from regft_core.runs.fingerprint import one_moment
+
+log = logging.getLogger(__name__)
+
+#: Cell -> why it has no output.
+Failures = dict[str, str]
+BEFORE: dict[Stage, Stage] = {"finetune": "search", "evaluate": "finetune"}
+
+
+def compute(root: Path, stage: Stage, only: Sequence[str] = (), say: Callable[[str], None] = print) -> Failures:
+    """Bring ``work/<stage>`` up to date with the plan; returns the cells that failed, with the reasons.
+
+    Args:
+        only: ``METHOD/TASK`` of the cells to compute; by default all. The others are left as they are.
+
+    Raises:
+        InputsChanged: configuration, code, rows or packages are not those of the plan.
+    """
+    engine = _Engine(root, stage, say)
+    planned = read_plan(root, stage)
+    if only:
+        planned = {name: keys for name, keys in planned.items() if name.rpartition("/")[0] in only}
+    else:
+        engine.drop_others(planned)
+    stale = {name: keys for name, keys in planned.items() if not is_current(engine.folder / name, keys)}
+    return engine.compute(stale, planned)
+
+
+def compute_only(root: Path, until: Stage, only: Sequence[str], say: Callable[[str], None] = print) -> Failures:
+    """Compute some cells (``METHOD/TASK``) up to a stage, from their rows on; returns those that failed.
+
+    Raises ConfigError for a method or a task that ``params.yaml`` does not list.
+    """
+    project = open_project(root)
+    for name in only:
+        method, _, task = name.partition("/")
+        check_listed(project, method=method, task=task)
+    prepare(project)
+    write_plan(project)
+    failures: Failures = {}
+    for stage in STAGES[: STAGES.index(until) + 1]:
+        failures |= compute(root, stage, only, say)
+    return failures
+
+
+def run_job(job: Job, *, device: str) -> str:
+    """Do one job; returns the line to print for it. All else is in the run store."""
+    settle_kernels(job, device)
+    if job.phase is not None:
+        context = Context(job, device)
+        stored = produce(context, context.phase(job.phase), "weights" if job.weights else "result")
+        if stored.result["status"] != "ok":
+            return f"  {job.name}: FAILED: {stored.result['error']}"
+        return f"  {job.name}: {stored.result['steps']} steps in {stored.result['seconds']:.0f} s"
+    where = f"  {job.method} {job.task},"
+    if job.trial is not None:
+        return f"{where} {describe_trial(try_values(job, device=device)).strip()}"
+    found = run(job, device=device, until=job.until)
+    tuned = found["search"].get("tuned")
+    chosen = f"  (chosen: {described(tuned['values'])})" if tuned else ""
+    if job.until == "search":
+        return f"{where} {job.size} rows, seed {job.seed}: phases before fine-tuning{chosen}"
+    return f"{where} {describe(found['evaluate'], 'evaluate').strip()}{chosen}"
+
+
+class _Engine:
+    """One stage of one project."""
+
+    def __init__(self, root: Path, stage: Stage, say: Callable[[str], None]) -> None:
+        self.root, self.stage, self.say = root, stage, say
+        self.folder = root / "work" / stage
+
+    def drop_others(self, planned: Collection[str]) -> None:
+        """Remove the outputs of cells that are no longer in the grid."""
+        wanted = {parent for name in planned for parent in (Path(name), *Path(name).parents)}
+        for path in sorted(self.folder.glob("*")) + sorted(self.folder.glob("*/*")) + sorted(self.folder.glob("*/*/*")):
+            if path.is_dir() and path.relative_to(self.folder) not in wanted:
+                remove(path)
+
+    def compute(self, stale: dict[str, Keys], planned: Collection[str]) -> Failures:
+        """Compute the ``stale`` cells; those of the plan that have failed before are among them."""
+        failures, waiting = dict[str, str](), dict[str, set[int]]()
+        with one_moment(), kept_open():
+            project = open_project(self.root)
+            planner = Planner(project)
+            for name, keys in stale.items():
+                cell = _cell(name)
+                if cell_keys(project, cell).get(self.stage) != keys:
+                    raise InputsChanged(
+                        f"work/plan/{self.stage}.json is not the plan of this configuration, code, data and "
+                        f"packages any more (first difference: {name}); nothing was computed. Run `dvc repro` again"
+                    )
+                try:
+                    before = self._before(cell)
+                except RegftError as error:
+                    failures[name] = str(error)
+                    continue
+                jobs = jobs_of(project, cell)
+                records = [look_up(job, self.stage, before.get(job.seed)) for job in jobs]
+                missing = [job for job, record in zip(jobs, records) if record is None]
+                if missing:
+                    added = [planner.add(job, self.stage, before.get(job.seed)) for job in missing]
+                    waiting[name] = set().union(*added)
+                else:
+                    self._write(project, cell, [record for record in records if record is not None], keys)
+        if waiting:
+            failures |= self._compute(project, planner.jobs, waiting, stale)
+        self.folder.mkdir(parents=True, exist_ok=True)
+        write_json(self.folder / FAILURES, failures)
+        for name, reason in failures.items():
+            self.say(f"FAILED: {name}: {reason}")
+        return failures
+
+    def _compute(self, project: Project, work: Jobs, waiting: dict[str, set[int]], stale: dict[str, Keys]) -> Failures:
+        store, execution = project_store(project), project.params.execution
+        names = [job.name for job in work.jobs]
+        failures: Failures = {}
+        self.say(f"{self.stage}: {work.counted()}, {len(names)} jobs on the executor '{execution.executor}'")
+        with ProgressBoard(self.stage, names, each=work.shares, called="jobs") as board:
+
+            def ended(index: int, line: str) -> None:
+                board.ended(names[index])
+                self.say(line)
+                for name, indices in waiting.items():
+                    if index in indices:
+                        indices.discard(index)
+                        if not indices and (reason := self._collect(name, stale[name])) is not None:
+                            failures[name] = reason
+                try:
+                    store.prune()
+                except StoreError as error:
+                    log.warning("the run store is not pruned now: %s", error)  # no reason to end the runs at work
+
+            jobs = [replace(job, progress=board.folder) for job in work.jobs]
+            sys.stdout.flush()
+            try:
+                run_on_executor(project, jobs, run_job, after=work.after, costs=work.costs, on_result=ended)
+            except JobsFailed as error:
+                for failure in error.failures:
+                    if failure.trace:
+                        print(failure.trace, file=sys.stderr)
+                    for name, indices in waiting.items():
+                        if failure.index in indices:
+                            failures.setdefault(name, f"{failure.job}: {failure.message}")
+        return failures
+
+    def _before(self, cell: Cell) -> dict[int, Record]:
+        """Seed -> record of the stage before; empty where there is none. Raises StoreError, InputsChanged."""
+        before = BEFORE.get(self.stage)
+        if before is None or cell.directory not in read_plan(self.root, before):
+            return {}
+        folder = self.root / "work" / before / cell.directory
+        if not folder.is_dir():
+            raise InputsChanged(f"stage {before} has no result")
+        return {record["seed"]: record for record in read_json(folder / "manifest.json")["runs"]}
+
+    def _collect(self, name: str, keys: Keys) -> str | None:
+        """Write a cell whose jobs have ended; returns why it cannot be written."""
+        cell = _cell(name)
+        try:
+            with one_moment(), kept_open():
+                project = open_project(self.root)
+                if cell_keys(project, cell).get(self.stage) != keys:
+                    return "configuration, code, data or packages changed meanwhile; run `dvc repro` again"
+                before = self._before(cell)
+                records = [look_up(job, self.stage, before.get(job.seed)) for job in jobs_of(project, cell)]
+                if None in records:
+                    return "its runs are not in the run store any more; run `dvc repro` again"
+                self._write(project, cell, [record for record in records if record is not None], keys)
+        except RegftError as error:
+            return str(error)
+        return None
+
+    def _write(self, project: Project, cell: Cell, records: Sequence[Record], keys: Keys) -> None:
+        context = Context(replace(jobs_of(project, cell)[0], stored_only=True), project=project)
+        if self.stage == "evaluate":
+            write_evaluation(context, records, keys)
+        else:
+            write_training(context, self.stage, records, keys)
+
+
+def _cell(name: str) -> Cell:
+    method, task, size = name.split("/")
+    return Cell(method, task, parse_size(size))

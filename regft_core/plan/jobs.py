@@ -1,0 +1,156 @@
+"""The jobs of a stage: what is not in the run store, with its order and cost.
+
+A job is one phase of one run, or of one trial; the last phase goes together with what judges it. What several runs
+share (one key) is one job.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from regft_core.config.grid import Cell, parse_size
+from regft_core.config.method import FINETUNE, Phase
+from regft_core.config.plan import phase_cost, training_rows
+from regft_core.config.project import Project
+from regft_core.hooks.registry import discover
+from regft_core.phases.context import Context, Job
+from regft_core.phases.evaluation_key import evaluation_key
+from regft_core.phases.one_run import Record, Stage
+from regft_core.phases.phase_data import member_label
+from regft_core.phases.records import tuned_values
+from regft_core.phases.trials import trials_that_choose
+from regft_core.phases.tuning import judging_rows, look_up_trial, score_identity
+
+#: Share of an evaluation in the work of a run, in steps of plain fine-tuning; only the progress bar asks.
+EVALUATION_STEPS = 10.0
+#: Cost of a job whose number of rows is not known yet.
+UNKNOWN_STEPS = 1000.0
+
+
+@dataclass
+class Jobs:
+    """The jobs of a stage.
+
+    Attributes:
+        after: index of a job -> indices of the jobs that it starts from or needs.
+        costs: in steps of plain fine-tuning.
+        shares: name of a job -> what it goes through, with the share of the work.
+        keys: index of a job -> keys of the results that it makes or needs, as far as they are known.
+    """
+
+    jobs: list[Job] = field(default_factory=list)
+    after: dict[int, set[int]] = field(default_factory=dict)
+    costs: list[float] = field(default_factory=list)
+    shares: dict[str, dict[str, float]] = field(default_factory=dict)
+    keys: dict[int, set[str]] = field(default_factory=dict)
+
+    def add(self, job: Job, shares: dict[str, float], *keys: str) -> int:
+        """Add a job that goes through ``shares``; returns its index."""
+        self.jobs.append(replace(job, shown=job.name))
+        self.costs.append(sum(shares.values()))
+        self.shares[job.name] = shares
+        self.keys[len(self.jobs) - 1] = set(keys)
+        return len(self.jobs) - 1
+
+    def counted(self) -> str:
+        """How many runs of the grid there are, and how many trials."""
+        trials = len({(job.name) for job in self.jobs if job.trial is not None and job.phase is None})
+        runs = len({(job.method, job.task, job.size, job.seed) for job in self.jobs})
+        return f"{runs} runs and {trials} trials for them" if trials else f"{runs} runs"
+
+
+def jobs_of(project: Project, cell: Cell) -> list[Job]:
+    """All runs of a cell, in the order of the seeds."""
+    return [Job(str(project.root), cell.method, cell.task, str(cell.size), seed) for seed in project.params.grid.seeds]
+
+
+class Planner:
+    """Adds runs to ``jobs``."""
+
+    def __init__(self, project: Project) -> None:
+        self.project, self.registry = project, discover()
+        self.jobs = Jobs()
+        #: Key of a result -> index of the job that makes it.
+        self._known: dict[str, int] = {}
+        #: Name of a trial -> index of its last job.
+        self._trials: dict[str, int] = {}
+        tuning = project.params.tuning
+        #: The share of its rows that a trial trains on; None where it trains on all.
+        self._share = tuning.split if tuning is not None and tuning.selection == "split" else None
+
+    def add(self, job: Job, stage: Stage, before: Record | None) -> set[int]:
+        """Add what a stage has to do for a run; returns the indices of the jobs that its output waits for.
+
+        ``before`` is the record of the stage before it.
+        """
+        if stage == "evaluate":
+            return {self.jobs.add(job, {"evaluate": EVALUATION_STEPS}, *self._finetuned(before))}
+        if stage == "finetune":
+            return {self._add_run(replace(job, values=tuned_values(before)))}
+        if self.project.trials(job.method):
+            return self._add_tuned_search(job)
+        return set(self._add_phases(Context(job, project=self.project)).values())
+
+    def _finetuned(self, trained: Record | None) -> tuple[str, ...]:
+        return (trained["key"],) if trained and trained.get("key") else ()
+
+    def _add_tuned_search(self, job: Job) -> set[int]:
+        """The trials that are missing, and the phases before fine-tuning with the values that they will choose."""
+        waits = set()
+        for trial in trials_that_choose(self.project, job):
+            if trial.name not in self._trials and look_up_trial(trial) is None:
+                self._trials[trial.name] = self._add_run(trial)
+            if trial.name in self._trials:
+                waits.add(self._trials[trial.name])
+        context = Context(job, project=self.project)  # its values are not known yet; the cost is about the same
+        shares: dict[str, float] = {}
+        for phase in context.method.earlier:
+            shares |= self._steps(job, context.phase(phase.name))
+        if shares:
+            index = self.jobs.add(replace(job, until="search"), shares)
+            self.jobs.after[index] = waits
+            waits = {index}
+        return waits
+
+    def _add_phases(self, context: Context) -> dict[str, int]:
+        """Add the phases before fine-tuning; returns the index of each by its name."""
+        jobs, known, indices = self.jobs, self._known, dict[str, int]()
+        for earlier in context.method.earlier:
+            phase, key = context.phase(earlier.name), context.key(earlier.name)
+            if key not in known:
+                known[key] = jobs.add(replace(context.job, phase=phase.name), self._steps(context.job, phase), key)
+            index = indices[phase.name] = known[key]
+            one = jobs.jobs[index]
+            jobs.jobs[index] = replace(one, weights=one.weights or context.weights_wanted(phase))
+            before = {indices[name] for name in (phase.start, *context.needs(phase)) if name in indices} - {index}
+            jobs.after.setdefault(index, set()).update(before)
+        return indices
+
+    def _add_run(self, job: Job) -> int:
+        """Add the jobs of a run whose values are known, or of a trial; returns the index of the last one."""
+        jobs, known = self.jobs, self._known
+        context = Context(job, project=self.project)
+        indices, finetuned = self._add_phases(context), context.key(FINETUNE)
+        if job.trial is not None:
+            judged, shares = context.store.run_key(score_identity(context, finetuned, judging_rows(context))), {}
+        else:
+            judged, shares = evaluation_key(context, finetuned), {"evaluate": EVALUATION_STEPS}
+        if judged in known:
+            return known[judged]  # two methods that amount to the same
+        earlier = [context.key(name) for name in indices]
+        steps = self._steps(job, context.phase(FINETUNE))
+        index = known[judged] = jobs.add(job, steps | shares, finetuned, *earlier)
+        # One that another task judges by other sets: not at the same time, for it would wait for the lock.
+        before = {known[finetuned]} if finetuned in known else set()
+        known.setdefault(finetuned, index)
+        jobs.after[index] = before | set(indices.values())
+        return index
+
+    def _steps(self, job: Job, phase: Phase) -> dict[str, float]:
+        """Member of a phase -> its cost in steps of plain fine-tuning."""
+        rows = training_rows(self.project.root, Cell(job.method, job.task, parse_size(job.size)))
+        if rows is not None and job.trial is not None:
+            rows = int(rows * (self._share or 1))
+        cost = phase_cost(phase, rows, self.registry, self.project.shared(job.task))
+        one = (UNKNOWN_STEPS if cost is None else cost) / phase.members
+        return {member_label(phase, i if phase.repeat is not None else None): one for i in range(phase.members)}

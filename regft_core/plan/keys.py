@@ -1,0 +1,178 @@
+"""The plan: the keys of every cell of the grid, for each stage, as ``work/plan/<stage>.json``.
+
+``{"method/task/size": {"runs": {"0": key, ...}, "with": hash}}``. The key of a run is the one that the run store
+files it under; ``with`` is the hash of what the stage writes down of the method beside its runs, or judges them by.
+DVC runs a stage when its file of the plan changes, and the stage leaves every cell alone whose keys are as planned.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from regft_core.config.contamination import read_contamination, to_json
+from regft_core.config.files import method_file
+from regft_core.config.grid import Cell, cells
+from regft_core.config.method import FINETUNE
+from regft_core.config.project import Project
+from regft_core.config.published import read_published
+from regft_core.errors import DataError
+from regft_core.hooks import compose
+from regft_core.io import canonical_json, read_json, remove, sha256_text, write_json
+from regft_core.models.source import resolve_model
+from regft_core.phases.code import report_scope, scope_sha256
+from regft_core.phases.context import Context
+from regft_core.phases.evaluation_key import evaluation_settings
+from regft_core.phases.inputs import training_set_inputs
+from regft_core.phases.one_run import STAGES, Stage
+from regft_core.phases.outputs import manifest_head
+from regft_core.phases.project import kept_open
+from regft_core.phases.switched_on import evaluations_inputs, switched_on
+from regft_core.phases.trials import trials_that_choose
+from regft_core.phases.tuning import judging_rows, score_identity
+from regft_core.plan.jobs import jobs_of
+from regft_core.runs.fingerprint import once, one_moment
+
+FOLDER = Path("work") / "plan"
+#: What methods say about themselves, which only the report shows.
+WORDS = {"description", "paper", "control_for", "differs_by", "variant_of", "combines"}
+#: In the output of a stage: cell -> why it is not there.
+FAILURES = "failures.json"
+#: Keys of one cell in one stage.
+Keys = dict[str, Any]
+
+
+def write_plan(project: Project) -> None:
+    """Write ``work/plan``: the keys of the three stages, what the report shows, and the methods' own values."""
+    with one_moment(), kept_open():
+        every = {cell.directory: cell_keys(project, cell) for cell in cells(project)}
+        plan: dict[str, Any] = {
+            stage: {name: keys[stage] for name, keys in every.items() if stage in keys} for stage in STAGES
+        }
+        plan["report"] = report_inputs(project)
+    # As they are, so that `dvc params diff` shows their values.
+    plan["methods"] = {name: project.documents[method_file(name)].data for name in project.methods}
+    for name, content in plan.items():
+        write_json(project.root / FOLDER / f"{name}.json", content)
+
+
+def read_plan(root: Path, stage: Stage) -> dict[str, Keys]:
+    """The keys of a stage by cell, as planned. Raises DataError when there is no plan."""
+    path = root / FOLDER / f"{stage}.json"
+    if not path.is_file():
+        raise DataError(f"{FOLDER / stage}.json is missing; run `dvc repro`, whose stage plan writes it")
+    return dict(read_json(path))
+
+
+def forget_failures(root: Path) -> None:
+    """Remove what the stages wrote of cells that failed: DVC then runs these stages again."""
+    for stage in STAGES:
+        path = root / "work" / stage / FAILURES
+        if path.is_file() and read_json(path):
+            remove(path)
+
+
+def read_failures(root: Path) -> dict[str, str]:
+    """Cell -> why it has no result, of the first stage that failed it."""
+    found: dict[str, str] = {}
+    for stage in STAGES:
+        path = root / "work" / stage / FAILURES
+        for name, reason in (read_json(path) if path.is_file() else {}).items():
+            found.setdefault(name, f"{stage}: {reason}")
+    return found
+
+
+def cell_keys(project: Project, cell: Cell) -> dict[Stage, Keys]:
+    """The keys of a cell by stage; without ``search`` where nothing is tuned and no phase comes before fine-tuning."""
+    contexts = [Context(job, project=project) for job in jobs_of(project, cell)]
+    first, tuned = contexts[0], bool(project.trials(cell.method))
+    settings = _hash([_described(first), _costs(first), _marks(first)])
+    found: dict[Stage, Keys] = {}
+    if tuned or first.method.earlier:
+        of = _tuned_search if tuned else _search
+        found["search"] = {"runs": {str(one.job.seed): of(one) for one in contexts}, "with": settings}
+    runs = {str(one.job.seed): _tuned(one) if tuned else one.key(FINETUNE) for one in contexts}
+    found["finetune"] = {"runs": runs, "with": settings}
+    judged = [evaluation_settings(first), once(("evaluations", project.root), lambda: evaluations(project))]
+    found["evaluate"] = {"runs": runs, "with": _hash([settings, *judged])}
+    return found
+
+
+def _hash(value: Any) -> str:
+    return sha256_text(canonical_json(value))
+
+
+def _described(context: Context) -> dict[str, Any]:
+    """What a manifest says of the method, but for what the method says about itself."""
+    head = manifest_head(context)
+    return head | {"method": {name: value for name, value in head["method"].items() if name not in WORDS}}
+
+
+def _search(context: Context) -> str:
+    return _hash({phase.name: context.key(phase.name) for phase in context.method.earlier})
+
+
+def _tuned_search(context: Context) -> str:
+    """Hash of the trials, of the rule that chooses among them, and of what each choice would train."""
+    project, tuning = context.project, context.project.params.tuning
+    assert tuning is not None
+    trials = []
+    for job in trials_that_choose(project, context.job):
+        trial = Context(job, project=project)
+        identity = score_identity(trial, trial.key(FINETUNE), judging_rows(trial))
+        trials.append([job.values, trial.store.run_key(identity)])
+    choices = [_search(Context(context.job.with_values(values), project=project)) for values in _values(context)]
+    rule = [tuning.selection, tuning.judged_by_seed, context.task["primary"]]
+    return _hash({"trials": trials, "rule": rule, "choices": choices})
+
+
+def _tuned(context: Context) -> str:
+    choices = [
+        Context(context.job.with_values(values), project=context.project).key(FINETUNE) for values in _values(context)
+    ]
+    return _hash({"search": _tuned_search(context), "choices": choices})
+
+
+def _values(context: Context) -> list[Any]:
+    return list(context.project.trials(context.job.method))
+
+
+def _costs(context: Context) -> dict[str, Any]:
+    """What the methods declare of their cost, beside the steps that they are counted in."""
+    shared = context.shared.model_dump(mode="json", include={"epochs", "max_steps", "batch_size", "accumulation"})
+    phases = [[p.name, p.ratio(context.registry), p.fit_ratio(context.registry)] for p in context.method.phases]
+    return {"shared": shared, "phases": phases}
+
+
+def _marks(context: Context) -> list[str]:
+    tf32 = context.params.execution.tf32
+    tasks = context.project.tasks
+    return compose.degradations(context.registry, context.method, context.shared, context.task_config, tasks, tf32=tf32)
+
+
+def evaluations(project: Project) -> dict[str, Any]:
+    """The evaluations that are switched on, with their code and the rows of other tasks that they read."""
+    source = resolve_model(project.params.model, project.root)
+    primary = {project.tasks[task].primary for task in project.params.grid.tasks}
+    found = evaluations_inputs(project.params, source, sorted(primary))
+    for name, (evaluation, options) in switched_on(project.params).items():
+        if tasks := evaluation.other_tasks(options):
+            found[name]["tasks"] = {task: training_set_inputs(project, task) for task in tasks}
+    return found
+
+
+def report_inputs(project: Project) -> dict[str, Any]:
+    """What the report shows beside results: the grid, what methods say about themselves, papers; and its code."""
+    params = project.params
+    metrics = {metric for task in params.grid.tasks for metric in project.tasks[task].metrics}
+    return {
+        "code": scope_sha256(report_scope(metrics)),
+        "params": params.model_dump(mode="json", include={"grid", "training", "report", "tuning"}),
+        "tasks": {task: project.shared(task).model_dump(mode="json") for task in params.grid.tasks},
+        "methods": {name: m.config.model_dump(mode="json", include=WORDS) for name, m in project.methods.items()},
+        "evaluations": evaluations(project),
+        "contamination": to_json(read_contamination(project.root)),
+        "published": {
+            name: read_published(project.root, name).config.model_dump(mode="json") for name in params.report.published
+        },
+    }

@@ -1,0 +1,77 @@
+"""Jobs to processes: the executor of ``params.yaml``, the environment of its workers, what they find there."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+from regft_core.config.project import Project
+from regft_core.phases.carried import carry, run_where_found
+from regft_core.phases.context import Job
+from regft_core.phases.project import open_project
+from regft_core.runs.devices import take_device
+from regft_core.runs.executors import is_remote, run_all, visible_devices
+
+#: For training on a CPU under glibc: freed activations stay with the process, in huge pages. Handing
+#: them back to the kernel costs page faults in every step; keeping them costs memory (figures: benchmarks/).
+KEEP_FREED_MEMORY = {
+    "THP_MEM_ALLOC_ENABLE": "1",
+    "MALLOC_TRIM_THRESHOLD_": "2147483647",
+    "MALLOC_MMAP_MAX_": "0",
+}
+
+R = TypeVar("R")
+
+
+def settle_kernels(job: Job, device: str) -> None:
+    """Let a GPU compute as ``execution`` says, whatever ran in this process before, of which nothing stays there.
+
+    Else an evaluation would have other bits in a process of its own than right after its training.
+    """
+    if device.startswith("cuda"):
+        from regft_core.phases import training_run
+
+        take_device(device)
+        execution = open_project(Path(job.root)).params.execution
+        training_run.make_deterministic(device, execution.deterministic, execution.tf32)
+
+
+def run_on_executor(project: Project, jobs: Sequence[Job], function: Callable[..., R], **order: Any) -> None:
+    """``run_all`` as ``execution`` has it; ``order`` (``on_result``, ``after``, ``costs``) is handed on.
+
+    For workers that may be on other machines, what the jobs read is published first (``carried.py``).
+    """
+    execution = project.params.execution
+    settings = execution.settings()
+    work: Callable[..., R] = function
+    if is_remote(execution.executor):
+        carried = carry(project, jobs)
+        work = partial(run_where_found, function, carried)
+        settings |= {"shared": carried.store}
+    run_all(
+        jobs,
+        work,
+        executor=execution.executor,
+        workers_per_device=execution.workers,
+        devices=_prepared_devices(project),
+        threads=execution.threads,
+        settings=settings,
+        **order,
+    )
+
+
+def _prepared_devices(project: Project) -> list[str]:
+    """The devices of ``params.yaml``, with the environment set up for the processes that train on them."""
+    execution = project.params.execution
+    # On other machines the devices are asked for where a run starts.
+    remote = is_remote(execution.executor)
+    devices = [execution.device] if remote else visible_devices(execution.device)
+    # Libraries that read these at import, and an allocator that reads them at the start of a
+    # process, must find them before the workers start.
+    wanted = {"TOKENIZERS_PARALLELISM": "false", "CUBLAS_WORKSPACE_CONFIG": ":4096:8"}
+    for name, value in (wanted | (KEEP_FREED_MEMORY if devices == ["cpu"] else {})).items():
+        os.environ.setdefault(name, value)
+    return devices

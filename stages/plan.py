@@ -1,0 +1,24 @@
+"""Stage plan: bring the rows of every task up to date, and write down the key of every run of the grid."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from stages.common import run
+
+
+def main(root: Path, arguments: argparse.Namespace) -> None:
+    """Write work/datasets, work/subsamples, work/lengths and work/plan; what is up to date is left alone."""
+    from regft_core.phases.project import open_project
+    from regft_core.plan.data import prepare
+    from regft_core.plan.keys import forget_failures, write_plan
+
+    project = open_project(root)
+    prepare(project)
+    write_plan(project)
+    forget_failures(root)
+
+
+if __name__ == "__main__":
+    run(main)

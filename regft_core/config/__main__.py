@@ -96,7 +96,7 @@ def _lengths(project: Project) -> str:
         parts = [f"tokens per row at max_length {', '.join([str(shared.max_length), *own])}", lengths.table(found)]
     if missing := [task for task in every if task not in found]:
         parts.append(
-            f"token lengths of {', '.join(missing)}: known once the stage dataset has run (`dvc repro dataset`)"
+            f"token lengths of {', '.join(missing)}: known once the stage plan has run (`dvc repro plan`)"
         )
     for task, measured in found.items():
         for text in lengths.warnings(task, measured, modes(project)):

@@ -54,7 +54,7 @@ class Jobs:
 
     def counted(self) -> str:
         """How many runs of the grid there are, and how many trials."""
-        trials = len({(job.name) for job in self.jobs if job.trial is not None and job.phase is None})
+        trials = len({job.name for job in self.jobs if job.trial is not None and job.phase is None})
         runs = len({(job.method, job.task, job.size, job.seed) for job in self.jobs})
         return f"{runs} runs and {trials} trials for them" if trials else f"{runs} runs"
 
@@ -114,10 +114,13 @@ class Planner:
 
     def _add_phases(self, context: Context) -> dict[str, int]:
         """Add the phases before fine-tuning; returns the index of each by its name."""
-        jobs, known, indices = self.jobs, self._known, dict[str, int]()
+        jobs, known = self.jobs, self._known
+        indices: dict[str, int] = {}
         for earlier in context.method.earlier:
             phase, key = context.phase(earlier.name), context.key(earlier.name)
             if key not in known:
+                if context.store.holds(key):
+                    continue  # trained again by who starts from it, where its weights were pruned
                 known[key] = jobs.add(replace(context.job, phase=phase.name), self._steps(context.job, phase), key)
             index = indices[phase.name] = known[key]
             one = jobs.jobs[index]
@@ -137,7 +140,7 @@ class Planner:
             judged, shares = evaluation_key(context, finetuned), {"evaluate": EVALUATION_STEPS}
         if judged in known:
             return known[judged]  # two methods that amount to the same
-        earlier = [context.key(name) for name in indices]
+        earlier = [context.key(phase.name) for phase in context.method.earlier]
         steps = self._steps(job, context.phase(FINETUNE))
         index = known[judged] = jobs.add(job, steps | shares, finetuned, *earlier)
         # One that another task judges by other sets: not at the same time, for it would wait for the lock.

@@ -13,7 +13,7 @@ from typing import Any
 
 from tests.phases.conftest import REPOSITORY
 
-#: Computes every run's keys and the facts, once as the code is and once after each edit. Each time in a new
+#: Computes every run's keys and the plan, once as the code is and once after each edit. Each time in a new
 #: process, forked from one that has loaded the third parties and has parsed every file (of regft it has loaded
 #: no more than that needs).
 DRIVER = """
@@ -25,17 +25,23 @@ modules = [".".join(path.with_suffix("").parts) for path in Path("regft_core").r
 graph_of().reach(modules, ())
 
 def say():
-    from regft_core.phases import facts
+    from regft_core.phases.code import evaluation_scope, merge_scope, report_scope, scope_sha256
     from regft_core.phases.context import Context, Job
     from regft_core.phases.project import open_project
-    assert Path(facts.__file__).is_relative_to(Path.cwd()), facts.__file__
+    from regft_core.runs import fingerprint
+    assert Path(fingerprint.__file__).is_relative_to(Path.cwd()), fingerprint.__file__
     project = open_project(Path.cwd())
-    runs = {}
+    runs, packages = {}, {}
     for name, method in project.methods.items():
         context = Context(Job(".", name, "cue_sentence", "24", 0), project=project)
         runs[name] = [context.key(phase.name) for phase in method.phases]
+        packages[name] = context.identity("finetune").get("packages", {})
+    metrics, source = project.tasks["cue_sentence"].metrics, context.source
+    stages = {name: fingerprint.stage_code(name)["sha256"] for name in ("dataset", "subsample")}
+    stages["evaluate"] = scope_sha256(evaluation_scope(metrics, source))
+    stages["report"] = scope_sha256(report_scope(metrics))
     assert "torch" not in sys.modules
-    return {"runs": runs, "facts": facts.all_facts(project)}
+    return {"runs": runs, "stages": stages, "packages": packages}
 
 def fresh():
     read, write = os.pipe()

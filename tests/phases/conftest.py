@@ -12,12 +12,14 @@ import yaml
 
 from regft_core.data.prepare import prepare_dataset
 from regft_core.data.subsample import write_subsamples
+from regft_core.io import read_json
 from regft_core.phases import training_run
 from regft_core.phases.context import Context, Job
 from regft_core.phases.finetune import finetune
 from regft_core.phases.lengths import measure_task, write_lengths
 from regft_core.phases.project import open_project
 from regft_core.phases.search import search
+from regft_core.plan.compute import compute_only
 from regft_core.runs.stored import StoredRun
 from tests.tiny import tiny_model_dir
 
@@ -61,7 +63,7 @@ def shrink_task(root: Path, name: str) -> None:
 
 
 def refresh(root: Path) -> None:
-    """What the stages dataset, subsample and lengths do."""
+    """Rows, subsamples and lengths, without a look at what is there."""
     project = open_project(root)
     grid = project.params.grid
     for task in grid.tasks:
@@ -104,6 +106,16 @@ DIVERGES: dict[str, Any] = {"hype": {"scale": 3.0e38, "hidden_dropout": "keep"}}
 
 def job(root: Path, method: str, seed: int = 0, **keys: str) -> Job:
     return Job(str(root), method, TASK, SIZE, seed, keys)
+
+
+def run_stages(root: Path, method: str) -> dict[str, list[dict[str, Any]]]:
+    """All stages of a method on the task, as its part of `dvc repro`; the records that they wrote, by stage."""
+    assert compute_only(root, "evaluate", [f"{method}/{TASK}"], lambda _: None) == {}
+    found = {}
+    for stage, name in (("search", "manifest"), ("finetune", "manifest"), ("evaluate", "result")):
+        files = sorted((root / "work" / stage / method / TASK).glob(f"*/{name}.json"))
+        found[stage] = [record for file in files for record in read_json(file)["runs"]]
+    return found
 
 
 def train(root: Path, method: str, seed: int = 0) -> dict[str, Any]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,20 +18,13 @@ def on_host(function: Callable[..., Any], job: Any, *, device: str) -> Any:
         return function(job, device=device)
 
 
-@dataclass(frozen=True)
-class Sent:
-    """A job as an executor sends it."""
-
-    job: Job
-
-
-def see(what: Sent, *, device: str) -> Job:
+def see(job: Job, *, device: str) -> Job:
     """What a job is told; in the place of training."""
     assert device == "cpu"
-    return what.job
+    return job
 
 
-def identify(what: Sent, *, device: str) -> tuple[str, str, str]:
+def identify(job: Job, *, device: str) -> tuple[str, str, str]:
     """Where a job found its project and run store, and the key of its run."""
-    context = Context(what.job)
+    context = Context(job)
     return str(context.root), str(context.store.path), context.key("finetune")

@@ -12,11 +12,10 @@ import pytest
 from regft_core import evaluations
 from regft_core.config.grid import cells
 from regft_core.errors import ConfigError
-from regft_core.io import canonical_json
 from regft_core.methods import tdt
-from regft_core.phases import facts
 from regft_core.phases.project import open_project
 from regft_core.phases.switched_on import finding_scope, switched_on
+from regft_core.plan.keys import write_plan
 from regft_core.reporting import write_report
 from regft_core.runs.syntax import meaning
 from tests.phases.conftest import TASK, change, edit, runs
@@ -33,6 +32,12 @@ ALL: dict[str, dict[str, Any]] = {
     "views": {"rows": 10},
 }
 METHODS = ["vanilla", "tdt", "pats", "weight_mixup", "tfidf_logistic"]
+
+
+def planned(root: Path) -> dict[str, str]:
+    """Name -> content of every file of the plan."""
+    write_plan(open_project(root))
+    return {path.stem: path.read_text() for path in (root / "work" / "plan").iterdir()}
 
 
 def remarks(records: list[dict[str, Any]], name: str) -> str:
@@ -101,9 +106,9 @@ def test_a_task_that_is_probed_is_checked_and_its_rows_are_in_the_facts(project:
     with pytest.raises(ConfigError, match="'layer_probes' cannot do without options: tasks"):
         open_project(project)
     switch_on(project, {"layer_probes": {"tasks": ["cue_pair"]}})
-    before = {name: canonical_json(fact) for name, fact in facts.all_facts(open_project(project)).items()}
+    before = planned(project)
     edit(project / "pipelines" / "tasks" / "cue_pair.yaml", "train: 60", "train: 50")
-    after = {name: canonical_json(fact) for name, fact in facts.all_facts(open_project(project)).items()}
+    after = planned(project)
     assert {name for name in before if before[name] != after[name]} == {"evaluate", "report"}
 
 

@@ -17,18 +17,19 @@ from regft_core.data.subsample import write_subsamples
 from regft_core.errors import DataError
 from regft_core.phases import carried as module
 from regft_core.phases.carried import carry, files_for, run_where_found
-from regft_core.phases.cells import run_on_executor
 from regft_core.phases.context import Context, Job
 from regft_core.phases.evaluation_key import evaluation_key
-from regft_core.phases.facts import task_fact, write_facts
-from regft_core.phases.fill import fill, whole_run
+from regft_core.phases.inputs import task_inputs
+from regft_core.phases.one_run import run
 from regft_core.phases.project import open_project
+from regft_core.plan.compute import compute_only
+from regft_core.plan.pool import run_on_executor
 from regft_core.runs import bundle
 from regft_core.runs.executors import run_all
 from regft_core.runs.store import RunStore
 from tests import small_project
-from tests.phases.conftest import REPOSITORY, change, job, write_method
-from tests.phases.on_host import FOLDER, Sent, identify, see
+from tests.phases.conftest import REPOSITORY, TASK, change, job, write_method
+from tests.phases.on_host import FOLDER, identify, see
 
 SEARCHES = "weight_mixup"
 
@@ -44,13 +45,12 @@ def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def arrives(project: Path, *jobs: Job, gone: bool = True) -> list[Job]:
     """The jobs as they arrive on a host, which does not have the project's folder if it is ``gone``."""
-    sent = [Sent(one) for one in jobs]
     carried = carry(open_project(project), jobs)
     away = project.with_name("away")
     if gone:
         project.rename(away)
     try:
-        return [run_where_found(see, carried, one, device="cpu") for one in sent]
+        return [run_where_found(see, carried, one, device="cpu") for one in jobs]
     finally:
         if gone:
             away.rename(project)
@@ -97,14 +97,14 @@ def test_another_project_at_the_same_path_is_not_taken_for_it(shared: Path, monk
     one = job(shared, "vanilla")
     before, carried = keys(one), carry(open_project(shared), [one])
     change(shared, training={"learning_rate": 5e-3})
-    arrived = run_where_found(see, carried, Sent(one), device="cpu")
+    arrived = run_where_found(see, carried, one, device="cpu")
     assert arrived.root != one.root
     assert keys(arrived) == before
     change(shared, training={"learning_rate": 1e-3})
     monkeypatch.setattr(module, "_found", {})
     weights = shared / "models/tiny/model.safetensors"
     weights.write_bytes(weights.read_bytes()[:-1] + b"\x01")  # another encoder under the same name
-    assert run_where_found(see, carried, Sent(one), device="cpu").root != one.root
+    assert run_where_found(see, carried, one, device="cpu").root != one.root
 
 
 def test_a_host_that_shares_no_folder_has_a_store_for_each_remote(project: Path, host: Path, tmp_path: Path) -> None:
@@ -165,18 +165,18 @@ def test_a_project_of_files_opens_in_a_copy(tmp_path: Path) -> None:
     prepare_dataset(root, "reviews", project.tasks, root / "work" / "datasets" / "reviews")
     write_subsamples(root, "reviews", project.params.grid.sizes, project.params.grid.seeds, True)
     one = Job(str(root), "vanilla", "reviews", "16", 0)
-    before, fact = keys(one), task_fact(project, "reviews")
+    before, fact = keys(one), task_inputs(project, "reviews")
     data = {name for name in files_for(project, [one]) if name.startswith("data/")}
     assert data == {"data/train.csv", "data/dev.csv", "data/shop.csv"}  # there are others, which nothing names
     (arrived,) = arrives(root, one)
     assert keys(arrived) == before
-    assert task_fact(open_project(Path(arrived.root)), "reviews") == fact
+    assert task_inputs(open_project(Path(arrived.root)), "reviews") == fact
 
 
 def test_local_executors_publish_nothing(shared: Path, tmp_path: Path) -> None:
     one = job(shared, "vanilla")
     seen: list[Job] = []
-    run_on_executor(open_project(shared), [Sent(one)], see, on_result=lambda _, arrived: seen.append(arrived))
+    run_on_executor(open_project(shared), [one], see, on_result=lambda _, arrived: seen.append(arrived))
     assert seen == [one]
     assert not (tmp_path / "shared" / "inputs").exists()
 
@@ -196,10 +196,10 @@ def test_the_real_executors_bring_a_job_its_project(
     )
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PYTHONPATH", str(REPOSITORY))
-    one, settings = Sent(job(shared, "vanilla")), dict[str, Any](device="cpu")
+    one, settings = job(shared, "vanilla"), dict[str, Any](device="cpu")
     if executor == "slurm":
         settings |= {"cluster": "local", "minutes": 5, "memory_gb": 1, "shared": str(tmp_path / "shared")}
-    key, carried = keys(one.job)[0], carry(open_project(shared), [one.job])
+    key, carried = keys(one)[0], carry(open_project(shared), [one])
     shared.rename(tmp_path / "away")
     work = partial(run_where_found, identify, carried)
     ((root, store, found),) = run_all([one], work, executor=executor, threads=1, settings=settings)
@@ -237,12 +237,11 @@ def test_runs_on_a_host_without_the_project_are_those_at_home(
 ) -> None:
     change(project, methods=[method], grid={"seeds": [0]}, report={"reference": method})
     home = Path(shutil.copytree(project, tmp_path / "home"))
-    whole_run(job(home, method))
+    run(job(home, method))
     there = {"path": str(tmp_path / "shared")} if place == "shared" else {"remote": (tmp_path / "bucket").as_uri()}
     change(project, store=there, execution={"executor": "elsewhere"})
-    write_facts(open_project(project))
-    assert fill(project, say=lambda _: None) == (1 if place == "shared" else 2)
-    assert fill(project, say=lambda _: None) == 0
+    for _ in range(2):  # the second time there is nothing to do
+        assert compute_only(project, "evaluate", [f"{method}/{TASK}"], lambda _: None) == {}
     here, expected = Context(job(project, method)).store, Context(job(home, method)).store
     keys = list(expected.keys())
     assert contents(here, keys) == contents(expected, keys)

@@ -1,4 +1,4 @@
-"""Cells: executors and order do not matter, seeds are reused, failures are shown, nothing is lost."""
+"""What stages write of a cell, its cost, its workers; failures are shown, nothing is lost."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import json
 import os
 import platform
 import resource
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,52 +15,17 @@ import pytest
 import torch
 import yaml
 
-from regft_core.errors import ConfigError, DataError, FactsChanged, OutOfMemory, StoreError
+from regft_core.errors import ConfigError, OutOfMemory, StoreError
 from regft_core.phases import training_run
-from regft_core.phases.cells import KEEP_FREED_MEMORY, Call, call, describe, known_keys, run_cell
 from regft_core.phases.context import Context, Job
-from regft_core.phases.evaluate import evaluate
-from regft_core.phases.facts import finetune_fact
-from regft_core.phases.finetune import cached_seeds, finetune
-from regft_core.phases.outputs import write_evaluation, write_training
 from regft_core.phases.project import open_project
-from regft_core.phases.search import search
+from regft_core.phases.records import known_keys
+from regft_core.plan.compute import compute_only
+from regft_core.plan.lines import describe
+from regft_core.plan.pool import KEEP_FREED_MEMORY, run_on_executor, settle_kernels
 from regft_core.runs import fingerprint
-from regft_core.runs.lookup import NotStored
 from regft_core.training.stack import Stack
-from tests.phases.conftest import DIVERGES, PARAMS, SIZE, TASK, change, job, refresh, runs, stored, train, write_method
-
-
-def essence(records: list[dict[str, Any]]) -> dict[int, Any]:
-    return {r["seed"]: {k: v for k, v in r.items() if k not in ("seconds", "cost", "search_cost")} for r in records}
-
-
-def run_stages(root: Path, method: str) -> dict[str, list[dict[str, Any]]]:
-    """All three stages of a method as DVC runs them; their records."""
-    found = {}
-    for stage, function, before in (
-        ("search", search, None),
-        ("finetune", finetune, "search"),
-        ("evaluate", evaluate, "finetune"),
-    ):
-        context, found[stage] = run_cell(root, function, method, TASK, before=before)
-        if stage == "evaluate":
-            write_evaluation(context, found[stage])
-        else:
-            write_training(context, stage, found[stage])
-    return found
-
-
-def test_executor_order_and_number_of_workers_do_not_matter(make_project: Callable[..., Path], tmp_path: Path) -> None:
-    root = make_project(grid={"seeds": [0, 1, 2]})
-    _, serial = run_cell(root, finetune, "hype_n", TASK, before="search")
-    change(root, store={"path": str(tmp_path / "reverse")}, grid={"seeds": [2, 1, 0]})
-    _, reverse = run_cell(root, finetune, "hype_n", TASK, before="search")
-    change(root, store={"path": str(tmp_path / "processes")}, execution={"executor": "processes", "workers": 2})
-    _, processes = run_cell(root, finetune, "hype_n", TASK, before="search")
-    assert [record["seed"] for record in reverse] == [2, 1, 0]
-    assert essence(serial) == essence(reverse) == essence(processes)
-    assert len({stored(root, record["key"]).tensors_sha256() for record in processes}) == 3
+from tests.phases.conftest import DIVERGES, PARAMS, SIZE, TASK, change, job, run_stages, runs, train, write_method
 
 
 def resident() -> int:
@@ -70,17 +34,21 @@ def resident() -> int:
 
 
 def report_allocator(job: Job, *, device: str) -> dict[str, Any]:
-    """A phase that says what its process was told about memory and whether it keeps a freed block."""
-    if job.stored_only:
-        raise NotStored(job.name)
+    """A job that says what its process was told about memory and whether it keeps a freed block."""
     before = resident()
     block = bytearray(b"1") * 2**27  # 128 MiB, written
     del block
     told = {name: os.environ.get(name) for name in KEEP_FREED_MEMORY}
-    record = {"seed": job.seed, "size": job.size, "status": "failed", "error": "only a test"}
     after = resident()
-    record |= {"process": os.getpid(), "before": before, "after": after}
-    return record | {"told": told, "kept": after - before > 2**26}
+    return {"process": os.getpid(), "before": before, "after": after} | {"told": told, "kept": after - before > 2**26}
+
+
+def on_workers(root: Path, seeds: tuple[int, ...]) -> list[dict[str, Any]]:
+    """What ``report_allocator`` says in the workers of a project."""
+    found: list[dict[str, Any]] = []
+    jobs = [job(root, "vanilla", seed) for seed in seeds]
+    run_on_executor(open_project(root), jobs, report_allocator, on_result=lambda _, record: found.append(record))
+    return found
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="the settings are those of glibc's allocator")
@@ -90,11 +58,11 @@ def test_workers_on_a_cpu_keep_freed_memory_unless_told_otherwise(
     root = make_project(grid={"seeds": [0]}, execution={"executor": "processes", "workers": 1, "device": "cpu"})
     for name in KEEP_FREED_MEMORY:
         monkeypatch.delenv(name, raising=False)
-    _, records = run_cell(root, report_allocator, "vanilla", TASK)
+    records = on_workers(root, (0,))
     assert [(record["told"], record["kept"]) for record in records] == [(KEEP_FREED_MEMORY, True)]
     monkeypatch.setenv("MALLOC_TRIM_THRESHOLD_", "1048576")
     monkeypatch.setenv("MALLOC_MMAP_MAX_", "65536")
-    _, records = run_cell(root, report_allocator, "vanilla", TASK)
+    records = on_workers(root, (0,))
     assert records[0]["told"]["MALLOC_TRIM_THRESHOLD_"] == "1048576"
     assert records[0]["kept"] is False
 
@@ -106,21 +74,10 @@ def test_what_one_run_freed_is_gone_before_the_next(
     root = make_project(grid={"seeds": [0, 1]}, execution={"executor": "processes", "workers": 1, "device": "cpu"})
     for name in KEEP_FREED_MEMORY:
         monkeypatch.delenv(name, raising=False)
-    _, records = run_cell(root, report_allocator, "vanilla", TASK)
+    records = on_workers(root, (0, 1))
     first, second = records
     assert first["process"] == second["process"]
     assert second["before"] < first["after"] - 2**26
-
-
-def test_a_new_seed_trains_that_seed_only(project: Path, trained: list[tuple[str, int]]) -> None:
-    run_stages(project, "weight_mixup")
-    assert trained == [("search", 0)] * 2 + [("search", 1)] * 2 + [("finetune", 0), ("finetune", 1)]
-    trained.clear()
-    change(project, grid={"seeds": [0, 1, 2]})
-    refresh(project)
-    records = run_stages(project, "weight_mixup")
-    assert trained == [("search", 2)] * 2 + [("finetune", 2)]
-    assert [record["seed"] for record in records["evaluate"]] == [0, 1, 2]
 
 
 def test_a_new_seed_trains_that_seed_only_also_when_the_weights_of_the_others_were_pruned(
@@ -130,7 +87,6 @@ def test_a_new_seed_trains_that_seed_only_also_when_the_weights_of_the_others_we
     Context(job(project, "vanilla")).store.prune(budget_bytes=0)
     trained.clear()
     change(project, grid={"seeds": [0, 1, 2]})
-    refresh(project)
     run_stages(project, "weight_mixup")
     assert trained == [("search", 2)] * 2 + [("finetune", 2)]
 
@@ -158,22 +114,9 @@ def test_what_look_ups_depend_on_is_found_out_once_and_training_looks_again(
     for seeds in ([0], [0, 1]):
         change(project, grid={"seeds": seeds})
         looks.clear()
-        run_cell(project, finetune, "vanilla", TASK, before="search")
+        compute_only(project, "finetune", [f"vanilla/{TASK}"], lambda _: None)
         found.append(len(looks))
     assert found[0] == found[1] > 0
-
-
-def test_the_plan_asks_the_run_store(project: Path) -> None:
-    from regft_core.config.grid import cells
-
-    train(project, "vanilla", 1)
-    train(project, "weight_mixup", 0)
-    loaded = open_project(project)
-    found = {cell.method: cached_seeds(project, loaded, cell) for cell in cells(loaded)}
-    assert found == {"vanilla": {1}, "hype_n": set(), "weight_mixup": {0}}
-    change(project, training={"learning_rate": 2e-3})
-    loaded = open_project(project)
-    assert cached_seeds(project, loaded, cells(loaded)[0]) == set()
 
 
 def test_arms_of_a_seed_share_rows_head_and_order(project: Path) -> None:
@@ -206,8 +149,6 @@ def test_outputs_of_a_method_on_a_task(make_project: Callable[..., Path]) -> Non
     assert manifest["runs"][0]["cost"]["declared_ratio"] == pytest.approx((2 * 3 * 5 + 6) / 6)
     assert manifest["runs"][0]["search_cost"]["steps"] == 6
     assert manifest["runs"][0]["phases"] == records["search"][0]["phases"]
-    metrics = json.loads((root / f"work/metrics/weight_mixup/{TASK}.json").read_text())
-    assert set(metrics) == {"24", "16"}
     for size in ("24", "16"):
         folder = root / f"work/evaluate/weight_mixup/{TASK}/{size}"
         result = json.loads((folder / "result.json").read_text())
@@ -216,9 +157,6 @@ def test_outputs_of_a_method_on_a_task(make_project: Callable[..., Path]) -> Non
         gold = [json.loads(line) for line in predictions]
         accuracy = sum(row["label"] == row["prediction"] for row in gold) / len(gold)
         assert accuracy == pytest.approx(result["runs"][0]["sets"]["dev"]["metrics"]["accuracy"])
-        other = result["runs"][1]["sets"]["dev"]["metrics"]["accuracy"]
-        assert metrics[size]["accuracy"]["dev"] == pytest.approx((accuracy + other) / 2)
-        assert set(metrics[size]) == {"accuracy", "runs", "failed_runs", "collapsed_runs"}
 
 
 def test_passes_without_steps_are_in_the_declared_ratio(project: Path) -> None:
@@ -229,12 +167,6 @@ def test_passes_without_steps_are_in_the_declared_ratio(project: Path) -> None:
     expected = {"vanilla": 1.0, "linear_probe": 1 / 6, "child_tuning_d": 1 + 3 / 6, "half": 1 + 2 / 3 / 6}
     found = {method: train(project, method)["cost"]["declared_ratio"] for method in expected}
     assert found == pytest.approx(expected)
-    # The stage that writes it down runs again when the declaration changes, which is in no key.
-    loaded = open_project(project)
-    source = Context(job(project, "vanilla")).source
-    fitted, stepped = (finetune_fact(loaded, loaded.methods[name], source) for name in ("child_tuning_d", "vanilla"))
-    assert fitted["fits"] == {"fisher": 1.0, "finetune": 0.0}
-    assert "fits" not in stepped
 
 
 @pytest.fixture
@@ -283,36 +215,13 @@ def test_the_declared_ratio_is_that_of_the_rows_that_were_encoded(
     assert ratio == pytest.approx(expected)
 
 
-def test_the_cost_of_smaller_batches_is_written_down_anew(make_project: Any) -> None:
-    """How they count is in no key and in no code that DVC sees, so it is in the fact of the stage."""
-    root = make_project(methods=["vanilla", "setfit"], training={"batch_size": 4})
-    loaded = open_project(root)
-    source = Context(job(root, "vanilla")).source
-    small, plain = (finetune_fact(loaded, loaded.methods[name], source) for name in ("setfit", "vanilla"))
-    assert small["steps_counted_by"] == "rows"
-    assert "steps_counted_by" not in plain
-
-
-def test_a_stage_says_which_stage_before_it_is_missing(project: Path) -> None:
-    with pytest.raises(DataError, match="stage search@weight_mixup-cue_sentence"):
-        run_cell(project, finetune, "weight_mixup", TASK, before="search")
-    context, records = run_cell(project, search, "weight_mixup", TASK)
-    write_training(context, "search", records)
-    change(project, grid={"seeds": [0, 1, 2]})
-    with pytest.raises(DataError, match="has no size 24, seed 2"):
-        run_cell(project, finetune, "weight_mixup", TASK, before="search")
-
-
 def test_a_diverged_seed_is_marked_and_the_others_continue(project: Path) -> None:
     write_method(project, "breaks", regularisers=DIVERGES)
     records = run_stages(project, "breaks")
     assert [record["status"] for record in records["finetune"]] == ["failed", "failed"]
     assert "step" in records["finetune"][0]["error"]
     assert "FAILED" in describe(records["finetune"][0], "finetune")
-    metrics = json.loads((project / f"work/metrics/breaks/{TASK}.json").read_text())
-    assert metrics["24"]["failed_runs"] == 2
-    store = Context(job(project, "vanilla")).store
-    assert not any(store.pins(record["key"]) for record in records["finetune"])
+    assert [record["status"] for record in records["evaluate"]] == ["failed", "failed"]
 
 
 def test_a_full_disk_is_an_error_that_names_the_place(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -368,19 +277,6 @@ def test_keys_of_a_record_are_those_of_its_phases_and_its_own() -> None:
     assert known_keys({"phases": {"search": "a"}, "key": "b"}) == {"search": "a", "finetune": "b"}
 
 
-def test_keys_of_another_run_are_not_taken_for_this_one(project: Path) -> None:
-    """A work/ folder of another project, or one edited by hand, must not lend its weights to this method."""
-    written = {}
-    for method in ("vanilla", "hype_n"):
-        context, records = run_cell(project, finetune, method, TASK, before="search")
-        written[method] = write_training(context, "finetune", records)
-    shutil.rmtree(written["hype_n"])
-    shutil.copytree(written["vanilla"], written["hype_n"])
-    with pytest.raises(FactsChanged, match=r"phase 'finetune' of hype_n .* run `dvc repro`"):
-        run_cell(project, evaluate, "hype_n", TASK, before="finetune")
-    run_cell(project, evaluate, "vanilla", TASK, before="finetune")
-
-
 def test_an_evaluation_alone_computes_as_one_after_its_training(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """On a GPU: a stage of its own has not trained, which settles what kernels do and whether they round to TF32."""
     change(project, methods=["vanilla"], execution={"device": "cuda", "tf32": True, "deterministic": False})
@@ -389,14 +285,12 @@ def test_an_evaluation_alone_computes_as_one_after_its_training(project: Path, m
     current: list[str] = []
     monkeypatch.setattr(torch.cuda, "set_device", current.append)  # there is no GPU here
 
-    def evaluating(job: Job, before: dict[str, Any], *, device: str) -> dict[str, Any]:
-        return {"settled": list(settled), "device": device}
-
-    def one(device: str) -> dict[str, Any]:
+    def one(device: str) -> list[tuple[Any, ...]]:
         settled.clear()
-        return call(Call(job(project, "vanilla"), evaluating, {}), device=device)
+        settle_kernels(job(project, "vanilla"), device)
+        return list(settled)
 
-    assert one("cuda:1") == {"settled": [("cuda:1", False, True)], "device": "cuda:1"}
+    assert one("cuda:1") == [("cuda:1", False, True)]
     assert current == ["cuda:1"]  # in whatever process: steps are recorded on the current GPU
-    assert one("cpu")["settled"] == []
+    assert one("cpu") == []
     assert current == ["cuda:1"]

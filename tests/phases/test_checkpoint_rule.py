@@ -10,7 +10,6 @@ import pytest
 from regft_core.data.examples import read_jsonl, write_jsonl
 from regft_core.errors import ConfigError, DataError
 from regft_core.phases.context import Context
-from regft_core.phases.facts import all_facts
 from regft_core.phases.project import open_project
 from tests.phases.conftest import TASK, change, edit, job, stored, train, write_method
 
@@ -73,19 +72,23 @@ def test_the_code_that_judges_counts_only_where_it_judges(project: Path, monkeyp
     assert {code.CHECKPOINT_RULE, "regft_core.metrics.accuracy"} <= set(
         code.phase_scope([], phase, source, ["accuracy"]).entries
     )
-    assert "checkpoint" in all_facts(open_project(project))["finetune-vanilla"]["phases"][0]["training"]
+    assert "checkpoint" in Context(job(project, "vanilla")).identity("finetune")["training"]
 
 
-def test_the_facts_have_the_dev_set_that_chooses(project: Path) -> None:
-    """Without them DVC would leave a run as it is whose dev set is another."""
+def test_the_key_has_the_dev_set_that_chooses(project: Path) -> None:
+    """Without it a run would be left as it is whose dev set is another."""
     change(project, training=SPLIT)
-    assert "dev" not in all_facts(open_project(project))["finetune-vanilla"]["phases"][0]
+    dev = project / "work" / "datasets" / TASK / "dev.jsonl"
+    rows = dev.read_text()
+
+    def key_with(rows: str) -> str:
+        dev.write_text(rows)
+        return Context(job(project, "vanilla")).key("finetune")
+
+    less = "".join(rows.splitlines(keepends=True)[1:])
+    assert key_with(rows) == key_with(less)
     change(project, training=DEV)
-    before = all_facts(open_project(project))["finetune-vanilla"]["phases"][0]["dev"]
-    task = project / "pipelines" / "tasks" / f"{TASK}.yaml"
-    task.write_text(task.read_text().replace("dev: 40", "dev: 39"))
-    after = all_facts(open_project(project))["finetune-vanilla"]["phases"][0]["dev"]
-    assert before[TASK] != after[TASK]
+    assert key_with(rows) != key_with(less)
 
 
 @pytest.mark.parametrize("method", ["ema", "wise_ft"])

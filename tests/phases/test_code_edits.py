@@ -11,7 +11,7 @@ import pytest
 from tests.phases.code_copy import answers, with_code
 from tests.phases.conftest import write_method
 
-#: The stages that do not train, by their facts.
+#: The stages that do not train.
 OTHERS = ("dataset", "subsample", "evaluate", "report")
 METHODS = {"vanilla", "hype_n", "pats", "adamax", "weight_mixup", "posttrained", "soup"}
 MEMBERS = {"weight_mixup", "soup"}
@@ -68,7 +68,7 @@ TABLE: list[tuple[str, str, str, set[str], set[str]]] = [
         {"report"},
     ),
     ("config/schema/report.py", "0.95, gt=0.5", "0.9, gt=0.5", set(), {"report"}),
-    ("phases/cells.py", '"2147483647"', '"1"', set(), set()),
+    ("plan/pool.py", '"2147483647"', '"1"', set(), set()),
     ("reporting/svg.py", "", "\nUSED = 1\n", set(), {"report"}),
     ("__init__.py", '__version__ = "', '__version__ = "9', set(), set()),
     # New files: a regulariser, a family, an optimiser, a metric, an executor, whatever nobody lists.
@@ -137,17 +137,9 @@ def found(copied: Path) -> list[dict[str, Any]]:
 
 
 def touched(before: dict[str, Any], after: dict[str, Any]) -> tuple[set[str], set[str]]:
-    """Methods with another key, and other stages with another fact."""
+    """Methods with another key, and other stages with other code."""
     runs = {name for name, keys in before["runs"].items() if after["runs"][name] != keys}
-    facts = {name for name, fact in before["facts"].items() if after["facts"][name] != fact}
-    stages = {
-        "dataset" if name.startswith("task-") else name
-        for name in facts
-        if not name.startswith(("search-", "finetune-"))
-    }
-    trained = {name.split("-", 1)[1] for name in facts if name.startswith(("search-", "finetune-"))}
-    assert trained == runs, "DVC and the run store do not agree"
-    return runs, stages
+    return runs, {name for name, code in before["stages"].items() if after["stages"][name] != code}
 
 
 @pytest.mark.parametrize("number", range(len(TABLE)), ids=[f"{i}-{row[0]}" for i, row in enumerate(TABLE)])
@@ -206,5 +198,5 @@ def test_a_package_that_a_regulariser_imports_is_in_its_key(copied: Path, tmp_pa
     assert before["runs"] == again["runs"]
     assert touched(before, one) == ({"pats"}, set())
     assert touched(one, two) == ({"pats"}, set())
-    assert one["facts"]["finetune-pats"]["phases"][0]["packages"]["adapterkit"] == "1.0"
-    assert "adapterkit" not in one["facts"]["finetune-vanilla"]["phases"][0]["packages"]
+    assert one["packages"]["pats"]["adapterkit"] == "1.0"
+    assert "adapterkit" not in one["packages"]["vanilla"]

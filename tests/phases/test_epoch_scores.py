@@ -12,8 +12,6 @@ from regft_core.phases.code import CHECKPOINT_RULE
 from regft_core.phases.context import Context, Job
 from regft_core.phases.epoch_scores import epoch_scores
 from regft_core.phases.evaluate import evaluate
-from regft_core.phases.facts import all_facts
-from regft_core.phases.project import open_project
 from regft_core.training.best import BestState, EpochScores
 from tests.phases.conftest import SIZE, TASK, change, job, stored, train, write_method
 
@@ -65,7 +63,7 @@ def test_the_end_of_a_cut_epoch_is_scored(project: Path) -> None:
 
 def test_off_is_as_if_there_were_no_such_switch(project: Path) -> None:
     change(project, training={"epochs": 3})
-    before, facts = key(project), all_facts(open_project(project))
+    before = key(project)
     context = Context(job(project, "vanilla"))
     phase = context.phase("finetune")
     assert "epoch_scores" not in phase.training.settled()
@@ -73,10 +71,9 @@ def test_off_is_as_if_there_were_no_such_switch(project: Path) -> None:
     assert CHECKPOINT_RULE not in context.training_scope(phase).entries
     change(project, training=OFF)
     assert key(project) == before
-    assert all_facts(open_project(project)) == facts
 
 
-def test_what_is_scored_is_in_the_key_and_the_facts_of_the_last_phase_alone(project: Path) -> None:
+def test_what_is_scored_is_in_the_key_of_the_last_phase_alone(project: Path) -> None:
     change(project, training=OFF)
     plain, search = key(project), key(project, "weight_mixup", "search")
     change(project, training=ON)
@@ -87,7 +84,6 @@ def test_what_is_scored_is_in_the_key_and_the_facts_of_the_last_phase_alone(proj
     assert {CHECKPOINT_RULE, "regft_core.metrics.accuracy"} <= set(
         context.training_scope(context.phase("finetune")).entries
     )
-    assert "dev" in all_facts(open_project(project))["finetune-vanilla"]["phases"][0]
     dev = project / "work" / "datasets" / TASK / "dev.jsonl"
     write_jsonl(dev, read_jsonl(dev)[1:])
     assert key(project) != on

@@ -13,15 +13,11 @@ import yaml
 from regft_core.catalogue import EVALUATIONS
 from regft_core.config.grid import cells
 from regft_core.errors import ConfigError
-from regft_core.io import canonical_json
 from regft_core.phases import evaluate as evaluating
-from regft_core.phases import facts, training_run
-from regft_core.phases.cells import run_cell
-from regft_core.phases.evaluate import evaluate
-from regft_core.phases.finetune import finetune
-from regft_core.phases.outputs import write_evaluation, write_training
+from regft_core.phases import training_run
 from regft_core.phases.project import open_project
-from regft_core.phases.search import search
+from regft_core.plan.compute import compute_only
+from regft_core.plan.keys import write_plan
 from regft_core.reporting import write_report
 from tests.phases.conftest import DIVERGES, SIZE, TASK, change, edit, refresh, runs, write_method
 
@@ -68,16 +64,21 @@ def switch_on(root: Path, evaluations: Any) -> None:
 
 
 def train(root: Path, method: str) -> None:
-    """The stages search and finetune of a method, as DVC runs them."""
-    for stage, function, before in (("search", search, None), ("finetune", finetune, "search")):
-        context, records = run_cell(root, function, method, TASK, before=before)
-        write_training(context, stage, records)
+    """The stages search and finetune of a method."""
+    assert compute_only(root, "finetune", [f"{method}/{TASK}"], lambda _: None) == {}
 
 
 def judge(root: Path, method: str) -> list[dict[str, Any]]:
     """The stage evaluate of a method; its records."""
-    context, records = run_cell(root, evaluate, method, TASK, before="finetune")
-    write_evaluation(context, records)
+    assert compute_only(root, "evaluate", [f"{method}/{TASK}"], lambda _: None) == {}
+    folder = root / "work" / "evaluate" / method / TASK / SIZE
+    records = list(json.loads((folder / "result.json").read_text())["runs"])
+    for record in records:
+        record["evaluations"] = {}
+        for path in sorted((folder / "evaluations").glob("*.json")):
+            for run in json.loads(path.read_text())["runs"]:
+                if run["seed"] == record["seed"]:
+                    record["evaluations"][path.stem] = run
     return records
 
 
@@ -167,9 +168,10 @@ def test_switching_one_on_trains_nothing_scores_nothing_and_leaves_the_others_al
     ]
 
 
-def test_facts_of_evaluate_and_report_alone_say_what_is_switched_on(project: Path, toy: Path) -> None:
+def test_the_plan_of_evaluate_and_report_alone_says_what_is_switched_on(project: Path, toy: Path) -> None:
     def now() -> dict[str, str]:
-        return {name: canonical_json(fact) for name, fact in facts.all_facts(open_project(project)).items()}
+        write_plan(open_project(project))
+        return {path.stem: path.read_text() for path in (project / "work" / "plan").iterdir()}
 
     def differ(one: dict[str, str], other: dict[str, str]) -> set[str]:
         return {name for name in one if one[name] != other[name]}

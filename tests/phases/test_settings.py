@@ -8,10 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from regft_core.phases.context import Context, Job
-from regft_core.phases.facts import all_facts
 from regft_core.phases.project import open_project
 from regft_core.runs.files import RACY_NS
 from tests.phases.conftest import TASK, change, refresh, train
@@ -57,24 +55,9 @@ def test_max_length_of_a_task(two_tasks: Path) -> None:
     assert Context(Job(str(two_tasks), "vanilla", TASK, "24", 0)).encoder.max_length == 16
 
 
-def test_settings_that_equal_the_shared_ones_change_no_key_and_no_fact(two_tasks: Path) -> None:
-    before = all_facts(open_project(two_tasks))
+def test_settings_that_equal_the_shared_ones_change_no_key(two_tasks: Path) -> None:
     same = {"epochs": 2, "batch_size": 8, "warmup_ratio": 0.1, "checkpoint": "last"}
     assert changed(two_tasks, task_settings={TASK: {"training": same}}, method_settings={"hype_n": {}}) == set()
-    assert all_facts(open_project(two_tasks)) == before
-    assert before[f"settings-hype_n-{TASK}"] == {}
-
-
-def test_the_facts_that_a_cell_depends_on(two_tasks: Path) -> None:
-    """The task's file too: its training is no part of the task's own fact, which the datasets depend on."""
-    before = all_facts(open_project(two_tasks))
-    path = two_tasks / "pipelines" / "tasks" / f"{OTHER}.yaml"
-    path.write_text(path.read_text() + "training: {epochs: 3}\n")
-    after = all_facts(open_project(two_tasks))
-    found = {name for name in after if before.get(name) != after[name]}
-    assert found == {f"settings-{method}-{OTHER}" for method in ("vanilla", "hype_n", "weight_mixup")}
-    deps = yaml.safe_load((two_tasks / "pipelines" / "finetune" / "dvc.yaml").read_text())["stages"]["finetune"]["deps"]
-    assert "work/facts/settings-${item.method}-${item.task}.json" in deps
 
 
 def test_the_run_has_the_steps_of_its_task(two_tasks: Path) -> None:

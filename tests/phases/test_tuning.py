@@ -16,12 +16,11 @@ from regft_core.data.examples import read_jsonl, write_jsonl
 from regft_core.io import read_json
 from regft_core.phases.choice import CHOSEN_ON_DEV, choose
 from regft_core.phases.context import Context, Job
-from regft_core.phases.evaluation_key import evaluation_key
 from regft_core.phases.export import export
-from regft_core.phases.finetune import cached_seeds
-from regft_core.phases.holds import hold_model
 from regft_core.phases.project import open_project
-from regft_core.phases.tuning import choice_of, look_up_trial, try_values
+from regft_core.phases.tuning import choice_of, try_values
+from regft_core.plan.keys import cell_keys
+from regft_core.plan.stored import cached_seeds
 from regft_core.runs.lookup import NotStored
 from tests.phases.conftest import SIZE, TASK, change, job, runs, stored, write_method
 
@@ -63,12 +62,12 @@ def test_trials_then_the_run_on_all_rows(tuned: Path, trained: list[tuple[str, i
     load(tuned).run("vanilla", TASK)
     assert len(trained) == before
     assert manifest(tuned, "finetune", "vanilla")["runs"][0]["tuned"] == found
-    assert cached_seeds(tuned, open_project(tuned), Cell("vanilla", TASK, 24)) == {0}
+    assert cached_seeds(open_project(tuned), Cell("vanilla", TASK, 24)) == {0}
     # The model that is exported is the chosen one: it reproduces the run's logits or raises.
     assert export(Job(str(tuned), "vanilla", TASK, SIZE, 0)).is_dir()
     # What else is in the grid is nothing to a cell that is there; other trials are another search.
     change(tuned, tuning={**TUNING, "values": {"training.learning_rate": [1e-6, 2e-3]}})
-    assert cached_seeds(tuned, open_project(tuned), Cell("vanilla", TASK, 24)) == set()
+    assert cached_seeds(open_project(tuned), Cell("vanilla", TASK, 24)) == set()
 
 
 def test_a_trial_sees_no_row_that_judges_it(tuned: Path) -> None:
@@ -144,34 +143,14 @@ def test_a_choice_from_the_store_is_that_of_the_stage(tuned: Path, trained: list
     assert choice_of(job(tuned, "vanilla")) is None
 
 
-def test_looking_a_trial_up_leaves_the_weights_of_the_chosen_run_to_it(tuned: Path) -> None:
-    """With dev_as_published a trial is the run: who looks it up must not take the pin of the run's evaluation."""
-    change(tuned, tuning={**TUNING, "selection": "dev_as_published"})
-    trial = Job(str(tuned), "vanilla", TASK, SIZE, 0, values={"training.learning_rate": 3e-3}, trial=0)
-    key = try_values(trial)["key"]
-    context = Context(trial)
-    assert context.store.pins(key) == []
-    look_up_trial(trial)
-    assert context.store.pins(key) == []
-    hold_model(context, key)
-    look_up_trial(trial)
-    assert context.store.pins(key) == [evaluation_key(context, key)]
-
-
 def test_without_tuning_nothing_is_other(project: Path) -> None:
     before = Context(job(project, "vanilla")).key("finetune")
-    fact = read_json_facts(project)
     change(project, tuning={**TUNING, "methods": {"vanilla": {}}})
     assert Context(job(project, "vanilla")).key("finetune") == before
-    assert read_json_facts(project)["search-vanilla"] == fact["search-vanilla"] == {"phases": []}
-    assert "tuning" in read_json_facts(project)["search-hype_n"]
+    loaded = open_project(project)
+    assert "search" not in cell_keys(loaded, Cell("vanilla", TASK, 24))
+    assert "search" in cell_keys(loaded, Cell("hype_n", TASK, 24))
     assert runs(project) == {}
-
-
-def read_json_facts(root: Path) -> dict[str, Any]:
-    from regft_core.phases.facts import all_facts
-
-    return all_facts(open_project(root))
 
 
 def records(scores: dict[tuple[int, int], float | None]) -> list[dict[str, Any]]:

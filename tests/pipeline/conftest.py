@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shutil
@@ -14,8 +13,6 @@ from typing import Any
 import pytest
 import yaml
 
-from regft_core.phases.facts import write_facts
-from regft_core.phases.project import open_project
 from tests.tiny import tiny_model_dir
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -82,13 +79,6 @@ def dvc(root: Path, *arguments: str) -> str:
 def ran(output: str) -> list[str]:
     """Names of the stages that ``dvc repro`` executed, without the file they are in."""
     return [name.rsplit(":", 1)[-1] for name in re.findall(r"Running stage '([^']+)'", output)]
-
-
-def stale(root: Path) -> set[str]:
-    """Stages that DVC would run once the facts are written (the stage of facts itself always runs)."""
-    write_facts(open_project(root))
-    found = json.loads(dvc(root, "status", "--json").splitlines()[-1])
-    return {name.rsplit(":", 1)[-1] for name in found} - {"facts"}
 
 
 def edit(path: Path, old: str, new: str) -> None:

@@ -12,9 +12,11 @@ from typing import Any
 import yaml
 
 from regft_core.config.grid import cells
-from regft_core.phases import stages
-from regft_core.phases.facts import write_facts
+from regft_core.phases.one_run import STAGES
 from regft_core.phases.project import open_project
+from regft_core.plan.compute import compute
+from regft_core.plan.data import prepare
+from regft_core.plan.keys import write_plan
 from regft_core.reporting import Report, write_report
 from tests.small_project import REPOSITORY, write_csv
 from tests.tiny import MASKED_LM_ARCHITECTURES, tiny_model_dir
@@ -129,15 +131,10 @@ def shrink_task(root: Path, name: str) -> None:
 def run(root: Path) -> Report:
     """Every stage in this process, in DVC's order; returns the report."""
     project = open_project(root)
-    write_facts(project)
-    for task in project.params.grid.tasks:
-        stages.run_dataset(root, task)
-        stages.run_subsample(root, task)
-        stages.run_lengths(root, task)
-        for method in project.methods:
-            stages.run_search(root, method, task)
-            stages.run_finetune(root, method, task)
-            stages.run_evaluate(root, method, task)
+    prepare(project)
+    write_plan(project)
+    for stage in STAGES:
+        assert compute(root, stage, say=lambda _: None) == {}
     params = project.params
     return write_report(
         root, cells(project), params.grid.seeds, params.report, project.methods, training=params.training

@@ -19,7 +19,7 @@ def test_help_says_what_it_does_and_what_every_argument_means(name: str) -> None
     assert done.stdout.startswith(f"usage: python -m stages.{name}")
     usage, *rest = done.stdout.split("\n\n")
     assert len(" ".join(rest).split()) > 20
-    if name not in ("fill", "preset"):  # which run `dvc repro` themselves, or before it
+    if name != "preset":  # which runs `dvc repro` itself
         assert ("dvc repro" in done.stdout) == (name in DVC_STAGES)
     options = done.stdout.split("options:")[1]
     for line in options.splitlines():
@@ -30,22 +30,16 @@ def test_help_says_what_it_does_and_what_every_argument_means(name: str) -> None
 
 
 def test_every_stage_of_the_pipeline_is_known() -> None:
-    assert set(DVC_STAGES) | {"export", "predict", "submission", "fill", "preset"} == set(COMMANDS)
+    assert set(DVC_STAGES) | {"export", "predict", "submission", "preset"} == set(COMMANDS)
 
 
 @pytest.mark.parametrize(
     ("name", "arguments", "message"),
     [
-        ("dataset", ("--task", "review"), "task 'review' is not listed\n    -> did you mean 'reviews'?"),
-        ("subsample", ("--task", "review"), "did you mean 'reviews'?"),
-        ("lengths", ("--task", "review"), "did you mean 'reviews'?"),
-        ("search", ("--method", "vanilla", "--task", "review"), "did you mean 'reviews'?"),
-        (
-            "finetune",
-            ("--method", "pool", "--task", "reviews"),
-            "method 'pool' is not listed\n    -> did you mean 'pooled'?",
-        ),
-        ("evaluate", ("--method", "vanila", "--task", "reviews"), "did you mean 'vanilla'?"),
+        ("search", ("--only", "vanilla/review"), "did you mean 'reviews'?"),
+        ("finetune", ("--only", "pool/reviews"), "method 'pool' is not listed\n    -> did you mean 'pooled'?"),
+        ("evaluate", ("--only", "vanila/reviews"), "did you mean 'vanilla'?"),
+        ("evaluate", ("--only", "vanilla"), "task '' is not listed"),
     ],
 )
 def test_an_unknown_name_is_answered_with_the_nearest(

@@ -9,25 +9,21 @@ from typing import Any
 import pytest
 
 from regft_core.config import __main__ as config
-from regft_core.errors import FactsChanged
+from regft_core.data.prepare import prepare_dataset
 from regft_core.phases import lengths
-from regft_core.phases.facts import write_facts
 from regft_core.phases.project import open_project
-from regft_core.phases.stages import run_dataset, run_lengths
+from regft_core.plan.data import prepare
 from tests.small_project import PAIRS, TASK, build, python
 
 
 @pytest.fixture
 def long(tmp_path: Path) -> Path:
     """A project whose training texts have 62 tokens and lose 30 of them."""
-    root = build(tmp_path / "project", tasks={"reviews": TASK, "pairs": PAIRS}, words=59)
-    write_facts(open_project(root))
-    return root
+    return build(tmp_path / "project", tasks={"reviews": TASK, "pairs": PAIRS}, words=59)
 
 
 def test_the_stage_writes_the_lengths_and_warns(long: Path, capsys: Any) -> None:
-    run_dataset(long, "reviews")
-    run_lengths(long, "reviews")
+    prepare(open_project(long), ["reviews"])
     found = json.loads((long / "work" / "lengths" / "reviews.json").read_text())
     assert (found["max_length"], found["limit"], set(found["sets"])) == (32, 160, {"train", "dev", "shop"})
     train = found["sets"]["train"]["jointly"]
@@ -39,8 +35,8 @@ def test_the_stage_writes_the_lengths_and_warns(long: Path, capsys: Any) -> None
 
 def test_the_plan_says_it_before_the_stage_has_run(long: Path, capsys: Any) -> None:
     assert config.main(["plan", "--root", str(long)]) == 0
-    assert "token lengths of reviews: known once the stage dataset has run" in capsys.readouterr().out
-    run_dataset(long, "reviews")
+    assert "token lengths of reviews: known once the stage plan has run" in capsys.readouterr().out
+    prepare_dataset(long, "reviews", open_project(long).tasks)
     assert config.main(["plan", "--root", str(long)]) == 0
     printed = capsys.readouterr()
     assert "tokens per row at max_length 32" in printed.out
@@ -48,8 +44,7 @@ def test_the_plan_says_it_before_the_stage_has_run(long: Path, capsys: Any) -> N
 
 
 def test_known_lengths_are_read_and_never_those_of_another_length(long: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    run_dataset(long, "reviews")
-    run_lengths(long, "reviews")
+    prepare(open_project(long), ["reviews"])
     measured = lengths.known_lengths(open_project(long), "reviews")
     with monkeypatch.context() as patch:
         patch.setattr(lengths, "measure_task", lambda *_: pytest.fail("measured again"))
@@ -59,15 +54,16 @@ def test_known_lengths_are_read_and_never_those_of_another_length(long: Path, mo
     again = lengths.known_lengths(open_project(long), "reviews")
     assert again is not None
     assert (again["max_length"], again["sets"]["train"]["jointly"]["cut"]) == (64, 0.0)
-    with pytest.raises(FactsChanged, match="max_length"):
-        run_lengths(long, "reviews")
+    prepare(open_project(long), ["reviews"])
+    assert lengths.up_to_date_lengths(open_project(long), "reviews") == again
 
 
 def test_neither_needs_torch(long: Path) -> None:
-    run_dataset(long, "reviews")
+    prepare_dataset(long, "reviews", open_project(long).tasks)
     code = (
         "import sys; from pathlib import Path; from regft_core.config.__main__ import main; "
-        "from regft_core.phases.stages import run_lengths; main(['plan']); run_lengths(Path(), 'reviews'); "
+        "from regft_core.phases.project import open_project; from regft_core.plan.data import prepare; "
+        "main(['plan']); prepare(open_project(Path()), ['reviews']); "
         "assert not {'torch', 'transformers', 'numpy'} & set(sys.modules), sys.modules.keys()"
     )
     ran = python(long, "-c", code)

@@ -28,7 +28,7 @@ from regft_core.errors import FactsChanged, StoreError
 from regft_core.hooks import compose
 from regft_core.hooks.registry import discover
 from regft_core.io import canonical_json, read_json, remove, sha256_file, write_json
-from regft_core.phases.code import evaluation_scope, merge_scope, phase_scope, report_scope, scope_sha256
+from regft_core.phases.code import evaluation_scope, kind_modules, merge_scope, phase_scope, report_scope, scope_sha256
 from regft_core.phases.switched_on import evaluations_fact, switched_on
 from regft_core.runs.fingerprint import code_of, stage_code
 
@@ -45,15 +45,17 @@ def phase_fact(
     phase: Phase,
     entries: Sequence[compose.Entry],
     source: ModelSource,
+    kinds: Iterable[str],
     metrics: Iterable[str] = (),
 ) -> dict[str, Any]:
     """What determines a phase besides its rows, its seed and the phases before it.
 
     ``phase`` has its settled protocol, ``encoder`` what the method overrides. Regularisers of
-    strength 0 do nothing, so they and their code are left out. ``metrics`` may choose its epoch.
+    strength 0 do nothing, so they and their code are left out. ``kinds``: of its rows' task. ``metrics`` may choose
+    its epoch.
     """
     acting = compose.active(entries)
-    scope = phase_scope(acting, phase, source, metrics)
+    scope = phase_scope(acting, phase, source, kinds, metrics)
     code = code_of(scope.entries, exempt=scope.exempt)
     return {
         "phase": phase.name,
@@ -84,33 +86,47 @@ def method_phases(
     source: ModelSource,
     task: str | None = None,
     start: TrainingConfig | None = None,
+    kinds: Iterable[str] | None = None,
 ) -> list[Any]:
     """The given phases of a method, resolved, in their order: under the shared protocol, or as they are on ``task``.
 
+    ``kinds`` of the task; by default those of ``task``, or of all tasks of the grid.
     ``start`` is the protocol that they begin with where tuned values have changed it.
     """
     registry = discover()
     own = start or (project.params.training if task is None else project.shared(task))
     encoder = method.encoder(project.params.model if task is None else project.model(task))
-    primary = {project.tasks[name].primary for name in ([task] if task is not None else project.params.grid.tasks)}
+    judged = [task] if task is not None else project.params.grid.tasks
+    primary = {project.tasks[name].primary for name in judged}
     found = []
     for phase in phases:
         entries = compose.entries(registry, phase.regularisers)
         shared = own if phase.data.task is None else project.shared(phase.data.task)
         settled = replace(phase, training=settled_training(phase, entries, shared))
-        fact = phase_fact(encoder, settled, entries, source, sorted(primary))
+        fact = phase_fact(encoder, settled, entries, source, _kinds(project, settled, judged, kinds), sorted(primary))
         fact |= {"start": phase.start, "seed": phase.seed, "rows": phase.data.model_dump(mode="json")}
         if phase.repeat is not None:
             tasks = [phase.data.task] if phase.data.task is not None else project.params.grid.tasks
             primary = {project.tasks[task].primary for task in tasks}
             fact["repeat"] = phase.repeat.settled()
-            fact["merge_code"] = scope_sha256(merge_scope(phase.repeat.merge, primary, source))
+            own_kinds = {project.tasks[task].kind for task in tasks}
+            fact["merge_code"] = scope_sha256(merge_scope(phase.repeat.merge, own_kinds, primary, source))
         if settled.training.checkpoint == "best_on_dev_as_published" or settled.training.epoch_scores:
             fact["dev"] = _dev_facts(project, task)
         if phase.data.task is not None:
             fact["other_task"] = training_set_fact(project, phase.data.task)
         found.append(fact)
     return found
+
+
+def _kinds(project: Project, phase: Phase, tasks: Iterable[str], known: Iterable[str] | None) -> set[str]:
+    """The kinds of the rows that a phase reads on some tasks; hidden labels are all one class."""
+    of_tasks = {project.tasks[name].kind for name in tasks} if known is None else set(known)
+    if not phase.data.labels:
+        return {"classification", *(of_tasks if phase.training.judges_epochs else ())}
+    if phase.data.task is None:
+        return of_tasks
+    return {project.tasks[phase.data.task].kind, *(of_tasks if phase.training.judges_epochs else ())}
 
 
 def _dev_facts(project: Project, task: str | None) -> dict[str, Any]:
@@ -147,7 +163,7 @@ def tuning_fact(project: Project, method: Method, source: ModelSource) -> dict[s
         judge["split"] = tuning.split
     else:
         judge["dev"] = _dev_facts(project, None)
-    code = scope_sha256(evaluation_scope(primary, source))
+    code = scope_sha256(evaluation_scope(_grid_kinds(project), primary, source))
     return {"tuning": {"trials": resolved, **judge, "code": code}}
 
 
@@ -180,9 +196,9 @@ def settings_fact(project: Project, name: str, task: str, source: ModelSource) -
     base, own = project.methods[name], project.method(name, task)
     if own == base and project.shared(task) == project.params.training and project.model(task) == project.params.model:
         return {}
-    here = method_phases(project, own, own.phases, source, task)
+    here, kinds = method_phases(project, own, own.phases, source, task), [project.tasks[task].kind]
     steps = project.shared(task).model_dump(mode="json", include=_STEPS)
-    if here == method_phases(project, base, base.phases, source) and steps == _shared_steps(project):
+    if here == method_phases(project, base, base.phases, source, kinds=kinds) and steps == _shared_steps(project):
         return {}
     return {"phases": here, "shared_training": steps}
 
@@ -200,7 +216,7 @@ def task_fact(project: Project, task: str) -> dict[str, Any]:
         "task": _definition(config),
         "judges": judges,
         "files": {file: _file_hash(project.root, file) for file in sorted(task_files(project, task))},
-        "code": stage_code("dataset")["sha256"],
+        "code": stage_code("dataset", kind_modules([config.kind]))["sha256"],
     }
 
 
@@ -241,7 +257,8 @@ def _file_hash(root: Path, split: str) -> str | None:
 def subsample_fact(project: Project) -> dict[str, Any]:
     """What the stage ``subsample`` depends on besides the dataset."""
     stratified = project.params.subsample.stratified
-    return {"code": stage_code("subsample")["sha256"], "stratified": stratified, **_grid(project)}
+    code = stage_code("subsample", kind_modules(_grid_kinds(project)))["sha256"]
+    return {"code": code, "stratified": stratified, **_grid(project)}
 
 
 def lengths_fact(project: Project) -> dict[str, Any]:
@@ -283,18 +300,26 @@ def evaluate_fact(project: Project) -> dict[str, Any]:
     from regft_core.models.source import resolve_model
 
     source = resolve_model(project.params.model, project.root)
-    code = scope_sha256(evaluation_scope(_metrics(project), source))
+    code = scope_sha256(evaluation_scope(_grid_kinds(project), _metrics(project), source))
     return {"code": code, "evaluations": _evaluations(project, source)}
 
 
 def _evaluations(project: Project, source: ModelSource) -> dict[str, Any]:
     """The evaluations that are switched on, with the rows of other tasks that they read."""
     primary = {project.tasks[task].primary for task in project.params.grid.tasks}
-    found = evaluations_fact(project.params, source, sorted(primary))
-    for name, (evaluation, options) in switched_on(project.params).items():
-        if tasks := evaluation.other_tasks(options):
+    others = {
+        name: evaluation.other_tasks(options) for name, (evaluation, options) in switched_on(project.params).items()
+    }
+    kinds = _grid_kinds(project) | {project.tasks[task].kind for tasks in others.values() for task in tasks}
+    found = evaluations_fact(project.params, source, kinds, sorted(primary))
+    for name, tasks in others.items():
+        if tasks:
             found[name]["tasks"] = {task: training_set_fact(project, task) for task in tasks}
     return found
+
+
+def _grid_kinds(project: Project) -> set[str]:
+    return {project.tasks[task].kind for task in project.params.grid.tasks}
 
 
 def _metrics(project: Project) -> set[str]:

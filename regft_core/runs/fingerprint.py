@@ -4,7 +4,7 @@ DVC does not follow imports: a corrected loss would silently keep old results. S
 that an entry point reaches are hashed by what they mean (``syntax``), together with the
 versions of the packages that they import. What counts follows from the imports; the tables
 here say what does not, and why. A run has the shared training code and the files of the
-entries that it uses (regularisers, encoder family, optimiser), not those of others.
+entries that it uses (regularisers, kind of task, encoder family, optimiser), not those of others.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ LOOKUPS: Mapping[str, str] = {
     "regft_core.models.architectures": "regft_core.models.families",
     "regft_core.models.families": "regft_core.models.families",
     "regft_core.training.optimisers": "regft_core.training.optimisers",
+    "regft_core.kinds": "regft_core.kinds",
     "regft_core.metrics": "regft_core.metrics",
     "regft_core.evaluations": "regft_core.evaluations",
 }
@@ -58,7 +59,12 @@ EXEMPT: Mapping[str, str] = {
     "regft_core.data.builtin": "generates datasets; the rows are in the key, by content",
     "regft_core.data.builtin_words": "generates datasets; the rows are in the key, by content",
     "regft_core.data.subsample": "draws the rows, which are in the key, by content",
+    "regft_core.kinds._base": "lists the questions; the file of the kind in use has the answers, and is an entry",
+    "regft_core.kinds._reading": "reads labels and groups rows, which are in the key, by content",
+    "regft_core.kinds._judging": "judges finished runs; what scores them names it",
 }
+#: What warns of predictions and calls them collapsed, beside the kind's own file.
+JUDGING = "regft_core.kinds._judging"
 #: The module that builds the model and the batches of one phase and runs its loop.
 TRAINING = ("regft_core.phases.training_run",)
 
@@ -108,15 +114,16 @@ STAGES: Mapping[StageName, Scope] = {
             "regft_core.data.batches",
             "regft_core.data.encode",
             "regft_core.models.load",
+            JUDGING,
         ),
         {**EXEMPT, **_NO_TRAINING},
         resources=True,
     ),
     # One evaluation beyond the scores: what it sees and says; its own file is added.
-    "evaluation": Scope(("regft_core.evaluation.evaluated", "regft_core.evaluation.findings"), EXEMPT),
+    "evaluation": Scope(("regft_core.evaluation.evaluated", "regft_core.evaluation.findings", JUDGING), EXEMPT),
     # Which members of a soup are averaged, and how, beyond what trained each of them.
     "merge": Scope(
-        ("regft_core.phases.merge", "regft_core.evaluation.evaluate", "regft_core.evaluation.predict"),
+        ("regft_core.phases.merge", "regft_core.evaluation.evaluate", "regft_core.evaluation.predict", JUDGING),
         {**EXEMPT, **_NO_TRAINING},
     ),
     # The report reads its own defaults off the schema, so config counts for it.
@@ -130,12 +137,12 @@ def package_root() -> Path:
 
 
 def training_scope(own: Sequence[str]) -> Scope:
-    """Scope of a training run whose regularisers, encoder family and optimiser are in the modules ``own``."""
+    """Scope of a training run; ``own``: the modules of its regularisers, kind of task, encoder family and optimiser."""
     return Scope((*TRAINING, *own), EXEMPT)
 
 
 def stage_scope(name: StageName, own: Sequence[str] = ()) -> Scope:
-    """Scope of a stage; ``own``: the entries (metrics, encoder family) that it uses."""
+    """Scope of a stage; ``own``: the entries (kinds of task, metrics, encoder family) that it uses."""
     scope = STAGES[name]
     return Scope((*scope.entries, *own), scope.exempt, scope.resources)
 

@@ -58,7 +58,7 @@ def test_largest_remainder_by_hand() -> None:
 
 def test_stratified_regression_covers_the_scale() -> None:
     targets = [i / 200 for i in range(1000)]
-    rows = draw(1000, targets, 50, seed=3, task="t", stratified=True)
+    rows = draw(1000, targets, 50, seed=3, task="t", stratified=True, kind="regression")
     assert Counter(int(targets[row] * 2) for row in rows) == dict.fromkeys(range(10), 5)
 
 

@@ -1,6 +1,6 @@
 """Kinds of task, one file each, found by their file's name; importing this package needs no torch.
 
-A file of this folder defines ``KIND``, an instance of its own subclass of :class:`Kind`: all that differs between
+A file of this folder defines ``KIND``, its own subclass of :class:`Kind`: all that differs between
 kinds, from the labels in a task's YAML to the columns of a prediction file. Adding a kind is adding a file (and the
 metrics that fit it). The file in use is in the key of a run, not those of other kinds.
 
@@ -37,10 +37,14 @@ def _find(name: str, folders: tuple[Path, ...]) -> Kind:
         raise ValueError(f"unknown kind of task {name!r}; {suggestion(name, known, 'known')}")
     module = KINDS.load(name)
     kind = getattr(module, "KIND", None)
-    if not isinstance(kind, Kind):
-        hint = "regft_core/kinds/_base.py lists what a kind answers"
-        raise ConfigError([Problem(str(module.__file__), 0, "", "KIND is missing: an instance of a Kind", hint)])
-    return kind
+    wrong = "KIND is missing: a subclass of Kind"
+    if isinstance(kind, type) and issubclass(kind, Kind):
+        unsaid = sorted({*kind.__abstractmethods__, *(one for one in Kind.__annotations__ if not hasattr(kind, one))})
+        if not unsaid:
+            return kind()
+        wrong = f"{kind.__name__} does not say: {', '.join(unsaid)}"
+    hint = "regft_core/kinds/_base.py lists what a kind answers"
+    raise ConfigError([Problem(str(module.__file__), 0, "", wrong, hint)])
 
 
 def of_model(problem_type: str | None, outputs: int) -> str | None:

@@ -117,4 +117,4 @@ class Classification(Kind):
         return [names[index] for index in logits.argmax(axis=1)]
 
 
-KIND = Classification()
+KIND = Classification

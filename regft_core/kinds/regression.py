@@ -99,4 +99,4 @@ class Regression(Kind):
         return [f"{min(max(float(value), low), high):.3f}" for value in logits[:, 0]]
 
 
-KIND = Regression()
+KIND = Regression

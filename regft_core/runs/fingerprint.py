@@ -36,11 +36,14 @@ LOOKUPS: Mapping[str, str] = {
     "regft_core.evaluations": "regft_core.evaluations",
 }
 
+#: What warns of predictions and calls them collapsed, beside the kind's own file.
+JUDGING = "regft_core.kinds._judging"
 #: Modules (with all below them) that change no number of any run or table.
 NEVER: Mapping[str, str] = {
     "regft_core.errors": "texts of refusals, and exit codes",
     "regft_core.io": "writes files whole or not at all; what is read is hashed by content",
     "regft_core.progress": "draws on the terminal",
+    "regft_core.kinds._base": "lists the questions; the file of the kind in use has the answers, and is an entry",
     "regft_core.lazy": "when a package is imported, not what it computes",
     "regft_core.tracking": "mirrors finished runs into MLflow",
     "regft_core.runs": "keeps, schedules and identifies runs; tensors pass through bit by bit",
@@ -59,16 +62,14 @@ EXEMPT: Mapping[str, str] = {
     "regft_core.data.builtin": "generates datasets; the rows are in the key, by content",
     "regft_core.data.builtin_words": "generates datasets; the rows are in the key, by content",
     "regft_core.data.subsample": "draws the rows, which are in the key, by content",
-    "regft_core.kinds._base": "lists the questions; the file of the kind in use has the answers, and is an entry",
     "regft_core.kinds._reading": "reads labels and groups rows, which are in the key, by content",
-    "regft_core.kinds._judging": "judges finished runs; what scores them names it",
+    JUDGING: "judges finished runs; what scores them names it",
 }
-#: What warns of predictions and calls them collapsed, beside the kind's own file.
-JUDGING = "regft_core.kinds._judging"
 #: The module that builds the model and the batches of one phase and runs its loop.
 TRAINING = ("regft_core.phases.training_run",)
 
 _CONFIG = {"regft_core.config": "refuses configurations; DVC watches the values themselves"}
+_NO_JUDGING = {JUDGING: "judges predictions, and there are none yet"}
 _NO_TRAINING = {
     "regft_core.training": "trains; its results are hashed by content",
     "regft_core.hooks": "trains; its results are hashed by content",
@@ -99,8 +100,10 @@ class Scope:
 
 #: Scope of each stage but those that train.
 STAGES: Mapping[StageName, Scope] = {
-    "dataset": Scope(("regft_core.data.prepare",), {**NEVER, **_CONFIG}, resources=True),
-    "subsample": Scope(("regft_core.data.subsample",), {**NEVER, **_CONFIG, **_NO_SOURCES}, resources=True),
+    "dataset": Scope(("regft_core.data.prepare",), {**NEVER, **_CONFIG, **_NO_JUDGING}, resources=True),
+    "subsample": Scope(
+        ("regft_core.data.subsample",), {**NEVER, **_CONFIG, **_NO_SOURCES, **_NO_JUDGING}, resources=True
+    ),
     "lengths": Scope(
         ("regft_core.data.lengths", "regft_core.phases.lengths"),
         {**EXEMPT, "regft_core.models": "finds the encoder; the bytes of its tokenizer and its limit are in the fact"},

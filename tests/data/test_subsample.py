@@ -92,7 +92,12 @@ def dataset(root: Path) -> Path:
     write_jsonl(folder / "train.jsonl", train)
     write_jsonl(folder / "dev.jsonl", [Example("0", "text  3", None, 1), Example("1", "else", None, 0)])
     write_jsonl(folder / "ood" / "far.jsonl", [Example("0", f"text {i % 3}", None, 1) for i in range(9)])
-    described = {"labels": ["no", "yes"], "sets": {"dev": {}, "far": {}}, "content": {"train": "a hash"}}
+    described = {
+        "kind": "classification",
+        "labels": ["no", "yes"],
+        "sets": {"dev": {}, "far": {}},
+        "content": {"train": "a hash"},
+    }
     (folder / "task.json").write_text(json.dumps(described))
     return folder
 

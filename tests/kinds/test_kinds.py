@@ -37,10 +37,10 @@ def test_a_file_without_a_kind_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_kind_answers_every_question(tmp_path: Path) -> None:
-    (tmp_path / "half.py").write_text(
-        "from regft_core.kinds import Kind\nclass Half(Kind):\n    has_labels = True\nKIND = Half()\n"
-    )
-    with KINDS.also(tmp_path), pytest.raises(TypeError, match=r"abstract.*'answer'"):
+    whole = (MORE / "tags.py").read_text()
+    less = whole.replace('    dtype = "int64"\n', "").replace("    def answer(", "    def says(")
+    (tmp_path / "half.py").write_text(less)
+    with KINDS.also(tmp_path), pytest.raises(ConfigError, match=r"half.py.*Tags does not say: answer, dtype\n"):
         find("half")
 
 

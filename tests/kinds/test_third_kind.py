@@ -98,7 +98,7 @@ def test_it_is_used_from_its_yaml_to_predictions(project: Path) -> None:
     params = yaml.safe_load((project / "params.yaml").read_text())
     params |= {"grid": {"tasks": ["tagged"], "sizes": [16], "seeds": [0]}, "methods": ["vanilla", "r_drop"]}
     params["subsample"] = {"stratified": True}
-    params["evaluations"] = {"robustness": {"rates": [0.5]}, "calibration": {}}
+    params["evaluations"] = {"robustness": {"rates": [0.5]}}
     (project / "params.yaml").write_text(yaml.dump(params))
     scores = json.loads(python(project, RUN).splitlines()[-1])
     assert {(method, name, metric) for method, name, metric, _ in scores} == {
@@ -106,7 +106,7 @@ def test_it_is_used_from_its_yaml_to_predictions(project: Path) -> None:
     }
     folder = project / "work/evaluate/vanilla/tagged/16"
     (run,) = json.loads((folder / "result.json").read_text())["runs"]
-    assert list(run["evaluations"]) == ["robustness"], "calibration is of one label per example"
+    assert list(run["evaluations"]) == ["robustness"]
     assert json.loads((project / "work/datasets/tagged/task.json").read_text())["kind"] == "tags"
     counts = json.loads((project / "work/subsamples/tagged/16/manifest.json").read_text())["seeds"]["0"]["label_counts"]
     assert counts["bad"] + counts["good"] == 16

@@ -34,7 +34,7 @@ class Unlisted(Regulariser):
 NEW_KIND = """
 from regft_core.kinds.classification import Classification
 
-KIND = Classification()
+KIND = Classification
 """
 
 NEW_METRIC = """
@@ -119,7 +119,7 @@ TABLE: list[tuple[str, str, str, set[str], set[str]]] = [
     ("evaluation/predict.py", "EVALUATION_BATCH = 64", "EVALUATION_BATCH = 32", {"soup"}, {"evaluate"}),
     ("data/subsample.py", "least = 1", "least = 2", set(), {"subsample"}),
     ("kinds/classification.py", "log_softmax", "softmax", METHODS, {"dataset", "subsample", "evaluate"}),
-    ("kinds/_base.py", "", "\nUNUSED = 1\n", set(), {"dataset", "subsample"}),
+    ("kinds/_base.py", "", "\nUNUSED = 1\n", set(), set()),
     ("kinds/_reading.py", "BINS = 10", "BINS = 5", set(), {"dataset", "subsample"}),
     ("kinds/_judging.py", "BELOW_CHANCE_P = 1e-3", "BELOW_CHANCE_P = 1e-4", {"soup"}, {"evaluate"}),
     ("data/builtin_words.py", "", "\nUSED = 1\n", set(), {"dataset"}),

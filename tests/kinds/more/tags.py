@@ -99,4 +99,4 @@ class Tags(Kind):
         return ["|".join(name for name, value in zip(names, row, strict=True) if value > 0) for row in logits]
 
 
-KIND = Tags()
+KIND = Tags

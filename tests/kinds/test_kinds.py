@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -131,3 +132,17 @@ def test_answers_in_prediction_and_submission_files() -> None:
     assert values.score_columns(("score",)) == []
     assert values.answer([0.25], ("score",)) == 0.25
     assert values.submitted(logits[:, :1], None, {}, None) == ["0.000", "2.000"]
+
+
+def test_nobody_compares_names_of_kinds() -> None:
+    """Whoever wants to know what a kind means asks it, so that a new one is one file."""
+    package = Path(__file__).resolve().parents[2] / "regft_core"
+    named = re.compile(r"kind\"?\]? (==|!=|in) .*(regression|classification)")
+    wrong = [
+        f"{path.relative_to(package)}: {line.strip()}"
+        for path in package.rglob("*.py")
+        if path.parent.name != "kinds"
+        for line in path.read_text(encoding="utf-8").splitlines()
+        if named.search(line)
+    ]
+    assert not wrong

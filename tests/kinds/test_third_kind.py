@@ -105,8 +105,9 @@ def test_it_is_used_from_its_yaml_to_predictions(project: Path) -> None:
         (method, name, "exact") for method in ("vanilla", "r_drop") for name in ("dev", "mood")
     }
     folder = project / "work/evaluate/vanilla/tagged/16"
-    (run,) = json.loads((folder / "result.json").read_text())["runs"]
-    assert list(run["evaluations"]) == ["robustness"]
+    (found,) = json.loads((folder / "result.json").read_text())["runs"]
+    assert found["status"] == "ok"
+    assert [file.name for file in (folder / "evaluations").iterdir()] == ["robustness.json"]
     assert json.loads((project / "work/datasets/tagged/task.json").read_text())["kind"] == "tags"
     counts = json.loads((project / "work/subsamples/tagged/16/manifest.json").read_text())["seeds"]["0"]["label_counts"]
     assert counts["bad"] + counts["good"] == 16

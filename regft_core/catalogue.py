@@ -1,4 +1,4 @@
-"""Folders in which every file is one thing that a YAML can name: metrics, optimisers, evaluations, executors.
+"""Folders in which every file is one thing that a YAML can name: kinds of task, metrics, optimisers, executors.
 
 There is no list to keep up to date. The names are those of the files, so asking for them
 imports nothing: the validator knows the optimisers without torch. A file whose name starts
@@ -88,6 +88,7 @@ class Catalogue:
         return dict(sorted(found.items()))
 
 
+KINDS = Catalogue("regft_core.kinds", "kind")
 METRICS = Catalogue("regft_core.metrics", "metric")
 OPTIMISERS = Catalogue("regft_core.training.optimisers", "optimiser")
 EVALUATIONS = Catalogue("regft_core.evaluations", "evaluation")

@@ -95,9 +95,7 @@ def _lengths(project: Project) -> str:
         own = [f"{project.model(task).max_length} on {task}" for task in found if project.model(task) != shared]
         parts = [f"tokens per row at max_length {', '.join([str(shared.max_length), *own])}", lengths.table(found)]
     if missing := [task for task in every if task not in found]:
-        parts.append(
-            f"token lengths of {', '.join(missing)}: known once the stage plan has run (`dvc repro plan`)"
-        )
+        parts.append(f"token lengths of {', '.join(missing)}: known once the stage plan has run (`dvc repro plan`)")
     for task, measured in found.items():
         for text in lengths.warnings(task, measured, modes(project)):
             print(f"warning: {text}", file=sys.stderr)

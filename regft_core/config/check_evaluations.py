@@ -22,8 +22,11 @@ class Declared(Protocol):
     """What the configuration asks of an evaluation (``regft_core.evaluations.Evaluation``)."""
 
     @property
-    def kinds(self) -> tuple[str, ...]:
-        """Kinds of task that it fits."""
+    def kinds(self) -> tuple[str, ...] | None:
+        """Kinds of task that it fits; None: every one."""
+
+    def fits(self, kind: str) -> bool:
+        """Whether it fits a kind."""
 
     @property
     def Config(self) -> type[BaseModel]:
@@ -69,12 +72,12 @@ def check_evaluations(
             problems += _without_options(name, found, document, at)
         else:
             problems += validate(found.Config, document, at)[1]
-        unfit = [task for task, config in tasks.items() if config.known("kind") and config.kind not in found.kinds]
+        unfit = [task for task, config in tasks.items() if config.known("kind") and not found.fits(config.kind)]
         if unfit and len(unfit) == len(tasks):
-            message = f"'{name}' is for {' and '.join(found.kinds)} tasks, and there is none in the grid"
+            message = f"'{name}' is for {' and '.join(found.kinds or ())} tasks, and there is none in the grid"
             problems.append(document.problem(at, message, "take it out, or add such a task"))
         elif unfit:
-            what = f"'{name}' is for {' and '.join(found.kinds)} tasks: it leaves {listing(unfit)} out"
+            what = f"'{name}' is for {' and '.join(found.kinds or ())} tasks: it leaves {listing(unfit)} out"
             warnings.append(f"{document.file}:{document.line(at)}: {what}")
     return problems, warnings
 

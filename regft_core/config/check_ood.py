@@ -8,6 +8,7 @@ from regft_core.config.files import task_file
 from regft_core.config.schema.tasks import OodConfig, TaskConfig
 from regft_core.config.yamlio import Document, KeyPath
 from regft_core.errors import Problem
+from regft_core.kinds import find
 from regft_core.names import listing, suggestion
 
 #: Keys that describe an in-place set; a set with a file of its own says them there.
@@ -71,7 +72,7 @@ def _check_kind_and_labels(
         message = f"a {task.kind} task cannot be judged on a {kind} set"
         return [document.problem(path, message, "name a set of the same kind")]
     at_map = (*path, "label_map")
-    if task.kind == "regression":
+    if not find(kind).has_labels:
         problems = []
         for key in ("label_map", "labels", "label_values"):
             if config.known(key) and getattr(config, key) is not None:

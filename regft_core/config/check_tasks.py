@@ -13,6 +13,7 @@ from regft_core.config.files import task_file
 from regft_core.config.schema.tasks import BuiltinSource, OodConfig, TaskConfig
 from regft_core.config.yamlio import Document, KeyPath
 from regft_core.errors import Problem
+from regft_core.kinds import find
 from regft_core.names import listing, suggestion
 
 #: Names that mean something else where sets are named, in files of results and in MLflow, and what they are there.
@@ -118,12 +119,8 @@ def _check_labels(task: TaskConfig, document: Document) -> list[Problem]:
     problems = []
     if task.known("label_values", "labels"):
         problems += check_label_values(task.label_values, task.labels, document, ())
-    if task.known("range", "kind") and task.range is not None:
-        if task.kind == "classification":
-            problems.append(document.problem(("range",), "a classification task has no range", "remove it"))
-        elif task.range[0] >= task.range[1]:
-            message = f"is [{task.range[0]:g}, {task.range[1]:g}]; the smallest value comes first"
-            problems.append(document.problem(("range",), message, "write [smallest, largest]"))
+    if task.known("range", "kind") and task.range is not None and (wrong := find(task.kind).wrong_range(task.range)):
+        problems.append(document.problem(("range",), *wrong))
     two = not (task.known("columns") and task.columns.known("text_pair")) or task.columns.text_pair is not None
     if task.known("keyword_segment") and task.keyword_segment == "text_pair" and not two:
         message = "is text_pair, but columns.text_pair is missing"

@@ -16,6 +16,7 @@ import torch
 from regft_core.data.encode import Encoded, Rows
 from regft_core.data.shuffle import shuffled
 from regft_core.errors import ModelError
+from regft_core.kinds import find
 from regft_core.rng import derive
 
 
@@ -164,10 +165,7 @@ def collate(
         ),
         special_mask=padded(rows(encoded.special_mask, second and second["special_mask"]), 1),
         segment=padded(rows(encoded.segment, second and second["segment"]), -1),
-        labels=torch.tensor(
-            [encoded.labels[index] for index in indices],
-            dtype=torch.float32 if kind == "regression" else torch.int64,
-        ),
+        labels=find(kind).label_tensor([encoded.labels[index] for index in indices]),
         indices=torch.tensor(list(indices), dtype=torch.int64),
         real_tokens=sum(lengths),
         rows_per_example=encoded.rows_per_example,

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,14 +12,11 @@ from regft_core.config.headers import separator_hint
 from regft_core.config.schema.tasks import ColumnsConfig
 from regft_core.data.examples import Example
 from regft_core.errors import DataError
+from regft_core.kinds import WrongLabel, find
+from regft_core.kinds._reading import as_text, given, is_nan
 
 #: Problems of one file that are spelled out; the rest are counted.
 SHOWN = 5
-#: Characters of a wrong value that are shown.
-_WIDTH = 60
-#: Python refuses to read integers of more than 4,300 digits; an index has far fewer.
-_MAX_DIGITS = 18
-_INTEGER = re.compile(r"[+-]?\d+")
 
 
 @dataclass(frozen=True)
@@ -37,6 +32,10 @@ class Declaration:
     range: tuple[float, float] | None = None
     #: False for a set whose labels are hidden: none is read (all are 0), and no row is dropped.
     labelled: bool = True
+
+    @property
+    def label_column(self) -> str:
+        return self.columns.label
 
 
 @dataclass
@@ -94,10 +93,10 @@ def to_examples(rows: Sequence[Row], declaration: Declaration, where: str) -> Sp
             if example is None:
                 continue
             if example.idx in seen:
-                raise _Bad(f"identifier {_given(example.idx)} was already used by {seen[example.idx]}")
+                raise _Bad(f"identifier {given(example.idx)} was already used by {seen[example.idx]}")
             seen[example.idx] = row.position
             examples.append(example)
-        except _Bad as bad:
+        except (_Bad, WrongLabel) as bad:
             problems.append(f"{row.position}: {bad}")
     if problems:
         more = len(problems) - SHOWN
@@ -113,9 +112,7 @@ def to_examples(rows: Sequence[Row], declaration: Declaration, where: str) -> Sp
 
 def _remedy(declaration: Declaration) -> str:
     """What to do about rows that do not match: the keys of the task's YAML that settle such rows."""
-    keys = "'drop_labels' (by label) and 'drop_empty' leave rows out"
-    if declaration.kind == "classification":
-        keys = f"'labels' lists every label, 'label_values' maps other spellings, {keys}"
+    keys = f"{find(declaration.kind).label_keys}'drop_labels' (by label) and 'drop_empty' leave rows out"
     return f"correct the rows, or the task's YAML: {keys}"
 
 
@@ -124,7 +121,7 @@ def _to_example(row: Row, number: int, declaration: Declaration, dropped: Counte
     if not declaration.labelled:
         return _unlabelled(row, number, columns)
     raw_label = values.get(columns.label)
-    label_text = _as_text(raw_label)
+    label_text = as_text(raw_label)
     if label_text is not None and label_text in declaration.drop_labels:
         dropped[f"label {label_text}"] += 1
         return None
@@ -133,10 +130,7 @@ def _to_example(row: Row, number: int, declaration: Declaration, dropped: Counte
         dropped["without text"] += 1
         return None
     texts = [_text(values.get(name), name) for name in names]
-    if declaration.kind == "regression":
-        label: int | float = _target(raw_label, declaration)
-    else:
-        label = _label(raw_label, declaration)
+    label = find(declaration.kind).read_label(raw_label, declaration)
     idx = str(number) if columns.id is None else _identifier(values.get(columns.id), columns.id)
     return Example(idx, texts[0], texts[1] if len(texts) > 1 else None, label)
 
@@ -144,118 +138,35 @@ def _to_example(row: Row, number: int, declaration: Declaration, dropped: Counte
 def _unlabelled(row: Row, number: int, columns: ColumnsConfig) -> Example:
     """A row whose label is hidden; a missing text is an empty one, for every row needs its prediction."""
     names = [columns.text] + ([columns.text_pair] if columns.text_pair is not None else [])
-    given = [row.values.get(name) for name in names]
-    texts = ["" if _is_empty(value) else _text(value, name) for name, value in zip(names, given)]
+    raw = [row.values.get(name) for name in names]
+    texts = ["" if _is_empty(value) else _text(value, name) for name, value in zip(names, raw)]
     idx = str(number) if columns.id is None else _identifier(row.values.get(columns.id), columns.id)
     return Example(idx, texts[0], texts[1] if len(texts) > 1 else None, 0)
-
-
-def _is_nan(value: Any) -> bool:
-    return isinstance(value, float) and math.isnan(value)
 
 
 def _is_empty(value: Any) -> bool:
     if isinstance(value, list | tuple):
         return all(_is_empty(part) for part in value)
-    return value is None or _is_nan(value) or (isinstance(value, str) and not value.strip())
-
-
-def _as_text(value: Any) -> str | None:
-    """A raw label as it is written in ``label_values``; None for a missing one."""
-    if value is None or _is_nan(value):
-        return None
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, float) and value.is_integer():
-        return str(int(value))
-    return str(value).strip()
+    return value is None or is_nan(value) or (isinstance(value, str) and not value.strip())
 
 
 def _text(value: Any, column: str) -> str:
     if _is_empty(value):
-        shown = "missing" if value is None else _given(value)
+        shown = "missing" if value is None else given(value)
         raise _Bad(f"column '{column}' has no text ({shown}); fill it in, or set drop_empty: true")
     if isinstance(value, list | tuple) and value and all(isinstance(part, str) for part in value):
         value = " ".join(value)  # keyword lists (CSL)
     if not isinstance(value, str):
-        raise _Bad(f"column '{column}' is {_given(value)}, not text")
+        raise _Bad(f"column '{column}' is {given(value)}, not text")
     try:
         value.encode("utf-8")  # a lone surrogate from a JSON escape cannot be written to any file
     except UnicodeEncodeError:
-        raise _Bad(f"column '{column}' holds half of a surrogate pair: {_given(value)}") from None
+        raise _Bad(f"column '{column}' holds half of a surrogate pair: {given(value)}") from None
     return value
 
 
 def _identifier(value: Any, column: str) -> str:
-    text = _as_text(value)
+    text = as_text(value)
     if not text:
         raise _Bad(f"column '{column}' has no identifier")
     return text
-
-
-def _label(value: Any, declaration: Declaration) -> int:
-    """Index into ``labels``: through ``label_values`` where given, else a name, else an integer index."""
-    labels = declaration.labels or ()
-    text = _as_text(value)
-    if text is None or text == "":
-        raise _Bad(f"column '{declaration.columns.label}' has no label ({_given(value)})")
-    if declaration.label_values is not None:
-        name = declaration.label_values.get(text)
-        if name is None:
-            raise _Bad(f"label {_given(value)} is none of label_values {_shown(list(declaration.label_values))}")
-        return labels.index(name)
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    if text in labels and not (is_number and labels.index(text) != _index(text, len(labels))):
-        return labels.index(text)
-    if isinstance(value, bool) or not _INTEGER.fullmatch(text):
-        near = get_close_matches(text, labels, n=1, cutoff=0.6)
-        hint = f", did you mean '{near[0]}'?" if near else ""
-        raise _Bad(f"label {_given(value)} is none of labels {_shown(list(labels))}{hint}")
-    index = _index(text, len(labels))
-    if is_number and text in labels:
-        raise _Bad(
-            f"label {_given(value)} is both a name and a position in labels {_shown(list(labels))}; use label_values"
-        )
-    if index is None:
-        raise _Bad(
-            f"label {_given(value)} is outside 0 to {len(labels) - 1}, the positions in labels {_shown(list(labels))}"
-        )
-    return index
-
-
-def _index(text: str, count: int) -> int | None:
-    """The position in a list of ``count`` that a whole number in digits names; None when it names none."""
-    if not _INTEGER.fullmatch(text):
-        return None
-    digits = text.lstrip("+-").lstrip("0") or "0"
-    if len(digits) > _MAX_DIGITS:
-        return None
-    value = -int(digits) if text.startswith("-") else int(digits)
-    return value if 0 <= value < count else None
-
-
-def _target(value: Any, declaration: Declaration) -> float:
-    column = declaration.columns.label
-    if value is None or (isinstance(value, str) and not value.strip()):
-        raise _Bad(f"column '{column}' has no target")
-    if isinstance(value, bool) or not isinstance(value, int | float | str):
-        raise _Bad(f"target {_given(value)} is not a number")
-    try:
-        number = float(value)
-    except (ValueError, OverflowError):
-        raise _Bad(f"target {_given(value)} is not a number") from None
-    if not math.isfinite(number):
-        raise _Bad(f"target {_given(value)} is not a finite number")
-    if declaration.range is not None and not declaration.range[0] <= number <= declaration.range[1]:
-        raise _Bad(f"target {_given(value)} is outside range {list(declaration.range)}")
-    return number
-
-
-def _given(value: Any) -> str:
-    """A raw value as messages show it, cut after ``_WIDTH`` characters."""
-    text = repr(value)
-    return text if len(text) <= _WIDTH else f"{text[:_WIDTH]}... ({len(text)} characters)"
-
-
-def _shown(names: list[str]) -> str:
-    return str(names) if len(names) <= 10 else f"{names[:10]} and {len(names) - 10} more"

@@ -15,6 +15,7 @@ from regft_core.data.examples import Example, to_jsonl, write_jsonl
 from regft_core.data.sources import Source, read_split
 from regft_core.errors import DataError
 from regft_core.io import atomic_directory, sha256_text, write_json
+from regft_core.kinds import find
 
 
 @dataclass(frozen=True)
@@ -79,7 +80,7 @@ def resolve_ood(task_name: str, name: str, tasks: Mapping[str, TaskConfig]) -> E
 def _check_labels(where: str, task: TaskConfig, config: OodConfig, found: EvaluationSet) -> None:
     if task.kind != found.declaration.kind:
         raise DataError(f"{where}: a {task.kind} task cannot be judged on a {found.declaration.kind} set")
-    if task.kind == "regression":
+    if not find(task.kind).has_labels:
         if config.label_map is not None:
             raise DataError(f"{where}: 'label_map' is for classification; targets are compared by correlation")
         return

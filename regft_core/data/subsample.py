@@ -6,7 +6,7 @@ train on the same rows. No torch here, and no evaluation row ever takes part in 
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from random import Random
@@ -17,11 +17,10 @@ from regft_core.data.prepare import text_key
 from regft_core.data.shuffle import shuffled
 from regft_core.errors import DataError
 from regft_core.io import atomic_directory, read_json, sha256_text, write_json, write_text
+from regft_core.kinds import find
 from regft_core.rng import derive
 
 Size = int | Literal["full"]
-#: A stratified draw of a regression task keeps the shares of this many equally filled bins.
-REGRESSION_BINS = 10
 
 
 def draw(
@@ -32,13 +31,14 @@ def draw(
     seed: int,
     task: str,
     stratified: bool = False,
+    kind: str = "classification",
 ) -> list[int]:
     """Row indices in drawn order, without repetition; ``full`` is every row in source order.
 
     Unstratified draws of one (seed, task) nest: 100 rows are the first 100 of 300. Stratified
-    ones need not: each label gets its share of ``size``, rounded by largest remainder (ties go to
-    the label that comes first), and at least one row where ``size`` allows one for every label.
-    A regression target counts by its bin, of ``REGRESSION_BINS`` with equally many rows.
+    ones need not: each group (``Kind.strata``: a label, or a bin of values) gets its share of ``size``,
+    rounded by largest remainder (ties go to the group that comes first), and at least one row where
+    ``size`` allows one for every group.
 
     Raises DataError when ``size`` exceeds the rows there are.
     """
@@ -54,7 +54,7 @@ def draw(
     order = shuffled(range(n_total), Random(derive(seed, "subsample", task)))
     if not stratified:
         return order[:size]
-    groups = _bins(labels) if any(isinstance(label, float) for label in labels) else [int(label) for label in labels]
+    groups = find(kind).strata(labels)
     left = _quotas(Counter(groups), size)
     chosen = []
     for row in order:
@@ -62,14 +62,6 @@ def draw(
             left[groups[row]] -= 1
             chosen.append(row)
     return chosen
-
-
-def _bins(targets: Sequence[int | float]) -> list[int]:
-    ranked = sorted(range(len(targets)), key=lambda row: (targets[row], row))
-    bins = [0] * len(targets)
-    for rank, row in enumerate(ranked):
-        bins[row] = rank * REGRESSION_BINS // len(targets)
-    return bins
 
 
 def _quotas(counts: Counter[int], size: int) -> dict[int, int]:
@@ -112,13 +104,13 @@ def write_subsamples(
     described = read_json(dataset / "task.json")
     train = read_jsonl(dataset / "train.jsonl")
     labels = [example.label for example in train]
-    drawn = {
-        size: {
-            seed: [train[row] for row in draw(len(train), labels, size, seed=seed, task=task, stratified=stratified)]
-            for seed in seeds
-        }
-        for size in sizes
-    }
+    kind = find(described["kind"])
+
+    def rows_of(size: Size, seed: int) -> list[Example]:
+        chosen = draw(len(train), labels, size, seed=seed, task=task, stratified=stratified, kind=described["kind"])
+        return [train[row] for row in chosen]
+
+    drawn = {size: {seed: rows_of(size, seed) for seed in seeds} for size in sizes}
     sets: dict[str, Counter[str]] = {}
     for name in described["sets"]:
         path = dataset / "dev.jsonl" if name == "dev" else dataset / "ood" / f"{name}.jsonl"
@@ -133,7 +125,7 @@ def write_subsamples(
                 known = {text_key(example) for example in rows}
                 entries[str(seed)] = {
                     "sha256": sha256_text(content),
-                    "label_counts": _label_counts(rows, described["labels"]),
+                    "label_counts": kind.label_counts([row.label for row in rows], described["labels"] or ()),
                     "duplicates_with": {name: sum(keys[key] for key in known) for name, keys in sets.items()},
                 }
             manifest = {
@@ -149,13 +141,3 @@ def write_subsamples(
         if before_commit is not None:
             before_commit(directory)
     return out_dir
-
-
-def _label_counts(rows: Sequence[Example], labels: list[str] | None) -> dict[str, int] | None:
-    """Rows of each label by name, absent labels included; None for regression."""
-    if labels is None:
-        return None
-    counts: defaultdict[int, int] = defaultdict(int)
-    for row in rows:
-        counts[int(row.label)] += 1
-    return {name: counts[index] for index, name in enumerate(labels)}

@@ -22,6 +22,7 @@ from regft_core.hooks.declare import Setting
 from regft_core.hooks.exports import answers_without_encoder
 from regft_core.hooks.registry import discover
 from regft_core.io import atomic_directory
+from regft_core.kinds import find
 from regft_core.models.served import Served, read_served, write_served
 from regft_core.runs.tensors import read_tensors, write_tensors
 
@@ -103,7 +104,7 @@ def load_answers(directory: Path) -> Answers:
         raise _wrong(directory, str(error)) from error
     if answers_without_encoder([(cls, options)]) is None:
         raise _wrong(directory, f"'{name}' does not answer by itself")
-    classes = len(served.labels) if served.labels else 1
+    classes = len(find(served.kind).output_names(served.labels))
     setting = Setting(kind=served.kind, num_labels=classes, seed=0, training=TrainingConfig())
     return Answers(cls(options, setting), kept, served)
 

@@ -10,20 +10,21 @@ import numpy as np
 import numpy.typing as npt
 
 from regft_core.errors import DataError, RunFailed
-from regft_core.evaluation import collapse, metrics, ood
+from regft_core.evaluation import metrics, ood
+from regft_core.kinds import Kind, find
 
 
 @dataclass(frozen=True)
 class SetInfo:
     """The gold side of one set, in the order of its logits."""
 
-    #: [n] indices into ``label_names`` (classification) or values (regression).
+    #: [n] indices into ``label_names``, or values.
     labels: Sequence[int] | Sequence[float] | npt.NDArray[Any]
     #: [n] identifiers, unique in the set.
     ids: Sequence[str]
     #: The task's own label -> this set's label; None when the names are the same.
     label_map: Mapping[str, str] | None = None
-    #: This set's labels; None for a regression, or when they are the task's own in the same order.
+    #: This set's labels; None when there are none, or when they are the task's own in the same order.
     label_names: Sequence[str] | None = None
 
 
@@ -34,7 +35,7 @@ class Evaluation:
     #: set -> {"n": int, "metrics": {name: value}, "majority": {name: value}, "warning": str | None,
     #: "positive_label_index": int | None (what F1 counts, in the set's label space)}
     sets: dict[str, dict[str, Any]]
-    #: set -> None, "constant" or "majority" (see ``collapse``)
+    #: set -> None, "constant" or "majority" (see ``Kind.collapsed``)
     collapsed: dict[str, str | None]
     #: set -> [{"idx", "label", "prediction", "scores"}], label and prediction in the set's label space
     rows: dict[str, list[dict[str, Any]]]
@@ -45,10 +46,10 @@ def evaluate_run(
 ) -> Evaluation:
     """Score one run on every set.
 
-    ``logits_by_set`` holds [n, K] per set (K own labels; 1 for a regression, in the labels' unit).
-    ``task`` is the content of ``task.json``: ``kind``, ``labels`` (own, None for a regression),
+    ``logits_by_set`` holds [n, K] per set (K outputs; a value is in the labels' unit).
+    ``task`` is the content of ``task.json``: ``kind``, ``labels`` (own, None where there are none),
     ``metrics`` and ``positive_label`` (own name; the last label when None) are read.
-    ``majority`` in the result is the score of ``metrics.majority_predictions`` on the same set.
+    ``majority`` in the result is the score of ``Kind.constant`` on the same set.
 
     Raises:
         DataError: logits, labels or ids do not fit each other, or labels cannot be mapped.
@@ -68,41 +69,35 @@ def evaluate_run(
 def _evaluate_set(
     name: str, logits: npt.NDArray[Any], info: SetInfo, task: Mapping[str, Any], result: Evaluation
 ) -> None:
-    kind = task["kind"]
-    own = list(task["labels"] or []) if kind == "classification" else []
-    gold = _check(name, logits, info, kind, len(own) or 1)
-    positive = None
-    if kind == "classification":
-        set_labels = list(info.label_names) if info.label_names is not None else own
-        to_set = ood.label_indices(own, set_labels, info.label_map, name)
-        _check_reachable(name, gold, to_set, set_labels)
-        predictions, scores = ood.map_logits(logits, to_set, len(set_labels))
-        positive = int(to_set[own.index(task.get("positive_label") or own[-1])])
-        warning = ood.warn_if_permuted(gold, predictions, set_labels)
-    else:
-        predictions, scores = logits[:, 0].astype(np.float64), logits.astype(np.float64)
-        warning = ood.warn_if_reversed(gold, predictions)
+    kind = find(task["kind"])
+    own = list(task["labels"] or [])
+    gold = _check(name, logits, info, len(kind.output_names(own))).astype(kind.dtype, copy=False)
+    set_labels = list(info.label_names) if info.label_names is not None else own
+    to_set = ood.label_indices(own, set_labels, info.label_map, name)
+    _check_reachable(name, kind, gold, to_set, set_labels)
+    predictions, scores = kind.predictions(logits, to_set), kind.scores(logits, to_set, len(set_labels))
+    positive = ood.positive_index(own, task.get("positive_label"), to_set)
 
     def score(values: npt.NDArray[Any]) -> dict[str, float]:
         return metrics.compute(
-            task["metrics"], kind=kind, labels=gold, predictions=values, positive_label_index=positive
+            task["metrics"], kind=task["kind"], labels=gold, predictions=values, positive_label_index=positive
         )
 
     result.sets[name] = {
         "n": int(gold.size),
         "metrics": score(predictions),
-        "majority": score(metrics.majority_predictions(kind, gold)),
-        "warning": warning,
+        "majority": score(kind.constant(gold)),
+        "warning": kind.warning(gold, predictions, set_labels),
         "positive_label_index": positive,
     }
-    result.collapsed[name] = collapse.detect(kind, gold, predictions)
+    result.collapsed[name] = kind.collapsed(gold, predictions)
     result.rows[name] = [
         {"idx": idx, "label": label, "prediction": prediction, "scores": row}
         for idx, label, prediction, row in zip(info.ids, gold.tolist(), predictions.tolist(), scores.tolist())
     ]
 
 
-def _check(name: str, logits: npt.NDArray[Any], info: SetInfo, kind: str, width: int) -> npt.NDArray[Any]:
+def _check(name: str, logits: npt.NDArray[Any], info: SetInfo, width: int) -> npt.NDArray[Any]:
     """Return the gold labels as an array after checking all shapes."""
     gold = np.asarray(info.labels)
     if logits.ndim != 2 or logits.shape[1] != width:
@@ -114,18 +109,17 @@ def _check(name: str, logits: npt.NDArray[Any], info: SetInfo, kind: str, width:
     bad = ~np.isfinite(logits).all(axis=1)
     if bad.any():
         raise RunFailed(f"set '{name}': logits of {int(bad.sum())} of {bad.size} examples are NaN or infinite")
-    return gold.astype(np.float64) if kind == "regression" else gold
+    return gold
 
 
 def _check_reachable(
-    name: str, gold: npt.NDArray[Any], to_set: npt.NDArray[np.int64], set_labels: Sequence[str]
+    name: str, kind: Kind, gold: npt.NDArray[Any], to_set: npt.NDArray[np.int64], set_labels: Sequence[str]
 ) -> None:
     """Refuse gold labels that no own label maps to: every such row would count as wrong for any model."""
-    present = set(np.unique(gold).tolist())
-    outside = sorted(present - set(range(len(set_labels))))
-    if outside:
-        raise DataError(f"set '{name}': class indices {outside} are not among its labels {list(set_labels)}")
-    lost = [set_labels[i] for i in sorted(present - set(to_set.tolist()))]
+    try:
+        lost = kind.unreachable(gold, to_set, set_labels)
+    except ValueError as error:
+        raise DataError(f"set '{name}': {error}") from error
     if lost:
         raise DataError(
             f"set '{name}': no label of the task maps to {lost}, so no model could be right on those rows. "

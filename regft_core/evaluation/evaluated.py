@@ -14,6 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from regft_core import metrics
+from regft_core.evaluation.ood import positive_index
+from regft_core.kinds import find
 from regft_core.rng import derive
 
 if TYPE_CHECKING:
@@ -30,12 +32,12 @@ class EvaluatedSet:
     """One set with what the run said about it, in the order of its file.
 
     Attributes:
-        kind: ``classification`` or ``regression``.
-        logits: [n, K] as the model gave them, over its own K labels; [n, 1] in the labels' unit for a regression.
-        gold: [n] indices into ``labels``, or values of a regression.
+        kind: a file of ``regft_core/kinds``.
+        logits: [n, K] as the model gave them, over its own K labels; [n, 1] in the labels' unit for a value.
+        gold: [n] indices into ``labels``, or values.
         examples: [n] with texts and ids.
-        labels: names of the set's labels; empty for a regression.
-        to_set: [K] index of the set's label that each of the model's own labels counts as; empty for a regression.
+        labels: names of the set's labels; empty for values.
+        to_set: [K] index of the set's label that each of the model's own labels counts as; empty for values.
     """
 
     name: str
@@ -61,19 +63,17 @@ class EvaluatedSet:
 
     @cached_property
     def predictions(self) -> npt.NDArray[Any]:
-        """[n] indices into ``labels``, as they were scored, or values of a regression."""
-        if self.kind == "regression":
-            return self.logits[:, 0].astype(np.float64)
-        predicted: npt.NDArray[Any] = self.to_set[self.logits.argmax(axis=1)]
-        return predicted
+        """[n] indices into ``labels``, as they were scored, or values."""
+        return find(self.kind).predictions(self.logits, self.to_set)
 
     def log_probabilities(self, temperature: float = 1.0) -> npt.NDArray[Any]:
         """[n, L] log-probabilities of the set's labels: softmax of the logits, summed over merged labels.
 
-        Minus infinity for labels that none of the model's own counts as. Raises ValueError for a regression.
+        Minus infinity for labels that none of the model's own counts as. Raises ValueError where an example has not
+        exactly one label.
         """
-        if self.kind == "regression":
-            raise ValueError("a regression has no probabilities")
+        if not find(self.kind).one_label:
+            raise ValueError(f"kind {self.kind}: an example has not exactly one label, so there is no distribution")
         scaled = self.logits.astype(np.float64) / temperature
         scaled = scaled - scaled.max(axis=1, keepdims=True)
         own = scaled - np.log(np.exp(scaled).sum(axis=1, keepdims=True))
@@ -151,7 +151,7 @@ class TrainedModel(Protocol):
 
 @dataclass(frozen=True)
 class OtherRows:
-    """Training rows of another task: ``labels`` are its names, empty for a regression."""
+    """Training rows of another task: ``labels`` are its names, empty for values."""
 
     task: str
     kind: str
@@ -188,7 +188,7 @@ class EvaluatedRun:
 
     @property
     def kind(self) -> str:
-        """``classification`` or ``regression``."""
+        """A file of ``regft_core/kinds``."""
         return str(self.task["kind"])
 
     @property
@@ -210,10 +210,7 @@ class EvaluatedRun:
 
     def score(self, judged: EvaluatedSet) -> float:
         """The task's primary metric of a set, as the scores have it; needs ``SCORES = True`` in the file."""
-        positive = None
-        if self.kind == "classification":
-            own = list(self.task["labels"])
-            positive = int(judged.to_set[own.index(self.task.get("positive_label") or own[-1])])
+        positive = positive_index(list(self.task["labels"] or ()), self.task.get("positive_label"), judged.to_set)
         return float(metrics.find(self.task["primary"]).score(judged.gold, judged.predictions, positive))
 
     def chosen_sets(self, which: str) -> list[EvaluatedSet]:

@@ -1,7 +1,7 @@
 """Metrics of one run on one set; each metric is a file of ``regft_core/metrics``.
 
 Whatever is undefined because a side is constant (a correlation, Matthews, F1 without a positive)
-is 0.0: no evidence of skill. ``collapse.detect`` flags such runs, so that the zero never stands
+is 0.0: no evidence of skill. ``Kind.collapsed`` flags such runs, so that the zero never stands
 alone.
 """
 
@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from regft_core import metrics
 from regft_core.errors import DataError, RunFailed
+from regft_core.kinds import find
 from regft_core.names import suggestion
 
 
@@ -45,8 +46,8 @@ def compute(
 def check_pair(
     kind: str, labels: npt.ArrayLike, predictions: npt.ArrayLike
 ) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
-    """Return both as arrays [n] (int64 for classes, float64 for values) after checking them; raises as ``compute``."""
-    metrics.check_kind(kind)
+    """Return both as arrays [n] (of the kind's ``dtype``) after checking them; raises as ``compute``."""
+    own = find(kind)
     gold, predicted = np.asarray(labels), np.asarray(predictions)
     if gold.ndim != 1 or gold.shape != predicted.shape:
         raise DataError(f"labels {gold.shape} and predictions {predicted.shape} must both have shape [n]")
@@ -58,26 +59,9 @@ def check_pair(
             raise error(
                 f"{int(bad.sum())} of {bad.size} {what}s are NaN or infinite (first at row {int(bad.argmax())})"
             )
-        if kind == "classification" and not np.issubdtype(values.dtype, np.integer):
-            raise DataError(f"classification {what}s are class indices (integers), not {values.dtype}")
-        if kind == "classification" and values.min() < 0:
-            hint = (
-                "; -1 usually marks the hidden labels of a test split, so use another split" if what == "label" else ""
-            )
-            raise DataError(f"{what} {int(values.min())} at row {int(values.argmin())} is not a class index{hint}")
-    dtype = np.int64 if kind == "classification" else np.float64
-    return gold.astype(dtype), predicted.astype(dtype)
-
-
-def majority_predictions(kind: str, labels: npt.ArrayLike) -> npt.NDArray[Any]:
-    """Return [n] predictions of the best baseline that ignores the input.
-
-    Classification: the set's most frequent label (the lower index among equals). Regression: the mean label.
-    """
-    gold = np.asarray(labels)
-    if kind == "classification":
-        return np.full(gold.shape, np.bincount(gold).argmax(), dtype=np.int64)
-    return np.full(gold.shape, gold.mean(dtype=np.float64), dtype=np.float64)
+        if wrong := own.wrong_values(values, what):
+            raise DataError(wrong)
+    return gold.astype(own.dtype), predicted.astype(own.dtype)
 
 
 def _fitting(name: str, kind: str, positive: int | None) -> metrics.Metric:

@@ -5,11 +5,11 @@ trains nothing and scores nothing again. An evaluation is a file of this folder.
 
 ``DESCRIPTION``
     one line for the report.
-``KINDS``
-    the kinds of task that it fits: ``("classification",)``, ``("regression",)`` or both.
 ``NEEDS_MODEL``
     False when stored logits, gold labels and texts are enough; True; or the names of the options that need
     the model when they are set (``("temperature",)``).
+``KINDS`` (optional)
+    the kinds of task that it fits, of the files of ``regft_core/kinds``; every kind when absent.
 ``MACHINE_DEPENDENT`` (optional)
     True when it measures the machine as well: what it finds is kept per machine and marked.
 ``SCORES`` (optional)
@@ -37,7 +37,7 @@ from functools import lru_cache
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from regft_core.catalogue import EVALUATIONS
+from regft_core.catalogue import EVALUATIONS, KINDS
 from regft_core.config.schema import StrictModel
 from regft_core.errors import ConfigError, Problem
 from regft_core.names import nearest, suggestion
@@ -46,9 +46,8 @@ if TYPE_CHECKING:
     from regft_core.evaluation.evaluated import EvaluatedRun
     from regft_core.evaluation.findings import Findings
 
-TASK_KINDS = ("classification", "regression")
-_REQUIRED = ("DESCRIPTION", "KINDS", "NEEDS_MODEL")
-_OPTIONAL = ("MACHINE_DEPENDENT", "SCORES", "READS_VIEWS", "TASKS")
+_REQUIRED = ("DESCRIPTION", "NEEDS_MODEL")
+_OPTIONAL = ("KINDS", "MACHINE_DEPENDENT", "SCORES", "READS_VIEWS", "TASKS")
 
 
 class NoOptions(StrictModel):
@@ -61,7 +60,8 @@ class Evaluation:
 
     name: str
     description: str
-    kinds: tuple[str, ...]
+    #: Kinds of task that it fits; None: every one.
+    kinds: tuple[str, ...] | None
     #: Options that need the model when they are set; True or False: whether it is needed whatever the options.
     model_for: bool | tuple[str, ...]
     machine_dependent: bool
@@ -71,6 +71,10 @@ class Evaluation:
     tasks: str | None
     Config: type[StrictModel]
     run: Callable[[EvaluatedRun], Findings]
+
+    def fits(self, kind: str) -> bool:
+        """Whether it has something to say about tasks of this kind."""
+        return self.kinds is None or kind in self.kinds
 
     def other_tasks(self, options: StrictModel) -> tuple[str, ...]:
         """Tasks whose training rows it reads under these options."""
@@ -110,9 +114,9 @@ def _read(name: str, module: ModuleType) -> Evaluation:
     for key in given.keys() - {*_REQUIRED, *_OPTIONAL}:  # a file may have constants of its own, but no misspelling
         if near := nearest(key, _REQUIRED + _OPTIONAL):
             wrong.append(f"{key} is not a declaration; did you mean {near}?")
-    kinds = given.get("KINDS", TASK_KINDS)
-    if not isinstance(kinds, tuple) or not kinds or set(kinds) - set(TASK_KINDS):
-        wrong.append(f"KINDS is {kinds!r}; give a tuple of one or both of {', '.join(TASK_KINDS)}")
+    kinds = given.get("KINDS")
+    if kinds is not None and (not isinstance(kinds, tuple) or not kinds or set(kinds) - set(KINDS.names())):
+        wrong.append(f"KINDS is {kinds!r}; give a tuple of some of {', '.join(KINDS.names())}, or leave it out")
     config: Any = getattr(module, "Config", NoOptions)
     if not (isinstance(config, type) and issubclass(config, StrictModel)):
         wrong.append("Config is not a StrictModel (regft_core.config.schema)")

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from regft_core.evaluation.evaluated import EvaluatedRun
 
 DESCRIPTION = "coefficients of task and pretrained weights that the search of weight mixup found, by layer"
-KINDS = ("classification", "regression")
 NEEDS_MODEL = True
 
 _STATE = "weight_mixup."

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from regft_core.evaluation.evaluated import EvaluatedRun, EvaluatedSet
 
 DESCRIPTION = "how sure a method with a confidence per token is of the tokens"
-KINDS = ("classification", "regression")
 NEEDS_MODEL = True
 READS_VIEWS = True
 

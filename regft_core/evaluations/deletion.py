@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from regft_core.evaluation.evaluated import EvaluatedRun, TrainedModel
 
 DESCRIPTION = "scores when the most or the least important tokens are left out"
-KINDS = ("classification", "regression")
 NEEDS_MODEL = True
 SCORES = True
 READS_VIEWS = True

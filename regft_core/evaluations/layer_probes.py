@@ -17,6 +17,7 @@ from pydantic import Field
 from regft_core.config.schema import Name, StrictModel
 from regft_core.data.shuffle import shuffled
 from regft_core.evaluation.findings import RUN, Findings, Plot, Table, Unfit
+from regft_core.kinds import find
 from regft_core.lazy import np
 from regft_core.rng import derive
 
@@ -93,7 +94,7 @@ def probed(values: npt.NDArray[Any], gold: npt.NDArray[Any], fit: int, kind: str
 
     scaler = StandardScaler().fit(values[:fit])
     train, test = scaler.transform(values[:fit]), scaler.transform(values[fit:])
-    if kind == "regression":
+    if not find(kind).has_labels:
         predicted = Ridge(alpha=float(train.shape[1])).fit(train, gold[:fit]).predict(test)
         if np.std(predicted) == 0 or np.std(gold[fit:]) == 0:
             return 0.0

@@ -11,6 +11,7 @@ from pydantic import Field
 
 from regft_core.config.schema import StrictModel
 from regft_core.evaluation.findings import Cell, Findings, Table
+from regft_core.kinds import find
 from regft_core.lazy import np
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ def run(run: EvaluatedRun) -> Findings:
 
 def _wrong(run: EvaluatedRun) -> dict[str, npt.NDArray[Any]]:
     """Whether each example is wrong; nothing of a regression, whose every value is a little wrong."""
-    if run.kind == "regression":
+    if not find(run.kind).has_labels:
         return {}
     return {name: judged.predictions != judged.gold for name, judged in run.sets.items()}
 
@@ -51,7 +52,7 @@ def worst(judged: EvaluatedSet, k: int, characters: int) -> Table:
         example = judged.examples[i]
         return example.idx, *between, *(_cut(getattr(example, text), characters) for text in texts)
 
-    if judged.kind == "regression":
+    if not find(judged.kind).has_labels:
         errors = np.abs(judged.predictions - judged.gold)
         chosen = np.argsort(-errors, kind="stable")[:k]
         rows = [row(i, float(judged.gold[i]), float(judged.predictions[i]), float(errors[i])) for i in chosen]

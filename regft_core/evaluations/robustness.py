@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from regft_core.evaluation.evaluated import EvaluatedRun
 
 DESCRIPTION = "scores when tokens are masked, or replaced by others, at random"
-KINDS = ("classification", "regression")
 NEEDS_MODEL = True
 SCORES = True
 

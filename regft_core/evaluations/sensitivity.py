@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from regft_core.evaluation.evaluated import EvaluatedRun
 
 DESCRIPTION = "how the sensitivity of the loss is spread over the weights"
-KINDS = ("classification", "regression")
 NEEDS_MODEL = True
 
 _KEPT = ".sensitivity/"

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from regft_core.evaluation.evaluated import EvaluatedRun
 
 DESCRIPTION = "inference speed on this machine, and the size of the model"
-KINDS = ("classification", "regression")
 NEEDS_MODEL = True
 MACHINE_DEPENDENT = True
 

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from regft_core.evaluation.evaluated import EvaluatedRun
 
 DESCRIPTION = "mean cosine similarity of a text's tokens in every layer"
-KINDS = ("classification", "regression")
 NEEDS_MODEL = True
 
 

@@ -16,6 +16,7 @@ from pydantic import Field
 
 from regft_core.config.schema import StrictModel
 from regft_core.evaluation.findings import Findings, Plot, Table
+from regft_core.kinds import find
 from regft_core.lazy import np
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ def run(run: EvaluatedRun) -> Findings:
 
 def label_of(judged: EvaluatedSet, index: int) -> str:
     """Name of the gold label; the half of the values that a regression's lies in."""
-    if judged.kind == "classification":
+    if find(judged.kind).has_labels:
         return judged.labels[int(judged.gold[index])]
     return "upper half" if judged.gold[index] > np.median(judged.gold) else "lower half"
 

@@ -17,13 +17,15 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from regft_core.config.method import Phase
 from regft_core.hooks.base import Handed, NoOptions, Regulariser
-from regft_core.hooks.checks import is_last, reads_labels, takes_no_steps
+from regft_core.hooks.checks import is_last, learns_label_or_value, reads_labels, takes_no_steps
+from regft_core.kinds import find
 from regft_core.lazy import np, torch
 
 if TYPE_CHECKING:
     import numpy.typing as npt
     from torch import Tensor
 
+    from regft_core.config.schema.tasks import TaskConfig
     from regft_core.data.examples import Example
     from regft_core.training.fitting import FitData
     from regft_core.training.trainee import Trainee
@@ -73,12 +75,16 @@ class ConstantAnswer(Regulariser):
     def check_options(cls, options: NoOptions, phase: Phase) -> list[str]:
         return [*takes_no_steps(phase), *is_last(phase), *reads_labels(phase)]
 
+    @classmethod
+    def check_task(cls, options: NoOptions, task: TaskConfig) -> list[str]:
+        return learns_label_or_value(task)
+
     def prepare(self, trainee: Trainee, handed: Mapping[str, Handed]) -> None:
         trainee.model.requires_grad_(False)
 
     def fit(self, trainee: Trainee, data: FitData) -> None:
         labels = [data.stream.encoded.labels[row] for row in data.stream.rows]
-        self._answer = best_constant(labels, None if self.setting.kind == "regression" else self.setting.num_labels)
+        self._answer = best_constant(labels, self.setting.num_labels if find(self.setting.kind).has_labels else None)
 
     def keep(self, trainee: Trainee) -> dict[str, Tensor]:
         """``answer``: [classes], or [1]."""

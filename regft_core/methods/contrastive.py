@@ -39,6 +39,7 @@ from regft_core.config.schema.tasks import TaskConfig
 from regft_core.errors import RunFailed
 from regft_core.hooks.base import Cost, Handed, Regulariser
 from regft_core.hooks.checks import reads_labels
+from regft_core.kinds import find
 from regft_core.lazy import torch
 
 if TYPE_CHECKING:
@@ -132,9 +133,9 @@ class Contrastive(Regulariser):
 
     @classmethod
     def check_task(cls, options: ContrastiveConfig, task: TaskConfig) -> list[str]:
-        if task.kind == "regression":
-            return ["its pairs are of the same class or of different ones, and values have no classes"]
-        return []
+        if find(task.kind).one_label:
+            return []
+        return [f"its pairs are of the same class or of different ones, and a {task.kind} task has no classes"]
 
     @classmethod
     def cost(cls, options: ContrastiveConfig) -> Cost:

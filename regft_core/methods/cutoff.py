@@ -32,6 +32,7 @@ from pydantic import Field
 from regft_core.config.schema import StrictModel
 from regft_core.config.schema.tasks import TaskConfig
 from regft_core.hooks.base import Cost, DropoutWish, Handed, MainPass, Regulariser, Variant
+from regft_core.kinds import find
 from regft_core.lazy import torch
 
 if TYPE_CHECKING:
@@ -95,7 +96,7 @@ class Cutoff(Regulariser):
 
     @classmethod
     def degraded(cls, options: CutoffConfig, task: TaskConfig) -> list[str]:
-        if task.kind != "regression" or options.variant == "released" or options.beta == 0:
+        if find(task.kind).has_labels or options.variant == "released" or options.beta == 0:
             return []
         return ["cutoff on regression: the squared difference is regft's substitute; the paper compares distributions"]
 
@@ -170,12 +171,12 @@ class Cutoff(Regulariser):
 
     def divergence(self, clean: Tensor, cut: Tensor, kind: str) -> Tensor:
         """A scalar from ``[B, K]`` logits."""
-        from regft_core.training.divergence import jensen_shannon, reversed_jensen_shannon, squared_difference
+        from regft_core.training.divergence import divergence, jensen_shannon, reversed_jensen_shannon
 
         released = self.options.variant == "released"
-        if kind == "regression":
-            return torch.zeros((), device=clean.device) if released else squared_difference(clean, cut).mean()
-        return (reversed_jensen_shannon if released else jensen_shannon)(clean, cut).mean()
+        if released and not find(kind).has_labels:
+            return torch.zeros((), device=clean.device)
+        return divergence(clean, cut, kind, reversed_jensen_shannon if released else jensen_shannon).mean()
 
 
 def counts(mask: Tensor, ratio: float) -> Tensor:

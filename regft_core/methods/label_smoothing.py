@@ -17,6 +17,7 @@ from pydantic import Field
 from regft_core.config.schema import StrictModel
 from regft_core.config.schema.tasks import TaskConfig
 from regft_core.hooks.base import MainPass, Regulariser
+from regft_core.kinds import find
 from regft_core.lazy import torch
 
 if TYPE_CHECKING:
@@ -58,9 +59,9 @@ class LabelSmoothing(Regulariser):
 
     @classmethod
     def check_task(cls, options: LabelSmoothingConfig, task: TaskConfig) -> list[str]:
-        if task.kind == "regression":
-            return ["a value has no distribution over classes that could be smoothed; use it on classification tasks"]
-        return []
+        if find(task.kind).one_label:
+            return []
+        return [f"a {task.kind} task has no distribution over classes that could be smoothed; use it on classification"]
 
     def terms(self, step: Step, main: MainPass) -> Tensor:
         labels = step.batch.labels

@@ -25,8 +25,11 @@ from pydantic import Field
 
 from regft_core.config.method import Cost, Phase  # Cost through hooks.base would be in the keys
 from regft_core.config.schema import StrictModel
+from regft_core.config.schema.tasks import TaskConfig
 from regft_core.errors import ModelError
 from regft_core.hooks.base import Handed, Regulariser
+from regft_core.hooks.checks import learns_label_or_value
+from regft_core.kinds import find
 from regft_core.lazy import np, torch
 from regft_core.rng import derive
 
@@ -71,6 +74,10 @@ class LinearHead(Regulariser):
         return []
 
     @classmethod
+    def check_task(cls, options: LinearHeadConfig, task: TaskConfig) -> list[str]:
+        return learns_label_or_value(task)
+
+    @classmethod
     def fit_cost(cls, options: LinearHeadConfig) -> Cost:
         return Cost(1, 0)  # the features; the solver reads nothing else
 
@@ -97,7 +104,7 @@ class LinearHead(Regulariser):
             )
             labels = labels[order.to(labels.device)]
         rows, targets = features.numpy().astype(np.float64), labels.numpy()
-        if self.setting.kind == "regression":
+        if not find(self.setting.kind).has_labels:
             solution = regress_linearly(rows, targets.astype(np.float64))
         else:
             seed = derive(trainee.seed, trainee.phase, "linear_head.folds")

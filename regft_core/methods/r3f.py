@@ -26,6 +26,7 @@ from pydantic import Field
 from regft_core.config.schema import StrictModel
 from regft_core.config.schema.tasks import TaskConfig
 from regft_core.hooks.base import Cost, DropoutWish, Handed, MainPass, Regulariser, Variant
+from regft_core.kinds import find
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -86,7 +87,7 @@ class R3f(Regulariser):
 
     @classmethod
     def check_task(cls, options: R3fConfig, task: TaskConfig) -> list[str]:
-        if task.kind == "regression" and options.variant == "released":
+        if not find(task.kind).has_labels and options.variant == "released":
             return [
                 "the released code adds nothing on regression, which would be plain fine-tuning at twice the cost; "
                 "use variant: paper, whose squared difference is regft's own substitute"
@@ -95,7 +96,7 @@ class R3f(Regulariser):
 
     @classmethod
     def degraded(cls, options: R3fConfig, task: TaskConfig) -> list[str]:
-        if task.kind != "regression":
+        if find(task.kind).has_labels:
             return []
         return ["r3f on regression: the squared difference is regft's substitute; the paper compares distributions"]
 
@@ -118,10 +119,10 @@ class R3f(Regulariser):
 
     def terms(self, step: Step, main: MainPass) -> Tensor:
         """The weighted divergence of the noised prediction from the plain one."""
-        from regft_core.training.divergence import symmetric_divergence
+        from regft_core.training.divergence import divergence
 
         noised = step.forward(NOISED, draw=NOISED)
-        divergence = symmetric_divergence(main.logits, noised, step.setting.kind).mean()
+        apart = divergence(main.logits, noised, step.setting.kind).mean()
         if step.index % LOG_EVERY == 0 and step.micro == 0:
-            self.diagnostics.log("r3f.divergence", step.index, float(divergence.detach()))
-        return self.options.weight * divergence
+            self.diagnostics.log("r3f.divergence", step.index, float(apart.detach()))
+        return self.options.weight * apart

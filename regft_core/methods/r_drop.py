@@ -29,6 +29,7 @@ from pydantic import Field
 from regft_core.config.method import Phase
 from regft_core.config.schema import StrictModel
 from regft_core.hooks.base import Cost, DropoutWish, Handed, MainPass, Regulariser, Variant
+from regft_core.kinds import find
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -124,13 +125,14 @@ class RDrop(Regulariser):
     def alpha(self, kind: str) -> float:
         if self.options.alpha is not None:
             return float(self.options.alpha)
-        return RELEASED_ALPHA[self.branch][kind == "regression"] if self.options.variant == "released" else 1.0
+        return RELEASED_ALPHA[self.branch][not find(kind).has_labels] if self.options.variant == "released" else 1.0
 
     def divergence(self, one: Tensor, two: Tensor, kind: str) -> Tensor:
         """A scalar from ``[B, K]`` logits: half the symmetric KL, or the squared difference on regression."""
-        from regft_core.training.divergence import squared_difference, symmetric_kl
+        from regft_core.training.divergence import divergence
 
-        if kind == "regression":
-            return squared_difference(one, two).mean()
-        each = symmetric_kl(one, two) / 2
+        each = divergence(one, two, kind)
+        if not find(kind).has_labels:
+            return each.mean()
+        each = each / 2
         return each.sum() if self.options.variant == "released" else each.mean()

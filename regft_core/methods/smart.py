@@ -39,6 +39,7 @@ from regft_core.config.method import Phase
 from regft_core.config.schema import StrictModel
 from regft_core.errors import ModelError
 from regft_core.hooks.base import Cost, Handed, MainPass, Regulariser, Variant
+from regft_core.kinds import find
 from regft_core.lazy import torch
 
 if TYPE_CHECKING:
@@ -206,7 +207,7 @@ class Smart(Regulariser):
 
     def smoothness(self, step: Step, main: MainPass) -> Tensor:
         """D between the plain prediction and the one under the perturbation that the ascent found."""
-        from regft_core.training.divergence import kl, symmetric_divergence
+        from regft_core.training.divergence import divergence, kl
 
         kind = step.setting.kind
         self.perturbation.begin(step)
@@ -216,21 +217,21 @@ class Smart(Regulariser):
                 climbed = self._climbed(main.logits.detach(), logits, kind)
                 self.ascend(step, step.gradients(climbed.sum(), self.perturbation.tensors()))
         perturbed = step.forward(PERTURBED, draw=PERTURBED)
-        if self.options.variant == "released" and kind == "regression":
+        if self.options.variant == "released" and not find(kind).has_labels:
             each = (main.logits.view(1, -1) - perturbed.view(-1, 1)).square()
         elif self.options.variant == "released":
-            each = kl(perturbed.detach(), main.logits) + kl(main.logits.detach(), perturbed)
+            each = kl(perturbed.detach(), main.logits, kind) + kl(main.logits.detach(), perturbed, kind)
         else:
-            each = symmetric_divergence(main.logits, perturbed, kind)
+            each = divergence(main.logits, perturbed, kind)
         return each.mean()
 
     def _climbed(self, plain: Tensor, perturbed: Tensor, kind: str) -> Tensor:
         """What the ascent increases, ``[B]``."""
-        from regft_core.training.divergence import symmetric_divergence
+        from regft_core.training.divergence import divergence
 
-        if self.options.variant == "released" and kind == "classification":
+        if self.options.variant == "released" and find(kind).one_label:
             return log_odds_divergence(plain, perturbed)
-        return symmetric_divergence(plain, perturbed, kind)
+        return divergence(plain, perturbed, kind)
 
     def ascend(self, step: Step, gradients: list[Tensor]) -> None:
         """One step of the perturbation along its gradients ``[rows, n, E]``."""
@@ -249,11 +250,11 @@ class Smart(Regulariser):
 
     def proximity(self, step: Step, main: MainPass) -> Tensor:
         """D between the plain prediction and that of the past weights under the same dropout masks."""
-        from regft_core.training.divergence import symmetric_divergence
+        from regft_core.training.divergence import divergence
 
         with self._past().in_place_of_the_weights():
             past = step.forward(PAST, draw=0)
-        return symmetric_divergence(main.logits, past, step.setting.kind).mean()
+        return divergence(main.logits, past, step.setting.kind).mean()
 
     def after_update(self, step: Step) -> None:
         if self.options.mu > 0:

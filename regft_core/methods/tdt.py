@@ -40,6 +40,7 @@ from pydantic import Field, model_validator
 from regft_core.config.schema import StrictModel
 from regft_core.config.schema.tasks import TaskConfig
 from regft_core.hooks.base import Cost, Handed, Regulariser, Variant
+from regft_core.kinds import find
 from regft_core.lazy import torch
 from regft_core.rng import derive
 
@@ -98,11 +99,10 @@ class TdtConfig(StrictModel):
 
 def divergence(one: Tensor, two: Tensor, kind: str, direction: str = "released") -> Tensor:
     """d(one, two) of ``[B, K]`` logits, per example: KL(two || one), or the squared difference on regression."""
-    if kind == "regression":
-        return (one - two).squeeze(-1).square()
+    from regft_core.training import divergence as measures
+
     other, reference = (one, two) if direction == "released" else (two, one)
-    reference_log, other_log = reference.log_softmax(-1), other.log_softmax(-1)
-    return (reference_log.exp() * (reference_log - other_log)).sum(-1)
+    return measures.divergence(reference, other, kind, measures.kl)
 
 
 def ranking_loss(clean: Tensor, distilled: Tensor, negative: Tensor, options: TdtConfig, kind: str) -> Tensor:
@@ -149,7 +149,7 @@ class Tdt(Regulariser):
 
     @classmethod
     def check_task(cls, options: TdtConfig, task: TaskConfig) -> list[str]:
-        if task.kind == "regression" and options.variant == "released":
+        if not find(task.kind).has_labels and options.variant == "released":
             return [
                 "the released code compares predictions [B, 1] with labels [B], which pulls every distilled "
                 "prediction to the batch mean, and its ranking loss is constant for one output; use variant: paper, "
@@ -159,7 +159,7 @@ class Tdt(Regulariser):
 
     @classmethod
     def degraded(cls, options: TdtConfig, task: TaskConfig) -> list[str]:
-        if task.kind != "regression":
+        if find(task.kind).has_labels:
             return []
         return ["tdt on regression: squared errors and differences are regft's substitute; the paper defines no losses"]
 

@@ -23,9 +23,11 @@ from pydantic import Field
 
 from regft_core.config.method import Phase
 from regft_core.config.schema import StrictModel
+from regft_core.config.schema.tasks import TaskConfig
 from regft_core.hooks.base import Handed, Regulariser
-from regft_core.hooks.checks import is_last, reads_labels, takes_no_steps
+from regft_core.hooks.checks import is_last, learns_label_or_value, reads_labels, takes_no_steps
 from regft_core.hooks.plain import from_tensor, to_tensor
+from regft_core.kinds import find
 from regft_core.lazy import np, torch
 from regft_core.rng import derive
 
@@ -72,6 +74,10 @@ class TfidfLogistic(Regulariser):
             problems.append("words and characters are both 0, so there is nothing to count; raise one of them")
         return problems
 
+    @classmethod
+    def check_task(cls, options: TfidfLogisticConfig, task: TaskConfig) -> list[str]:
+        return learns_label_or_value(task)
+
     def prepare(self, trainee: Trainee, handed: Mapping[str, Handed]) -> None:
         trainee.model.requires_grad_(False)
 
@@ -83,7 +89,7 @@ class TfidfLogistic(Regulariser):
         features = self._bag.features(examples)
         labels = np.asarray([example.label for example in examples])
         seed = derive(trainee.seed, trainee.phase, "tfidf_logistic.folds")
-        if self.setting.kind == "regression":
+        if not find(self.setting.kind).has_labels:
             self._model = regress_words(features, labels.astype(np.float64), seed)
         else:
             self._model = classify_words(features, labels.astype(np.int64), self.setting.num_labels, seed)
@@ -110,7 +116,7 @@ class TfidfLogistic(Regulariser):
 
         bag = BagOfWords(from_tensor(kept["blocks"]), kept["idf"].numpy())
         answers = bag.features(examples) @ kept["weight"].numpy().T + kept["bias"].numpy()
-        if self.setting.kind == "classification":
+        if find(self.setting.kind).has_labels:
             answers = log_probabilities(answers)
         found: npt.NDArray[np.float32] = answers.astype(np.float32)
         return found

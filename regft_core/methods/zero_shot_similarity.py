@@ -23,6 +23,7 @@ from regft_core.config.schema.tasks import TaskConfig
 from regft_core.data.examples import Example
 from regft_core.hooks.base import Handed, Regulariser
 from regft_core.hooks.checks import is_last, takes_no_steps
+from regft_core.kinds import find
 from regft_core.lazy import np, torch
 
 if TYPE_CHECKING:
@@ -63,11 +64,11 @@ class ZeroShotSimilarity(Regulariser):
     @classmethod
     def check_task(cls, options: ZeroShotSimilarityConfig, task: TaskConfig) -> list[str]:
         why = []
-        if task.kind != "regression":
+        if find(task.kind).has_labels:
             why.append("a similarity is a value, and this task asks for classes")
         if task.columns.text_pair is None:
             why.append("there is one text, and a similarity needs two")
-        if task.kind == "regression" and task.range is None:
+        if not find(task.kind).has_labels and task.range is None:
             why.append("its YAML gives no 'range' to map the cosine to")
         return why
 

@@ -3,7 +3,7 @@
 A metric is a file of this folder. It declares, in capitals,
 
 ``KINDS``
-    the kinds of task that it fits: ``("classification",)`` or ``("regression",)``.
+    the kinds of task that it fits, of the files of ``regft_core/kinds``: ``("classification",)``.
 ``LOWER_IS_BETTER``, ``NEEDS_POSITIVE_LABEL``
     booleans; the second one for metrics that count one class (F1).
 ``RANGE``
@@ -27,7 +27,7 @@ from functools import lru_cache
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from regft_core.catalogue import METRICS
+from regft_core.catalogue import KINDS, METRICS
 from regft_core.errors import ConfigError, Problem
 from regft_core.names import nearest, suggestion
 
@@ -39,7 +39,6 @@ Score = Callable[["npt.NDArray[Any]", "npt.NDArray[Any]", "int | None"], float]
 #: (gold [n], predictions [R, n], weights [B, n] that sum to n per row, positive) -> values [B, R]
 Weighted = Callable[["npt.NDArray[Any]", "npt.NDArray[Any]", "npt.NDArray[Any]", "int | None"], "npt.NDArray[Any]"]
 
-TASK_KINDS = ("classification", "regression")
 _REQUIRED = ("KINDS", "LOWER_IS_BETTER", "NEEDS_POSITIVE_LABEL", "RANGE")
 _OPTIONAL = ("FACTOR", "DIGITS", "UNIT", "COUNTS_EXAMPLES")
 
@@ -75,19 +74,14 @@ def names(kind: str | None = None) -> tuple[str, ...]:
     """Return the names of all metrics, or of those that fit a task's ``kind``.
 
     Raises:
-        ValueError: ``kind`` is none of ``TASK_KINDS``.
+        ValueError: there is no such kind.
         ConfigError: a metric's file is not one.
     """
     if kind is None:
         return METRICS.names()
-    check_kind(kind)
+    if kind not in KINDS.names():
+        raise ValueError(f"unknown kind of task {kind!r}; {suggestion(kind, KINDS.names(), 'known')}")
     return tuple(name for name in METRICS.names() if kind in find(name).kinds)
-
-
-def check_kind(kind: str) -> None:
-    """Raise ValueError when ``kind`` is none of ``TASK_KINDS``."""
-    if kind not in TASK_KINDS:
-        raise ValueError(f"kind {kind!r} is neither 'classification' nor 'regression'")
 
 
 def find(name: str) -> Metric:
@@ -118,9 +112,9 @@ def _read(name: str, module: ModuleType) -> Metric:
     for key in given.keys() - {*_REQUIRED, *_OPTIONAL}:  # a file may have constants of its own, but no misspelling
         if near := nearest(key, _REQUIRED + _OPTIONAL):
             wrong.append(f"{key} is not a declaration; did you mean {near}?")
-    kinds = given.get("KINDS", TASK_KINDS)
-    if not isinstance(kinds, tuple) or not kinds or set(kinds) - set(TASK_KINDS):
-        wrong.append(f"KINDS is {kinds!r}; give a tuple of one or both of {', '.join(TASK_KINDS)}")
+    kinds = given.get("KINDS", ())
+    if "KINDS" in given and (not isinstance(kinds, tuple) or not kinds or set(kinds) - set(KINDS.names())):
+        wrong.append(f"KINDS is {kinds!r}; give a tuple of some of {', '.join(KINDS.names())}")
     bounds = given.get("RANGE", (0.0, 1.0))
     if not isinstance(bounds, tuple) or len(bounds) != 2 or not bounds[0] < bounds[1]:
         wrong.append(f"RANGE is {bounds!r}; give (smallest, largest), with math.inf where there is none")

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from regft_core.kinds import find
+
 _PIPELINE = """from transformers import pipeline
 
 classifier = pipeline("text-classification", model="path/to/this/directory", truncation=True)
@@ -166,14 +168,11 @@ def _use(facts: Mapping[str, Any], pooled: bool) -> list[str]:
 def _pooled_use(facts: Mapping[str, Any]) -> list[str]:
     separate = facts.get("rows_per_example", 1) == 2
     summary = str(facts.get("summary", "first")) if facts["pooling"] == "cls" else "first"
-    answer = "print([encoder.config.id2label[best] for best in logits.argmax(-1).tolist()])"
-    if facts.get("kind") == "regression":
-        answer = "print(logits.squeeze(-1).tolist())"
     code = _POOLED.format(
         head="pair_head" if separate else "2_Dense",
         batch=_PAIRS if separate else _BATCH,
         pool=_POOL[facts["pooling"], summary] + (_FEATURES if separate else ""),
-        answer=answer,
+        answer=f"print({find(facts['kind']).printed})",
     )
     lines = [
         "The encoder is at the top of this directory (`AutoModel`), the head in a folder of its own. Do not load this",

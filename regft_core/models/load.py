@@ -17,6 +17,7 @@ from torch import nn
 
 from regft_core.config.schema import DropoutConfig
 from regft_core.errors import ModelError
+from regft_core.kinds import find
 from regft_core.models.architectures import Architecture, apply_dropout, architecture_of
 from regft_core.models.pooling import POOLINGS, PooledClassifier, without_pooler
 from regft_core.models.source import ModelSource
@@ -55,13 +56,13 @@ def load_classifier(
     pooling: str = "head",
     rows_per_example: int = 1,
 ) -> Any:
-    """Load the encoder with a newly drawn classification or regression head, in fp32, on the CPU, in eval mode.
+    """Load the encoder with a newly drawn head for a kind of task, in fp32, on the CPU, in eval mode.
 
     With ``pooling: head`` it is the family's own class for sequence classification, else a ``PooledClassifier``.
 
     Args:
-        kind: "classification" (one logit per label) or "regression" (one logit).
-        labels: label names in the order of the outputs; None for regression.
+        kind: a file of ``regft_core/kinds``, which names the outputs.
+        labels: the task's labels; None where it has none.
         dropout: probabilities written into the configuration before the model is built.
         head_seed: decides the new parameters, and nothing else does.
         attn_implementation: used where the family offers it; XLNet and DeBERTa only have ``eager``.
@@ -193,14 +194,10 @@ def _config(source: ModelSource) -> Any:
 
 
 def _set_labels(config: Any, kind: str, labels: Sequence[str] | None) -> None:
-    if kind == "classification":
-        if not labels or len(labels) < 2:
-            raise ModelError(f"a classifier needs at least two labels, got {labels!r}")
-        names, config.problem_type = list(labels), "single_label_classification"
-    elif kind == "regression":
-        names, config.problem_type = ["score"], "regression"
-    else:
-        raise ModelError(f"kind '{kind}' is not one of classification, regression")
+    try:
+        names, config.problem_type = find(kind).output_names(labels), find(kind).problem_type
+    except ValueError as error:
+        raise ModelError(str(error)) from error
     config.id2label = dict(enumerate(names))
     config.label2id = {name: index for index, name in enumerate(names)}
 

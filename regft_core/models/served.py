@@ -6,10 +6,12 @@ Other programs need it for nothing; ``stages.predict`` and people read it.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from regft_core.catalogue import KINDS
+from regft_core.config.schema import named_in
 from regft_core.errors import ModelError, StoreError
 from regft_core.io import read_json, write_json
 
@@ -30,7 +32,7 @@ class Served(BaseModel):
 
     Attributes:
         text, text_pair: columns of the training data; ``text_pair`` is None for single texts.
-        labels: names in the order of the logits; None for regression.
+        labels: names in the order of the logits; None where the task has none.
         max_length: tokens that the model saw of a row; None for what reads whole texts.
         rows_per_example: 2 when the texts of a pair are rows of their own.
         answered_by: what answers where there is no model (evaluation/answers.py).
@@ -41,7 +43,7 @@ class Served(BaseModel):
     format: Literal[1] = 1
     text: str
     text_pair: str | None = None
-    kind: Literal["classification", "regression"]
+    kind: Annotated[str, named_in(KINDS)]
     labels: tuple[str, ...] | None = None
     max_length: int | None = Field(ge=1)
     rows_per_example: Literal[1, 2] = 1

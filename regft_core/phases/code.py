@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from regft_core.catalogue import METRICS, OPTIMISERS
+from regft_core.catalogue import KINDS, METRICS, OPTIMISERS
 from regft_core.config.method import Phase
 from regft_core.hooks import compose
 from regft_core.io import read_json
 from regft_core.models.source import ModelSource
-from regft_core.runs.fingerprint import EXEMPT, Scope, code_of, stage_scope, training_scope
+from regft_core.runs.fingerprint import EXEMPT, JUDGING, Scope, code_of, stage_scope, training_scope
 
 if TYPE_CHECKING:
     from regft_core.models.architectures import Architecture
@@ -29,37 +29,47 @@ def scope_sha256(scope: Scope) -> str:
 
 
 def phase_scope(
-    entries: Sequence[compose.Entry], phase: Phase, source: ModelSource, metrics: Iterable[str] = ()
+    entries: Sequence[compose.Entry],
+    phase: Phase,
+    source: ModelSource,
+    kinds: Iterable[str],
+    metrics: Iterable[str] = (),
 ) -> Scope:
     """The code that trains a phase: the shared part, and what this phase uses and another may not.
 
-    That is its active regularisers, and the encoder's family and the optimiser, which no import names:
-    the encoder and the protocol do. Where epochs are judged, what judges them counts too (``metrics``: by which).
+    That is its active regularisers, and the kind of its rows' task, the encoder's family and the optimiser, which no
+    import names: the task, the encoder and the protocol do. Where epochs are judged, what judges them counts too
+    (``metrics``: by which).
     """
     own = {cls.__module__ for cls, _ in compose.active(entries)}
     if phase.training.optimizer in OPTIMISERS.names():  # else a regulariser brings its own
         own.add(f"{OPTIMISERS.package}.{phase.training.optimizer}")
     if phase.training.judges_epochs:
-        own |= {CHECKPOINT_RULE, *metric_modules(metrics)}
-    return training_scope(sorted(own | {family_module(source)}))
+        own |= {CHECKPOINT_RULE, JUDGING, *metric_modules(metrics)}
+    return training_scope(sorted({*own, *kind_modules(kinds), family_module(source)}))
 
 
-def merge_scope(merge: str, metrics: Iterable[str], source: ModelSource) -> Scope:
+def merge_scope(merge: str, kinds: Iterable[str], metrics: Iterable[str], source: ModelSource) -> Scope:
     """The code that merges members; a greedy soup scores them by the metrics (and trains nothing)."""
     if merge == "mean":
         return MEAN
-    scope = stage_scope("merge", [*metric_modules(metrics), family_module(source)])
+    scope = stage_scope("merge", [*kind_modules(kinds), *metric_modules(metrics), family_module(source)])
     return Scope((*scope.entries, *MEAN.entries), scope.exempt, scope.resources)
 
 
-def evaluation_scope(metrics: Iterable[str], source: ModelSource) -> Scope:
-    """The code that evaluates with these metrics on this family of encoders."""
-    return stage_scope("evaluate", [*metric_modules(metrics), family_module(source)])
+def evaluation_scope(kinds: Iterable[str], metrics: Iterable[str], source: ModelSource) -> Scope:
+    """The code that evaluates these kinds of task with these metrics on this family of encoders."""
+    return stage_scope("evaluate", [*kind_modules(kinds), *metric_modules(metrics), family_module(source)])
 
 
 def report_scope(metrics: Iterable[str]) -> Scope:
     """The code that reports on these metrics, whose intervals it computes by their own files."""
     return stage_scope("report", metric_modules(metrics))
+
+
+def kind_modules(kinds: Iterable[str]) -> list[str]:
+    """The files of some kinds of task."""
+    return sorted({f"{KINDS.package}.{name}" for name in kinds})
 
 
 def metric_modules(metrics: Iterable[str]) -> list[str]:

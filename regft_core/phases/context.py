@@ -25,6 +25,7 @@ from regft_core.hooks import compose
 from regft_core.hooks.declare import Setting
 from regft_core.hooks.registry import discover
 from regft_core.io import canonical_json, canonical_object, read_json, sha256_text
+from regft_core.kinds import find
 from regft_core.phases.carried import encoder_source
 from regft_core.phases.code import TOKENS, merge_scope, phase_scope, scope_sha256
 from regft_core.phases.inputs import phase_identity, settled_training
@@ -278,7 +279,7 @@ class Context:
         """What the regularisers of the last phase know of the run, for rebuilding what they kept."""
         return Setting(
             kind=self.task["kind"],
-            num_labels=len(self.task["labels"]) if self.task["labels"] else 1,
+            num_labels=len(find(self.task["kind"]).output_names(self.task["labels"])),
             seed=self.seed(phase),
             training=phase.training,
             phase=phase.name,
@@ -384,11 +385,16 @@ class Context:
     def merge_scope(self, phase: Phase) -> Scope:
         """The code that merges the members of a phase."""
         assert phase.repeat is not None
-        return merge_scope(phase.repeat.merge, [self.data(phase).task["primary"]], self.source)
+        data = self.data(phase)
+        return merge_scope(phase.repeat.merge, [data.kind], [data.task["primary"]], self.source)
 
     def training_scope(self, phase: Phase) -> Scope:
         """The code that trains a phase."""
-        return phase_scope(self.entries(phase), phase, self.source, [self.task["primary"]])
+        return phase_scope(self.entries(phase), phase, self.source, self._kinds(phase), [self.task["primary"]])
+
+    def _kinds(self, phase: Phase) -> list[str]:
+        """The kind of the rows of a phase, and of the task where that judges its epochs."""
+        return sorted({self.data(phase).kind, *([self.task["kind"]] if phase.training.judges_epochs else [])})
 
     def key(self, name: str) -> str:
         """The key of a phase's result: as an earlier stage wrote it down, or computed."""
@@ -401,8 +407,9 @@ class Context:
 
     def _hash(self, name: str, identity: Mapping[str, Any]) -> str:
         """The key of an identity; its large parts, which all seeds of a moment share, are written out once."""
+        alike = *self._alike, self.task["kind"], self.task["primary"]
         parts = {
-            part: once(("written", *self._alike, self.task["primary"], name, part), partial(canonical_json, value))
+            part: once(("written", *alike, name, part), partial(canonical_json, value))
             if part in _SHARED
             else canonical_json(value)
             for part, value in identity.items()
@@ -411,9 +418,10 @@ class Context:
 
     def shared_identity(self, phase: Phase) -> dict[str, Any]:
         """What determines a phase besides rows, seed and earlier phases."""
+        kinds, primary = self._kinds(phase), self.task["primary"]
         return once(
-            ("shared identity", *self._alike, phase.name, self.task["primary"]),
-            lambda: phase_identity(self.encoder, phase, self.entries(phase), self.source, [self.task["primary"]]),
+            ("shared identity", *self._alike, phase.name, self.task["kind"], primary),
+            lambda: phase_identity(self.encoder, phase, self.entries(phase), self.source, kinds, [primary]),
         )
 
 

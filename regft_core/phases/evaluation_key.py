@@ -12,7 +12,7 @@ from regft_core.runs.fingerprint import Scope
 
 def scope_of(context: Context) -> Scope:
     """The code that evaluates this run."""
-    return evaluation_scope(context.task["metrics"], context.source)
+    return evaluation_scope([context.task["kind"]], context.task["metrics"], context.source)
 
 
 def evaluation_identity(context: Context, finetuned: str) -> dict[str, Any]:

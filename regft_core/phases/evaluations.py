@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
     from regft_core.config.schema import StrictModel
     from regft_core.evaluation.evaluated import EvaluatedSet, OtherRows
+    from regft_core.models.source import ModelSource
 
 #: Raised when the meaning of stored findings changes in a way that no fingerprint shows.
 FORMAT = 2
@@ -58,7 +59,7 @@ def evaluations_of(
     judged = _Judged(context, model, finetuned, logits)
     found = {}
     for name, (evaluation, options) in switched_on(context.params).items():
-        if judged.task["kind"] in evaluation.kinds:
+        if evaluation.fits(judged.task["kind"]):
             ensure = partial(judged.ensure, evaluation, options)
             found[name] = context.store.read_intact(ensure, lambda stored: stored.result)
     return found
@@ -90,7 +91,7 @@ class _Judged:
             return stored
         if evaluation.needs_model(options):
             here = environment(context.device, context.params.execution)
-        guard = LoadedCode(finding_scope(evaluation, options, context.source, [self.task["primary"]]))
+        guard = LoadedCode(finding_scope(evaluation, options, *self._entries(evaluation, options)))
         if identity["code"]["modules"] != guard.sha256:
             raise CodeChanged(
                 f"the code of evaluation '{evaluation.name}' was edited a moment ago; run `dvc repro` again"
@@ -116,11 +117,17 @@ class _Judged:
             "task": self.task,
             "sets": self._contents,
             "options": options.model_dump(mode="json"),
-            "code": finding_code(evaluation, options, self.context.source, [self.task["primary"]]),
+            "code": finding_code(evaluation, options, *self._entries(evaluation, options)),
         }
         if tasks := evaluation.other_tasks(options):
             identity["other_rows"] = {task: read_json(self._other(task) / "task.json")["content"] for task in tasks}
         return identity | ({"environment": here} if evaluation.machine_dependent else {})
+
+    def _entries(self, evaluation: Evaluation, options: StrictModel) -> tuple[ModelSource, set[str], list[str]]:
+        """What the code of an evaluation depends on beside its file: encoder, kinds of task, metric."""
+        tasks = self.context.project.tasks
+        others = {tasks[task].kind for task in evaluation.other_tasks(options)}
+        return self.context.source, {self.task["kind"], *others}, [self.task["primary"]]
 
     @cached_property
     def _contents(self) -> dict[str, dict[str, str]]:

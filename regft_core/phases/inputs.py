@@ -17,7 +17,7 @@ from regft_core.config.schema.tasks import FilesSource, TaskConfig
 from regft_core.config.schema.training import TrainingConfig
 from regft_core.hooks import compose
 from regft_core.io import read_json, sha256_file
-from regft_core.phases.code import phase_scope
+from regft_core.phases.code import kind_modules, phase_scope
 from regft_core.runs.fingerprint import code_of, stage_code
 
 if TYPE_CHECKING:
@@ -29,15 +29,17 @@ def phase_identity(
     phase: Phase,
     entries: Sequence[compose.Entry],
     source: ModelSource,
+    kinds: Iterable[str],
     metrics: Iterable[str] = (),
 ) -> dict[str, Any]:
     """What determines a phase besides its rows, its seed and the phases before it.
 
     ``phase`` has its settled protocol, ``encoder`` what the method overrides. Regularisers of
-    strength 0 do nothing, so they and their code are left out. ``metrics`` may choose its epoch.
+    strength 0 do nothing, so they and their code are left out. ``kinds``: of its rows' task. ``metrics`` may choose
+    its epoch.
     """
     acting = compose.active(entries)
-    scope = phase_scope(acting, phase, source, metrics)
+    scope = phase_scope(acting, phase, source, kinds, metrics)
     code = code_of(scope.entries, exempt=scope.exempt)
     return {
         "phase": phase.name,
@@ -69,7 +71,7 @@ def task_inputs(project: Project, task: str) -> dict[str, Any]:
         "task": _definition(config),
         "judges": judges,
         "files": {file: _file_hash(project.root, file) for file in sorted(task_files(project, task))},
-        "code": stage_code("dataset")["sha256"],
+        "code": stage_code("dataset", kind_modules([config.kind]))["sha256"],
     }
 
 
@@ -111,7 +113,7 @@ def subsample_inputs(project: Project, task: str) -> dict[str, Any]:
     """What the subsamples of a prepared task are drawn from."""
     grid = project.params.grid
     return {
-        "code": stage_code("subsample")["sha256"],
+        "code": stage_code("subsample", kind_modules([project.tasks[task].kind]))["sha256"],
         "stratified": project.params.subsample.stratified,
         "sizes": list(grid.sizes),
         "seeds": list(grid.seeds),

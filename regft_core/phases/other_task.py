@@ -21,6 +21,7 @@ def training_rows(project: Project, task: str, store: Path) -> Path:
         CodeChanged: the code that reads it is edited at this moment.
     """
     from regft_core.data.prepare import prepare_dataset
+    from regft_core.phases.code import kind_modules
     from regft_core.phases.inputs import training_set, training_set_inputs
     from regft_core.runs.fingerprint import stage_scope
     from regft_core.runs.guard import LoadedCode
@@ -31,7 +32,7 @@ def training_rows(project: Project, task: str, store: Path) -> Path:
     if _intact(carried):
         return carried
     if not _intact(folder):
-        guard = LoadedCode(stage_scope("dataset"))
+        guard = LoadedCode(stage_scope("dataset", kind_modules([project.tasks[task].kind])))
         if guard.sha256 != inputs["code"]:
             raise CodeChanged(f"the code that reads task '{task}' was edited a moment ago; run `dvc repro` again")
         prepare_dataset(

@@ -101,8 +101,8 @@ class PhaseData:
 
     @property
     def value_range(self) -> tuple[float, float] | None:
-        """Smallest and largest value of a regression task."""
-        given = self.task.get("range") if self.kind == "regression" else None
+        """Smallest and largest value, where the task gives them and its labels are learned."""
+        given = self.task.get("range") if self.labelled else None
         return None if given is None else (float(given[0]), float(given[1]))
 
     @property
@@ -139,7 +139,8 @@ def read_phase_data(
 
     def drawn() -> list[Example]:
         every = read_jsonl(rows)
-        chosen = draw(len(every), [row.label for row in every], size, seed=seed, task=task, stratified=stratified)
+        labels, kind = [row.label for row in every], described["kind"]
+        chosen = draw(len(every), labels, size, seed=seed, task=task, stratified=stratified, kind=kind)
         return [every[index] for index in chosen]
 
     return PhaseData(described, data.labels, drawn, (file_state(str(rows)), data.labels, size, seed, task, stratified))

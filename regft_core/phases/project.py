@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from regft_core import __version__
-from regft_core.catalogue import EVALUATIONS, EXECUTORS, METRICS, OPTIMISERS
+from regft_core.catalogue import EVALUATIONS, EXECUTORS, KINDS, METRICS, OPTIMISERS
 from regft_core.config.check_builtin import Builtin
 from regft_core.config.files import CONTAMINATION, FOLDERS
 from regft_core.config.load import load_project
@@ -69,7 +69,8 @@ def open_project(
     """
     if params_text is not None:
         return _load(root, params_file, params_text, check_composition)
-    folders = tuple(str(folder) for one in (METRICS, OPTIMISERS, EVALUATIONS, EXECUTORS) for folder in one.folders)
+    catalogues = (KINDS, METRICS, OPTIMISERS, EVALUATIONS, EXECUTORS)
+    folders = tuple(str(folder) for one in catalogues for folder in one.folders)
     asked = os.path.abspath(root), str(root), params_file, check_composition, folders
     if asked in _kept:
         return _kept[asked]

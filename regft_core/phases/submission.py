@@ -15,6 +15,7 @@ from regft_core.data.prepare import declaration_of
 from regft_core.data.sources import read_split
 from regft_core.errors import ConfigError, Problem
 from regft_core.io import write_text
+from regft_core.kinds import find
 from regft_core.phases.context import Context, Job
 from regft_core.phases.export import finished_run
 from regft_core.phases.trained import Trained
@@ -71,19 +72,11 @@ def submission_lines(
         logits: ``[n, K]`` in the order of the examples.
         task: content of ``task.json``.
     """
-    answers = _answers(wanted, logits, task)
+    answers = find(task["kind"]).submitted(logits, task["labels"], wanted.labels, task.get("range"))
     if wanted.format == "glue":
         return ["index\tprediction", *(f"{number}\t{answer}" for number, answer in enumerate(answers))]
     rows = ({"id": _number(row.idx), "label": answer} for row, answer in zip(examples, answers, strict=True))
     return [json.dumps(row, ensure_ascii=False) for row in rows]
-
-
-def _answers(wanted: SubmissionConfig, logits: npt.NDArray[Any], task: dict[str, Any]) -> list[str]:
-    if task["kind"] == "regression":
-        low, high = task.get("range") or (float("-inf"), float("inf"))
-        return [f"{min(max(float(value), low), high):.3f}" for value in logits[:, 0]]
-    names = [wanted.labels.get(label, label) for label in task["labels"]]
-    return [names[index] for index in logits.argmax(axis=1)]
 
 
 def _number(idx: str) -> int | str:

@@ -12,7 +12,7 @@ from regft_core.evaluations import Evaluation, find
 from regft_core.hooks.base import Regulariser
 from regft_core.hooks.registry import discover
 from regft_core.models.source import ModelSource
-from regft_core.phases.code import family_module, metric_modules, scope_sha256
+from regft_core.phases.code import family_module, kind_modules, metric_modules, scope_sha256
 from regft_core.runs.fingerprint import PACKAGES, Scope, file_code, stage_scope
 
 
@@ -26,13 +26,18 @@ def switched_on(params: Params) -> dict[str, tuple[Evaluation, StrictModel]]:
 
 
 def finding_scope(
-    evaluation: Evaluation, options: StrictModel, source: ModelSource, metrics: Iterable[str] = ()
+    evaluation: Evaluation,
+    options: StrictModel,
+    source: ModelSource,
+    kinds: Iterable[str],
+    metrics: Iterable[str] = (),
 ) -> Scope:
     """The code of one evaluation: its file and, as it declares, what makes models, views and scores.
 
-    ``metrics``: those that the tasks are judged by.
+    ``kinds``: of the tasks that it sees. ``metrics``: those that the tasks are judged by.
     """
     own, _ = _file(evaluation)
+    own = [*own, *kind_modules(kinds)]
     if evaluation.needs_model(options):
         own = [*own, *stage_scope("evaluate").entries, family_module(source)]
     if evaluation.reads_views:
@@ -53,11 +58,15 @@ def _with_views() -> list[str]:
 
 
 def finding_code(
-    evaluation: Evaluation, options: StrictModel, source: ModelSource, metrics: Iterable[str] = ()
+    evaluation: Evaluation,
+    options: StrictModel,
+    source: ModelSource,
+    kinds: Iterable[str],
+    metrics: Iterable[str] = (),
 ) -> dict[str, str | None]:
     """Hashes of the code of one evaluation: of the modules, and of its file when it is no module of regft."""
     _, outside = _file(evaluation)
-    return {"modules": scope_sha256(finding_scope(evaluation, options, source, metrics)), "file": outside}
+    return {"modules": scope_sha256(finding_scope(evaluation, options, source, kinds, metrics)), "file": outside}
 
 
 def _file(evaluation: Evaluation) -> tuple[list[str], str | None]:
@@ -69,12 +78,14 @@ def _file(evaluation: Evaluation) -> tuple[list[str], str | None]:
     return modules, sha256
 
 
-def evaluations_inputs(params: Params, source: ModelSource, metrics: Iterable[str]) -> dict[str, Any]:
-    """What the stages that make and show findings depend on; ``metrics``: those that the tasks are judged by."""
+def evaluations_inputs(
+    params: Params, source: ModelSource, kinds: Iterable[str], metrics: Iterable[str]
+) -> dict[str, Any]:
+    """What the stages that make and show findings depend on; see :func:`finding_scope`."""
     return {
         name: {
             "options": options.model_dump(mode="json"),
-            "code": finding_code(evaluation, options, source, metrics),
+            "code": finding_code(evaluation, options, source, kinds, metrics),
             "description": evaluation.description,
         }
         for name, (evaluation, options) in switched_on(params).items()

@@ -19,6 +19,7 @@ from regft_core.config.schema.training import TrainingConfig
 from regft_core.data.batches import padding_of
 from regft_core.hooks.base import Regulariser
 from regft_core.hooks.declare import Handed, Setting
+from regft_core.kinds import find
 from regft_core.models.load import load_classifier
 from regft_core.rng import derive
 from regft_core.training.best import BestState, EpochScores, Judge
@@ -86,7 +87,7 @@ class PhaseInputs:
     def setting(self) -> Setting:
         return Setting(
             kind=self.kind,
-            num_labels=len(self.labels) if self.labels and self.kind == "classification" else 1,
+            num_labels=len(find(self.kind).output_names(self.labels)),
             seed=self.seed,
             training=self.training,
             phase=self.phase.name,
@@ -131,7 +132,7 @@ def build(inputs: PhaseInputs) -> tuple[Trainee, Stack]:
     model = load_classifier(
         inputs.source,
         kind=inputs.kind,
-        labels=inputs.labels if inputs.kind == "classification" else None,
+        labels=inputs.labels,
         dropout=inputs.training.dropout,
         head_seed=head_seed,
         pooling=inputs.pooling,

@@ -124,7 +124,7 @@ def score_identity(context: Context, key: str, examples: Sequence[Example]) -> R
 
 def _score_scope(context: Context) -> Scope:
     """The code that judges trials."""
-    return evaluation_scope([context.task["primary"]], context.source)
+    return evaluation_scope([context.task["kind"]], [context.task["primary"]], context.source)
 
 
 def judging_rows(context: Context) -> list[Example]:

@@ -152,12 +152,14 @@ def _marks(context: Context) -> list[str]:
 
 def evaluations(project: Project) -> dict[str, Any]:
     """The evaluations that are switched on, with their code and the rows of other tasks that they read."""
-    source = resolve_model(project.params.model, project.root)
-    primary = {project.tasks[task].primary for task in project.params.grid.tasks}
-    found = evaluations_inputs(project.params, source, sorted(primary))
-    for name, (evaluation, options) in switched_on(project.params).items():
-        if tasks := evaluation.other_tasks(options):
-            found[name]["tasks"] = {task: training_set_inputs(project, task) for task in tasks}
+    source, tasks = resolve_model(project.params.model, project.root), project.params.grid.tasks
+    primary = {project.tasks[task].primary for task in tasks}
+    others = {name: one.other_tasks(options) for name, (one, options) in switched_on(project.params).items()}
+    read = [*tasks, *(task for own in others.values() for task in own)]
+    found = evaluations_inputs(project.params, source, {project.tasks[task].kind for task in read}, sorted(primary))
+    for name, own in others.items():
+        if own:
+            found[name]["tasks"] = {task: training_set_inputs(project, task) for task in own}
     return found
 
 

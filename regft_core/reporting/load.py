@@ -20,7 +20,7 @@ import numpy.typing as npt
 from regft_core.config.contamination import Contamination, read_contamination, sentences
 from regft_core.config.grid import Cell
 from regft_core.errors import DataError, StoreError
-from regft_core.evaluation.ood import label_indices
+from regft_core.evaluation import ood
 from regft_core.io import read_json
 
 Array = npt.NDArray[Any]
@@ -104,7 +104,7 @@ class BlockData:
     lengths: Mapping[str, Any]
     #: set -> [n] gold labels, shared by all runs
     gold: Mapping[str, Array]
-    #: set -> index of the class that F1 counts (None for regression)
+    #: set -> index of the class that F1 counts (None without labels)
     positive: Mapping[str, int | None]
     cells: Mapping[str, CellData]
     #: What weakens the block because an encoder was trained on it or on one of its sets, in sentences
@@ -190,12 +190,9 @@ def _block(work: Path, task: str, size: str, found: list[Cell], seeds: Sequence[
 
 def positive_index(described: Mapping[str, Any], name: str) -> int | None:
     """Index, among the set's labels, of what the task's positive label counts as."""
-    own = described["labels"]
-    if not own:
-        return None
-    declared = described["sets"][name]
-    to_set = label_indices(own, declared["labels"] or own, declared["label_map"], name)
-    return int(to_set[own.index(described["positive_label"] or own[-1])])
+    own, declared = described["labels"] or [], described["sets"][name]
+    to_set = ood.label_indices(own, declared["labels"] or own, declared["label_map"], name)
+    return ood.positive_index(own, described["positive_label"], to_set)
 
 
 def _cell(

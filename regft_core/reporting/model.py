@@ -126,7 +126,7 @@ class Row:
 
     @property
     def collapsed_on_dev(self) -> int:
-        """Runs that did no better than a constant answer on the development set (``evaluation.collapse``)."""
+        """Runs that did no better than a constant answer on the development set (``Kind.collapsed``)."""
         return sum(name == "dev" for _, name, _ in self.collapsed)
 
     def against(self, role: Role, set_name: str = "dev") -> list[Comparison]:

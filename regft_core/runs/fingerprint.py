@@ -4,7 +4,7 @@ DVC does not follow imports: a corrected loss would silently keep old results. S
 that an entry point reaches are hashed by what they mean (``syntax``), together with the
 versions of the packages that they import. What counts follows from the imports; the tables
 here say what does not, and why. A run has the shared training code and the files of the
-entries that it uses (regularisers, encoder family, optimiser), not those of others.
+entries that it uses (regularisers, kind of task, encoder family, optimiser), not those of others.
 """
 
 from __future__ import annotations
@@ -31,15 +31,19 @@ LOOKUPS: Mapping[str, str] = {
     "regft_core.models.architectures": "regft_core.models.families",
     "regft_core.models.families": "regft_core.models.families",
     "regft_core.training.optimisers": "regft_core.training.optimisers",
+    "regft_core.kinds": "regft_core.kinds",
     "regft_core.metrics": "regft_core.metrics",
     "regft_core.evaluations": "regft_core.evaluations",
 }
 
+#: What warns of predictions and calls them collapsed, beside the kind's own file.
+JUDGING = "regft_core.kinds._judging"
 #: Modules (with all below them) that change no number of any run or table.
 NEVER: Mapping[str, str] = {
     "regft_core.errors": "texts of refusals, and exit codes",
     "regft_core.io": "writes files whole or not at all; what is read is hashed by content",
     "regft_core.progress": "draws on the terminal",
+    "regft_core.kinds._base": "lists the questions; the file of the kind in use has the answers, and is an entry",
     "regft_core.lazy": "when a package is imported, not what it computes",
     "regft_core.tracking": "mirrors finished runs into MLflow",
     "regft_core.runs": "keeps, schedules and identifies runs; tensors pass through bit by bit",
@@ -58,11 +62,14 @@ EXEMPT: Mapping[str, str] = {
     "regft_core.data.builtin": "generates datasets; the rows are in the key, by content",
     "regft_core.data.builtin_words": "generates datasets; the rows are in the key, by content",
     "regft_core.data.subsample": "draws the rows, which are in the key, by content",
+    "regft_core.kinds._reading": "reads labels and groups rows, which are in the key, by content",
+    JUDGING: "judges finished runs; what scores them names it",
 }
 #: The module that builds the model and the batches of one phase and runs its loop.
 TRAINING = ("regft_core.phases.training_run",)
 
 _CONFIG = {"regft_core.config": "refuses configurations; DVC watches the values themselves"}
+_NO_JUDGING = {JUDGING: "judges predictions, and there are none yet"}
 _NO_TRAINING = {
     "regft_core.training": "trains; its results are hashed by content",
     "regft_core.hooks": "trains; its results are hashed by content",
@@ -93,8 +100,10 @@ class Scope:
 
 #: Scope of each stage but those that train.
 STAGES: Mapping[StageName, Scope] = {
-    "dataset": Scope(("regft_core.data.prepare",), {**NEVER, **_CONFIG}, resources=True),
-    "subsample": Scope(("regft_core.data.subsample",), {**NEVER, **_CONFIG, **_NO_SOURCES}, resources=True),
+    "dataset": Scope(("regft_core.data.prepare",), {**NEVER, **_CONFIG, **_NO_JUDGING}, resources=True),
+    "subsample": Scope(
+        ("regft_core.data.subsample",), {**NEVER, **_CONFIG, **_NO_SOURCES, **_NO_JUDGING}, resources=True
+    ),
     "lengths": Scope(
         ("regft_core.data.lengths", "regft_core.phases.lengths"),
         {**EXEMPT, "regft_core.models": "finds the encoder; the bytes of its tokenizer and its limit are in the fact"},
@@ -108,15 +117,16 @@ STAGES: Mapping[StageName, Scope] = {
             "regft_core.data.batches",
             "regft_core.data.encode",
             "regft_core.models.load",
+            JUDGING,
         ),
         {**EXEMPT, **_NO_TRAINING},
         resources=True,
     ),
     # One evaluation beyond the scores: what it sees and says; its own file is added.
-    "evaluation": Scope(("regft_core.evaluation.evaluated", "regft_core.evaluation.findings"), EXEMPT),
+    "evaluation": Scope(("regft_core.evaluation.evaluated", "regft_core.evaluation.findings", JUDGING), EXEMPT),
     # Which members of a soup are averaged, and how, beyond what trained each of them.
     "merge": Scope(
-        ("regft_core.phases.merge", "regft_core.evaluation.evaluate", "regft_core.evaluation.predict"),
+        ("regft_core.phases.merge", "regft_core.evaluation.evaluate", "regft_core.evaluation.predict", JUDGING),
         {**EXEMPT, **_NO_TRAINING},
     ),
     # The report reads its own defaults off the schema, so config counts for it.
@@ -130,12 +140,12 @@ def package_root() -> Path:
 
 
 def training_scope(own: Sequence[str]) -> Scope:
-    """Scope of a training run whose regularisers, encoder family and optimiser are in the modules ``own``."""
+    """Scope of a training run; ``own``: the modules of its regularisers, kind of task, encoder family and optimiser."""
     return Scope((*TRAINING, *own), EXEMPT)
 
 
 def stage_scope(name: StageName, own: Sequence[str] = ()) -> Scope:
-    """Scope of a stage; ``own``: the entries (metrics, encoder family) that it uses."""
+    """Scope of a stage; ``own``: the entries (kinds of task, metrics, encoder family) that it uses."""
     scope = STAGES[name]
     return Scope((*scope.entries, *own), scope.exempt, scope.resources)
 

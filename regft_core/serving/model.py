@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +21,7 @@ from regft_core.data.lengths import row_lengths
 from regft_core.errors import ModelError
 from regft_core.evaluation.answers import Answers, load_answers
 from regft_core.evaluation.predict import predict
+from regft_core.kinds import find, of_model
 from regft_core.models.layout import is_pooled, load_modules
 from regft_core.models.load import quiet
 from regft_core.models.served import read_served
@@ -36,14 +37,14 @@ class ServedModel:
     Attributes:
         text, text_pair: columns of the training data, None where the directory does not say.
         pairs: whether it was trained on pairs; None where the directory does not say.
-        labels: names in the order of the logits; one name for regression.
+        labels: names in the order of the logits; one name for a value.
         max_length: tokens of a row that it reads.
     """
 
     model: Any
     tokenizer: Any
     padding: Padding
-    kind: Literal["classification", "regression"]
+    kind: str
     labels: tuple[str, ...]
     max_length: int
     rows_per_example: int
@@ -53,7 +54,7 @@ class ServedModel:
     device: str
 
     def scores(self, examples: Sequence[Example], batch_size: int) -> npt.NDArray[np.float64]:
-        """Probabilities [n, K] (classification) or values [n, 1] (regression), in the order of ``examples``.
+        """Probabilities [n, K] or values [n, 1], in the order of ``examples``.
 
         Batches hold texts of similar length. Raises RunFailed for logits that are not numbers.
         """
@@ -68,7 +69,7 @@ class ServedModel:
             padding_side=self.padding.side,
             kind=self.kind,
         ).astype(np.float64)
-        return _as_scores(logits, self.kind)
+        return _scores(self, logits)
 
     def cut(self, examples: Sequence[Example]) -> int:
         """How many of the examples are longer than what the model reads."""
@@ -82,7 +83,7 @@ class ServedAnswers:
     """A run without a model, with the face of ``ServedModel``; it reads whole texts, on the CPU."""
 
     answers: Answers
-    kind: Literal["classification", "regression"]
+    kind: str
     labels: tuple[str, ...]
     text: str | None
     text_pair: str | None
@@ -91,20 +92,17 @@ class ServedAnswers:
 
     def scores(self, examples: Sequence[Example], batch_size: int) -> npt.NDArray[np.float64]:
         """As ``ServedModel.scores``; there are no batches."""
-        return _as_scores(self.answers.logits(examples), self.kind)
+        return _scores(self, self.answers.logits(examples))
 
     def cut(self, examples: Sequence[Example]) -> int:
         """None of the examples is longer than what is read."""
         return 0
 
 
-def _as_scores(logits: npt.NDArray[np.float64], kind: str) -> npt.NDArray[np.float64]:
-    """Probabilities [n, K] of logits [n, K]; values [n, 1] as they are."""
-    if kind == "regression":
-        return logits
-    powers = np.exp(logits - logits.max(axis=1, keepdims=True))
-    scores: npt.NDArray[np.float64] = powers / powers.sum(axis=1, keepdims=True)
-    return scores
+def _scores(model: ServedModel | ServedAnswers, logits: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """Scores [n, K] of logits [n, K], over the model's own labels."""
+    count = len(model.labels)
+    return find(model.kind).scores(logits, np.arange(count), count)
 
 
 def load_served(directory: Path, device: str) -> ServedModel | ServedAnswers:
@@ -127,13 +125,12 @@ def load_served(directory: Path, device: str) -> ServedModel | ServedAnswers:
     tokenizer = _tokenizer(directory)
     model = load_modules(directory) if is_pooled(directory) else _classifier(directory)
     config = model.config
-    if config.problem_type == "multi_label_classification":
-        raise ModelError(f"{directory}: a multi-label classifier, whose labels are no alternatives; not supported")
-    one_output = config.num_labels == 1 or config.problem_type == "regression"
-    kind: Literal["classification", "regression"] = "regression" if one_output else "classification"
+    kind = of_model(config.problem_type, config.num_labels) if served is None else served.kind
+    if kind is None:
+        raise ModelError(f"{directory}: no kind of task here is a {config.problem_type}; not supported")
     labels = tuple(str(config.id2label[index]) for index in range(config.num_labels))
     if served is not None:
-        kind, labels = served.kind, served.labels or labels
+        labels = served.labels or labels
     if len(labels) != config.num_labels:
         raise ModelError(f"{directory}: {len(labels)} labels, but the model has {config.num_labels} outputs")
     return ServedModel(

@@ -17,6 +17,7 @@ from regft_core.data.examples import Example
 from regft_core.data.rows import OpenTable, open_table
 from regft_core.errors import DataError
 from regft_core.io import atomic_file
+from regft_core.kinds import find
 from regft_core.names import listing, nearest
 from regft_core.serving.model import ServedAnswers, ServedModel
 from regft_core.serving.writing import DIGITS, Writer, check_format
@@ -81,7 +82,7 @@ def predict_file(
     with open_table(data) as table:
         columns = choose_columns(model, table.names, data, text, text_pair)
         _check(table.names, [("--keep", name) for name in keep], data)
-        own = ["row", "prediction", *_probability_names(model)]
+        own = ["row", "prediction", *find(model.kind).score_columns(model.labels)]
         if taken := [name for name in keep if name in own]:
             raise DataError(f"--keep {taken[0]}: predictions have a column of that name\n    -> rename it in {data}")
         with atomic_file(out) as file:
@@ -134,10 +135,6 @@ def _check(names: Sequence[str], wanted: Sequence[tuple[str, str | None]], data:
     )
 
 
-def _probability_names(model: ServedModel | ServedAnswers) -> list[str]:
-    return [] if model.kind == "regression" else [f"probability_{label}" for label in model.labels]
-
-
 def _predicted(
     model: ServedModel | ServedAnswers,
     chunk: Sequence[Row],
@@ -152,17 +149,16 @@ def _predicted(
     found = iter(model.scores(present, batch_size).tolist() if present else ())
     counted.cut += model.cut(present) if present else 0
     counted.empty += len(chunk) - len(present)
-    names = _probability_names(model)
+    kind = find(model.kind)
+    names = kind.score_columns(model.labels)
     for row, example in zip(chunk, examples, strict=True):
         counted.rows += 1
         values: dict[str, Any] = {"row": counted.rows, **{name: row.values.get(name) for name in keep}}
         if example is not None:
             scores = next(found)
-            if model.kind == "regression":
-                values["prediction"] = round(scores[0], DIGITS)
-            else:
-                values["prediction"] = model.labels[max(range(len(scores)), key=scores.__getitem__)]
-                values |= {name: round(score, DIGITS) for name, score in zip(names, scores, strict=True)}
+            answer = kind.answer(scores, model.labels)
+            values["prediction"] = answer if isinstance(answer, str) else round(answer, DIGITS)
+            values |= {name: round(score, DIGITS) for name, score in zip(names, scores)}
         yield values
 
 

@@ -1,6 +1,6 @@
-"""How far two predictions of the same examples are apart; which measure is meant is decided by the task.
+"""How far two predictions of the same examples are apart; which measure is possible is decided by the kind of task.
 
-Classes are compared by divergences of their distributions; one output (regression) by the squared
+Labels are compared by divergences of the distributions that the kind reads logits as; values by the squared
 difference, since a softmax over one output is constant. Everything is per example, ``[B]``, and every
 argument gets gradient unless the caller detaches it.
 """
@@ -8,34 +8,37 @@ argument gets gradient unless the caller detaches it.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
 
-
-def kl(one: Tensor, two: Tensor) -> Tensor:
-    """KL(p || q) of ``[B, K]`` logits, summed over the classes."""
-    log_p, log_q = one.log_softmax(-1), two.log_softmax(-1)
-    return (log_p.exp() * (log_p - log_q)).sum(-1)
+from regft_core.kinds import find
 
 
-def symmetric_kl(one: Tensor, two: Tensor) -> Tensor:
+def kl(one: Tensor, two: Tensor, kind: str = "classification") -> Tensor:
+    """KL(p || q) of ``[B, K]`` logits, summed over the labels."""
+    log_p, log_q = _logs(one, two, kind)
+    return _each(log_p.exp() * (log_p - log_q))
+
+
+def symmetric_kl(one: Tensor, two: Tensor, kind: str = "classification") -> Tensor:
     """KL(p || q) + KL(q || p): the sum, not its half."""
-    return kl(one, two) + kl(two, one)
+    return kl(one, two, kind) + kl(two, one, kind)
 
 
-def jensen_shannon(one: Tensor, two: Tensor) -> Tensor:
-    """(KL(p || m) + KL(q || m)) / 2 with m = (p + q) / 2; between 0 and ln 2."""
-    log_p, log_q = one.log_softmax(-1), two.log_softmax(-1)
+def jensen_shannon(one: Tensor, two: Tensor, kind: str = "classification") -> Tensor:
+    """(KL(p || m) + KL(q || m)) / 2 with m = (p + q) / 2; between 0 and ln 2 for each distribution."""
+    log_p, log_q = _logs(one, two, kind)
     log_m = torch.logaddexp(log_p, log_q) - math.log(2)
-    return ((log_p.exp() * (log_p - log_m)).sum(-1) + (log_q.exp() * (log_q - log_m)).sum(-1)) / 2
+    return (_each(log_p.exp() * (log_p - log_m)) + _each(log_q.exp() * (log_q - log_m))) / 2
 
 
-def reversed_jensen_shannon(one: Tensor, two: Tensor) -> Tensor:
+def reversed_jensen_shannon(one: Tensor, two: Tensor, kind: str = "classification") -> Tensor:
     """(KL(m || p) + KL(m || q)) / 2 with m = (p + q) / 2, which has no upper bound."""
-    log_p, log_q = one.log_softmax(-1), two.log_softmax(-1)
+    log_p, log_q = _logs(one, two, kind)
     log_m = torch.logaddexp(log_p, log_q) - math.log(2)
-    return (log_m.exp() * (2 * log_m - log_p - log_q)).sum(-1) / 2
+    return _each(log_m.exp() * (2 * log_m - log_p - log_q)) / 2
 
 
 def squared_difference(one: Tensor, two: Tensor) -> Tensor:
@@ -45,6 +48,18 @@ def squared_difference(one: Tensor, two: Tensor) -> Tensor:
     return (one - two).squeeze(-1).square()
 
 
-def symmetric_divergence(one: Tensor, two: Tensor, kind: str) -> Tensor:
-    """:func:`symmetric_kl` of classes, :func:`squared_difference` on regression."""
-    return squared_difference(one, two) if kind == "regression" else symmetric_kl(one, two)
+def divergence(
+    one: Tensor, two: Tensor, kind: str, measure: Callable[[Tensor, Tensor, str], Tensor] = symmetric_kl
+) -> Tensor:
+    """``measure`` of two predictions over labels, :func:`squared_difference` of values."""
+    return measure(one, two, kind) if find(kind).has_labels else squared_difference(one, two)
+
+
+def _logs(one: Tensor, two: Tensor, kind: str) -> tuple[Tensor, Tensor]:
+    read = find(kind).log_probabilities
+    return read(one), read(two)
+
+
+def _each(terms: Tensor) -> Tensor:
+    """The sum of each example over its distributions (several where an example has several labels)."""
+    return terms.flatten(1).sum(-1)

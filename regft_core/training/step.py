@@ -9,11 +9,11 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 import torch
-import torch.nn.functional as functional
 from torch import Tensor
 
 from regft_core.data.batches import Batch
 from regft_core.hooks.declare import Setting
+from regft_core.kinds import find
 from regft_core.rng import derive
 from regft_core.training.trainee import Pass, Trainee
 
@@ -28,16 +28,6 @@ def autocast(device: torch.device, precision: str) -> AbstractContextManager[Any
     if precision == "fp32":
         return nullcontext()
     return torch.autocast(device.type, dtype=DTYPES[precision])
-
-
-def task_loss(logits: Tensor, labels: Tensor, kind: str) -> Tensor:
-    """Mean cross-entropy of ``[B, K]`` logits, or mean squared error of ``[B, 1]`` outputs."""
-    if kind == "regression":
-        predictions = logits.squeeze(-1)
-        if predictions.shape != labels.shape:
-            raise ValueError(f"predictions {tuple(predictions.shape)} against labels {tuple(labels.shape)}")
-        return functional.mse_loss(predictions, labels)
-    return functional.cross_entropy(logits, labels)
 
 
 def repeat_batch(batch: Batch, times: int) -> Batch:
@@ -160,7 +150,7 @@ class Step:
 
     def task_loss(self, logits: Tensor, labels: Tensor | None = None) -> Tensor:
         """The task's own loss against the step's labels (or ``labels``)."""
-        return task_loss(logits, self.batch.labels if labels is None else labels, self.setting.kind)
+        return find(self.setting.kind).task_loss(logits, self.batch.labels if labels is None else labels)
 
     def backward(self, loss: Tensor, passes: float = 1.0) -> None:
         """Accumulate the gradient of ``loss``; ``passes`` counts batch-sized backward passes."""

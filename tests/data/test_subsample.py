@@ -58,7 +58,7 @@ def test_largest_remainder_by_hand() -> None:
 
 def test_stratified_regression_covers_the_scale() -> None:
     targets = [i / 200 for i in range(1000)]
-    rows = draw(1000, targets, 50, seed=3, task="t", stratified=True)
+    rows = draw(1000, targets, 50, seed=3, task="t", stratified=True, kind="regression")
     assert Counter(int(targets[row] * 2) for row in rows) == dict.fromkeys(range(10), 5)
 
 
@@ -92,7 +92,12 @@ def dataset(root: Path) -> Path:
     write_jsonl(folder / "train.jsonl", train)
     write_jsonl(folder / "dev.jsonl", [Example("0", "text  3", None, 1), Example("1", "else", None, 0)])
     write_jsonl(folder / "ood" / "far.jsonl", [Example("0", f"text {i % 3}", None, 1) for i in range(9)])
-    described = {"labels": ["no", "yes"], "sets": {"dev": {}, "far": {}}, "content": {"train": "a hash"}}
+    described = {
+        "kind": "classification",
+        "labels": ["no", "yes"],
+        "sets": {"dev": {}, "far": {}},
+        "content": {"train": "a hash"},
+    }
     (folder / "task.json").write_text(json.dumps(described))
     return folder
 

@@ -13,7 +13,8 @@ from scipy import stats
 from sklearn import metrics as sk
 
 from regft_core.errors import DataError, RunFailed
-from regft_core.evaluation.metrics import compute, majority_predictions
+from regft_core.evaluation.metrics import compute
+from regft_core.kinds import find
 from regft_core.metrics import higher_is_better, names
 
 CLASSIFICATION_METRICS, REGRESSION_METRICS = names("classification"), names("regression")
@@ -126,13 +127,13 @@ def test_messages_say_what_is_allowed():
         call("accuracy", labels=[-1, -1])
     with pytest.raises(DataError, match="class indices"):
         call("accuracy", predictions=[0.0, 1.0])
-    with pytest.raises(ValueError, match="neither"):
+    with pytest.raises(ValueError, match="unknown kind of task 'ranking'"):
         call("accuracy", kind="ranking")
 
 
 def test_majority_is_the_best_constant():
-    assert majority_predictions("classification", [0, 2, 2, 1]).tolist() == [2, 2, 2, 2]
-    assert majority_predictions("regression", [1.0, 2.0, 6.0]).tolist() == [3.0, 3.0, 3.0]
+    assert find("classification").constant(np.array([0, 2, 2, 1])).tolist() == [2, 2, 2, 2]
+    assert find("regression").constant(np.array([1.0, 2.0, 6.0])).tolist() == [3.0, 3.0, 3.0]
 
 
 def test_directions_and_lists_of_names():

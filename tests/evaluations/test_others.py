@@ -102,7 +102,7 @@ RUN = "def run(run):\n    return None\n"
     [
         (GOOD, r"run\(run: EvaluatedRun\) -> Findings is missing"),
         (RUN, "DESCRIPTION is missing"),
-        (GOOD.replace('("classification",)', '("classes",)') + RUN, "KINDS is .*one or both of classification, regre"),
+        (GOOD.replace('("classification",)', '("classes",)') + RUN, "KINDS is .*some of classification, regre"),
         (GOOD.replace("False", '("scale",)') + RUN, r"NEEDS_MODEL is \('scale',\); .*options \(none\)"),
         (GOOD.replace("False", "1") + RUN, "NEEDS_MODEL is 1; give True, False"),
         (GOOD + "MACHINE_DEPENDANT = True\n" + RUN, "not a declaration; did you mean MACHINE_DEPENDENT"),

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from regft_core.evaluation.metrics import majority_predictions
+from regft_core.kinds import find
 from regft_core.methods.constant_answer import best_constant
 from regft_core.training.fitting import FitData
 from tests.methods.harness import TRAINING, Bench, examples
@@ -27,7 +27,7 @@ def test_frequencies_by_hand() -> None:
 def test_equal_frequencies_give_the_first_class_as_the_report_does() -> None:
     labels = [2, 1, 2, 1, 0]
     assert int(best_constant(labels, 3).argmax()) == 1
-    assert set(majority_predictions("classification", np.asarray(labels)).tolist()) == {1}
+    assert set(find("classification").constant(np.asarray(labels)).tolist()) == {1}
 
 
 def test_the_same_for_every_input_whatever_it_is() -> None:

@@ -25,7 +25,7 @@ modules = [".".join(path.with_suffix("").parts) for path in Path("regft_core").r
 graph_of().reach(modules, ())
 
 def say():
-    from regft_core.phases.code import evaluation_scope, merge_scope, report_scope, scope_sha256
+    from regft_core.phases.code import evaluation_scope, kind_modules, report_scope, scope_sha256
     from regft_core.phases.context import Context, Job
     from regft_core.phases.project import open_project
     from regft_core.runs import fingerprint
@@ -37,8 +37,9 @@ def say():
         runs[name] = [context.key(phase.name) for phase in method.phases]
         packages[name] = context.identity("finetune").get("packages", {})
     metrics, source = project.tasks["cue_sentence"].metrics, context.source
-    stages = {name: fingerprint.stage_code(name)["sha256"] for name in ("dataset", "subsample")}
-    stages["evaluate"] = scope_sha256(evaluation_scope(metrics, source))
+    kinds = ["classification"]
+    stages = {name: fingerprint.stage_code(name, kind_modules(kinds))["sha256"] for name in ("dataset", "subsample")}
+    stages["evaluate"] = scope_sha256(evaluation_scope(kinds, metrics, source))
     stages["report"] = scope_sha256(report_scope(metrics))
     assert "torch" not in sys.modules
     return {"runs": runs, "stages": stages, "packages": packages}

@@ -139,11 +139,11 @@ def test_what_methods_say_of_tokens_is_in_the_key_of_evaluations_and_of_no_train
     original = module.family_module
     module.family_module = lambda source: "regft_core.models.families.bert"  # type: ignore[assignment]
     try:
-        assert tdt.__name__ in finding_scope(views, views.Config(), source_of).entries
-        assert tdt.__name__ not in finding_scope(speed, speed.Config(), source_of).entries
+        assert tdt.__name__ in finding_scope(views, views.Config(), source_of, ["regression"]).entries
+        assert tdt.__name__ not in finding_scope(speed, speed.Config(), source_of, ["regression"]).entries
         robustness = evaluations.find("robustness")
-        scope = finding_scope(robustness, robustness.Config(), source_of, ["accuracy"])
-        assert "regft_core.metrics.accuracy" in scope.entries
+        scope = finding_scope(robustness, robustness.Config(), source_of, ["regression"], ["accuracy"])
+        assert {"regft_core.metrics.accuracy", "regft_core.kinds.regression"} <= set(scope.entries)
     finally:
         module.family_module = original
 

@@ -65,12 +65,12 @@ def test_the_code_that_judges_counts_only_where_it_judges(project: Path, monkeyp
 
     phase = Context(job(project, "vanilla")).phase("finetune")
     source = Context(job(project, "vanilla")).source
-    plain = code.phase_scope([], phase, source, ["accuracy"])
+    plain = code.phase_scope([], phase, source, ["classification"], ["accuracy"])
     assert code.CHECKPOINT_RULE not in plain.entries
     change(project, training=SPLIT)
     phase = Context(job(project, "vanilla")).phase("finetune")
     assert {code.CHECKPOINT_RULE, "regft_core.metrics.accuracy"} <= set(
-        code.phase_scope([], phase, source, ["accuracy"]).entries
+        code.phase_scope([], phase, source, ["classification"], ["accuracy"]).entries
     )
     assert "checkpoint" in Context(job(project, "vanilla")).identity("finetune")["training"]
 

@@ -31,6 +31,12 @@ class Unlisted(Regulariser):
     Config = StrictModel
 """
 
+NEW_KIND = """
+from regft_core.kinds.classification import Classification
+
+KIND = Classification
+"""
+
 NEW_METRIC = """
 KINDS = ("classification",)
 LOWER_IS_BETTER = NEEDS_POSITIVE_LABEL = False
@@ -71,16 +77,18 @@ TABLE: list[tuple[str, str, str, set[str], set[str]]] = [
     ("plan/pool.py", '"2147483647"', '"1"', set(), set()),
     ("reporting/svg.py", "", "\nUSED = 1\n", set(), {"report"}),
     ("__init__.py", '__version__ = "', '__version__ = "9', set(), set()),
-    # New files: a regulariser, a family, an optimiser, a metric, an executor, whatever nobody lists.
+    # New files: a regulariser, a kind of task, a family, an optimiser, a metric, an executor, whatever nobody lists.
     ("methods/unlisted.py", "", NEW_METHOD, set(), set()),
     ("training/optimisers/unlisted.py", "", "SCALE = 1\n", set(), set()),
     ("metrics/unlisted.py", "", NEW_METRIC, set(), set()),
+    ("kinds/unlisted.py", "", NEW_KIND, set(), set()),
     ("models/families/unlisted.py", "", NEW_FAMILY, set(), set()),
     ("runs/executors/unlisted.py", "", "SCALE = 1\n", set(), set()),
     # Files that others use.
     ("models/families/roberta.py", "", "\nUSED = 1\n", set(), set()),
     ("methods/tdt.py", "", "\nUSED = 1\n", set(), set()),
     ("metrics/f1_macro.py", "", "\nUSED = 1\n", set(), set()),
+    ("kinds/regression.py", "", "\nUSED = 1\n", set(), set()),
     # What computes: exactly those that compute with it.
     ("methods/pats.py", "LOG_EVERY = 10", "LOG_EVERY = 20", {"pats"}, set()),
     ("methods/hype.py", "draw * 2 - 1", "draw * 2 - 2", {"hype_n"}, set()),
@@ -109,7 +117,11 @@ TABLE: list[tuple[str, str, str, set[str], set[str]]] = [
     ("phases/merge.py", "tried > best or", "tried >= best or", {"soup"}, set()),
     ("metrics/accuracy.py", "gold == predicted", "gold != predicted", {"soup"}, {"evaluate", "report"}),
     ("evaluation/predict.py", "EVALUATION_BATCH = 64", "EVALUATION_BATCH = 32", {"soup"}, {"evaluate"}),
-    ("data/subsample.py", "REGRESSION_BINS = 10", "REGRESSION_BINS = 5", set(), {"subsample"}),
+    ("data/subsample.py", "least = 1", "least = 2", set(), {"subsample"}),
+    ("kinds/classification.py", "log_softmax", "softmax", METHODS, {"dataset", "subsample", "evaluate"}),
+    ("kinds/_base.py", "", "\nUNUSED = 1\n", set(), set()),
+    ("kinds/_reading.py", "BINS = 10", "BINS = 5", set(), {"dataset", "subsample"}),
+    ("kinds/_judging.py", "BELOW_CHANCE_P = 1e-3", "BELOW_CHANCE_P = 1e-4", {"soup"}, {"evaluate"}),
     ("data/builtin_words.py", "", "\nUSED = 1\n", set(), {"dataset"}),
     ("rng.py", "sha256", "sha512", METHODS, {"dataset", "subsample", "evaluate", "report"}),
 ]

@@ -16,6 +16,7 @@ from tests.phases.conftest import SIZE, TASK, change, edit, edit_method, job, tr
 from tests.plan.conftest import plan
 
 OTHER = "cue_regression"
+SENTENCES = "pipelines/tasks/cue_sentence.yaml"
 METHODS = ("vanilla", "hype_n", "weight_mixup")
 
 
@@ -81,11 +82,11 @@ EDITS = {
     "a method that nobody lists": (lambda root: edit_method(root, "hype_u", "1.0e-5", "1.0e-4"), set()),
     "an evaluation": (lambda root: change(root, evaluations=["calibration"]), of("evaluate")),
     "the task's metrics": (
-        lambda root: edit(root / "pipelines/tasks/cue_sentence.yaml", "metrics:\n- accuracy", "metrics:\n- matthews\n- accuracy"),
+        lambda root: edit(root / SENTENCES, "metrics:\n- accuracy", "metrics:\n- matthews\n- accuracy"),
         of("evaluate"),
     ),
     "the task's training rows": (
-        lambda root: edit(root / "pipelines/tasks/cue_sentence.yaml", "agreement: 0.9", "agreement: 0.8"),
+        lambda root: edit(root / SENTENCES, "agreement: 0.9", "agreement: 0.8"),
         of(*TRAINED),
     ),
 }  # fmt: skip

@@ -14,6 +14,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("errors", "rng", "lazy", "catalogue", "io", "progress"),
     ("names",),
     ("metrics",),
+    ("kinds",),
     ("config", "statistics", "runs"),
     ("data",),
     ("models",),

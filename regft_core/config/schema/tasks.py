@@ -7,9 +7,11 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from regft_core.config.schema import ConsistentModel, Inconsistency, Name, Override, StrictModel
+from regft_core.catalogue import KINDS
+from regft_core.config.schema import ConsistentModel, Inconsistency, Name, Override, StrictModel, named_in
 from regft_core.config.schema.encoder import TaskModel
 from regft_core.config.schema.training import TaskTraining
+from regft_core.kinds import find
 
 #: No part can be ``.`` or ``..``; ``datasets`` and ``huggingface_hub`` take no others either.
 HUB_ID_PATTERN = r"^[A-Za-z0-9_][A-Za-z0-9_-]*(\.[A-Za-z0-9_-]+)*(/[A-Za-z0-9_][A-Za-z0-9_-]*(\.[A-Za-z0-9_-]+)*)?$"
@@ -92,7 +94,7 @@ class TaskConfig(ConsistentModel):
     """One dataset: where it comes from, its labels, its metrics, what judges it out of distribution."""
 
     description: str = ""
-    kind: Literal["classification", "regression"] = "classification"
+    kind: Annotated[str, named_in(KINDS)] = Field("classification", description="a file of regft_core/kinds")
     source: Source
     splits: SplitsConfig
     columns: ColumnsConfig
@@ -120,11 +122,8 @@ class TaskConfig(ConsistentModel):
 
     def inconsistencies(self) -> Iterator[Inconsistency]:
         """Labels that do not fit the kind; names that are not among metrics or labels."""
-        if self.known("kind", "labels"):
-            if self.kind == "classification" and (self.labels is None or len(self.labels) < 2):
-                yield ("labels",), "a classification task needs 'labels' with at least two names"
-            if self.kind == "regression" and self.labels is not None:
-                yield ("labels",), "a regression task has no 'labels'; use 'range'"
+        if self.known("kind", "labels") and (wrong := find(self.kind).wrong_labels(self.labels)):
+            yield ("labels",), wrong
         if self.known("labels") and self.labels is not None and len(set(self.labels)) != len(self.labels):
             yield ("labels",), "'labels' names a label twice"
         if self.known("primary", "metrics") and self.primary not in self.metrics:

@@ -1,0 +1,60 @@
+"""Kinds of task, one file each, found by their file's name; importing this package needs no torch.
+
+A file of this folder defines ``KIND``, its own subclass of :class:`Kind`: all that differs between
+kinds, from the labels in a task's YAML to the columns of a prediction file. Adding a kind is adding a file (and the
+metrics that fit it). The file in use is in the key of a run, not those of other kinds.
+
+Heavy imports belong into functions or come from ``regft_core.lazy``: the validator reads these files too.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from pathlib import Path
+
+from regft_core.catalogue import KINDS
+from regft_core.errors import ConfigError, Problem
+from regft_core.kinds._base import Collapse, Declared, Kind, WrongLabel
+from regft_core.names import suggestion
+
+__all__ = ["Collapse", "Declared", "Kind", "WrongLabel", "find", "of_model"]
+
+
+def find(name: str) -> Kind:
+    """Return the kind ``name``.
+
+    Raises:
+        ValueError: there is no such kind.
+        ConfigError: its file is not one.
+    """
+    return _find(name, tuple(KINDS.folders))
+
+
+@lru_cache(maxsize=64)  # asked in every step of a training: the folders are not read again
+def _find(name: str, folders: tuple[Path, ...]) -> Kind:
+    known = KINDS.names()
+    if name not in known:
+        raise ValueError(f"unknown kind of task {name!r}; {suggestion(name, known, 'known')}")
+    module = KINDS.load(name)
+    kind = getattr(module, "KIND", None)
+    wrong = "KIND is missing: a subclass of Kind"
+    if isinstance(kind, type) and issubclass(kind, Kind):
+        unsaid = sorted({*kind.__abstractmethods__, *(one for one in Kind.__annotations__ if not hasattr(kind, one))})
+        if not unsaid:
+            return kind()
+        wrong = f"{kind.__name__} does not say: {', '.join(unsaid)}"
+    hint = "regft_core/kinds/_base.py lists what a kind answers"
+    raise ConfigError([Problem(str(module.__file__), 0, "", wrong, hint)])
+
+
+def of_model(problem_type: str | None, outputs: int) -> str | None:
+    """The kind of a transformers classifier from elsewhere, by what its configuration says; None: no kind is like it.
+
+    Args:
+        problem_type: ``problem_type`` of the configuration. Where there is none, transformers takes a single output
+            for a value and several for alternatives.
+        outputs: number of logits.
+    """
+    if outputs == 1 or problem_type is None:
+        problem_type = "regression" if outputs == 1 else "single_label_classification"
+    return next((name for name in KINDS.names() if find(name).problem_type == problem_type), None)

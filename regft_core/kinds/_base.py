@@ -1,0 +1,161 @@
+"""What every kind of task answers. There are questions here and no answers: this file is in no key of a run."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+    from torch import Tensor
+
+    Array = npt.NDArray[Any]
+
+#: How predictions are collapsed, see ``Kind.collapsed``.
+Collapse = Literal["constant", "majority"]
+#: A label as files of rows have it: an index, a value, or labels of one example as the bits of a number.
+Label = int | float
+
+
+class WrongLabel(ValueError):
+    """A raw label that does not fit what its set declares; the caller adds the place."""
+
+
+class Declared(Protocol):
+    """What a set's YAML says of its labels."""
+
+    @property
+    def labels(self) -> tuple[str, ...] | None: ...
+    @property
+    def label_values(self) -> Mapping[str, str] | None: ...
+    @property
+    def range(self) -> tuple[float, float] | None: ...
+    @property
+    def label_column(self) -> str: ...
+
+
+class Kind(ABC):
+    """One kind of task. Arrays are numpy's; a label or a prediction is one number per example.
+
+    ``labels`` are names in the order of the model's outputs. A set out of distribution may have other labels than the
+    model: ``to_set`` [K] is then the index of the set's label that each of the model's own counts as (empty where
+    tasks list no labels), and ``names`` are the set's labels.
+    """
+
+    #: Whether a task lists the names of its labels, over which a prediction is a distribution.
+    has_labels: ClassVar[bool]
+    #: Whether an example has exactly one of them.
+    one_label: ClassVar[bool]
+    #: What transformers calls it.
+    problem_type: ClassVar[str]
+    #: Of gold labels and predictions in arrays [n].
+    dtype: ClassVar[Literal["int64", "float64"]]
+    #: The keys of a task's YAML that settle labels which do not match, for a hint; ends in ", " or is empty.
+    label_keys: ClassVar[str]
+    #: Python in a model card that prints the answers; it has ``logits`` and ``encoder.config.id2label``.
+    printed: ClassVar[str]
+
+    # ------------------------------------------------------------------ a task's YAML and its rows
+
+    @abstractmethod
+    def wrong_labels(self, labels: Sequence[str] | None) -> str | None:
+        """What is wrong with ``labels`` of a task of this kind; None when nothing is."""
+
+    @abstractmethod
+    def wrong_range(self, limits: tuple[float, float]) -> tuple[str, str] | None:
+        """What is wrong with a ``range`` that is given, and what to do about it."""
+
+    @abstractmethod
+    def read_label(self, value: Any, declared: Declared) -> Label:
+        """The label that a raw ``value`` of a file means. Raises WrongLabel."""
+
+    @abstractmethod
+    def strata(self, labels: Sequence[Label]) -> list[int]:
+        """The group of each row in a stratified draw, which keeps the shares of the groups."""
+
+    @abstractmethod
+    def label_counts(self, labels: Sequence[Label], names: Sequence[str]) -> dict[str, int] | None:
+        """Rows of each label by name, absent labels included; None where there are no labels."""
+
+    # ------------------------------------------------------------------ model and training
+
+    @abstractmethod
+    def output_names(self, labels: Sequence[str] | None) -> tuple[str, ...]:
+        """Names of the head's outputs. Raises ValueError for labels that no head fits."""
+
+    @abstractmethod
+    def label_tensor(self, labels: Sequence[Label]) -> Tensor:
+        """The labels of a batch [B] as the loss takes them."""
+
+    @abstractmethod
+    def task_loss(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """The task's loss, a scalar, of ``[B, K]`` logits and ``label_tensor``'s labels; a mean over examples."""
+
+    @abstractmethod
+    def log_probabilities(self, logits: Tensor) -> Tensor:
+        """``[B, ..., C]``: logits ``[B, K]`` as distributions over the last axis, by which divergences compare passes.
+
+        Raises ValueError where an output is a value (not ``has_labels``).
+        """
+
+    # ------------------------------------------------------------------ judging
+
+    @abstractmethod
+    def wrong_values(self, values: Array, what: str) -> str | None:
+        """What is wrong with finite gold labels or predictions [n] (``what``: label, prediction)."""
+
+    @abstractmethod
+    def unreachable(self, gold: Array, to_set: Array, names: Sequence[str]) -> list[str]:
+        """Labels of gold [n] that no label of the model counts as, so that no model could be right.
+
+        Raises ValueError for an index that is none of ``names``.
+        """
+
+    @abstractmethod
+    def predictions(self, logits: Array, to_set: Array) -> Array:
+        """[n] predictions of logits [n, K], as gold labels are written."""
+
+    @abstractmethod
+    def scores(self, logits: Array, to_set: Array, width: int) -> Array:
+        """[n, ``width``] probabilities of the set's labels, or [n, 1] values; float64."""
+
+    @abstractmethod
+    def constant(self, gold: Array) -> Array:
+        """[n] predictions of the best baseline that ignores the input, for gold [n]."""
+
+    @abstractmethod
+    def warning(self, gold: Array, predictions: Array, names: Sequence[str]) -> str | None:
+        """A warning when predictions look like right ones under wrong labels or on a reversed scale."""
+
+    @abstractmethod
+    def collapsed(self, gold: Array, predictions: Array) -> Collapse | None:
+        """Whether predictions [n] do no more than a baseline that ignores the input.
+
+        A collapsed run still has a respectable accuracy (0.684 on MRPC is its majority class), so it is flagged.
+        ``constant``: the predictions do not depend on the input. ``majority``: they do, but a constant would have
+        served as well or better. It does not mean that nothing was learned: with rare labels Matthews' correlation
+        can be above 0. Out of distribution ``majority`` can be real: a model that relies on a shortcut is often
+        below it.
+        """
+
+    # ------------------------------------------------------------------ written for others
+
+    @abstractmethod
+    def score_columns(self, labels: Sequence[str]) -> list[str]:
+        """Columns of a prediction file beside ``prediction``."""
+
+    @abstractmethod
+    def answer(self, scores: Sequence[float], labels: Sequence[str]) -> str | float:
+        """The cell ``prediction`` of one example with these ``scores``."""
+
+    @abstractmethod
+    def submitted(
+        self, logits: Array, labels: Sequence[str] | None, written: Mapping[str, str], limits: Sequence[float] | None
+    ) -> list[str]:
+        """[n] answers as a benchmark's server wants them.
+
+        Args:
+            written: label -> how the benchmark writes it; as it is when absent.
+            limits: smallest and largest value of the task, or None.
+        """

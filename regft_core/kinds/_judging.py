@@ -1,0 +1,96 @@
+"""Predictions that look wrong as a whole: swapped labels, a reversed scale, answers that ignore the input."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from regft_core.kinds._base import Collapse
+from regft_core.lazy import np
+from regft_core.metrics._sums import is_constant
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    Array = npt.NDArray[Any]
+
+#: One-sided probability under which a result is called below chance.
+BELOW_CHANCE_P = 1e-3
+#: What a renaming of the predictions must reach to be suggested although accuracy is not below chance.
+PERMUTATION_KAPPA = 0.3
+PERMUTATION_P = 1e-6
+#: Below this |Pearson|, a quarter of a per cent of the variance, values count as constant.
+CORRELATION_THRESHOLD = 0.05
+
+
+def warn_if_permuted(gold: Array, predicted: Array, names: Sequence[str]) -> str | None:
+    """Return a warning when predictions [n] look like the right labels under wrong names, else None.
+
+    Chance is the accuracy expected if predictions and gold labels [n] (both indices into ``names``)
+    were independent with the frequencies they have, so a constant prediction is exactly at chance.
+    Warns when accuracy is below chance (one-sided binomial, p < 1e-3), or when it is not above
+    chance while one renaming of the labels agrees well (kappa >= 0.3, p < 1e-6); names the best renaming.
+    A warning and not an error, since a set built against a shortcut can really push a model below chance.
+    """
+    from scipy.optimize import linear_sum_assignment
+    from scipy.stats import binom
+
+    k, n = len(names), gold.size
+    counts = np.zeros((k, k))  # [prediction, gold]
+    np.add.at(counts, (predicted, gold), 1)
+    gold_rate, rate = counts.sum(axis=0) / n, counts.sum(axis=1) / n
+    right, chance = float(np.trace(counts)), float(rate @ gold_rate)
+    below = float(binom.cdf(right, n, chance)) < BELOW_CHANCE_P
+    rows, renamed = linear_sum_assignment(counts, maximize=True)
+    best, best_chance = float(counts[rows, renamed].sum()), float(rate @ gold_rate[renamed])
+    kappa = (best / n - best_chance) / (1 - best_chance) if best_chance < 1 else 0.0
+    fits = best > right and kappa >= PERMUTATION_KAPPA and float(binom.sf(best - 1, n, best_chance)) < PERMUTATION_P
+    not_above = float(binom.sf(right - 1, n, chance)) > 0.05
+    if not (below or (fits and not_above)):
+        return None
+    changes = [f"'{names[i]}' -> '{names[j]}'" for i, j in zip(rows, renamed) if i != j and rate[i] > 0]
+    hint = f" Reading the predictions as {', '.join(changes)} would give {best / n:.3f}." if best > right else ""
+    return (
+        f"accuracy {right / n:.3f} is {'below' if below else 'not above'} chance ({chance:.3f}, n={n}).{hint} Check "
+        "the order of 'labels' and the 'label_map'; if they are right, the set reverses what the model relies on."
+    )
+
+
+def warn_if_reversed(gold: Array, predicted: Array) -> str | None:
+    """Return a warning when values [n] fall while the labels [n] rise (Fisher z, p < 1e-3)."""
+    if gold.size < 5 or np.ptp(gold) == 0 or np.ptp(predicted) == 0:
+        return None
+    correlation = float(np.clip(np.corrcoef(gold, predicted)[0, 1], -0.999999, 0.999999))
+    if np.arctanh(correlation) * np.sqrt(gold.size - 3) > -3.09:  # the normal quantile of 1e-3
+        return None
+    return f"Pearson {correlation:.3f} is negative (n={gold.size}): check the direction of the set's scale"
+
+
+def collapsed_labels(gold: Array, predicted: Array) -> Collapse | None:
+    """How indices [n] are collapsed.
+
+    ``constant``: every prediction is the same; a set with one gold label is exempt when it is that label.
+    ``majority``: accuracy is not above the rate of the most frequent label; sets with one gold label are exempt.
+    """
+    accuracy = float(np.mean(gold == predicted))
+    if np.all(gold == gold[0]):
+        return "constant" if np.all(predicted == predicted[0]) and accuracy < 1 else None
+    if np.all(predicted == predicted[0]):
+        return "constant"
+    return "majority" if accuracy <= np.bincount(gold).max() / gold.size else None
+
+
+def collapsed_values(gold: Array, predicted: Array) -> Collapse | None:
+    """How values [n] are collapsed.
+
+    ``constant``: no linear signal, for they are equal up to float32 rounding or |Pearson| < ``CORRELATION_THRESHOLD``.
+    ``majority``: Pearson is below minus that, and below the 0 of a constant.
+    """
+    if is_constant(predicted):
+        return "constant"
+    if gold.size < 3 or is_constant(gold):  # no correlation to speak of
+        return None
+    correlation = float(np.corrcoef(gold, predicted)[0, 1])
+    if abs(correlation) < CORRELATION_THRESHOLD:
+        return "constant"
+    return "majority" if correlation < 0 else None

@@ -1,0 +1,120 @@
+"""Every example has exactly one of the task's labels: one logit per label, cross-entropy, the largest logit wins."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from regft_core.kinds import Collapse, Declared, Kind
+from regft_core.lazy import np, torch
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+    from torch import Tensor
+
+    Array = npt.NDArray[Any]
+
+
+class Classification(Kind):
+    has_labels = True
+    one_label = True
+    problem_type = "single_label_classification"
+    dtype = "int64"
+    label_keys = "'labels' lists every label, 'label_values' maps other spellings, "
+    printed = "[encoder.config.id2label[best] for best in logits.argmax(-1).tolist()]"
+
+    def wrong_labels(self, labels: Sequence[str] | None) -> str | None:
+        if labels is None or len(labels) < 2:
+            return "a classification task needs 'labels' with at least two names"
+        return None
+
+    def wrong_range(self, limits: tuple[float, float]) -> tuple[str, str] | None:
+        return "a classification task has no range", "remove it"
+
+    def read_label(self, value: Any, declared: Declared) -> int:
+        from regft_core.kinds._reading import read_index
+
+        return read_index(value, declared)
+
+    def strata(self, labels: Sequence[int | float]) -> list[int]:
+        return [int(label) for label in labels]
+
+    def label_counts(self, labels: Sequence[int | float], names: Sequence[str]) -> dict[str, int] | None:
+        counts = Counter(int(label) for label in labels)
+        return {name: counts[index] for index, name in enumerate(names)}
+
+    def output_names(self, labels: Sequence[str] | None) -> tuple[str, ...]:
+        if not labels or len(labels) < 2:
+            raise ValueError(f"a classifier needs at least two labels, got {labels!r}")
+        return tuple(labels)
+
+    def label_tensor(self, labels: Sequence[int | float]) -> Tensor:
+        return torch.tensor(labels, dtype=torch.int64)
+
+    def task_loss(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """Mean cross-entropy."""
+        return torch.nn.functional.cross_entropy(logits, labels)
+
+    def log_probabilities(self, logits: Tensor) -> Tensor:
+        return logits.log_softmax(-1)
+
+    def wrong_values(self, values: Array, what: str) -> str | None:
+        if not np.issubdtype(values.dtype, np.integer):
+            return f"classification {what}s are class indices (integers), not {values.dtype}"
+        if values.min() >= 0:
+            return None
+        hidden = "; -1 usually marks the hidden labels of a test split, so use another split" if what == "label" else ""
+        return f"{what} {int(values.min())} at row {int(values.argmin())} is not a class index{hidden}"
+
+    def unreachable(self, gold: Array, to_set: Array, names: Sequence[str]) -> list[str]:
+        present = set(np.unique(gold).tolist())
+        if outside := sorted(present - set(range(len(names)))):
+            raise ValueError(f"class indices {outside} are not among its labels {list(names)}")
+        return [names[index] for index in sorted(present - set(to_set.tolist()))]
+
+    def predictions(self, logits: Array, to_set: Array) -> Array:
+        """The largest own label, then mapped: merging never lets two weak labels outvote a strong one."""
+        found: Array = to_set[logits.argmax(axis=1)]
+        return found
+
+    def scores(self, logits: Array, to_set: Array, width: int) -> Array:
+        """Softmax probabilities, summed over merged labels, 0 for labels that no own label counts as.
+
+        Their argmax can differ from the prediction.
+        """
+        values = logits.astype(np.float64)
+        exponentials = np.exp(values - values.max(axis=1, keepdims=True))
+        merge = np.zeros((len(to_set), width))
+        merge[np.arange(len(to_set)), to_set] = 1.0
+        found: Array = (exponentials / exponentials.sum(axis=1, keepdims=True)) @ merge
+        return found
+
+    def constant(self, gold: Array) -> Array:
+        """The set's most frequent label, the lower index among equals."""
+        return np.full(gold.shape, np.bincount(gold).argmax(), dtype=np.int64)
+
+    def warning(self, gold: Array, predictions: Array, names: Sequence[str]) -> str | None:
+        from regft_core.kinds._judging import warn_if_permuted
+
+        return warn_if_permuted(gold, predictions, names)
+
+    def collapsed(self, gold: Array, predictions: Array) -> Collapse | None:
+        from regft_core.kinds._judging import collapsed_labels
+
+        return collapsed_labels(gold, predictions)
+
+    def score_columns(self, labels: Sequence[str]) -> list[str]:
+        return [f"probability_{label}" for label in labels]
+
+    def answer(self, scores: Sequence[float], labels: Sequence[str]) -> str | float:
+        return labels[max(range(len(scores)), key=scores.__getitem__)]
+
+    def submitted(
+        self, logits: Array, labels: Sequence[str] | None, written: Mapping[str, str], limits: Sequence[float] | None
+    ) -> list[str]:
+        names = [written.get(label, label) for label in labels or ()]
+        return [names[index] for index in logits.argmax(axis=1)]
+
+
+KIND = Classification

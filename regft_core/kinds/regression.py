@@ -1,0 +1,102 @@
+"""Every example has a value, perhaps within a range: one output in its unit, squared error."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from regft_core.kinds import Collapse, Declared, Kind
+from regft_core.lazy import np, torch
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+    from torch import Tensor
+
+    Array = npt.NDArray[Any]
+
+
+class Regression(Kind):
+    has_labels = False
+    one_label = False
+    problem_type = "regression"
+    dtype = "float64"
+    label_keys = ""
+    printed = "logits.squeeze(-1).tolist()"
+
+    def wrong_labels(self, labels: Sequence[str] | None) -> str | None:
+        return None if labels is None else "a regression task has no 'labels'; use 'range'"
+
+    def wrong_range(self, limits: tuple[float, float]) -> tuple[str, str] | None:
+        if limits[0] < limits[1]:
+            return None
+        return f"is [{limits[0]:g}, {limits[1]:g}]; the smallest value comes first", "write [smallest, largest]"
+
+    def read_label(self, value: Any, declared: Declared) -> float:
+        from regft_core.kinds._reading import read_number
+
+        return read_number(value, declared)
+
+    def strata(self, labels: Sequence[int | float]) -> list[int]:
+        from regft_core.kinds._reading import bins
+
+        return bins(labels)
+
+    def label_counts(self, labels: Sequence[int | float], names: Sequence[str]) -> dict[str, int] | None:
+        return None
+
+    def output_names(self, labels: Sequence[str] | None) -> tuple[str, ...]:
+        return ("score",)
+
+    def label_tensor(self, labels: Sequence[int | float]) -> Tensor:
+        return torch.tensor(labels, dtype=torch.float32)
+
+    def task_loss(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """Mean squared error."""
+        predictions = logits.squeeze(-1)
+        if predictions.shape != labels.shape:
+            raise ValueError(f"predictions {tuple(predictions.shape)} against labels {tuple(labels.shape)}")
+        return torch.nn.functional.mse_loss(predictions, labels)
+
+    def log_probabilities(self, logits: Tensor) -> Tensor:
+        raise ValueError("a value has no probabilities")
+
+    def wrong_values(self, values: Array, what: str) -> str | None:
+        return None
+
+    def unreachable(self, gold: Array, to_set: Array, names: Sequence[str]) -> list[str]:
+        return []
+
+    def predictions(self, logits: Array, to_set: Array) -> Array:
+        return logits[:, 0].astype(np.float64)
+
+    def scores(self, logits: Array, to_set: Array, width: int) -> Array:
+        return logits.astype(np.float64)
+
+    def constant(self, gold: Array) -> Array:
+        """The mean."""
+        return np.full(gold.shape, gold.mean(dtype=np.float64), dtype=np.float64)
+
+    def warning(self, gold: Array, predictions: Array, names: Sequence[str]) -> str | None:
+        from regft_core.kinds._judging import warn_if_reversed
+
+        return warn_if_reversed(gold, predictions)
+
+    def collapsed(self, gold: Array, predictions: Array) -> Collapse | None:
+        from regft_core.kinds._judging import collapsed_values
+
+        return collapsed_values(gold, predictions)
+
+    def score_columns(self, labels: Sequence[str]) -> list[str]:
+        return []
+
+    def answer(self, scores: Sequence[float], labels: Sequence[str]) -> str | float:
+        return scores[0]
+
+    def submitted(
+        self, logits: Array, labels: Sequence[str] | None, written: Mapping[str, str], limits: Sequence[float] | None
+    ) -> list[str]:
+        low, high = limits or (float("-inf"), float("inf"))
+        return [f"{min(max(float(value), low), high):.3f}" for value in logits[:, 0]]
+
+
+KIND = Regression

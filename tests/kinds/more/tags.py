@@ -1,0 +1,102 @@
+"""A third kind: an example has any number of the labels, as bits of one number; a file has them as ``good|fast``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from regft_core.kinds import Collapse, Declared, Kind, WrongLabel
+from regft_core.lazy import np, torch
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+    from torch import Tensor
+
+    Array = npt.NDArray[Any]
+
+
+def bits(numbers: Any, count: int) -> Any:
+    """[n, count] of 0 and 1 from [n] numbers, numpy's or torch's."""
+    return (numbers[:, None] >> np.arange(count)) & 1
+
+
+class Tags(Kind):
+    has_labels = True
+    one_label = False
+    problem_type = "multi_label_classification"
+    dtype = "int64"
+    label_keys = "'labels' lists every tag, "
+    printed = "logits.gt(0).tolist()"
+
+    def wrong_labels(self, labels: Sequence[str] | None) -> str | None:
+        return None if labels else "a tags task needs 'labels'"
+
+    def wrong_range(self, limits: tuple[float, float]) -> tuple[str, str] | None:
+        return "a tags task has no range", "remove it"
+
+    def read_label(self, value: Any, declared: Declared) -> int:
+        labels, given = declared.labels or (), [tag for tag in str(value or "").split("|") if tag]
+        if unknown := [tag for tag in given if tag not in labels]:
+            raise WrongLabel(f"tags {unknown} are none of labels {list(labels)}")
+        return sum(1 << labels.index(tag) for tag in set(given))
+
+    def strata(self, labels: Sequence[int | float]) -> list[int]:
+        return [int(label) for label in labels]
+
+    def label_counts(self, labels: Sequence[int | float], names: Sequence[str]) -> dict[str, int] | None:
+        return {name: sum(int(label) >> index & 1 for label in labels) for index, name in enumerate(names)}
+
+    def output_names(self, labels: Sequence[str] | None) -> tuple[str, ...]:
+        if not labels:
+            raise ValueError("tags need labels")
+        return tuple(labels)
+
+    def label_tensor(self, labels: Sequence[int | float]) -> Tensor:
+        return torch.tensor(labels, dtype=torch.int64)
+
+    def task_loss(self, logits: Tensor, labels: Tensor) -> Tensor:
+        targets = labels[:, None] >> torch.arange(logits.shape[1], device=labels.device) & 1
+        return torch.nn.functional.binary_cross_entropy_with_logits(logits, targets.to(logits.dtype))
+
+    def log_probabilities(self, logits: Tensor) -> Tensor:
+        return torch.nn.functional.logsigmoid(torch.stack([logits, -logits], -1))
+
+    def wrong_values(self, values: Array, what: str) -> str | None:
+        return None if np.issubdtype(values.dtype, np.integer) else f"{what}s are sets of tags as integers"
+
+    def unreachable(self, gold: Array, to_set: Array, names: Sequence[str]) -> list[str]:
+        return [name for i, name in enumerate(names) if i not in to_set and (bits(gold, len(names))[:, i]).any()]
+
+    def predictions(self, logits: Array, to_set: Array) -> Array:
+        found: Array = np.bitwise_or.reduce((logits > 0) * (1 << to_set), axis=1)
+        return found
+
+    def scores(self, logits: Array, to_set: Array, width: int) -> Array:
+        found = np.zeros((len(logits), width))
+        for column, target in enumerate(to_set):
+            found[:, target] = np.maximum(found[:, target], 1 / (1 + np.exp(-logits[:, column].astype(np.float64))))
+        return found
+
+    def constant(self, gold: Array) -> Array:
+        return np.full(gold.shape, np.bincount(gold).argmax(), dtype=np.int64)
+
+    def warning(self, gold: Array, predictions: Array, names: Sequence[str]) -> str | None:
+        return None
+
+    def collapsed(self, gold: Array, predictions: Array) -> Collapse | None:
+        return "constant" if (predictions == predictions[0]).all() else None
+
+    def score_columns(self, labels: Sequence[str]) -> list[str]:
+        return [f"probability_{label}" for label in labels]
+
+    def answer(self, scores: Sequence[float], labels: Sequence[str]) -> str | float:
+        return "|".join(label for label, score in zip(labels, scores, strict=True) if score > 0.5)
+
+    def submitted(
+        self, logits: Array, labels: Sequence[str] | None, written: Mapping[str, str], limits: Sequence[float] | None
+    ) -> list[str]:
+        names = [written.get(label, label) for label in labels or ()]
+        return ["|".join(name for name, value in zip(names, row, strict=True) if value > 0) for row in logits]
+
+
+KIND = Tags

@@ -269,7 +269,7 @@ class _Writer:
                 if name == "keywords" and last_name(node) == "Field":
                     value = [keyword for keyword in value or () if keyword.arg not in FIELD_TEXTS]
                 if name == "keywords" and last_name(node) == "Declares":
-                    value = self._without_says(value)
+                    value = self._without_says(value or ())
                 self._named(name, value)
             self.part.out.append(")")
         else:

@@ -142,7 +142,7 @@ class Bench:
             raise RegftError("; ".join(problems))
         rows = len(self.data.input_ids)
         cut = rows if phase.data.split == 1.0 else rows // 2
-        needed = {name for cls, options in compose.active(entries) for name in cls.needs(options)}
+        needed = {name for entry in compose.active(entries) for name in entry.declares.needs}
         start = handed[phase.start].weights if phase.start in handed else None
         return PhaseInputs(
             phase=replace(phase, training=training),

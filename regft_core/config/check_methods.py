@@ -154,7 +154,7 @@ def _check_needs(
 ) -> list[Problem]:
     problems = []
     for regulariser, values in options:
-        for needed in registry[regulariser].needs(values):
+        for needed in registry[regulariser].declare(values).needs:
             if needed not in earlier:
                 message = (
                     f"'{regulariser}' takes something from the phase '{needed}', which does not run before '{phase}'"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from pydantic import BaseModel, ValidationError
 
@@ -13,6 +13,9 @@ from regft_core.config.schema import NAME_PATTERN
 from regft_core.config.schema.encoder import EncoderConfig
 from regft_core.config.schema.methods import DataConfig, MethodConfig, RepeatConfig
 from regft_core.config.schema.training import TrainingConfig
+
+if TYPE_CHECKING:
+    from regft_core.hooks.declare import Declares
 
 #: The phase that every method ends with, and the only one of most.
 FINETUNE = "finetune"
@@ -36,25 +39,13 @@ class Cost:
 
 
 class Declared(Protocol):
-    """What the configuration asks of a regulariser's class; ``methods.base.Regulariser`` answers it."""
+    """What the configuration asks of a regulariser's class; ``hooks.base.Regulariser`` answers it."""
 
     name: ClassVar[str]
     Config: ClassVar[Any]
 
     @classmethod
-    def active(cls, options: Any) -> bool: ...
-
-    @classmethod
-    def needs(cls, options: Any) -> Mapping[str, str]: ...
-
-    @classmethod
-    def adds_terms(cls, options: Any) -> bool: ...
-
-    @classmethod
-    def cost(cls, options: Any) -> Cost: ...
-
-    @classmethod
-    def fit_cost(cls, options: Any) -> Cost: ...
+    def declare(cls, options: Any) -> Declares: ...
 
 
 Registry = Mapping[str, type[Declared]]
@@ -62,22 +53,17 @@ Registry = Mapping[str, type[Declared]]
 
 def declared_cost(entries: Iterable[tuple[type[Declared], Any]]) -> Cost:
     """Passes per step of a phase: those of the most expensive regulariser, added terms on top."""
-    acting = [(cls, options) for cls, options in entries if cls.active(options)]
-    if not acting:
-        return Cost()
-    base = [cls.cost(options) for cls, options in acting if not cls.adds_terms(options)]
-    forward = max([cost.forward for cost in base], default=1.0)
-    backward = max([cost.backward for cost in base], default=1.0)
-    for cls, options in acting:
-        if cls.adds_terms(options):
-            forward += cls.cost(options).forward - 1
-            backward += cls.cost(options).backward - 1
+    declared = [declares for cls, options in entries if (declares := cls.declare(options)).active]
+    base = [declares.says.cost for declares in declared if not declares.adds_terms]
+    added = [declares.says.cost for declares in declared if declares.adds_terms]
+    forward = max([cost.forward for cost in base], default=1.0) + sum(cost.forward - 1 for cost in added)
+    backward = max([cost.backward for cost in base], default=1.0) + sum(cost.backward - 1 for cost in added)
     return Cost(forward, backward)
 
 
 def declared_fit(entries: Iterable[tuple[type[Declared], Any]]) -> Cost:
     """Passes per training row of what a phase fits without steps; each regulariser goes over the rows by itself."""
-    found = [cls.fit_cost(options) for cls, options in entries if cls.active(options)]
+    found = [declares.says.fit_cost for cls, options in entries if (declares := cls.declare(options)).active]
     return Cost(sum(cost.forward for cost in found), sum(cost.backward for cost in found))
 
 

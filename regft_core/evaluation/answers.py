@@ -18,6 +18,7 @@ from regft_core.config.schema.training import TrainingConfig
 from regft_core.data.examples import Example
 from regft_core.errors import ExportMismatch, ModelError, RunFailed, StoreError
 from regft_core.hooks.base import Regulariser
+from regft_core.hooks.compose import Entry
 from regft_core.hooks.declare import Setting
 from regft_core.hooks.exports import answers_without_encoder
 from regft_core.hooks.registry import discover
@@ -102,7 +103,7 @@ def load_answers(directory: Path) -> Answers:
         kept = read_tensors(directory / KEPT)
     except (ValidationError, StoreError) as error:
         raise _wrong(directory, str(error)) from error
-    if answers_without_encoder([(cls, options)]) is None:
+    if answers_without_encoder([Entry(cls, options)]) is None:
         raise _wrong(directory, f"'{name}' does not answer by itself")
     classes = len(find(served.kind).output_names(served.labels))
     setting = Setting(kind=served.kind, num_labels=classes, seed=0, training=TrainingConfig())

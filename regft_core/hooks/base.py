@@ -1,8 +1,19 @@
 """The hooks that a method implements; ``training.stack`` calls them in the order of a step.
 
 A method (a YAML file) is one phase or several; a phase lists regularisers, and a regulariser is
-one class in ``regft_core/methods/``. It implements only the hooks it needs; everything else stays
-that of plain fine-tuning.
+one class in ``regft_core/methods/``. It says once what it does, in :meth:`Regulariser.declare`, and
+implements only the hooks it needs; everything else stays that of plain fine-tuning::
+
+    class LabelSmoothing(Regulariser):
+        name = "label_smoothing"
+        Config = LabelSmoothingConfig
+        off = {"smoothing": 0.0}
+
+        @classmethod
+        def declare(cls, options: LabelSmoothingConfig) -> Declares:
+            return Declares(active=options.smoothing > 0, adds_terms=True)
+
+        def terms(self, step: Step, main: MainPass) -> Tensor: ...
 
 Order within a phase: the model is loaded and the weights of its start are put in; ``edit_weights``
 (Re-init, NoisyTune), then ``prepare`` (modules, views, sites), each in ``edit_order``; ``fit`` once;
@@ -16,24 +27,22 @@ Order within an optimiser step: passes and backwards, unscale, ``before_clip``, 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from regft_core.config.method import Phase
 from regft_core.config.schema import StrictModel
 from regft_core.config.schema.tasks import TaskConfig
 from regft_core.config.schema.training import TrainingConfig
 from regft_core.hooks.declare import (
-    Anchor,
-    Cost,
+    Declares,
     Diagnostics,
     DropoutWish,
     Handed,
     MainPass,
-    Need,
     ParameterGroup,
     Setting,
-    Variant,
 )
+from regft_core.hooks.says import Cost, Says, Variant
 
 if TYPE_CHECKING:
     import numpy as np
@@ -48,6 +57,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Cost",
+    "Declares",
     "Diagnostics",
     "DropoutWish",
     "Handed",
@@ -55,6 +65,7 @@ __all__ = [
     "NoOptions",
     "ParameterGroup",
     "Regulariser",
+    "Says",
     "Setting",
     "Variant",
 ]
@@ -67,8 +78,9 @@ class NoOptions(StrictModel):
 class Regulariser:
     """Base of all regularisers; the defaults are those of plain fine-tuning.
 
-    Class methods answer questions before any model exists (validation, dry run, cost); they
-    must not import torch. Instance methods run inside training.
+    The three class methods are asked before any model exists (validation, dry run, cost); they must
+    not import torch. Instance methods run inside training and read ``options``, ``setting`` and
+    ``declares``, what :meth:`declare` returned for the options.
     """
 
     #: Name in YAML; also the prefix of the regulariser's random streams.
@@ -77,150 +89,11 @@ class Regulariser:
     #: Options of strength 0, under which training equals plain fine-tuning bit for bit (with the
     #: same dropout and optimiser). None: the method has no strength 0 (a fitted head, a merge).
     off: ClassVar[dict[str, Any] | None] = {}
-    #: Encoder families on which the method raises a ModelError that says why.
-    refused_architectures: ClassVar[tuple[str, ...]] = ()
-    #: Whether the loss of a batch does not depend on how far it is padded.
-    padding_invariant: ClassVar[bool] = True
-    #: Whether two inputs may go through the encoder as two rows (``model.pairs: separately``);
-    #: otherwise the reason why not.
-    pairs_separately: ClassVar[Literal[True] | str] = True
-    #: Largest difference of logits between the trained model and its export (a merge of LoRA rounds).
-    export_tolerance: ClassVar[float] = 1e-6
-    #: Place among the regularisers that edit the model, and among hooks at one forward site; two that
-    #: edit the same thing at the same place are refused. Views of the input (TDT) come before noise.
-    edit_order: ClassVar[int] = 0
-    #: What a phase before the last one hands over as its weights: the trained tensors behind a
-    #: weight view, or what a forward pass sees (the view folded in).
-    hands_over: ClassVar[Literal["folded", "trained"]] = "folded"
-
-    # ------------------------------------------------------------------ asked before training
 
     @classmethod
-    def active(cls, options: Any) -> bool:
-        """False when the strength is 0: the phase is then plain fine-tuning, bit for bit."""
-        return True
-
-    @classmethod
-    def variant(cls, options: Any) -> Variant | None:
-        """Which side is followed where paper and released code disagree."""
-        return None
-
-    @classmethod
-    def needs(cls, options: Any) -> Mapping[str, Need]:
-        """Earlier phases (by the name that the options give) whose state or weights are taken."""
-        return {}
-
-    @classmethod
-    def anchors(cls, options: Any) -> frozenset[Anchor]:
-        """Untouched weights that the method pulls toward; see ``Trainee.anchor``."""
-        return frozenset()
-
-    @classmethod
-    def edits(cls, options: Any) -> frozenset[Literal["weights", "structure"]]:
-        """What is changed before training: starting weights, or modules and views of weights."""
-        return frozenset()
-
-    @classmethod
-    def dropout(cls, options: Any) -> DropoutWish:
-        return DropoutWish()
-
-    @classmethod
-    def program(cls, options: Any) -> tuple[str, ...] | None:
-        """Names of the passes when this regulariser owns the step program of its phase."""
-        return None
-
-    @classmethod
-    def adds_terms(cls, options: Any) -> bool:
-        """Whether :meth:`terms` adds to the loss of the plain pass; such regularisers compose."""
-        return False
-
-    @classmethod
-    def added_passes(cls, options: Any) -> tuple[str, ...]:
-        """Names of the passes that :meth:`terms` runs beside the plain one, which is called ``main``."""
-        return ()
-
-    @classmethod
-    def acts_in(cls, options: Any) -> tuple[str, ...] | None:
-        """The passes of the phase that it is restricted to; None: all of them."""
-        return None
-
-    @classmethod
-    def random_passes(cls, options: Any) -> bool:
-        """Whether two passes over one batch differ by it (noise, random weights), dropout aside."""
-        return False
-
-    @classmethod
-    def needs_hidden(cls, options: Any) -> bool:
-        """Whether :meth:`terms` reads the last hidden states of the plain pass."""
-        return False
-
-    @classmethod
-    def optimizer(cls, options: Any) -> str | None:
-        """Name of the optimiser this regulariser is defined on or brings, if it owns the update."""
-        return None
-
-    @classmethod
-    def owns_weights(cls, options: Any) -> bool:
-        """Whether the tensors used in the forward pass are a function of the trained ones."""
-        return False
-
-    @classmethod
-    def validation_share(cls, options: Any) -> bool:
-        """Whether the phase must set rows aside (``data.split`` below 1)."""
-        return False
-
-    @classmethod
-    def freezes_encoder(cls, options: Any) -> bool:
-        """Whether no tensor of the encoder is trained in this phase (a probe, a head that is fitted)."""
-        return False
-
-    @classmethod
-    def trains_encoder(cls, options: Any) -> bool:
-        """Whether its ingredient is in trained weights of the encoder, so that a frozen one leaves it nothing to do.
-
-        Refused beside a regulariser that :meth:`freezes_encoder`. By default what edits or views weights, pulls
-        toward untouched ones or owns the update.
-        """
-        edited = "weights" in cls.edits(options)
-        return edited or cls.owns_weights(options) or bool(cls.anchors(options)) or cls.optimizer(options) is not None
-
-    @classmethod
-    def reads_positions(cls, options: Any) -> bool:
-        """Whether it reads or changes hidden states at the positions of the batch's tokens.
-
-        Refused beside a regulariser that :meth:`moves_tokens`. By default one with passes of its own, or one
-        whose terms read hidden states.
-        """
-        return bool(cls.program(options)) or cls.needs_hidden(options)
-
-    @classmethod
-    def moves_tokens(cls, options: Any) -> bool:
-        """Whether hidden states have positions before those of the batch's tokens (virtual tokens)."""
-        return False
-
-    @classmethod
-    def smallest_effect(cls, options: Any) -> float | None:
-        """Smallest change of unit-scale activations that the method relies on."""
-        return None
-
-    @classmethod
-    def recordable(cls, options: Any) -> bool:
-        """Whether the pass with this regulariser in it is a function of weights and batch but for dropout.
-
-        Such a pass can be recorded as a CUDA graph and replayed (``execution.cuda_graphs``). Not so where a
-        method draws inside the pass from a generator of its own, or keeps what it has seen there.
-        """
-        return False
-
-    @classmethod
-    def refused_precisions(cls, options: Any) -> dict[str, str]:
-        """Precisions that the method cannot run in at all, each with the reason."""
-        return {}
-
-    @classmethod
-    def check_task(cls, options: Any, task: TaskConfig) -> list[str]:
-        """Reasons why these options cannot act on this task; empty when they can."""
-        return []
+    def declare(cls, options: Any) -> Declares:
+        """What the method does under these options; a field that is left out is that of plain fine-tuning."""
+        return Declares()
 
     @classmethod
     def check_options(cls, options: Any, phase: Phase) -> list[str]:
@@ -228,67 +101,14 @@ class Regulariser:
         return []
 
     @classmethod
-    def total_steps(cls, options: Any, phase: Phase, rows: int) -> int | None:
-        """Optimiser steps over ``rows`` training rows where the method defines them in a way of its own."""
-        return None
-
-    @classmethod
-    def cost(cls, options: Any) -> Cost:
-        """Passes per optimiser step."""
-        return Cost()
-
-    @classmethod
-    def fit_cost(cls, options: Any) -> Cost:
-        """Passes over the encoder per training row in :meth:`fit`; what needs none (counts, a solver) costs none."""
-        return Cost(0, 0)
-
-    @classmethod
-    def degraded(cls, options: Any, task: TaskConfig) -> list[str]:
-        """Marks to put on the result (a named substitute on regression, a head trained by us)."""
+    def check_task(cls, options: Any, task: TaskConfig) -> list[str]:
+        """Reasons why these options cannot act on this task; empty when they can."""
         return []
-
-    @classmethod
-    def keeps_for_inference(cls, options: Any) -> bool:
-        """Whether a plain model cannot hold what was learned, so that :meth:`rebuild` is needed."""
-        return False
-
-    @classmethod
-    def owns_prediction(cls, options: Any) -> bool:
-        """Whether :meth:`predict` answers in place of the model (a bag of words, a similarity)."""
-        return False
-
-    @classmethod
-    def reads_encoder(cls, options: Any) -> bool:
-        """Whether the answers depend on the encoder: not those of a bag of words, or a constant."""
-        return True
-
-    # ------------------------------------------------------- asked of a finished run, by evaluations
-
-    @classmethod
-    def token_confidence(cls, options: Any, kept: Mapping[str, Tensor], embedding: Tensor) -> Tensor | None:
-        """Confidence ``[B, n]`` of each position of embedding outputs ``[B, n, H]``, where the method learned one.
-
-        Args:
-            kept: what :meth:`keep` returned, on the device of ``embedding``.
-        """
-        return None
-
-    @classmethod
-    def input_views(
-        cls, options: Any, kept: Mapping[str, Tensor], embedding: Tensor, mask: Tensor, untouched: Tensor
-    ) -> Mapping[str, Tensor] | None:
-        """Other views of an input that the method contrasts with it: name -> embedding outputs ``[B, n, H]``.
-
-        Args:
-            kept: what :meth:`keep` returned, on the device of ``embedding``.
-            mask: ``[B, n]``, 1 on real tokens.
-            untouched: ``[B, n]``, True on padding and where a task's keyword segment stays as it is.
-        """
-        return None
 
     def __init__(self, options: Any, setting: Setting) -> None:
         self.options = options
         self.setting = setting
+        self.declares = self.declare(options)
         self.diagnostics = Diagnostics()
 
     # ------------------------------------------------------------------------ before the loop
@@ -305,7 +125,7 @@ class Regulariser:
 
         Freeze weights (``requires_grad_(False)``), attach modules (:meth:`Trainee.attach`), register
         forward sites (``trainee.hooks``) and parametrisations. ``handed`` holds the phases named in
-        :meth:`needs`.
+        ``Declares.needs``.
         """
 
     def fit(self, trainee: Trainee, data: FitData) -> None:
@@ -324,6 +144,10 @@ class Regulariser:
 
         Only asked of the regulariser that names the optimiser; None takes the shared one of that name.
         """
+        return None
+
+    def total_steps(self, rows: int) -> int | None:
+        """Optimiser steps over ``rows`` training rows where the method defines them in a way of its own."""
         return None
 
     # ------------------------------------------------------------------------------- the step
@@ -390,13 +214,32 @@ class Regulariser:
     ) -> npt.NDArray[np.float32]:
         """Answers ``[n, K]`` of raw examples: logits (log-probabilities will do), or values ``[n, 1]``.
 
-        Only called on the owner of the prediction (:meth:`owns_prediction`), in evaluation.
+        Only called on the owner of the prediction (``Declares.owns_prediction``), in evaluation.
 
         Args:
-            trainee: the plain model with the run's weights; None where :meth:`reads_encoder` is False.
+            trainee: the plain model with the run's weights; None where ``Declares.reads_encoder`` is False.
             kept: what :meth:`keep` returned; all that was fitted, as plain arrays (see ``hooks.plain``).
         """
         raise NotImplementedError(f"{self.name} does not own the prediction")
 
+    # ------------------------------------------------------- asked of a finished run, by evaluations
 
-Regularisers = Sequence[tuple[type[Regulariser], Any]]
+    def token_confidence(self, kept: Mapping[str, Tensor], embedding: Tensor) -> Tensor | None:
+        """Confidence ``[B, n]`` of each position of embedding outputs ``[B, n, H]``, where the method learned one.
+
+        Args:
+            kept: what :meth:`keep` returned, on the device of ``embedding``.
+        """
+        return None
+
+    def input_views(
+        self, kept: Mapping[str, Tensor], embedding: Tensor, mask: Tensor, untouched: Tensor
+    ) -> Mapping[str, Tensor] | None:
+        """Other views of an input that the method contrasts with it: name -> embedding outputs ``[B, n, H]``.
+
+        Args:
+            kept: what :meth:`keep` returned, on the device of ``embedding``.
+            mask: ``[B, n]``, 1 on real tokens.
+            untouched: ``[B, n]``, True on padding and where a task's keyword segment stays as it is.
+        """
+        return None

@@ -1,4 +1,4 @@
-"""What is wrong with a regulariser's class by itself: names of hooks, how they are called, its strength 0.
+"""What is wrong with a regulariser's class by itself: names of hooks, how they are called, what it declares.
 
 A misspelled hook would never be called, and the method would train as plain fine-tuning without a word.
 """
@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import inspect
 import re
+import traceback
 from collections.abc import Iterator
+from dataclasses import fields
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
@@ -17,11 +19,14 @@ from pydantic import ValidationError
 from regft_core.config.schema import NAME_PATTERN
 from regft_core.errors import Problem
 from regft_core.hooks.base import Regulariser
+from regft_core.hooks.declare import Declares
+from regft_core.hooks.says import Says
 
 ROOT = Path(__file__).parents[2]
 #: How alike a public name and a hook must be for the name to count as a misspelling of it.
 ALIKE = 0.8
 _HOOKS = {name: value for name, value in vars(Regulariser).items() if not name.startswith("_")}
+_FIELDS = {field.name: of.__name__ for of in (Says, Declares) for field in fields(of)}
 
 
 def shown(file: str | None) -> str:
@@ -41,6 +46,10 @@ def class_problems(cls: type[Regulariser], file: str) -> Iterator[Problem]:
         function = getattr(value, "__func__", value)
         line = function.__code__.co_firstlineno if inspect.isfunction(function) else 0
         key = f"{cls.__name__}.{name}"
+        if name in _FIELDS:
+            hint = f"return it from declare: {_FIELDS[name]}({name}=...); a name of your own begins with _"
+            yield Problem(file, line, key, f"is a field of {_FIELDS[name]} and no hook, so nothing would read it", hint)
+            continue
         if name not in _HOOKS:
             if inspect.isfunction(function) and (near := get_close_matches(name, _HOOKS, n=1, cutoff=ALIKE)):
                 hint = f"did you mean '{near[0]}'? a name of your own that is no hook begins with _"
@@ -59,6 +68,8 @@ def class_problems(cls: type[Regulariser], file: str) -> Iterator[Problem]:
             hint = f"its arguments are ({', '.join(wanted)}); regft_core/hooks/base.py describes them"
             yield Problem(file, line, key, f"takes ({', '.join(given)})", hint)
     yield from _strength_zero(cls, file)
+    if isinstance(inspect.getattr_static(cls, "declare"), classmethod):
+        yield from _declared(cls, file)
 
 
 def _arguments(function: Any) -> list[str] | None:
@@ -79,3 +90,25 @@ def _strength_zero(cls: type[Regulariser], file: str) -> Iterator[Problem]:
             where = ".".join(str(part) for part in item["loc"])
             hint = f"options are those of Config: {', '.join(cls.Config.model_fields) or 'none'}"
             yield Problem(file, 0, f"{cls.__name__}.off", f"{where}: {item['msg']}", hint)
+
+
+def _declared(cls: type[Regulariser], file: str) -> Iterator[Problem]:
+    """The first thing wrong with what a class declares, by default or at strength 0."""
+    key, source = f"{cls.__name__}.declare", cls.declare.__code__
+    for given in ({}, cls.off or {}):
+        try:
+            options = cls.Config.model_validate(given)
+        except ValidationError:  # required options; those of `off` are told above
+            continue
+        try:
+            found: Any = cls.declare(options)
+        except Exception as error:
+            frames = traceback.extract_tb(error.__traceback__)
+            line = [frame.lineno for frame in frames if frame.filename == source.co_filename][-1] or 0
+            hint = "regft_core/hooks/declare.py describes every field of Declares, says.py beside it those of Says"
+            yield Problem(file, line, key, f"raises {type(error).__name__}: {error}", hint)
+            return
+        if not isinstance(found, Declares):
+            hint = "write return Declares(...)"
+            yield Problem(file, source.co_firstlineno, key, f"returns {found!r} in the place of a Declares", hint)
+            return

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from regft_core.config.method import FINETUNE, Method, Phase
 from regft_core.config.schema import DropoutConfig
@@ -19,23 +19,36 @@ from regft_core.config.schema.tasks import TaskConfig
 from regft_core.config.schema.training import TrainingConfig
 from regft_core.hooks.base import Regulariser
 from regft_core.hooks.checks import is_last, takes_no_steps
+from regft_core.hooks.declare import Declares
 from regft_core.names import suggestion
-
-#: A regulariser class with its validated options.
-Entry = tuple[type[Regulariser], Any]
 
 #: Spacing of representable numbers just below 1: a smaller change is rounded away.
 PRECISION_EPSILON = {"fp32": 2.0**-24, "bf16": 2.0**-9, "fp16": 2.0**-12, "tf32": 2.0**-12}
 
 
+class Entry(NamedTuple):
+    """A regulariser class with its validated options."""
+
+    cls: type[Regulariser]
+    options: Any
+
+    @property
+    def name(self) -> str:
+        return self.cls.name
+
+    @property
+    def declares(self) -> Declares:
+        return self.cls.declare(self.options)
+
+
 def entries(registry: Mapping[str, type[Regulariser]], regularisers: Sequence[tuple[str, Any]]) -> list[Entry]:
     """Pair each (name, options) of a phase with its class."""
-    return [(registry[name], options) for name, options in regularisers]
+    return [Entry(registry[name], options) for name, options in regularisers]
 
 
 def active(stack: Sequence[Entry]) -> list[Entry]:
     """The regularisers whose strength is not 0."""
-    return [(cls, options) for cls, options in stack if cls.active(options)]
+    return [entry for entry in stack if entry.declares.active]
 
 
 def _single_owner(owners: list[str], what: str, why: str) -> list[str]:
@@ -49,25 +62,25 @@ def ownership_problems(stack: Sequence[Entry]) -> list[str]:
     """Clashes over what can have one owner only, and over the order of edits."""
     problems = []
     acting = active(stack)
-    owners = [cls.name for cls, options in acting if cls.program(options)]
+    owners = [entry.name for entry in acting if entry.declares.program]
     why = "each defines which passes and losses a step consists of, and no paper defines their union"
     problems += _single_owner(owners, "the step program", why)
-    adding = [cls.name for cls, options in acting if cls.adds_terms(options)]
+    adding = [entry.name for entry in acting if entry.declares.adds_terms]
     if owners and adding:
         added = " and ".join(f"'{name}'" for name in adding) + (" adds" if len(adding) == 1 else " add")
         problems.append(
             f"{added} to the loss of the plain pass, but '{owners[0]}' owns the step program and has no plain pass; "
             "keep one of them"
         )
-    owners = [cls.name for cls, options in acting if cls.owns_weights(options)]
+    owners = [entry.name for entry in acting if entry.declares.owns_weights]
     problems += _single_owner(owners, "the weight view", "each computes the forward weights from the trained ones")
-    owners = [cls.name for cls, options in acting if cls.optimizer(options)]
+    owners = [entry.name for entry in acting if entry.declares.optimizer]
     problems += _single_owner(owners, "the optimiser", "each is defined on an update rule of its own")
     for kind, what in (("weights", "the starting weights"), ("structure", "modules or views of weights")):
         at: dict[int, list[str]] = {}
-        for cls, options in acting:
-            if kind in cls.edits(options):
-                at.setdefault(cls.edit_order, []).append(cls.name)
+        for entry in acting:
+            if kind in entry.declares.edits:
+                at.setdefault(entry.declares.edit_order, []).append(entry.name)
         for names in at.values():
             if len(names) > 1:
                 both = " and ".join(f"'{name}'" for name in names)
@@ -77,67 +90,69 @@ def ownership_problems(stack: Sequence[Entry]) -> list[str]:
 
 def _frozen_problems(acting: Sequence[Entry]) -> list[str]:
     """Regularisers of trained encoder weights beside one that freezes the encoder."""
-    freezing = [cls.name for cls, options in acting if cls.freezes_encoder(options)]
+    freezing = [entry.name for entry in acting if entry.declares.freezes_encoder]
     return [
-        f"'{cls.name}' works on the encoder's trained weights, but '{frozen}' freezes the encoder, so it would do "
+        f"'{entry.name}' works on the encoder's trained weights, but '{frozen}' freezes the encoder, so it would do "
         "nothing or change what stays frozen; keep one of them"
         for frozen in freezing
-        for cls, options in acting
-        if cls.name != frozen and works_on_encoder(cls, options)
+        for entry in acting
+        if entry.name != frozen and works_on_encoder(entry)
     ]
 
 
-def works_on_encoder(cls: type[Regulariser], options: Any) -> bool:
+def works_on_encoder(entry: Entry) -> bool:
     """Whether a regulariser's ingredient is in trained encoder weights, under these options or its defaults.
 
     A control (L2-SP toward zero) works on the same weights as its method, also where it declares nothing of its own.
     """
-    return cls.trains_encoder(options) or (not cls.freezes_encoder(options) and cls.trains_encoder(cls.Config()))
+    declares = entry.declares
+    by_default = Entry(entry.cls, entry.cls.Config()).declares
+    return bool(declares.trains_encoder or (not declares.freezes_encoder and by_default.trains_encoder))
 
 
 def _head_problems(acting: Sequence[Entry]) -> list[str]:
     """Views of the head alone beside one that takes the head out of the task's loss."""
-    solving = [cls.name for cls, options in acting if solves_head(cls, options)]
+    solving = [entry.name for entry in acting if solves_head(entry)]
     return [
-        f"'{cls.name}' computes the head's weights from trained ones, but '{solver}' freezes the encoder and has a "
+        f"'{entry.name}' computes the head's weights from trained ones, but '{solver}' freezes the encoder and has a "
         "solution or a loss of its own in the place of the task's steps, so it would do nothing or spoil what is "
         "solved; keep one of them"
         for solver in solving
-        for cls, options in acting
-        if cls.name != solver and views_head(cls, options)
+        for entry in acting
+        if entry.name != solver and views_head(entry)
     ]
 
 
-def solves_head(cls: type[Regulariser], options: Any) -> bool:
+def solves_head(entry: Entry) -> bool:
     """Whether a frozen encoder comes with a fit or passes of its own, so that the task's loss trains no head."""
-    own = cls.fit is not Regulariser.fit or bool(cls.program(options))
-    return cls.freezes_encoder(options) and own
+    own = entry.cls.fit is not Regulariser.fit or bool(entry.declares.program)
+    return entry.declares.freezes_encoder and own
 
 
-def views_head(cls: type[Regulariser], options: Any) -> bool:
+def views_head(entry: Entry) -> bool:
     """Whether a regulariser views the weights of the head and no others, so that a frozen encoder is nothing to it."""
-    return cls.owns_weights(options) and not works_on_encoder(cls, options)
+    return entry.declares.owns_weights and not works_on_encoder(entry)
 
 
 def _moved_problems(acting: Sequence[Entry]) -> list[str]:
     """Regularisers that read hidden states by position beside one that moves the positions."""
-    moving = [cls.name for cls, options in acting if cls.moves_tokens(options)]
+    moving = [entry.name for entry in acting if entry.declares.moves_tokens]
     return [
-        f"'{cls.name}' reads hidden states by the positions of the batch, which '{mover}' moves; keep one of them"
+        f"'{entry.name}' reads hidden states by the positions of the batch, which '{mover}' moves; keep one of them"
         for mover in moving
-        for cls, options in acting
-        if cls.name != mover and cls.reads_positions(options)
+        for entry in acting
+        if entry.name != mover and entry.declares.reads_positions
     ]
 
 
 def prediction_problems(stack: Sequence[Entry], phase: Phase) -> list[str]:
     """What speaks against a regulariser that answers in place of the model."""
     acting = active(stack)
-    owners = [cls.name for cls, options in acting if cls.owns_prediction(options)]
+    owners = [entry.name for entry in acting if entry.declares.owns_prediction]
     problems = _single_owner(owners, "the prediction", "each answers in place of the model")
     if len(owners) != 1:
         return problems
-    name, others = owners[0], [f"'{cls.name}'" for cls, _ in acting if cls.name not in owners]
+    name, others = owners[0], [f"'{entry.name}'" for entry in acting if entry.name not in owners]
     if others:
         problems.append(
             f"'{name}' answers in place of the model, so nobody would see what {' and '.join(others)} does to it; "
@@ -153,28 +168,28 @@ def _dropout_side(side: str, stack: Sequence[Entry], declared: Any) -> tuple[Any
     """Negotiate one kind of dropout; ``declared`` is the method YAML's own value or None."""
     problems: list[str] = []
     value, owner = declared, "training.dropout"
-    for cls, options in stack:
-        wish = getattr(cls.dropout(options), side)
+    for entry in stack:
+        wish = getattr(entry.declares.dropout, side)
         if not isinstance(wish, int | float) or isinstance(wish, bool):
             continue
         if value is None:
-            value, owner = float(wish), cls.name
+            value, owner = float(wish), entry.name
         elif value != wish:
             given = "keeps the checkpoint's value" if value == "keep" else f"sets it to {value}"
-            problems.append(f"{side} dropout: '{cls.name}' needs {wish} but {owner} {given}; make the two agree")
-    for cls, options in stack:
-        if getattr(cls.dropout(options), side) == "on" and value == 0.0:
-            problems.append(f"{side} dropout: '{cls.name}' needs it on but {owner} sets it to 0; make the two agree")
+            problems.append(f"{side} dropout: '{entry.name}' needs {wish} but {owner} {given}; make the two agree")
+    for entry in stack:
+        if getattr(entry.declares.dropout, side) == "on" and value == 0.0:
+            problems.append(f"{side} dropout: '{entry.name}' needs it on but {owner} sets it to 0; make the two agree")
     return value, problems
 
 
 def _shared_dropout_problems(side: str, stack: Sequence[Entry]) -> list[str]:
     """Regularisers that need dropout, where nobody in the phase sets it and the shared protocol switches it off."""
     return [
-        f"{side} dropout: '{cls.name}' needs it on but the shared training.dropout.{side} of params.yaml is 0; give "
+        f"{side} dropout: '{entry.name}' needs it on but the shared training.dropout.{side} of params.yaml is 0; give "
         f"the phase its own, for instance training: {{dropout: {{{side}: 0.1}}}}, or raise the shared one"
-        for cls, options in stack
-        if getattr(cls.dropout(options), side) == "on"
+        for entry in stack
+        if getattr(entry.declares.dropout, side) == "on"
     ]
 
 
@@ -202,10 +217,10 @@ def negotiate_dropout(
 def randomness_problems(stack: Sequence[Entry], dropout: DropoutConfig) -> tuple[list[str], list[str]]:
     """(refusals, degradations) of regularisers that compare two passes, where no dropout tells them apart."""
     acting = active(stack)
-    wanting = [cls.name for cls, options in acting if cls.dropout(options).either]
+    wanting = [entry.name for entry in acting if entry.declares.dropout.either]
     if not wanting or dropout.hidden != 0.0 or dropout.attention != 0.0:
         return [], []
-    random = [cls.name for cls, options in acting if cls.random_passes(options)]
+    random = [entry.name for entry in acting if entry.declares.random_passes]
     if random:
         others = " and ".join(f"'{name}'" for name in random)
         return [], [f"'{name}' runs without dropout: its passes differ by {others} only" for name in wanting]
@@ -216,12 +231,12 @@ def randomness_problems(stack: Sequence[Entry], dropout: DropoutConfig) -> tuple
 def pass_problems(stack: Sequence[Entry]) -> list[str]:
     """Restrictions to passes that the phase does not have."""
     acting = active(stack)
-    owner = next((names for cls, options in acting if (names := cls.program(options))), None)
-    known = owner or ("main", *(name for cls, options in acting for name in cls.added_passes(options)))
+    owner = next((names for entry in acting if (names := entry.declares.program)), None)
+    known = owner or ("main", *(name for entry in acting for name in entry.declares.added_passes))
     return [
-        f"'{cls.name}' is to act in the pass '{name}', which this phase does not have; {suggestion(name, known)}"
-        for cls, options in acting
-        for name in cls.acts_in(options) or ()
+        f"'{entry.name}' is to act in the pass '{name}', which this phase does not have; {suggestion(name, known)}"
+        for entry in acting
+        for name in entry.declares.acts_in or ()
         if name not in known
     ]
 
@@ -232,14 +247,14 @@ def resolve_training(stack: Sequence[Entry], phase: Phase, shared: TrainingConfi
     training = phase.training
     dropout, problems = negotiate_dropout(acting, shared.dropout, phase.explicit.get("dropout"))
     training = training.model_copy(update={"dropout": dropout})
-    for cls, options in acting:
-        wanted = cls.optimizer(options)
+    for entry in acting:
+        wanted = entry.declares.optimizer
         if wanted is None:
             continue
         given = phase.explicit.get("optimizer")
         if given not in (None, wanted):
             problems.append(
-                f"'{cls.name}' is defined on {wanted} but training.optimizer says {given}; remove training.optimizer"
+                f"'{entry.name}' is defined on {wanted} but training.optimizer says {given}; remove training.optimizer"
             )
         training = training.model_copy(update={"optimizer": wanted})
     if training.checkpoint != "last" and (phase.name != FINETUNE or not training.epochs):
@@ -256,7 +271,7 @@ def _has_epoch_scores(acting: Sequence[Entry], phase: Phase, training: TrainingC
     """
     if phase.name != FINETUNE or not training.epochs or training.checkpoint == "best_on_dev_as_published":
         return False
-    return not any(cls.owns_prediction(options) for cls, options in acting)
+    return not any(entry.declares.owns_prediction for entry in acting)
 
 
 def checkpoint_problems(stack: Sequence[Entry], training: TrainingConfig) -> list[str]:
@@ -264,10 +279,10 @@ def checkpoint_problems(stack: Sequence[Entry], training: TrainingConfig) -> lis
     if training.checkpoint == "last":
         return []
     return [
-        f"'{cls.name}' makes its result after the last step, so no epoch can be chosen (training.checkpoint: "
+        f"'{entry.name}' makes its result after the last step, so no epoch can be chosen (training.checkpoint: "
         f"{training.checkpoint}); set checkpoint: last for this method"
-        for cls, _ in active(stack)
-        if cls.finish is not Regulariser.finish
+        for entry in active(stack)
+        if entry.cls.finish is not Regulariser.finish
     ]
 
 
@@ -278,15 +293,16 @@ def precision_problems(
     refused, degraded = [], []
     rounded = tf32 and training.precision == "fp32"
     precision, instead = ("tf32", "execution.tf32: false") if rounded else (training.precision, "precision: fp32")
-    for cls, options in active(stack):
-        reason = cls.refused_precisions(options).get(precision)
+    for entry in active(stack):
+        says = entry.declares.says
+        reason = says.refused_precisions.get(precision)
         if reason is not None:
-            refused.append(f"'{cls.name}' cannot run in {precision}: {reason}; use {instead}")
-        effect = cls.smallest_effect(options)
+            refused.append(f"'{entry.name}' cannot run in {precision}: {reason}; use {instead}")
+        effect = says.smallest_effect
         if effect is None or effect >= PRECISION_EPSILON[precision]:
             continue
         message = (
-            f"'{cls.name}' relies on changes of {effect:g}, which {precision} rounds away "
+            f"'{entry.name}' relies on changes of {effect:g}, which {precision} rounds away "
             f"(spacing {PRECISION_EPSILON[precision]:.1e} near 1)"
         )
         if training.allow_precision_loss:
@@ -302,10 +318,10 @@ def encoder_problems(stack: Sequence[Entry], encoder: EncoderConfig, task: TaskC
     if encoder.rows_per_example(task.columns.text_pair is not None) == 1:
         return []
     return [
-        f"'{cls.name}' does not run with model.pairs: separately: {cls.pairs_separately}; set pairs: jointly for this "
-        "method, under its key 'model'"
-        for cls, _ in active(stack)
-        if cls.pairs_separately is not True
+        f"'{entry.name}' does not run with model.pairs: separately: {why}; set pairs: jointly for this method, under "
+        "its key 'model'"
+        for entry in active(stack)
+        if (why := entry.declares.says.refused_separate_pairs)
     ]
 
 
@@ -337,11 +353,11 @@ def check_phase(
     problems += precision_problems(stack, training, tf32)[0]
     problems += checkpoint_problems(stack, training)
     where = "this task" if phase.data.task is None else f"the phase's task '{phase.data.task}'"
-    for cls, options in active(stack):
+    for entry in active(stack):
         if task is not None:
-            problems += [f"'{cls.name}' on {where}: {reason}" for reason in cls.check_task(options, task)]
-        if cls.validation_share(options) and phase.data.split == 1.0:
-            problems.append(f"'{cls.name}' learns on rows set aside; give the phase 'data: {{split: 0.8}}'")
+            problems += [f"'{entry.name}' on {where}: {reason}" for reason in entry.cls.check_task(entry.options, task)]
+        if entry.declares.validation_share and phase.data.split == 1.0:
+            problems.append(f"'{entry.name}' learns on rows set aside; give the phase 'data: {{split: 0.8}}'")
     return list(dict.fromkeys(problems))
 
 
@@ -397,8 +413,8 @@ def degradations(
         marks += randomness_problems(stack, training.dropout)[1]
         trained_on = task_of(phase, task, tasks or {})
         if trained_on is not None:
-            for cls, options in active(stack):
-                marks += cls.degraded(options, trained_on)
+            found = (entry.declares.says.degraded.get(trained_on.kind) for entry in active(stack))
+            marks += [mark for mark in found if mark is not None]
         if not phase.data.labels and phase.data.size == "full":
             marks.append(f"phase '{phase.name}' reads the text of all training rows, without their labels")
         if phase.data.task is not None:
@@ -412,8 +428,8 @@ def variants(method: Method, registry: Mapping[str, type[Regulariser]]) -> str |
     for phase in method.phases:
         if phase.repeat is not None and phase.repeat.merge == "greedy":
             found.add(phase.repeat.variant)
-        for cls, options in active(entries(registry, phase.regularisers)):
-            if (value := cls.variant(options)) is not None:
+        for entry in active(entries(registry, phase.regularisers)):
+            if (value := entry.declares.says.variant) is not None:
                 found.add(value)
     if not found:
         return None

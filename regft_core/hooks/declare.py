@@ -1,19 +1,20 @@
-"""Plain values that hooks return or are given; nothing here imports torch."""
+"""What a method declares, and the plain values that hooks return or are given; nothing here imports torch."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
-from regft_core.config.method import Cost
 from regft_core.config.schema.training import TrainingConfig
+from regft_core.hooks.says import Says
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
 __all__ = [
     "Anchor",
-    "Cost",
+    "Declares",
     "Diagnostics",
     "DropoutWish",
     "Handed",
@@ -21,14 +22,14 @@ __all__ = [
     "Need",
     "ParameterGroup",
     "Setting",
-    "Variant",
 ]
 
-Variant = Literal["paper", "released"]
 #: What a later phase takes from an earlier one: its method state, or its weights as well.
 Need = Literal["state", "weights"]
 #: ``checkpoint``: as loaded, before any phase; ``start``: as the phase finds them, before its own edits.
 Anchor = Literal["checkpoint", "start"]
+#: What is changed before training: starting weights, or modules and views of weights.
+Edit = Literal["weights", "structure"]
 
 
 @dataclass(frozen=True)
@@ -64,12 +65,84 @@ class DropoutWish:
 
     ``hidden`` and ``attention`` are a probability to set, ``"on"`` (must not be 0) or None
     (indifferent). With ``either``, two passes must differ: one of the two is not 0, or another
-    regulariser makes passes random (``Regulariser.random_passes``).
+    regulariser makes passes random (``Declares.random_passes``).
     """
 
     hidden: float | Literal["on"] | None = None
     attention: float | Literal["on"] | None = None
     either: bool = False
+
+
+@dataclass(frozen=True)
+class Declares:
+    """What a regulariser does to its phase under given options; the defaults are those of plain fine-tuning.
+
+    Attributes:
+        active: False at strength 0: the phase is then plain fine-tuning, bit for bit.
+        needs: earlier phase (by the name that the options give) -> what is taken of it.
+        anchors: untouched weights that the method pulls toward; see ``Trainee.anchor``.
+        edits: what is changed before training.
+        edit_order: place among the regularisers that edit the model, and among hooks at one forward site. Two that
+            edit the same thing at the same place are refused. Views of the input (TDT) come before noise.
+        hands_over: what a phase before the last one hands over as its weights: the trained tensors behind a
+            weight view, or what a forward pass sees (the view folded in).
+        dropout: what it needs of dropout.
+        program: names of the passes when this regulariser owns the step program of its phase.
+        adds_terms: whether ``terms`` adds to the loss of the plain pass; such regularisers compose.
+        added_passes: names of the passes that ``terms`` runs beside the plain one, which is called ``main``.
+        needs_hidden: whether ``terms`` reads the last hidden states of the plain pass.
+        acts_in: the passes of the phase that it is restricted to; None: all of them.
+        random_passes: whether two passes over one batch differ by it (noise, random weights), dropout aside.
+        recordable: whether the pass with this regulariser in it is a function of weights and batch but for dropout,
+            so that it can be recorded as a CUDA graph and replayed (``execution.cuda_graphs``). Not so where a method
+            draws inside the pass from a generator of its own, or keeps what it has seen there.
+        optimizer: name of the optimiser this regulariser is defined on or brings, if it owns the update.
+        owns_weights: whether the tensors used in the forward pass are a function of the trained ones.
+        freezes_encoder: whether no tensor of the encoder is trained in this phase (a probe, a fitted head).
+        trains_encoder: whether it acts on trained weights of the encoder, so that a frozen one leaves it nothing
+            to do; refused beside ``freezes_encoder``. None: as its edits, anchors, weight view and optimiser say.
+        moves_tokens: whether hidden states have positions before those of the batch's tokens (virtual tokens).
+        reads_positions: whether it reads or changes hidden states at the positions of the batch's tokens; refused
+            beside ``moves_tokens``. None: where it has a step program or needs hidden states.
+        validation_share: whether the phase must set rows aside (``data.split`` below 1).
+        keeps_for_inference: whether a plain model cannot hold what was learned, so that ``rebuild`` is needed.
+        owns_prediction: whether ``predict`` answers in place of the model (a bag of words, a similarity).
+        reads_encoder: whether the answers depend on the encoder: not those of a bag of words, or a constant.
+        says: what only describes the method.
+    """
+
+    active: bool = True
+    needs: Mapping[str, Need] = field(default_factory=dict)
+    anchors: tuple[Anchor, ...] = ()
+    edits: tuple[Edit, ...] = ()
+    edit_order: int = 0
+    hands_over: Literal["folded", "trained"] = "folded"
+    dropout: DropoutWish = DropoutWish()
+    program: tuple[str, ...] = ()
+    adds_terms: bool = False
+    added_passes: tuple[str, ...] = ()
+    needs_hidden: bool = False
+    acts_in: tuple[str, ...] | None = None
+    random_passes: bool = False
+    recordable: bool = False
+    optimizer: str | None = None
+    owns_weights: bool = False
+    freezes_encoder: bool = False
+    trains_encoder: bool | None = None
+    moves_tokens: bool = False
+    reads_positions: bool | None = None
+    validation_share: bool = False
+    keeps_for_inference: bool = False
+    owns_prediction: bool = False
+    reads_encoder: bool = True
+    says: Says = field(default=Says())
+
+    def __post_init__(self) -> None:
+        if self.trains_encoder is None:
+            trains = "weights" in self.edits or self.owns_weights or bool(self.anchors) or self.optimizer is not None
+            object.__setattr__(self, "trains_encoder", trains)
+        if self.reads_positions is None:
+            object.__setattr__(self, "reads_positions", bool(self.program) or self.needs_hidden)
 
 
 @dataclass

@@ -11,7 +11,7 @@ from regft_core.hooks.compose import Entry, active
 
 def answers_without_encoder(entries: Sequence[Entry]) -> Entry | None:
     """The regulariser that answers in place of a model and reads no encoder: what it kept is all there is."""
-    return next((e for e in active(entries) if e[0].owns_prediction(e[1]) and not e[0].reads_encoder(e[1])), None)
+    return next((e for e in active(entries) if e.declares.owns_prediction and not e.declares.reads_encoder), None)
 
 
 def in_the_way_of_export(
@@ -22,8 +22,8 @@ def in_the_way_of_export(
     Args:
         regularisers: (name, options) of the phase; a name that the registry does not know is in nobody's way.
     """
-    known = [(registry[name], options) for name, options in regularisers if name in registry]
+    known = [Entry(registry[name], options) for name, options in regularisers if name in registry]
     if answers_without_encoder(known) is not None:
         return None
-    wrong = (cls.name for cls, o in active(known) if cls.keeps_for_inference(o) or cls.owns_prediction(o))
+    wrong = (e.name for e in active(known) if e.declares.keeps_for_inference or e.declares.owns_prediction)
     return next(wrong, None)

@@ -27,8 +27,7 @@ from pydantic import Field
 from regft_core.config.method import Phase
 from regft_core.config.schema import Name, StrictModel
 from regft_core.errors import ModelError
-from regft_core.hooks.base import Handed, Regulariser
-from regft_core.hooks.declare import Need
+from regft_core.hooks.base import Declares, Handed, Regulariser
 from regft_core.lazy import torch
 
 if TYPE_CHECKING:
@@ -68,12 +67,13 @@ class ChildTuning(Regulariser):
     off: ClassVar[dict[str, Any]] = {"share": 1.0}
 
     @classmethod
-    def active(cls, options: ChildTuningConfig) -> bool:
-        return options.mask not in DRAWN or options.share < 1
-
-    @classmethod
-    def needs(cls, options: ChildTuningConfig) -> dict[str, Need]:
-        return {} if options.mask in DRAWN else {options.mask: "state"}
+    def declare(cls, options: ChildTuningConfig) -> Declares:
+        drawn = options.mask in DRAWN
+        return Declares(
+            active=not drawn or options.share < 1,
+            needs={} if drawn else {options.mask: "state"},
+            trains_encoder=cls._scope(options) == "layers",
+        )
 
     @classmethod
     def check_options(cls, options: ChildTuningConfig, phase: Phase) -> list[str]:
@@ -81,10 +81,6 @@ class ChildTuning(Regulariser):
             return []
         given = [name for name in ("share", "scope", "rescale") if name in options.model_fields_set]
         return [f"{name} belongs to masks that are drawn; phase '{options.mask}' decides it" for name in given]
-
-    @classmethod
-    def trains_encoder(cls, options: ChildTuningConfig) -> bool:
-        return cls._scope(options) == "layers"
 
     @staticmethod
     def _scope(options: ChildTuningConfig) -> str:
@@ -94,12 +90,12 @@ class ChildTuning(Regulariser):
         self.trainee = trainee
         rescale = self.options.mask == "bernoulli" if self.options.rescale is None else self.options.rescale
         self.factor = 1 / self.options.share if rescale else 1.0
-        self.masks = self._taken(handed[self.options.mask]) if self.needs(self.options) else {}
+        self.masks = self._taken(handed[self.options.mask]) if self.declares.needs else {}
 
     def _targets(self) -> Iterator[tuple[str, nn.Parameter]]:
         """(name, trained tensor) of everything that the mask covers."""
         prefixes = tuple(dict.fromkeys(site.name + "." for site in self.trainee.sites.layers))
-        taken, everywhere = bool(self.needs(self.options)), self._scope(self.options) == "all"
+        taken, everywhere = bool(self.declares.needs), self._scope(self.options) == "all"
         for name, parameter in self.trainee.named_trainable():
             if (name in self.masks) if taken else (everywhere or name.startswith(prefixes)):
                 yield name, parameter

@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from regft_core.config.method import Phase
-from regft_core.hooks.base import Handed, NoOptions, Regulariser
+from regft_core.hooks.base import Declares, Handed, NoOptions, Regulariser
 from regft_core.hooks.checks import is_last, learns_label_or_value, reads_labels, takes_no_steps
 from regft_core.kinds import find
 from regft_core.lazy import np, torch
@@ -60,16 +60,8 @@ class ConstantAnswer(Regulariser):
     off: ClassVar[dict[str, Any] | None] = None  # an answer that depends on the input is another method
 
     @classmethod
-    def owns_prediction(cls, options: NoOptions) -> bool:
-        return True
-
-    @classmethod
-    def reads_encoder(cls, options: NoOptions) -> bool:
-        return False
-
-    @classmethod
-    def freezes_encoder(cls, options: NoOptions) -> bool:
-        return True
+    def declare(cls, options: NoOptions) -> Declares:
+        return Declares(owns_prediction=True, reads_encoder=False, freezes_encoder=True)
 
     @classmethod
     def check_options(cls, options: NoOptions, phase: Phase) -> list[str]:

@@ -37,7 +37,7 @@ from regft_core.config.method import FINETUNE, Phase
 from regft_core.config.schema import StrictModel
 from regft_core.config.schema.tasks import TaskConfig
 from regft_core.errors import RunFailed
-from regft_core.hooks.base import Cost, Handed, Regulariser
+from regft_core.hooks.base import Cost, Declares, Handed, Regulariser, Says
 from regft_core.hooks.checks import reads_labels
 from regft_core.kinds import find
 from regft_core.lazy import torch
@@ -118,11 +118,16 @@ class Contrastive(Regulariser):
     name = "contrastive"
     Config = ContrastiveConfig
     off: ClassVar[dict[str, Any] | None] = None  # without its loss the phase has none
-    pairs_separately = "an example has two vectors then, and the loss compares one of each"
 
     @classmethod
-    def program(cls, options: ContrastiveConfig) -> tuple[str, ...] | None:
-        return PARTS
+    def declare(cls, options: ContrastiveConfig) -> Declares:
+        return Declares(
+            program=PARTS,
+            says=Says(
+                cost=Cost(3, 3),
+                refused_separate_pairs="an example has two vectors then, and the loss compares one of each",
+            ),
+        )
 
     @classmethod
     def check_options(cls, options: ContrastiveConfig, phase: Phase) -> list[str]:
@@ -136,10 +141,6 @@ class Contrastive(Regulariser):
         if find(task.kind).one_label:
             return []
         return [f"its pairs are of the same class or of different ones, and a {task.kind} task has no classes"]
-
-    @classmethod
-    def cost(cls, options: ContrastiveConfig) -> Cost:
-        return Cost(3, 3)
 
     def prepare(self, trainee: Trainee, handed: Mapping[str, Handed]) -> None:
         # The head has no gradient; left in the optimiser, decay alone would move it.

@@ -30,8 +30,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from pydantic import Field
 
 from regft_core.config.schema import StrictModel
-from regft_core.config.schema.tasks import TaskConfig
-from regft_core.hooks.base import Cost, DropoutWish, Handed, MainPass, Regulariser, Variant
+from regft_core.hooks.base import Cost, Declares, DropoutWish, Handed, MainPass, Regulariser, Says
 from regft_core.kinds import find
 from regft_core.lazy import torch
 
@@ -47,6 +46,7 @@ if TYPE_CHECKING:
 
 LOG_EVERY = 10
 CUT = "cutoff.cut"
+SUBSTITUTE = "cutoff on regression: the squared difference is regft's substitute; the paper compares distributions"
 
 
 class CutoffConfig(StrictModel):
@@ -67,38 +67,18 @@ class Cutoff(Regulariser):
     off: ClassVar[dict[str, Any]] = {"alpha": 0.0, "beta": 0.0}
 
     @classmethod
-    def active(cls, options: CutoffConfig) -> bool:
-        return options.alpha > 0 or options.beta > 0
-
-    @classmethod
-    def variant(cls, options: CutoffConfig) -> Variant | None:
-        return options.variant
-
-    @classmethod
-    def dropout(cls, options: CutoffConfig) -> DropoutWish:
-        return DropoutWish(either=options.ratio == 0)
-
-    @classmethod
-    def adds_terms(cls, options: CutoffConfig) -> bool:
-        return True
-
-    @classmethod
-    def reads_positions(cls, options: CutoffConfig) -> bool:
-        return True
-
-    @classmethod
-    def added_passes(cls, options: CutoffConfig) -> tuple[str, ...]:
-        return (CUT,)
-
-    @classmethod
-    def cost(cls, options: CutoffConfig) -> Cost:
-        return Cost(2, 2)
-
-    @classmethod
-    def degraded(cls, options: CutoffConfig, task: TaskConfig) -> list[str]:
-        if find(task.kind).has_labels or options.variant == "released" or options.beta == 0:
-            return []
-        return ["cutoff on regression: the squared difference is regft's substitute; the paper compares distributions"]
+    def declare(cls, options: CutoffConfig) -> Declares:
+        compares = options.variant == "paper" and options.beta > 0
+        return Declares(
+            active=options.alpha > 0 or options.beta > 0,
+            dropout=DropoutWish(either=options.ratio == 0),
+            adds_terms=True,
+            added_passes=(CUT,),
+            reads_positions=True,
+            says=Says(
+                variant=options.variant, cost=Cost(2, 2), degraded={"regression": SUBSTITUTE} if compares else {}
+            ),
+        )
 
     def prepare(self, trainee: Trainee, handed: Mapping[str, Handed]) -> None:
         self.trainee = trainee

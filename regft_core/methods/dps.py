@@ -35,8 +35,7 @@ from pydantic import Field
 
 from regft_core.config.schema import StrictModel
 from regft_core.errors import RunFailed
-from regft_core.hooks.base import DropoutWish, Handed, Regulariser, Variant
-from regft_core.hooks.declare import Anchor
+from regft_core.hooks.base import Declares, DropoutWish, Handed, Regulariser, Says, Variant
 from regft_core.lazy import torch
 
 if TYPE_CHECKING:
@@ -69,38 +68,20 @@ class Dps(Regulariser):
     off: ClassVar[dict[str, Any]] = {"drop": 0.0}
 
     @classmethod
-    def active(cls, options: DpsConfig) -> bool:
-        # Without a share to drop, the released code still differs from plain fine-tuning by its dropout.
-        return options.drop > 0 or options.variant == "released"
-
-    @classmethod
-    def variant(cls, options: DpsConfig) -> Variant | None:
-        return options.variant
-
-    @classmethod
-    def anchors(cls, options: DpsConfig) -> frozenset[Anchor]:
-        return frozenset({"start"}) if options.mode == "mix" else frozenset()
-
-    @classmethod
-    def edits(cls, options: DpsConfig) -> frozenset[Literal["weights", "structure"]]:
-        return frozenset({"structure"}) if options.mode == "mix" else frozenset()
-
-    @classmethod
-    def owns_weights(cls, options: DpsConfig) -> bool:
-        return options.mode == "mix"
-
-    @classmethod
-    def trains_encoder(cls, options: DpsConfig) -> bool:
-        return True
-
-    @classmethod
-    def random_passes(cls, options: DpsConfig) -> bool:
-        # In stage I, which every run begins with; in stage II two passes use the same weights.
-        return options.mode == "mix" and options.drop > 0
-
-    @classmethod
-    def dropout(cls, options: DpsConfig) -> DropoutWish:
-        return DropoutWish(hidden=0.0, attention=0.0) if options.variant == "released" else DropoutWish()
+    def declare(cls, options: DpsConfig) -> Declares:
+        mixes, released = options.mode == "mix", options.variant == "released"
+        return Declares(
+            # Without a share to drop, the released code still differs from plain fine-tuning by its dropout.
+            active=options.drop > 0 or released,
+            anchors=("start",) if mixes else (),
+            edits=("structure",) if mixes else (),
+            owns_weights=mixes,
+            trains_encoder=True,
+            # In stage I, which every run begins with; in stage II two passes use the same weights.
+            random_passes=mixes and options.drop > 0,
+            dropout=DropoutWish(hidden=0.0, attention=0.0) if released else DropoutWish(),
+            says=Says(variant=options.variant),
+        )
 
     def prepare(self, trainee: Trainee, handed: Mapping[str, Handed]) -> None:
         from torch.nn.utils import parametrize

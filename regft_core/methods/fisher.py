@@ -24,10 +24,10 @@ from typing import TYPE_CHECKING
 
 from pydantic import Field
 
-from regft_core.config.method import Cost, Phase  # Cost through hooks.base would be in the keys
+from regft_core.config.method import Phase
 from regft_core.config.schema import StrictModel
 from regft_core.errors import RunFailed
-from regft_core.hooks.base import Regulariser, Variant
+from regft_core.hooks.base import Cost, Declares, Regulariser, Says, Variant
 from regft_core.lazy import torch
 
 if TYPE_CHECKING:
@@ -52,8 +52,15 @@ class Fisher(Regulariser):
     off = None  # it changes nothing by itself
 
     @classmethod
-    def variant(cls, options: FisherConfig) -> Variant | None:
-        return options.variant
+    def declare(cls, options: FisherConfig) -> Declares:
+        return Declares(
+            trains_encoder=True,
+            says=Says(
+                variant=options.variant,
+                fit_cost=Cost(1, 1),
+                refused_precisions={"fp16": "gradients are squared without loss scaling and underflow"},
+            ),
+        )
 
     @classmethod
     def check_options(cls, options: FisherConfig, phase: Phase) -> list[str]:
@@ -65,18 +72,6 @@ class Fisher(Regulariser):
         if phase.members > 1:
             problems.append("masks of several members cannot be averaged; remove repeat")
         return problems
-
-    @classmethod
-    def refused_precisions(cls, options: FisherConfig) -> dict[str, str]:
-        return {"fp16": "gradients are squared without loss scaling and underflow"}
-
-    @classmethod
-    def trains_encoder(cls, options: FisherConfig) -> bool:
-        return True
-
-    @classmethod
-    def fit_cost(cls, options: FisherConfig) -> Cost:
-        return Cost(1, 1)
 
     def fit(self, trainee: Trainee, data: FitData) -> None:
         """Set ``masks`` by name of the tensor."""

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from pydantic import Field
 
 from regft_core.config.schema import StrictModel
-from regft_core.hooks.base import Cost, Handed, Regulariser
+from regft_core.hooks.base import Cost, Declares, Handed, Regulariser, Says
 from regft_core.lazy import torch
 
 if TYPE_CHECKING:
@@ -64,21 +64,14 @@ class FreeLb(Regulariser):
     off: ClassVar[dict[str, Any]] = {"ascent_size": 0.0, "initial_size": 0.0}
 
     @classmethod
-    def active(cls, options: FreeLbConfig) -> bool:
-        return options.ascent_size > 0 or options.initial_size > 0
-
-    @classmethod
-    def program(cls, options: FreeLbConfig) -> tuple[str, ...] | None:
-        return (PASS,)
-
-    @classmethod
-    def cost(cls, options: FreeLbConfig) -> Cost:
-        return Cost(options.steps, options.steps)
-
-    @classmethod
-    def smallest_effect(cls, options: FreeLbConfig) -> float | None:
+    def declare(cls, options: FreeLbConfig) -> Declares:
         moves = [size for size in (options.ascent_size, options.initial_size) if size > 0]
-        return float(min(moves) / ENTRIES**0.5 / EMBEDDING_SCALE) if moves else None
+        effect = float(min(moves) / ENTRIES**0.5 / EMBEDDING_SCALE) if moves else None
+        return Declares(
+            active=bool(moves),
+            program=(PASS,),
+            says=Says(cost=Cost(options.steps, options.steps), smallest_effect=effect),
+        )
 
     def prepare(self, trainee: Trainee, handed: Mapping[str, Handed]) -> None:
         from regft_core.training.perturbation import WordPerturbation

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from pydantic import Field
 
 from regft_core.config.schema import StrictModel
-from regft_core.hooks.base import DropoutWish, Handed, Regulariser, Variant
+from regft_core.hooks.base import Declares, DropoutWish, Handed, Regulariser, Says, Variant
 from regft_core.lazy import torch
 
 if TYPE_CHECKING:
@@ -54,32 +54,19 @@ class Hype(Regulariser):
     name = "hype"
     Config = HypeConfig
     off: ClassVar[dict[str, Any]] = {"scale": 0.0, "hidden_dropout": "keep"}
-    edit_order = 10  # after views of the input
 
     @classmethod
-    def active(cls, options: HypeConfig) -> bool:
-        # Scale 0 with dropout off is the control arm: noise is skipped in prepare, dropout stays.
-        return options.scale > 0 or options.hidden_dropout == "off"
-
-    @classmethod
-    def variant(cls, options: HypeConfig) -> Variant | None:
-        return {"uniform": "paper", "uniform_one_sided": "released"}.get(options.distribution)  # type: ignore[return-value]
-
-    @classmethod
-    def dropout(cls, options: HypeConfig) -> DropoutWish:
-        return DropoutWish(hidden=0.0 if options.hidden_dropout == "off" else None)
-
-    @classmethod
-    def acts_in(cls, options: HypeConfig) -> tuple[str, ...] | None:
-        return options.passes
-
-    @classmethod
-    def random_passes(cls, options: HypeConfig) -> bool:
-        return options.scale > 0
-
-    @classmethod
-    def smallest_effect(cls, options: HypeConfig) -> float | None:
-        return options.scale if options.scale > 0 else None
+    def declare(cls, options: HypeConfig) -> Declares:
+        sides: dict[str, Variant] = {"uniform": "paper", "uniform_one_sided": "released"}
+        return Declares(
+            # Scale 0 with dropout off is the control arm: noise is skipped in prepare, dropout stays.
+            active=options.scale > 0 or options.hidden_dropout == "off",
+            edit_order=10,  # after views of the input
+            dropout=DropoutWish(hidden=0.0 if options.hidden_dropout == "off" else None),
+            acts_in=options.passes,
+            random_passes=options.scale > 0,
+            says=Says(variant=sides.get(options.distribution), smallest_effect=options.scale or None),
+        )
 
     def prepare(self, trainee: Trainee, handed: Mapping[str, Handed]) -> None:
         if self.options.scale == 0:

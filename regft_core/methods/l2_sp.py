@@ -20,7 +20,7 @@ from pydantic import Field
 
 from regft_core.config.method import Phase
 from regft_core.config.schema import StrictModel
-from regft_core.hooks.base import Handed, MainPass, ParameterGroup, Regulariser
+from regft_core.hooks.base import Declares, Handed, MainPass, ParameterGroup, Regulariser
 from regft_core.lazy import torch
 
 if TYPE_CHECKING:
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
     from torch import Tensor, nn
 
-    from regft_core.hooks.declare import Anchor
     from regft_core.training.step import Step
     from regft_core.training.trainee import Trainee
 
@@ -57,16 +56,12 @@ class L2Sp(Regulariser):
     off: ClassVar[dict[str, Any]] = {"strength": 0.0}
 
     @classmethod
-    def active(cls, options: L2SpConfig) -> bool:
-        return options.strength > 0
-
-    @classmethod
-    def anchors(cls, options: L2SpConfig) -> frozenset[Anchor]:
-        return frozenset() if options.toward == "zero" else frozenset({options.toward})
-
-    @classmethod
-    def adds_terms(cls, options: L2SpConfig) -> bool:
-        return options.form == "loss"
+    def declare(cls, options: L2SpConfig) -> Declares:
+        return Declares(
+            active=options.strength > 0,
+            anchors=() if options.toward == "zero" else (options.toward,),
+            adds_terms=options.form == "loss",
+        )
 
     @classmethod
     def check_options(cls, options: L2SpConfig, phase: Phase) -> list[str]:

@@ -16,7 +16,7 @@ from pydantic import Field
 
 from regft_core.config.schema import StrictModel
 from regft_core.config.schema.tasks import TaskConfig
-from regft_core.hooks.base import MainPass, Regulariser
+from regft_core.hooks.base import Declares, MainPass, Regulariser
 from regft_core.kinds import find
 from regft_core.lazy import torch
 
@@ -50,12 +50,8 @@ class LabelSmoothing(Regulariser):
     off: ClassVar[dict[str, Any]] = {"smoothing": 0.0}
 
     @classmethod
-    def active(cls, options: LabelSmoothingConfig) -> bool:
-        return options.smoothing > 0
-
-    @classmethod
-    def adds_terms(cls, options: LabelSmoothingConfig) -> bool:
-        return True
+    def declare(cls, options: LabelSmoothingConfig) -> Declares:
+        return Declares(active=options.smoothing > 0, adds_terms=True)
 
     @classmethod
     def check_task(cls, options: LabelSmoothingConfig, task: TaskConfig) -> list[str]:

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from pydantic import Field
 
 from regft_core.config.schema import StrictModel
-from regft_core.hooks.base import Handed, Regulariser, Variant
+from regft_core.hooks.base import Declares, Handed, Regulariser, Says, Variant
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -66,19 +66,14 @@ class LayerwiseDecay(Regulariser):
     name = "layerwise_decay"
     Config = LayerwiseDecayConfig
     off: ClassVar[dict[str, Any]] = {"decay": 1.0}
-    refused_architectures = ("albert",)
 
     @classmethod
-    def trains_encoder(cls, options: LayerwiseDecayConfig) -> bool:
-        return True
-
-    @classmethod
-    def active(cls, options: LayerwiseDecayConfig) -> bool:
-        return options.decay < 1
-
-    @classmethod
-    def variant(cls, options: LayerwiseDecayConfig) -> Variant | None:
-        return options.variant
+    def declare(cls, options: LayerwiseDecayConfig) -> Declares:
+        return Declares(
+            active=options.decay < 1,
+            trains_encoder=True,
+            says=Says(variant=options.variant, refused_architectures=("albert",)),
+        )
 
     def prepare(self, trainee: Trainee, handed: Mapping[str, Handed]) -> None:
         from regft_core.models.depths import depths

@@ -23,11 +23,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from regft_core.config.method import Cost, Phase  # Cost through hooks.base would be in the keys
+from regft_core.config.method import Phase
 from regft_core.config.schema import StrictModel
 from regft_core.config.schema.tasks import TaskConfig
 from regft_core.errors import ModelError
-from regft_core.hooks.base import Handed, Regulariser
+from regft_core.hooks.base import Cost, Declares, Handed, Regulariser, Says
 from regft_core.hooks.checks import learns_label_or_value
 from regft_core.kinds import find
 from regft_core.lazy import np, torch
@@ -57,15 +57,15 @@ class LinearHead(Regulariser):
     name = "linear_head"
     Config = LinearHeadConfig
     off: ClassVar[dict[str, Any] | None] = None
-    edit_order = 100  # the features are those of the encoder as every other edit has left it
 
     @classmethod
-    def edits(cls, options: LinearHeadConfig) -> frozenset[Literal["weights", "structure"]]:
-        return frozenset({"weights"})
-
-    @classmethod
-    def freezes_encoder(cls, options: LinearHeadConfig) -> bool:
-        return True
+    def declare(cls, options: LinearHeadConfig) -> Declares:
+        return Declares(
+            edits=("weights",),
+            edit_order=100,  # the features are those of the encoder as every other edit has left it
+            freezes_encoder=True,
+            says=Says(fit_cost=Cost(1, 0)),  # the features; the solver reads nothing else
+        )
 
     @classmethod
     def check_options(cls, options: LinearHeadConfig, phase: Phase) -> list[str]:
@@ -76,10 +76,6 @@ class LinearHead(Regulariser):
     @classmethod
     def check_task(cls, options: LinearHeadConfig, task: TaskConfig) -> list[str]:
         return learns_label_or_value(task)
-
-    @classmethod
-    def fit_cost(cls, options: LinearHeadConfig) -> Cost:
-        return Cost(1, 0)  # the features; the solver reads nothing else
 
     def prepare(self, trainee: Trainee, handed: Mapping[str, Handed]) -> None:
         from regft_core.models.heads import last_linear

@@ -25,7 +25,7 @@ from pydantic import Field
 
 from regft_core.config.schema import StrictModel
 from regft_core.errors import ModelError
-from regft_core.hooks.base import Cost, Handed, MainPass, Regulariser
+from regft_core.hooks.base import Cost, Declares, Handed, MainPass, Regulariser, Says
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -54,31 +54,17 @@ class Lnsr(Regulariser):
     name = "lnsr"
     Config = LnsrConfig
     off: ClassVar[dict[str, Any]] = {"weight": 0.0}
-    edit_order = 5  # sees layer inputs before the noise of others (HyPe), which both passes share
 
     @classmethod
-    def active(cls, options: LnsrConfig) -> bool:
-        return options.weight > 0
-
-    @classmethod
-    def adds_terms(cls, options: LnsrConfig) -> bool:
-        return True
-
-    @classmethod
-    def added_passes(cls, options: LnsrConfig) -> tuple[str, ...]:
-        return (NOISED,)
-
-    @classmethod
-    def needs_hidden(cls, options: LnsrConfig) -> bool:
-        return True
-
-    @classmethod
-    def cost(cls, options: LnsrConfig) -> Cost:
-        return Cost(2, 2)
-
-    @classmethod
-    def smallest_effect(cls, options: LnsrConfig) -> float | None:
-        return options.scale if options.scale > 0 else None
+    def declare(cls, options: LnsrConfig) -> Declares:
+        return Declares(
+            active=options.weight > 0,
+            edit_order=5,  # sees layer inputs before the noise of others (HyPe), which both passes share
+            adds_terms=True,
+            added_passes=(NOISED,),
+            needs_hidden=True,
+            says=Says(cost=Cost(2, 2), smallest_effect=options.scale or None),
+        )
 
     def prepare(self, trainee: Trainee, handed: Mapping[str, Handed]) -> None:
         count = len(trainee.sites.layers)

@@ -22,7 +22,7 @@ from pydantic import Field
 
 from regft_core.config.schema import StrictModel
 from regft_core.errors import ModelError
-from regft_core.hooks.base import Handed, Regulariser
+from regft_core.hooks.base import Declares, Handed, Regulariser, Says
 from regft_core.names import suggestion
 
 if TYPE_CHECKING:
@@ -38,6 +38,8 @@ QUERY_VALUE = (
     *("query", "value", "query_proj", "value_proj", "q_proj", "v_proj", "q_lin", "v_lin", "q", "v"),
     *("in_proj", "Wqkv"),
 )
+#: Encoder families that project with raw tensors instead of linear modules.
+RAW_PROJECTIONS = ("xlnet",)
 
 
 class LoraConfig(StrictModel):
@@ -58,20 +60,16 @@ class Lora(Regulariser):
     name = "lora"
     Config = LoraConfig
     off = None  # the encoder is frozen at any strength
-    refused_architectures = ("xlnet",)
-    export_tolerance = 5e-6  # the folded weight rounds differently from the sum of two products
 
     @classmethod
-    def edits(cls, options: LoraConfig) -> frozenset[Literal["weights", "structure"]]:
-        return frozenset({"structure"}) if options.rank else frozenset()
-
-    @classmethod
-    def freezes_encoder(cls, options: LoraConfig) -> bool:
-        return True
-
-    @classmethod
-    def random_passes(cls, options: LoraConfig) -> bool:
-        return options.rank > 0 and options.dropout > 0
+    def declare(cls, options: LoraConfig) -> Declares:
+        return Declares(
+            edits=("structure",) if options.rank else (),
+            freezes_encoder=True,
+            random_passes=options.rank > 0 and options.dropout > 0,
+            # The folded weight rounds differently from the sum of two products.
+            says=Says(refused_architectures=RAW_PROJECTIONS, export_tolerance=5e-6),
+        )
 
     def prepare(self, trainee: Trainee, handed: Mapping[str, Handed]) -> None:
         from regft_core.models.freezing import freeze_encoder
@@ -88,7 +86,7 @@ class Lora(Regulariser):
         """Linear modules to add to, by path; ModelError when one of the chosen names is nowhere."""
         from torch import nn
 
-        if trainee.sites.architecture in self.refused_architectures:
+        if trainee.sites.architecture in RAW_PROJECTIONS:
             raise ModelError(
                 f"lora: {trainee.sites.architecture} projects with raw tensors instead of linear modules; "
                 "use another encoder, or prompt_tuning"

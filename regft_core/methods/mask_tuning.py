@@ -32,7 +32,7 @@ from pydantic import Field, model_validator
 
 from regft_core.config.schema import Name, StrictModel
 from regft_core.errors import ModelError
-from regft_core.hooks.base import Cost, Handed, ParameterGroup, Regulariser
+from regft_core.hooks.base import Cost, Declares, Handed, ParameterGroup, Regulariser, Says
 from regft_core.hooks.declare import Need
 from regft_core.lazy import torch
 from regft_core.rng import derive
@@ -94,31 +94,25 @@ class MaskTuning(Regulariser):
     name = "mask_tuning"
     Config = MaskTuningConfig
     off: ClassVar[dict[str, Any]] = {"alpha": 0.0, "mask_rate": 0.0}
-    refused_architectures = ("bart",)
-    padding_invariant = False  # which tokens are masked is drawn for the padded shape
 
     @classmethod
-    def active(cls, options: MaskTuningConfig) -> bool:
-        return options.alpha > 0 or options.mask_rate > 0
-
-    @classmethod
-    def needs(cls, options: MaskTuningConfig) -> dict[str, Need]:
-        needed: dict[str, Need] = {}
+    def declare(cls, options: MaskTuningConfig) -> Declares:
+        needs: dict[str, Need] = {}
         if options.head is not None:
-            needed[options.head] = "state"
+            needs[options.head] = "state"
         if options.filler is not None:
-            needed[options.filler] = "weights"
-        return needed
-
-    @classmethod
-    def program(cls, options: MaskTuningConfig) -> tuple[str, ...] | None:
-        return ("masked",) if options.fill == "mask" else ("masked", "filled")
-
-    @classmethod
-    def cost(cls, options: MaskTuningConfig) -> Cost:
-        if options.fill == "mask":
-            return Cost()
-        return Cost(2, 2) if options.alpha > 0 else Cost(2, 1)
+            needs[options.filler] = "weights"
+        fills = options.fill != "mask"
+        return Declares(
+            active=options.alpha > 0 or options.mask_rate > 0,
+            needs=needs,
+            program=("masked", "filled") if fills else ("masked",),
+            says=Says(
+                cost=Cost(2, 2 if options.alpha > 0 else 1) if fills else Cost(),
+                refused_architectures=("bart",),
+                padding_invariant=False,  # which tokens are masked is drawn for the padded shape
+            ),
+        )
 
     # ------------------------------------------------------------------------------- prepare
 

@@ -24,7 +24,7 @@ from pydantic import Field
 from regft_core.config.method import Phase
 from regft_core.config.schema import StrictModel
 from regft_core.errors import ModelError
-from regft_core.hooks.base import Cost, Handed, ParameterGroup, Regulariser
+from regft_core.hooks.base import Cost, Declares, Handed, ParameterGroup, Regulariser, Says
 from regft_core.lazy import torch
 from regft_core.rng import derive
 
@@ -54,27 +54,25 @@ class MaskedLm(Regulariser):
     name = "masked_lm"
     Config = MaskedLmConfig
     off = None  # without its loss the phase has none
-    refused_architectures = ("bart",)
-    padding_invariant = False  # which tokens are masked is drawn for the padded shape
 
     @classmethod
-    def program(cls, options: MaskedLmConfig) -> tuple[str, ...] | None:
-        return ("masked",)
+    def declare(cls, options: MaskedLmConfig) -> Declares:
+        return Declares(
+            program=("masked",),
+            freezes_encoder=options.trains == "head",
+            says=Says(
+                # A head alone needs no backward pass through the frozen encoder.
+                cost=Cost(1, 1) if options.trains == "all" else Cost(1, 0),
+                refused_architectures=("bart",),
+                padding_invariant=False,  # which tokens are masked is drawn for the padded shape
+            ),
+        )
 
     @classmethod
     def check_options(cls, options: MaskedLmConfig, phase: Phase) -> list[str]:
         if phase.name == "finetune":
             return ["its loss knows no labels, so nothing would learn the task; use it in an earlier phase"]
         return []
-
-    @classmethod
-    def cost(cls, options: MaskedLmConfig) -> Cost:
-        # A head alone needs no backward pass through the frozen encoder.
-        return Cost(1, 1) if options.trains == "all" else Cost(1, 0)
-
-    @classmethod
-    def freezes_encoder(cls, options: MaskedLmConfig) -> bool:
-        return options.trains == "head"
 
     def skip(self, trainee: Trainee) -> str | None:
         if self.options.trains == "head" and self._head(trainee)[1]:

@@ -25,8 +25,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from pydantic import Field
 
 from regft_core.config.schema import StrictModel
-from regft_core.hooks.base import DropoutWish, Handed, Regulariser, Variant
-from regft_core.hooks.declare import Anchor
+from regft_core.hooks.base import Declares, DropoutWish, Handed, Regulariser, Says
 from regft_core.lazy import torch
 
 if TYPE_CHECKING:
@@ -55,33 +54,18 @@ class Mixout(Regulariser):
     off: ClassVar[dict[str, Any]] = {"probability": 0.0, "dropout": "keep"}
 
     @classmethod
-    def active(cls, options: MixoutConfig) -> bool:
-        # Probability 0 with dropout off is the arm that only switches dropout off.
-        return options.probability > 0 or options.dropout == "off"
-
-    @classmethod
-    def variant(cls, options: MixoutConfig) -> Variant | None:
-        return options.variant
-
-    @classmethod
-    def dropout(cls, options: MixoutConfig) -> DropoutWish:
-        return DropoutWish(hidden=0.0, attention=0.0) if options.dropout == "off" else DropoutWish()
-
-    @classmethod
-    def anchors(cls, options: MixoutConfig) -> frozenset[Anchor]:
-        return frozenset({"checkpoint"}) if options.target == "checkpoint" else frozenset()
-
-    @classmethod
-    def edits(cls, options: MixoutConfig) -> frozenset[Literal["weights", "structure"]]:
-        return frozenset({"structure"})
-
-    @classmethod
-    def owns_weights(cls, options: MixoutConfig) -> bool:
-        return True
-
-    @classmethod
-    def random_passes(cls, options: MixoutConfig) -> bool:
-        return 0 < options.probability < 1
+    def declare(cls, options: MixoutConfig) -> Declares:
+        off = options.dropout == "off"
+        return Declares(
+            # Probability 0 with dropout off is the arm that only switches dropout off.
+            active=options.probability > 0 or off,
+            dropout=DropoutWish(hidden=0.0, attention=0.0) if off else DropoutWish(),
+            anchors=("checkpoint",) if options.target == "checkpoint" else (),
+            edits=("structure",),
+            owns_weights=True,
+            random_passes=0 < options.probability < 1,
+            says=Says(variant=options.variant),
+        )
 
     def prepare(self, trainee: Trainee, handed: Mapping[str, Handed]) -> None:
         from torch.nn.utils import parametrize

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from pydantic import Field
 
 from regft_core.config.schema import StrictModel
-from regft_core.hooks.base import Regulariser, Variant
+from regft_core.hooks.base import Declares, Regulariser, Says, Variant
 from regft_core.lazy import torch
 
 if TYPE_CHECKING:
@@ -60,16 +60,8 @@ class NoisyTune(Regulariser):
     off: ClassVar[dict[str, Any]] = {"intensity": 0.0}
 
     @classmethod
-    def active(cls, options: NoisyTuneConfig) -> bool:
-        return options.intensity > 0
-
-    @classmethod
-    def variant(cls, options: NoisyTuneConfig) -> Variant | None:
-        return options.variant
-
-    @classmethod
-    def edits(cls, options: NoisyTuneConfig) -> frozenset[Literal["weights", "structure"]]:
-        return frozenset({"weights"})
+    def declare(cls, options: NoisyTuneConfig) -> Declares:
+        return Declares(active=options.intensity > 0, edits=("weights",), says=Says(variant=options.variant))
 
     def edit_weights(self, trainee: Trainee) -> None:
         spared = frozenset(trainee.sites.head) if self.options.variant == "paper" else frozenset()

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from pydantic import Field
 
 from regft_core.config.schema import StrictModel
-from regft_core.hooks.base import Handed, Regulariser
+from regft_core.hooks.base import Declares, Handed, Regulariser
 from regft_core.lazy import torch
 
 if TYPE_CHECKING:
@@ -204,13 +204,10 @@ class Pats(Regulariser):
     off: ClassVar[dict[str, Any]] = {"strength": 0.0}
 
     @classmethod
-    def optimizer(cls, options: PatsConfig) -> str | None:
-        # Also at strength 0, which therefore is plain Adamax rather than plain fine-tuning.
-        return "adamax"
-
-    @classmethod
-    def recordable(cls, options: PatsConfig) -> bool:
-        return True  # it acts after the pass
+    def declare(cls, options: PatsConfig) -> Declares:
+        # Adamax also at strength 0, which therefore is plain Adamax rather than plain fine-tuning; PATS acts after
+        # the pass, so the pass can be recorded.
+        return Declares(optimizer="adamax", recordable=True)
 
     def prepare(self, trainee: Trainee, handed: Mapping[str, Handed]) -> None:
         from regft_core.training.chunks import Scratch

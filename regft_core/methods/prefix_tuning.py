@@ -21,7 +21,7 @@ from pydantic import Field
 from regft_core.config.method import Phase
 from regft_core.config.schema import StrictModel
 from regft_core.errors import ModelError
-from regft_core.hooks.base import Handed, Regulariser
+from regft_core.hooks.base import Declares, Handed, Regulariser, Says
 from regft_core.lazy import torch
 
 if TYPE_CHECKING:
@@ -51,20 +51,16 @@ class PrefixTuning(Regulariser):
     name = "prefix_tuning"
     Config = PrefixTuningConfig
     off = None  # the encoder is frozen at any strength
-    refused_architectures = ("bart", "deberta", "deberta-v2", "mpnet", "xlnet")
-    edit_order = 1  # after LoRA's additions, which it does not touch
 
     @classmethod
-    def edits(cls, options: PrefixTuningConfig) -> frozenset[Literal["weights", "structure"]]:
-        return frozenset({"structure"})
-
-    @classmethod
-    def freezes_encoder(cls, options: PrefixTuningConfig) -> bool:
-        return True
-
-    @classmethod
-    def keeps_for_inference(cls, options: PrefixTuningConfig) -> bool:
-        return True
+    def declare(cls, options: PrefixTuningConfig) -> Declares:
+        return Declares(
+            edits=("structure",),
+            edit_order=1,  # after LoRA's additions, which it does not touch
+            freezes_encoder=True,
+            keeps_for_inference=True,
+            says=Says(refused_architectures=("bart", "deberta", "deberta-v2", "mpnet", "xlnet")),
+        )
 
     @classmethod
     def check_options(cls, options: PrefixTuningConfig, phase: Phase) -> list[str]:

@@ -24,7 +24,7 @@ from pydantic import Field
 from regft_core.config.method import Phase
 from regft_core.config.schema import StrictModel
 from regft_core.errors import ModelError
-from regft_core.hooks.base import Handed, Regulariser
+from regft_core.hooks.base import Declares, Handed, Regulariser, Says
 from regft_core.lazy import torch
 
 if TYPE_CHECKING:
@@ -53,24 +53,17 @@ class PromptTuning(Regulariser):
     name = "prompt_tuning"
     Config = PromptTuningConfig
     off = None  # the encoder is frozen at any strength
-    refused_architectures = ("bart", "xlnet")
-    edit_order = 2
 
     @classmethod
-    def edits(cls, options: PromptTuningConfig) -> frozenset[Literal["weights", "structure"]]:
-        return frozenset({"structure"})
-
-    @classmethod
-    def freezes_encoder(cls, options: PromptTuningConfig) -> bool:
-        return True
-
-    @classmethod
-    def moves_tokens(cls, options: PromptTuningConfig) -> bool:
-        return options.reads == "first"
-
-    @classmethod
-    def keeps_for_inference(cls, options: PromptTuningConfig) -> bool:
-        return True
+    def declare(cls, options: PromptTuningConfig) -> Declares:
+        return Declares(
+            edits=("structure",),
+            edit_order=2,
+            freezes_encoder=True,
+            moves_tokens=options.reads == "first",
+            keeps_for_inference=True,
+            says=Says(refused_architectures=("bart", "xlnet")),
+        )
 
     @classmethod
     def check_options(cls, options: PromptTuningConfig, phase: Phase) -> list[str]:

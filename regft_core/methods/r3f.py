@@ -25,7 +25,7 @@ from pydantic import Field
 
 from regft_core.config.schema import StrictModel
 from regft_core.config.schema.tasks import TaskConfig
-from regft_core.hooks.base import Cost, DropoutWish, Handed, MainPass, Regulariser, Variant
+from regft_core.hooks.base import Cost, Declares, DropoutWish, Handed, MainPass, Regulariser, Says
 from regft_core.kinds import find
 
 if TYPE_CHECKING:
@@ -58,32 +58,22 @@ class R3f(Regulariser):
     off: ClassVar[dict[str, Any]] = {"weight": 0.0}
 
     @classmethod
-    def active(cls, options: R3fConfig) -> bool:
-        return options.weight > 0
-
-    @classmethod
-    def variant(cls, options: R3fConfig) -> Variant | None:
-        return options.variant
-
-    @classmethod
-    def dropout(cls, options: R3fConfig) -> DropoutWish:
-        return DropoutWish(either=options.scale == 0)
-
-    @classmethod
-    def adds_terms(cls, options: R3fConfig) -> bool:
-        return True
-
-    @classmethod
-    def added_passes(cls, options: R3fConfig) -> tuple[str, ...]:
-        return (NOISED,)
-
-    @classmethod
-    def cost(cls, options: R3fConfig) -> Cost:
-        return Cost(2, 2)
-
-    @classmethod
-    def smallest_effect(cls, options: R3fConfig) -> float | None:
-        return options.scale if options.scale > 0 else None
+    def declare(cls, options: R3fConfig) -> Declares:
+        return Declares(
+            active=options.weight > 0,
+            dropout=DropoutWish(either=options.scale == 0),
+            adds_terms=True,
+            added_passes=(NOISED,),
+            says=Says(
+                variant=options.variant,
+                cost=Cost(2, 2),
+                degraded={
+                    "regression": "r3f on regression: the squared difference is regft's substitute; the paper compares "
+                    "distributions"
+                },
+                smallest_effect=options.scale or None,
+            ),
+        )
 
     @classmethod
     def check_task(cls, options: R3fConfig, task: TaskConfig) -> list[str]:
@@ -93,12 +83,6 @@ class R3f(Regulariser):
                 "use variant: paper, whose squared difference is regft's own substitute"
             ]
         return []
-
-    @classmethod
-    def degraded(cls, options: R3fConfig, task: TaskConfig) -> list[str]:
-        if find(task.kind).has_labels:
-            return []
-        return ["r3f on regression: the squared difference is regft's substitute; the paper compares distributions"]
 
     def prepare(self, trainee: Trainee, handed: Mapping[str, Handed]) -> None:
         self.trainee = trainee

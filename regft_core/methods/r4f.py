@@ -12,11 +12,11 @@ Differences between paper and released code:
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from regft_core.config.schema import StrictModel
 from regft_core.errors import ModelError
-from regft_core.hooks.base import Handed, Regulariser
+from regft_core.hooks.base import Declares, Handed, Regulariser
 from regft_core.lazy import torch
 
 if TYPE_CHECKING:
@@ -35,19 +35,15 @@ class R4f(Regulariser):
     name = "r4f"
     Config = R4fConfig
     off = None  # a head is normalised or it is not
-    edit_order = 5  # the head alone; views of other weights do not depend on it
 
     @classmethod
-    def edits(cls, options: R4fConfig) -> frozenset[Literal["weights", "structure"]]:
-        return frozenset({"structure"})
-
-    @classmethod
-    def owns_weights(cls, options: R4fConfig) -> bool:
-        return True
-
-    @classmethod
-    def trains_encoder(cls, options: R4fConfig) -> bool:
-        return False  # its view is of the head, which is trained over a frozen encoder, too
+    def declare(cls, options: R4fConfig) -> Declares:
+        return Declares(
+            edits=("structure",),
+            edit_order=5,  # the head alone; views of other weights do not depend on it
+            owns_weights=True,
+            trains_encoder=False,  # its view is of the head, which is trained over a frozen encoder, too
+        )
 
     def prepare(self, trainee: Trainee, handed: Mapping[str, Handed]) -> None:
         from torch.nn.utils import parametrize

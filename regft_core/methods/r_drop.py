@@ -28,7 +28,7 @@ from pydantic import Field
 
 from regft_core.config.method import Phase
 from regft_core.config.schema import StrictModel
-from regft_core.hooks.base import Cost, DropoutWish, Handed, MainPass, Regulariser, Variant
+from regft_core.hooks.base import Cost, Declares, DropoutWish, Handed, MainPass, Regulariser, Says
 from regft_core.kinds import find
 
 if TYPE_CHECKING:
@@ -64,32 +64,18 @@ class RDrop(Regulariser):
     off: ClassVar[dict[str, Any]] = {"alpha": 0.0, "cross_entropy": "first"}
 
     @classmethod
-    def active(cls, options: RDropConfig) -> bool:
-        return options.alpha != 0 or options.cross_entropy != "first"
-
-    @classmethod
-    def variant(cls, options: RDropConfig) -> Variant | None:
-        return options.variant
-
-    @classmethod
-    def dropout(cls, options: RDropConfig) -> DropoutWish:
-        return DropoutWish(either=True)
-
-    @classmethod
-    def adds_terms(cls, options: RDropConfig) -> bool:
-        return True
-
-    @classmethod
-    def added_passes(cls, options: RDropConfig) -> tuple[str, ...]:
-        return ("r_drop.second",)
-
-    @classmethod
-    def cost(cls, options: RDropConfig) -> Cost:
-        return Cost(2, 2)
+    def declare(cls, options: RDropConfig) -> Declares:
+        return Declares(
+            active=options.alpha != 0 or options.cross_entropy != "first",
+            dropout=DropoutWish(either=True),
+            adds_terms=True,
+            added_passes=("r_drop.second",),
+            says=Says(variant=options.variant, cost=Cost(2, 2)),
+        )
 
     @classmethod
     def check_options(cls, options: RDropConfig, phase: Phase) -> list[str]:
-        if options.variant == "released" and options.cross_entropy is not None and cls.active(options):
+        if options.variant == "released" and options.cross_entropy is not None and cls.declare(options).active:
             return ["cross_entropy is fixed by the encoder's family in variant: released; remove it"]
         return []
 

@@ -15,13 +15,13 @@ Decisions:
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import Field
 
 from regft_core.config.schema import StrictModel
 from regft_core.errors import ModelError
-from regft_core.hooks.base import Regulariser
+from regft_core.hooks.base import Declares, Regulariser, Says
 from regft_core.rng import derive
 
 if TYPE_CHECKING:
@@ -43,16 +43,15 @@ class ReInit(Regulariser):
     name = "re_init"
     Config = ReInitConfig
     off: ClassVar[dict[str, Any]] = {"layers": 0, "pooler": False}
-    refused_architectures = ("albert",)
-    edit_order = -10  # noise on weights comes after: it is scaled to the weights that training starts from
 
     @classmethod
-    def active(cls, options: ReInitConfig) -> bool:
-        return options.layers > 0 or options.pooler
-
-    @classmethod
-    def edits(cls, options: ReInitConfig) -> frozenset[Literal["weights", "structure"]]:
-        return frozenset({"weights"})
+    def declare(cls, options: ReInitConfig) -> Declares:
+        return Declares(
+            active=options.layers > 0 or options.pooler,
+            edits=("weights",),
+            edit_order=-10,  # noise on weights comes after: it is scaled to the weights that training starts from
+            says=Says(refused_architectures=("albert",)),
+        )
 
     def edit_weights(self, trainee: Trainee) -> None:
         from regft_core.models.load import draw_parameters

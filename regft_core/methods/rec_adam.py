@@ -31,7 +31,7 @@ from pydantic import Field
 from regft_core.config.method import Phase
 from regft_core.config.schema import StrictModel
 from regft_core.config.schema.training import TrainingConfig
-from regft_core.hooks.base import Handed, Regulariser
+from regft_core.hooks.base import Declares, Handed, Regulariser
 from regft_core.rng import derive
 
 if TYPE_CHECKING:
@@ -39,7 +39,6 @@ if TYPE_CHECKING:
 
     import torch
 
-    from regft_core.hooks.declare import Anchor
     from regft_core.training.step import Step
     from regft_core.training.trainee import Trainee
 
@@ -81,23 +80,16 @@ class RecAdam(Regulariser):
     name = "rec_adam"
     Config = RecAdamConfig
     off: ClassVar[dict[str, Any]] = {"annealing": "constant"}
-    edit_order = -20  # random weights come before anything else that changes weights
 
     @classmethod
-    def active(cls, options: RecAdamConfig) -> bool:
-        return options.annealing != "constant"
-
-    @classmethod
-    def anchors(cls, options: RecAdamConfig) -> frozenset[Anchor]:
-        return frozenset({"checkpoint"})
-
-    @classmethod
-    def edits(cls, options: RecAdamConfig) -> frozenset[Literal["weights", "structure"]]:
-        return frozenset({"weights"}) if options.start == "random" else frozenset()
-
-    @classmethod
-    def optimizer(cls, options: RecAdamConfig) -> str | None:
-        return cls.name
+    def declare(cls, options: RecAdamConfig) -> Declares:
+        return Declares(
+            active=options.annealing != "constant",
+            anchors=("checkpoint",),
+            edits=("weights",) if options.start == "random" else (),
+            edit_order=-20,  # random weights come before anything else that changes weights
+            optimizer=cls.name,
+        )
 
     @classmethod
     def check_options(cls, options: RecAdamConfig, phase: Phase) -> list[str]:

@@ -27,7 +27,7 @@ from pydantic import Field
 
 from regft_core.config.schema import StrictModel
 from regft_core.config.schema.training import TrainingConfig
-from regft_core.hooks.base import Handed, Regulariser, Variant
+from regft_core.hooks.base import Declares, Handed, Regulariser, Says, Variant
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -56,12 +56,9 @@ class Sage(Regulariser):
     off: ClassVar[dict[str, Any]] = {"multiplier": "none"}
 
     @classmethod
-    def variant(cls, options: SageConfig) -> Variant | None:
-        return options.variant
-
-    @classmethod
-    def optimizer(cls, options: SageConfig) -> str | None:
-        return options.base if options.multiplier == "none" else f"sage_{options.base}"
+    def declare(cls, options: SageConfig) -> Declares:
+        optimizer = options.base if options.multiplier == "none" else f"sage_{options.base}"
+        return Declares(optimizer=optimizer, says=Says(variant=options.variant))
 
     def prepare(self, trainee: Trainee, handed: Mapping[str, Handed]) -> None:
         self.names = trainee.sites.perturbable

@@ -38,7 +38,7 @@ from pydantic import Field
 from regft_core.config.method import Phase
 from regft_core.config.schema import StrictModel
 from regft_core.errors import ModelError
-from regft_core.hooks.base import Cost, Handed, MainPass, Regulariser, Variant
+from regft_core.hooks.base import Cost, Declares, Handed, MainPass, Regulariser, Says
 from regft_core.kinds import find
 from regft_core.lazy import torch
 
@@ -95,34 +95,21 @@ class Smart(Regulariser):
     off: ClassVar[dict[str, Any]] = {"weight": 0.0, "proximal": 0.0}
 
     @classmethod
-    def active(cls, options: SmartConfig) -> bool:
-        return options.weight > 0 or options.mu > 0
-
-    @classmethod
-    def variant(cls, options: SmartConfig) -> Variant | None:
-        return options.variant
-
-    @classmethod
-    def adds_terms(cls, options: SmartConfig) -> bool:
-        return True
-
-    @classmethod
-    def added_passes(cls, options: SmartConfig) -> tuple[str, ...]:
-        ascent = (ASCENT,) if options.direction == "gradient" else ()
-        smooth = (*ascent, PERTURBED) if options.weight > 0 else ()
-        return (*smooth, PAST) if options.mu > 0 else smooth
-
-    @classmethod
-    def cost(cls, options: SmartConfig) -> Cost:
+    def declare(cls, options: SmartConfig) -> Declares:
         ascents = options.steps if options.direction == "gradient" else 0
-        smooth = ascents + 1 if options.weight > 0 else 0
-        return Cost(1 + smooth + (options.mu > 0), 1 + smooth)
-
-    @classmethod
-    def smallest_effect(cls, options: SmartConfig) -> float | None:
-        if options.weight == 0:
-            return None
-        return min(options.noise, options.radius) if options.variant == "paper" else options.noise
+        added: tuple[str, ...] = ()
+        passes, effect = 1, 0.0
+        if options.weight > 0:
+            added = (ASCENT, PERTURBED) if options.direction == "gradient" else (PERTURBED,)
+            passes += ascents + 1
+            effect = min(options.noise, options.radius) if options.variant == "paper" else options.noise
+        past = (PAST,) if options.mu > 0 else ()
+        return Declares(
+            active=options.weight > 0 or options.mu > 0,
+            adds_terms=True,
+            added_passes=(*added, *past),
+            says=Says(variant=options.variant, cost=Cost(passes + len(past), passes), smallest_effect=effect or None),
+        )
 
     @classmethod
     def check_options(cls, options: SmartConfig, phase: Phase) -> list[str]:

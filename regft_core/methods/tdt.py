@@ -39,7 +39,7 @@ from pydantic import Field, model_validator
 
 from regft_core.config.schema import StrictModel
 from regft_core.config.schema.tasks import TaskConfig
-from regft_core.hooks.base import Cost, Handed, Regulariser, Variant
+from regft_core.hooks.base import Cost, Declares, Handed, Regulariser, Says
 from regft_core.kinds import find
 from regft_core.lazy import torch
 from regft_core.rng import derive
@@ -128,24 +128,22 @@ class Tdt(Regulariser):
     name = "tdt"
     Config = TdtConfig
     off: ClassVar[dict[str, Any]] = {"w_distill": 0.0, "w_rank": 0.0}
-    edit_order = 0  # views of the input come before noise on it
 
     @classmethod
-    def active(cls, options: TdtConfig) -> bool:
-        return options.w_distill > 0 or options.w_rank > 0
-
-    @classmethod
-    def variant(cls, options: TdtConfig) -> Variant | None:
-        return options.variant
-
-    @classmethod
-    def program(cls, options: TdtConfig) -> tuple[str, ...] | None:
-        return ("clean", "distilled", "negative") if options.w_rank > 0 else ("clean", "distilled")
-
-    @classmethod
-    def cost(cls, options: TdtConfig) -> Cost:
-        views = len(cls.program(options) or ())
-        return Cost(views, views)
+    def declare(cls, options: TdtConfig) -> Declares:
+        program = ("clean", "distilled", "negative") if options.w_rank > 0 else ("clean", "distilled")
+        return Declares(
+            active=options.w_distill > 0 or options.w_rank > 0,
+            program=program,
+            says=Says(
+                variant=options.variant,
+                cost=Cost(len(program), len(program)),
+                degraded={
+                    "regression": "tdt on regression: squared errors and differences are regft's substitute; the paper "
+                    "defines no losses"
+                },
+            ),
+        )
 
     @classmethod
     def check_task(cls, options: TdtConfig, task: TaskConfig) -> list[str]:
@@ -157,45 +155,6 @@ class Tdt(Regulariser):
             ]
         return []
 
-    @classmethod
-    def degraded(cls, options: TdtConfig, task: TaskConfig) -> list[str]:
-        if find(task.kind).has_labels:
-            return []
-        return ["tdt on regression: squared errors and differences are regft's substitute; the paper defines no losses"]
-
-    # ------------------------------------------------------------ asked of a finished run
-
-    @classmethod
-    def token_confidence(cls, options: TdtConfig, kept: Mapping[str, Tensor], embedding: Tensor) -> Tensor | None:
-        """Equation 2 with the unit as it was learned; in hard mode the probability that a token is kept.
-
-        With ``confidence: shuffled`` these are the values before they were moved to random positions.
-        """
-        scores = torch.nn.functional.linear(embedding.float(), kept["unit.weight"], kept["unit.bias"])
-        return scores.sigmoid()[..., 0] if options.mode == "soft" else scores.softmax(-1)[..., 1]
-
-    @classmethod
-    def input_views(
-        cls, options: TdtConfig, kept: Mapping[str, Tensor], embedding: Tensor, mask: Tensor, untouched: Tensor
-    ) -> Mapping[str, Tensor] | None:
-        """The distilled input (``positive``) and the negative one, equations 3 and 5, with mu_0 over real tokens.
-
-        None where an input has no such view that is determined: sampled gates (hard), values moved at random
-        (shuffled), a Gaussian mu_0.
-        """
-        if options.mode == "hard" or options.confidence == "shuffled" or options.perturbation == "gaussian":
-            return None
-        found = cls.token_confidence(options, kept, embedding)
-        assert found is not None
-        confidence, weight = found.unsqueeze(-1), mask.unsqueeze(-1).to(embedding.dtype)
-        mu0 = (embedding * weight).sum(1, keepdim=True) / weight.sum(1, keepdim=True)
-        filler = torch.zeros_like(mu0) if options.perturbation == "zero" else mu0
-        views = {
-            "positive": confidence * embedding + (1 - confidence) * filler,
-            "negative": (1 - confidence) * embedding,
-        }
-        return {name: torch.where(untouched.unsqueeze(-1), embedding, view) for name, view in views.items()}
-
     # ------------------------------------------------------------------------------- prepare
 
     def prepare(self, trainee: Trainee, handed: Mapping[str, Handed]) -> None:
@@ -203,7 +162,7 @@ class Tdt(Regulariser):
 
         self.trainee = trainee
         config: Any = trainee.model.config
-        self.views = self.program(self.options) or ()
+        self.views = self.declares.program
         self.seen: list[tuple[Tensor, Tensor]] = []
         hard = self.options.mode == "hard"
         if hard and trainee.tokenizer.mask_token_id is None:
@@ -355,3 +314,38 @@ class Tdt(Regulariser):
     def keep(self, trainee: Trainee) -> dict[str, Tensor]:
         """The confidence unit, which a plain model cannot hold (figures 3, 4 and 6 of the paper)."""
         return {f"unit.{name}": value for name, value in self.unit.state_dict().items()}
+
+    # ------------------------------------------------------------ asked of a finished run
+
+    def token_confidence(self, kept: Mapping[str, Tensor], embedding: Tensor) -> Tensor | None:
+        """Equation 2 with the unit as it was learned; in hard mode the probability that a token is kept.
+
+        With ``confidence: shuffled`` these are the values before they were moved to random positions.
+        """
+        scores = torch.nn.functional.linear(embedding.float(), kept["unit.weight"], kept["unit.bias"])
+        return scores.sigmoid()[..., 0] if self.options.mode == "soft" else scores.softmax(-1)[..., 1]
+
+    def input_views(
+        self, kept: Mapping[str, Tensor], embedding: Tensor, mask: Tensor, untouched: Tensor
+    ) -> Mapping[str, Tensor] | None:
+        """The distilled input (``positive``) and the negative one, equations 3 and 5, with mu_0 over real tokens.
+
+        None where an input has no such view that is determined: sampled gates (hard), values moved at random
+        (shuffled), a Gaussian mu_0.
+        """
+        if (
+            self.options.mode == "hard"
+            or self.options.confidence == "shuffled"
+            or self.options.perturbation == "gaussian"
+        ):
+            return None
+        found = self.token_confidence(kept, embedding)
+        assert found is not None
+        confidence, weight = found.unsqueeze(-1), mask.unsqueeze(-1).to(embedding.dtype)
+        mu0 = (embedding * weight).sum(1, keepdim=True) / weight.sum(1, keepdim=True)
+        filler = torch.zeros_like(mu0) if self.options.perturbation == "zero" else mu0
+        views = {
+            "positive": confidence * embedding + (1 - confidence) * filler,
+            "negative": (1 - confidence) * embedding,
+        }
+        return {name: torch.where(untouched.unsqueeze(-1), embedding, view) for name, view in views.items()}

@@ -24,7 +24,7 @@ from pydantic import Field
 from regft_core.config.method import Phase
 from regft_core.config.schema import StrictModel
 from regft_core.config.schema.tasks import TaskConfig
-from regft_core.hooks.base import Handed, Regulariser
+from regft_core.hooks.base import Declares, Handed, Regulariser
 from regft_core.hooks.checks import is_last, learns_label_or_value, reads_labels, takes_no_steps
 from regft_core.hooks.plain import from_tensor, to_tensor
 from regft_core.kinds import find
@@ -56,16 +56,8 @@ class TfidfLogistic(Regulariser):
     off: ClassVar[dict[str, Any] | None] = None  # a linear model of strength 0 is no fine-tuning
 
     @classmethod
-    def owns_prediction(cls, options: TfidfLogisticConfig) -> bool:
-        return True
-
-    @classmethod
-    def reads_encoder(cls, options: TfidfLogisticConfig) -> bool:
-        return False
-
-    @classmethod
-    def freezes_encoder(cls, options: TfidfLogisticConfig) -> bool:
-        return True
+    def declare(cls, options: TfidfLogisticConfig) -> Declares:
+        return Declares(owns_prediction=True, reads_encoder=False, freezes_encoder=True)
 
     @classmethod
     def check_options(cls, options: TfidfLogisticConfig, phase: Phase) -> list[str]:

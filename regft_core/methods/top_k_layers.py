@@ -19,7 +19,7 @@ from pydantic import Field
 
 from regft_core.config.schema import StrictModel
 from regft_core.errors import ModelError
-from regft_core.hooks.base import Handed, Regulariser
+from regft_core.hooks.base import Declares, Handed, Regulariser, Says
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -44,19 +44,16 @@ class TopKLayers(Regulariser):
     name = "top_k_layers"
     Config = TopKLayersConfig
     off: ClassVar[dict[str, Any]] = {"layers": "all", "embeddings": True, "pooler": True}
-    refused_architectures = ("albert",)
 
     @classmethod
-    def trains_encoder(cls, options: TopKLayersConfig) -> bool:
-        return not cls.freezes_encoder(options)
-
-    @classmethod
-    def active(cls, options: TopKLayersConfig) -> bool:
-        return options.layers != "all" or not options.embeddings or not options.pooler
-
-    @classmethod
-    def freezes_encoder(cls, options: TopKLayersConfig) -> bool:
-        return options.layers == 0 and not options.embeddings and not options.pooler
+    def declare(cls, options: TopKLayersConfig) -> Declares:
+        nothing = options.layers == 0 and not options.embeddings and not options.pooler
+        return Declares(
+            active=options.layers != "all" or not options.embeddings or not options.pooler,
+            freezes_encoder=nothing,
+            trains_encoder=not nothing,
+            says=Says(refused_architectures=("albert",)),
+        )
 
     def prepare(self, trainee: Trainee, handed: Mapping[str, Handed]) -> None:
         from regft_core.models.depths import BELOW, depths

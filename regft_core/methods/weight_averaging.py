@@ -23,7 +23,7 @@ from pydantic import Field
 
 from regft_core.config.method import Phase
 from regft_core.config.schema import StrictModel
-from regft_core.hooks.base import Handed, Regulariser
+from regft_core.hooks.base import Declares, Handed, Regulariser
 from regft_core.lazy import torch
 
 if TYPE_CHECKING:
@@ -54,11 +54,10 @@ class WeightAveraging(Regulariser):
     name = "weight_averaging"
     Config = WeightAveragingConfig
     off: ClassVar[dict[str, Any]] = {"average": "exponential", "decay": 0.0}
-    edit_order = 10
 
     @classmethod
-    def active(cls, options: WeightAveragingConfig) -> bool:
-        return options.average == "equal" or options.decay != 0
+    def declare(cls, options: WeightAveragingConfig) -> Declares:
+        return Declares(active=options.average == "equal" or options.decay != 0, edit_order=10)
 
     @classmethod
     def check_options(cls, options: WeightAveragingConfig, phase: Phase) -> list[str]:
@@ -68,7 +67,7 @@ class WeightAveraging(Regulariser):
             if name in options.model_fields_set:
                 other = "exponential" if options.average == "equal" else "equal"
                 problems.append(f"{name} belongs to average: {other}; remove it")
-        if cls.active(options) and phase.training.epochs == 0:
+        if cls.declare(options).active and phase.training.epochs == 0:
             problems.append("a phase without steps has nothing to average")
         return problems
 

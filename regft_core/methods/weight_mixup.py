@@ -31,8 +31,7 @@ from pydantic import Field
 from regft_core.config.method import Phase
 from regft_core.config.schema import Name, StrictModel
 from regft_core.errors import ModelError
-from regft_core.hooks.base import Cost, Handed, ParameterGroup, Regulariser, Variant
-from regft_core.hooks.declare import Anchor, Need
+from regft_core.hooks.base import Cost, Declares, Handed, ParameterGroup, Regulariser, Says
 from regft_core.lazy import torch
 
 if TYPE_CHECKING:
@@ -74,53 +73,45 @@ class WeightMixupConfig(StrictModel):
     interval: int = Field(1, ge=1, description="attention is updated every this many steps")
 
 
+def search_cost(options: WeightMixupConfig) -> Cost:
+    """Passes per step of the bilevel search."""
+    if options.variant == "released":
+        full = 3.0 if options.implicit == "none" else 5.0
+    elif options.implicit == "none":
+        full = 2.0
+    else:
+        full = 5.0 if options.inner_gradient == "fresh" else 4.0
+    passes = (full + (options.interval - 1)) / options.interval
+    return Cost(passes, passes)
+
+
 class WeightMixup(Regulariser):
     """Mixes task and pretrained weights by a learned attention."""
 
     name = "weight_mixup"
     Config = WeightMixupConfig
     off: ClassVar[dict[str, Any]] = {"attention": "random", "initial_std": 0.0}
-    hands_over = "trained"  # fine-tuning mixes again, so it starts from the task weights behind the mix
 
     @classmethod
-    def variant(cls, options: WeightMixupConfig) -> Variant | None:
-        return options.variant
-
-    @classmethod
-    def needs(cls, options: WeightMixupConfig) -> dict[str, Need]:
-        return {} if options.attention in SOURCES else {options.attention: "state"}
-
-    @classmethod
-    def anchors(cls, options: WeightMixupConfig) -> frozenset[Anchor]:
-        return frozenset({"checkpoint"})
-
-    @classmethod
-    def edits(cls, options: WeightMixupConfig) -> frozenset[Literal["weights", "structure"]]:
-        return frozenset({"structure"})
-
-    @classmethod
-    def program(cls, options: WeightMixupConfig) -> tuple[str, ...] | None:
-        return ("train", "validation") if options.attention == "bilevel" else None
-
-    @classmethod
-    def owns_weights(cls, options: WeightMixupConfig) -> bool:
-        return True
-
-    @classmethod
-    def validation_share(cls, options: WeightMixupConfig) -> bool:
-        return options.attention == "bilevel"
-
-    @classmethod
-    def recordable(cls, options: WeightMixupConfig) -> bool:
-        # The released variant reads gradients of frozen tensors, which the graph would not hand over.
-        return options.attention not in ("bilevel", "joint") and options.variant == "paper"
-
-    @classmethod
-    def refused_precisions(cls, options: WeightMixupConfig) -> dict[str, str]:
-        if not cls.program(options):
-            return {}
-        reason = "finite differences of the search lose their digits"
-        return {"bf16": reason, "fp16": reason, "tf32": reason}
+    def declare(cls, options: WeightMixupConfig) -> Declares:
+        bilevel, paper = options.attention == "bilevel", options.variant == "paper"
+        why = "finite differences of the search lose their digits"
+        return Declares(
+            needs={} if options.attention in SOURCES else {options.attention: "state"},
+            anchors=("checkpoint",),
+            edits=("structure",),
+            hands_over="trained",  # fine-tuning mixes again, so it starts from the task weights behind the mix
+            program=("train", "validation") if bilevel else (),
+            owns_weights=True,
+            validation_share=bilevel,
+            # The released variant reads gradients of frozen tensors, which the graph would not hand over.
+            recordable=paper and options.attention not in ("bilevel", "joint"),
+            says=Says(
+                variant=options.variant,
+                cost=search_cost(options) if bilevel else Cost(),
+                refused_precisions=dict.fromkeys(("bf16", "fp16", "tf32"), why) if bilevel else {},
+            ),
+        )
 
     @classmethod
     def check_options(cls, options: WeightMixupConfig, phase: Phase) -> list[str]:
@@ -147,25 +138,6 @@ class WeightMixup(Regulariser):
             problems.append("the released hypergradient has no learning-rate factor; use implicit: one or none")
         return problems
 
-    @classmethod
-    def total_steps(cls, options: WeightMixupConfig, phase: Phase, rows: int) -> int | None:
-        if options.variant != "released" or options.attention != "bilevel" or phase.training.max_steps is not None:
-            return None
-        return phase.training.epochs * (rows // (phase.training.batch_size * phase.training.accumulation) + 1)
-
-    @classmethod
-    def cost(cls, options: WeightMixupConfig) -> Cost:
-        if options.attention != "bilevel":
-            return Cost()
-        if options.variant == "released":
-            full = 3.0 if options.implicit == "none" else 5.0
-        elif options.implicit == "none":
-            full = 2.0
-        else:
-            full = 5.0 if options.inner_gradient == "fresh" else 4.0
-        passes = (full + (options.interval - 1)) / options.interval
-        return Cost(passes, passes)
-
     # ------------------------------------------------------------------------------- prepare
 
     def prepare(self, trainee: Trainee, handed: Mapping[str, Handed]) -> None:
@@ -190,11 +162,11 @@ class WeightMixup(Regulariser):
             parametrize.register_parametrization(module, attribute, mixing)
             self.mixings[name] = mixing
         self.together = MixedTogether(trainee.model, wanted=lambda: trainee.grouped)
-        taken = bool(self.needs(self.options))
+        taken = bool(self.declares.needs)
         if taken:
             self._take(handed[self.options.attention])
         self._require_attention_gradients(self.options.attention == "joint")
-        if self.program(self.options):
+        if self.declares.program:
             self.two_level = self._two_level_step()
         clipped = self.setting.training.clip_norm is not None
         self._extra_in_clip = self.options.variant == "released" and taken and clipped
@@ -227,6 +199,12 @@ class WeightMixup(Regulariser):
         with torch.no_grad():
             for name, parameter in attention.items():
                 parameter.copy_(state[name])
+
+    def total_steps(self, rows: int) -> int | None:
+        training = self.setting.training
+        if self.options.variant != "released" or not self.declares.program or training.max_steps is not None:
+            return None
+        return training.epochs * (rows // (training.batch_size * training.accumulation) + 1)
 
     def hand(self, trainee: Trainee) -> dict[str, Tensor]:
         from regft_core.models.mixing import FORMS

@@ -18,11 +18,10 @@ from pydantic import Field
 
 from regft_core.config.method import Phase
 from regft_core.config.schema import StrictModel
-from regft_core.hooks.base import Regulariser
+from regft_core.hooks.base import Declares, Regulariser
 from regft_core.lazy import torch
 
 if TYPE_CHECKING:
-    from regft_core.hooks.declare import Anchor
     from regft_core.training.trainee import Trainee
 
 
@@ -41,20 +40,15 @@ class WiseFt(Regulariser):
     name = "wise_ft"
     Config = WiseFtConfig
     off: ClassVar[dict[str, Any]] = {"alpha": 1.0}
-    edit_order = 20  # after an average over the steps
 
     @classmethod
-    def active(cls, options: WiseFtConfig) -> bool:
-        return options.alpha < 1
-
-    @classmethod
-    def anchors(cls, options: WiseFtConfig) -> frozenset[Anchor]:
-        return frozenset({"start"})
+    def declare(cls, options: WiseFtConfig) -> Declares:
+        return Declares(active=options.alpha < 1, anchors=("start",), edit_order=20)  # after an average over the steps
 
     @classmethod
     def check_options(cls, options: WiseFtConfig, phase: Phase) -> list[str]:
         problems = []
-        if cls.active(options) and phase.training.epochs == 0:
+        if cls.declare(options).active and phase.training.epochs == 0:
             problems.append("a phase without steps ends where it starts, so there is nothing to interpolate")
         if options.alpha == 0 and options.head == "interpolated":
             problems.append("alpha 0 throws the whole training away, head included; raise it, or set head: trained")

@@ -21,7 +21,7 @@ from regft_core.config.method import Phase
 from regft_core.config.schema import StrictModel
 from regft_core.config.schema.tasks import TaskConfig
 from regft_core.data.examples import Example
-from regft_core.hooks.base import Handed, Regulariser
+from regft_core.hooks.base import Declares, Handed, Regulariser
 from regft_core.hooks.checks import is_last, takes_no_steps
 from regft_core.kinds import find
 from regft_core.lazy import np, torch
@@ -50,12 +50,8 @@ class ZeroShotSimilarity(Regulariser):
     off: ClassVar[dict[str, Any] | None] = None  # nothing is trained at any strength
 
     @classmethod
-    def owns_prediction(cls, options: ZeroShotSimilarityConfig) -> bool:
-        return True
-
-    @classmethod
-    def freezes_encoder(cls, options: ZeroShotSimilarityConfig) -> bool:
-        return True
+    def declare(cls, options: ZeroShotSimilarityConfig) -> Declares:
+        return Declares(owns_prediction=True, freezes_encoder=True)
 
     @classmethod
     def check_options(cls, options: ZeroShotSimilarityConfig, phase: Phase) -> list[str]:

@@ -23,6 +23,7 @@ from regft_core.data.examples import Example, read_jsonl, to_jsonl
 from regft_core.errors import DataError
 from regft_core.hooks import compose
 from regft_core.hooks.declare import Setting
+from regft_core.hooks.exports import answers_without_encoder
 from regft_core.hooks.registry import discover
 from regft_core.io import canonical_json, canonical_object, read_json, sha256_text
 from regft_core.kinds import find
@@ -298,8 +299,8 @@ class Context:
     def needs(self, phase: Phase) -> dict[str, str]:
         """Earlier phases that the active regularisers of ``phase`` take something from, and what."""
         needed: dict[str, str] = {}
-        for cls, options in compose.active(self.entries(phase)):
-            for name, what in cls.needs(options).items():
+        for entry in compose.active(self.entries(phase)):
+            for name, what in entry.declares.needs.items():
                 needed[name] = "weights" if "weights" in (what, needed.get(name)) else what
         return needed
 
@@ -309,8 +310,7 @@ class Context:
         What answers in place of the model and does not read the encoder leaves none.
         """
         if phase.name == FINETUNE:
-            acting = compose.active(self.entries(phase))
-            return not any(cls.owns_prediction(o) and not cls.reads_encoder(o) for cls, o in acting)
+            return answers_without_encoder(self.entries(phase)) is None
         later = self.method.phases[[p.name for p in self.method.phases].index(phase.name) + 1 :]
         return any(other.start == phase.name or self.needs(other).get(phase.name) == "weights" for other in later)
 

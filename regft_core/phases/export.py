@@ -89,10 +89,10 @@ def finished_run(job: Job) -> tuple[Context, dict[str, Any]]:
 
 def refuse_kept(entries: Sequence[compose.Entry], method: str) -> None:
     """ModelError when a run needs more than plain weights: its directory would give other logits."""
-    for cls, options in compose.active(entries):
-        if cls.keeps_for_inference(options):
+    for entry in compose.active(entries):
+        if entry.declares.keeps_for_inference:
             raise ModelError(
-                f"export: '{cls.name}' learned tensors that an ordinary model directory cannot hold, so {method} has "
+                f"export: '{entry.name}' learned tensors that an ordinary model directory cannot hold, so {method} has "
                 "no export; its predictions are in work/evaluate, and a method that folds (lora) can be exported"
             )
 

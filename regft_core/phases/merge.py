@@ -22,7 +22,7 @@ from regft_core.phases.training_run import PhaseInputs, build
 if TYPE_CHECKING:
     import torch
 
-    from regft_core.hooks.declare import Variant
+    from regft_core.hooks.says import Variant
 
 
 def merge_greedily(

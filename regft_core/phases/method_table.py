@@ -118,9 +118,9 @@ def touched(entries: Sequence[compose.Entry]) -> list[str]:
     Most prepare something; it is told of those that change the structure or act nowhere else.
     """
     found: set[str] = set()
-    for cls, options in entries:
-        own = {hook for hook in TOUCHES if getattr(cls, hook) is not getattr(Regulariser, hook)}
-        if "prepare" in own and own != {"prepare"} and "structure" not in cls.edits(options):
+    for entry in entries:
+        own = {hook for hook in TOUCHES if getattr(entry.cls, hook) is not getattr(Regulariser, hook)}
+        if "prepare" in own and own != {"prepare"} and "structure" not in entry.declares.edits:
             own.remove("prepare")
         found |= {TOUCHES[hook] for hook in own}
     return [what for what in dict.fromkeys(TOUCHES.values()) if what in found]
@@ -139,28 +139,29 @@ def _not_with(method: Method, registry: dict[str, type[Regulariser]]) -> str:
 
 def exclusive(entries: Sequence[compose.Entry]) -> list[str]:
     """What the rules of composition (``hooks.compose``) refuse in one phase beside these regularisers."""
-    if any(cls.owns_prediction(options) for cls, options in entries):
+    declared = [entry.declares for entry in entries]
+    if any(declares.owns_prediction for declares in declared):
         return ["anything else"]
     owned = []
-    if any(cls.program(options) for cls, options in entries):
+    if any(declares.program for declares in declared):
         owned.append("another step program or added loss")
-    elif any(cls.adds_terms(options) for cls, options in entries):
+    elif any(declares.adds_terms for declares in declared):
         owned.append("a step program")
-    if any(cls.owns_weights(options) for cls, options in entries):
+    if any(declares.owns_weights for declares in declared):
         owned.append("another weight view")
-    if any(cls.optimizer(options) for cls, options in entries):
+    if any(declares.optimizer for declares in declared):
         owned.append("another optimiser")
-    if any(cls.freezes_encoder(options) for cls, options in entries):
+    if any(declares.freezes_encoder for declares in declared):
         owned.append("what works on trained encoder weights")
-    elif any(compose.works_on_encoder(cls, options) for cls, options in entries):
+    elif any(map(compose.works_on_encoder, entries)):
         owned.append("a frozen encoder")
-    if any(compose.solves_head(cls, options) for cls, options in entries):
+    if any(map(compose.solves_head, entries)):
         owned.append("a view of the head")
-    elif any(compose.views_head(cls, options) for cls, options in entries):
+    elif any(map(compose.views_head, entries)):
         owned.append("a solved head")
-    if any(cls.moves_tokens(options) for cls, options in entries):
+    if any(declares.moves_tokens for declares in declared):
         owned.append("what reads hidden states by position")
-    elif any(cls.reads_positions(options) for cls, options in entries):
+    elif any(declares.reads_positions for declares in declared):
         owned.append("virtual tokens that move the text")
     return owned
 

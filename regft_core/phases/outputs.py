@@ -105,8 +105,8 @@ def trains_encoder(context: Context) -> bool:
 
     def frozen(phase: Phase) -> bool:
         acting = compose.active(context.entries(phase))
-        freezing = [(cls, options) for cls, options in acting if cls.freezes_encoder(options)]
-        return bool(freezing) and not any("structure" in cls.edits(options) for cls, options in freezing)
+        freezing = [entry.declares for entry in acting if entry.declares.freezes_encoder]
+        return bool(freezing) and not any("structure" in declares.edits for declares in freezing)
 
     phases = context.method.phases
     return any(context.phase(phase.name).training.epochs > 0 and not frozen(phase) for phase in phases)
@@ -115,7 +115,7 @@ def trains_encoder(context: Context) -> bool:
 def reads_encoder(context: Context) -> bool:
     """Whether the answers depend on the encoder, as the methods of the last phase declare."""
     acting = compose.active(context.entries(context.phase("finetune")))
-    return all(cls.reads_encoder(options) for cls, options in acting)
+    return all(entry.declares.reads_encoder for entry in acting)
 
 
 def _regularisers(context: Context) -> dict[str, Any]:

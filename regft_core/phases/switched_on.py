@@ -52,7 +52,7 @@ def _with_views() -> list[str]:
     hooks = ("token_confidence", "input_views")
 
     def has_some(cls: type[Regulariser]) -> bool:
-        return any(getattr(cls, hook).__func__ is not getattr(Regulariser, hook).__func__ for hook in hooks)
+        return any(getattr(cls, hook) is not getattr(Regulariser, hook) for hook in hooks)
 
     return [cls.__module__ for cls in discover().values() if has_some(cls)]
 

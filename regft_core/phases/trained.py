@@ -100,7 +100,7 @@ class Trained:
 
     def confidence(self, embedding: Tensor) -> Tensor | None:
         """[B, n] of the first regulariser that has learned one; None where none has."""
-        found = (type(r).token_confidence(r.options, kept, embedding) for r, kept in self._of_views())
+        found = (r.token_confidence(kept, embedding) for r, kept in self._of_views())
         return next((confidence for confidence in found if confidence is not None), None)
 
     def views(self, embedding: Tensor, mask: Tensor, segment: Tensor) -> Mapping[str, Tensor] | None:
@@ -108,7 +108,7 @@ class Trained:
         keyword = self._context.setting(self._context.phase("finetune")).keyword_segment
         # Padding stays as it is: DeBERTa's convolution reads it.
         untouched = (segment == {None: -2, "text": 0, "text_pair": 1}[keyword]) | (mask == 0)
-        found = (type(r).input_views(r.options, kept, embedding, mask, untouched) for r, kept in self._of_views())
+        found = (r.input_views(kept, embedding, mask, untouched) for r, kept in self._of_views())
         return next((views for views in found if views is not None), None)
 
     @cached_property
@@ -230,7 +230,7 @@ class Trained:
             reason = "every training row was trained on (data.split of the phase finetune sets a share aside)"
         elif context.job.values is not None:
             reason = "tuning has chosen the method's values by training rows"
-        elif any(cls.validation_share(options) for cls, options in compose.active(context.entries(phase))):
+        elif any(entry.declares.validation_share for entry in compose.active(context.entries(phase))):
             reason = "a regulariser of fine-tuning learns from the share that is set aside"
         elif phase.repeat is not None and ("split" in phase.repeat.vary or phase.repeat.merge == "greedy"):
             reason = "the members of fine-tuning learn from, or are chosen by, the share that is set aside"

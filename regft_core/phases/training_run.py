@@ -141,12 +141,11 @@ def build(inputs: PhaseInputs) -> tuple[Trainee, Stack]:
     device = torch.device(inputs.device)
     trainee = Trainee(model, inputs.tokenizer, inputs.source, inputs.seed, inputs.streams["noise"], device)
     stack = Stack(inputs.entries, inputs.setting())
-    wanted = {anchor for r in stack.regularisers for anchor in type(r).anchors(r.options)}
-    if "checkpoint" in wanted:
+    if "checkpoint" in stack.anchors:
         trainee.drop_anchor("checkpoint")
     if inputs.start is not None:
         trainee.load_weights(inputs.start, head=inputs.start_head)
-    if "start" in wanted:
+    if "start" in stack.anchors:
         trainee.drop_anchor("start")
     return trainee, stack
 
@@ -185,7 +184,7 @@ def prepare(inputs: PhaseInputs, **loop_options: Any) -> Prepared:
     started = time.monotonic()
     stack.fit(trainee, FitData(trainee, stack.setting, training_stream, validation, inputs.examples))
     fit_seconds = time.monotonic() - started
-    steps = stack.total_steps(inputs.phase, len(inputs.train_rows))
+    steps = stack.total_steps(len(inputs.train_rows))
     if inputs.cuda_graphs and trainee.device.type == "cuda":
         loop_options = {"recorder": CudaRecorder(), **loop_options}
     loop = Loop(trainee, stack, training_stream, inputs.training, validation=validation, steps=steps, **loop_options)

@@ -55,6 +55,7 @@ EXEMPT: Mapping[str, str] = {
     "regft_core.reporting": "shows finished runs",
     "regft_core.statistics": "compares finished runs",
     "regft_core.phases": "finds inputs and makes the key, which has them by content; what computes is an entry",
+    "regft_core.hooks.says": "what methods say about themselves; no training code reads it",
     "regft_core.hooks.compose": "settles the protocol, which is in the key, resolved",
     "regft_core.data.prepare": "makes the datasets; the rows are in the key, by content",
     "regft_core.data.sources": "reads what datasets are made from; the rows are in the key, by content",

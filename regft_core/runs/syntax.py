@@ -22,8 +22,10 @@ from regft_core.runs.syntax_rules import (
     DECLARED_ATTRIBUTES,
     FIELD_TEXTS,
     IGNORED_NAMES,
+    SAYS,
     SILENT_FIELDS,
     VALUE_EXCEPTIONS,
+    VIEWS,
     Function,
     annotation_kind,
     assigned,
@@ -153,7 +155,7 @@ class _Writer:
             return ""
         if isinstance(statement, Function):
             asked_of_class = "classmethod" in map(last_name, statement.decorator_list)
-            return statement.name if asked_of_class and statement.name in DECLARATIONS else ""
+            return statement.name if statement.name in (DECLARATIONS | VIEWS if asked_of_class else VIEWS) else ""
         is_field = isinstance(statement, ast.AnnAssign) and annotation_kind(statement.annotation) != "ClassVar"
         names = assigned(statement)
         return names[0] if len(names) == 1 and names[0] in DECLARED_ATTRIBUTES and not is_field else ""
@@ -266,10 +268,21 @@ class _Writer:
                 value = getattr(node, name, None)
                 if name == "keywords" and last_name(node) == "Field":
                     value = [keyword for keyword in value or () if keyword.arg not in FIELD_TEXTS]
+                if name == "keywords" and last_name(node) == "Declares":
+                    value = self._without_says(value or ())
                 self._named(name, value)
             self.part.out.append(")")
         else:
             self.part.out.append(repr(node))
+
+    def _without_says(self, keywords: Sequence[ast.keyword]) -> list[ast.keyword]:
+        """What a method says about itself is written aside: it counts for those who ask for it."""
+        for keyword in keywords:
+            if keyword.arg == SAYS:
+                counted, self.part = self.part, self.declared.setdefault(SAYS, _Part())
+                self.node(keyword.value)
+                self.part = counted
+        return [keyword for keyword in keywords if keyword.arg != SAYS]
 
     def _note_question(self, node: ast.AST) -> None:
         name = ""

@@ -12,13 +12,15 @@ DECLARATIONS = frozenset(
     {
         *("check_task", "check_options", "check_model", "refused_precisions", "refused_architectures", "degraded"),
         *("cost", "fit_cost", "search_cost", "search_epochs", "smallest_effect", "variant", "declared"),
-        # Asked after training, by evaluations only.
-        *("token_confidence", "input_views"),
     }
 )
+#: Hooks that act after training, for evaluations only.
+VIEWS = frozenset({"token_confidence", "input_views"})
 #: Class attributes of an entry that only describe it.
 DECLARED_ATTRIBUTES = frozenset({"paper", "touches", "off", "refused_architectures", "padding_invariant", "controls"})
-DECLARED = DECLARATIONS | DECLARED_ATTRIBUTES
+#: The argument of ``Declares`` that only describes the method.
+SAYS = "says"
+DECLARED = DECLARATIONS | VIEWS | DECLARED_ATTRIBUTES | {SAYS}
 #: A release must not make every finished run stale: versions are recorded with the result.
 IGNORED_NAMES = frozenset({"__version__"})
 #: Arguments of pydantic's ``Field`` that are text for people.

@@ -6,7 +6,7 @@ is run as usual the first time and recorded the second time. The random draws of
 because the generator is seeded before it as before any pass.
 
 Only steps that are one plain pass are recorded: no step program, no added terms, no draws of a method's own
-inside the pass (``Regulariser.recordable``), no loss scaling. Everything else runs as usual.
+inside the pass (``Declares.recordable``), no loss scaling. Everything else runs as usual.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def recordable(stack: Stack, precision: str) -> bool:
     """Whether the steps of a phase are one plain pass without draws of a method's own."""
     if stack.program is not None or stack.adding or precision == "fp16":
         return False
-    return all(type(regulariser).recordable(regulariser.options) for regulariser in stack.regularisers)
+    return all(regulariser.declares.recordable for regulariser in stack.regularisers)
 
 
 class StepGraphs:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from regft_core.config.method import Phase
 from regft_core.config.schema.training import TrainingConfig
 from regft_core.errors import ModelError
 from regft_core.hooks.base import Regulariser
@@ -34,15 +33,14 @@ class Stack:
 
     def __init__(self, entries: Sequence[tuple[type[Regulariser], Any]], setting: Setting) -> None:
         self.setting = setting
-        acting = sorted(
-            ((cls, options) for cls, options in entries if cls.active(options)), key=lambda entry: entry[0].name
-        )
+        acting = sorted((entry for entry in entries if entry[0].declare(entry[1]).active), key=lambda one: one[0].name)
         self.regularisers = [cls(options, setting) for cls, options in acting]
-        self.in_edit_order = sorted(self.regularisers, key=lambda r: r.edit_order)
-        self.program = next((r for r in self.regularisers if type(r).program(r.options)), None)
-        self.predictor = next((r for r in self.regularisers if type(r).owns_prediction(r.options)), None)
-        self.adding = [r for r in self.regularisers if type(r).adds_terms(r.options)]
-        self.hidden = any(type(r).needs_hidden(r.options) for r in self.adding)
+        self.in_edit_order = sorted(self.regularisers, key=lambda r: r.declares.edit_order)
+        self.program = next((r for r in self.regularisers if r.declares.program), None)
+        self.predictor = next((r for r in self.regularisers if r.declares.owns_prediction), None)
+        self.adding = [r for r in self.regularisers if r.declares.adds_terms]
+        self.hidden = any(r.declares.needs_hidden for r in self.adding)
+        self.anchors = {anchor for r in self.regularisers for anchor in r.declares.anchors}
 
     # ------------------------------------------------------------------------ before the loop
 
@@ -56,8 +54,7 @@ class Stack:
         for regulariser in self.in_edit_order:
             regulariser.edit_weights(trainee)
         for regulariser in self.in_edit_order:
-            needed = type(regulariser).needs(regulariser.options)
-            regulariser.prepare(trainee, {name: handed[name] for name in needed})
+            regulariser.prepare(trainee, {name: handed[name] for name in regulariser.declares.needs})
 
     def fit(self, trainee: Trainee, data: FitData) -> None:
         for regulariser in self.in_edit_order:
@@ -67,9 +64,9 @@ class Stack:
         """What the result must carry, as only the prepared model shows it."""
         return [mark for r in self.regularisers for mark in r.marks()]
 
-    def total_steps(self, phase: Phase, rows: int) -> int | None:
+    def total_steps(self, rows: int) -> int | None:
         """Optimiser steps where a regulariser defines them in a way of its own; else None."""
-        found = (type(r).total_steps(r.options, phase, rows) for r in self.regularisers)
+        found = (r.total_steps(rows) for r in self.regularisers)
         return next((steps for steps in found if steps is not None), None)
 
     def parameter_groups(self) -> list[ParameterGroup]:
@@ -96,7 +93,7 @@ class Stack:
     def build_optimizer(self, groups: list[dict[str, Any]], training: TrainingConfig) -> torch.optim.Optimizer | None:
         """The optimiser of the regulariser that owns the update and brings its own; else None."""
         for regulariser in self.regularisers:
-            if type(regulariser).optimizer(regulariser.options) is not None:
+            if regulariser.declares.optimizer is not None:
                 return regulariser.build_optimizer(groups, training)
         return None
 
@@ -159,13 +156,13 @@ class Stack:
         Before the last phase, a view whose trained tensors are handed over stays.
         """
         for regulariser in reversed(self.in_edit_order):
-            if self.setting.final or regulariser.hands_over == "folded":
+            if self.setting.final or regulariser.declares.hands_over == "folded":
                 regulariser.export(trainee)
 
     def rebuild(self, trainee: Trainee, kept: Mapping[str, Tensor]) -> None:
         """Give a plain model what inference needs beside its weights."""
         for regulariser in self.in_edit_order:
-            if type(regulariser).keeps_for_inference(regulariser.options):
+            if regulariser.declares.keeps_for_inference:
                 regulariser.rebuild(trainee, _own(regulariser, kept))
 
     def predict(

@@ -108,7 +108,7 @@ class Trainee:
     def anchor(self, anchor: Anchor) -> dict[str, Tensor]:
         """Untouched weights by plain name: as loaded (``checkpoint``) or as the phase began (``start``).
 
-        Raises KeyError where no active regulariser declared it in ``Regulariser.anchors``.
+        Raises KeyError where no active regulariser declared it in ``Declares.anchors``.
         """
         return self.anchors[anchor]
 

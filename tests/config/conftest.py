@@ -12,6 +12,8 @@ from pydantic import Field
 from regft_core.config.method import Cost
 from regft_core.config.schema import StrictModel
 from regft_core.errors import ConfigError, Problem
+from regft_core.hooks.declare import Declares
+from regft_core.hooks.says import Says
 
 
 class NoiseConfig(StrictModel):
@@ -31,24 +33,8 @@ class Plain:
     Config: Any = StrictModel
 
     @classmethod
-    def active(cls, options: Any) -> bool:
-        return True
-
-    @classmethod
-    def needs(cls, options: Any) -> dict[str, str]:
-        return {}
-
-    @classmethod
-    def adds_terms(cls, options: Any) -> bool:
-        return False
-
-    @classmethod
-    def cost(cls, options: Any) -> Cost:
-        return Cost()
-
-    @classmethod
-    def fit_cost(cls, options: Any) -> Cost:
-        return Cost(0, 0)
+    def declare(cls, options: Any) -> Declares:
+        return Declares()
 
 
 class Noise(Plain):
@@ -56,8 +42,8 @@ class Noise(Plain):
     Config = NoiseConfig
 
     @classmethod
-    def cost(cls, options: Any) -> Cost:
-        return Cost(2.0, 2.0)
+    def declare(cls, options: Any) -> Declares:
+        return Declares(says=Says(cost=Cost(2.0, 2.0)))
 
 
 class Mask(Plain):
@@ -67,8 +53,8 @@ class Mask(Plain):
     Config = MaskConfig
 
     @classmethod
-    def needs(cls, options: Any) -> dict[str, str]:
-        return {"search": "weights"} if options.taken else {}
+    def declare(cls, options: Any) -> Declares:
+        return Declares(needs={"search": "weights"} if options.taken else {})
 
 
 class Split(Plain):

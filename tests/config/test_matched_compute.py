@@ -9,6 +9,8 @@ import pytest
 from regft_core.config.check_methods import method_factor
 from regft_core.config.load import load_project
 from regft_core.config.method import Cost
+from regft_core.hooks.declare import Declares
+from regft_core.hooks.says import Says
 from tests.config.conftest import NOISE, PARAMS, Plain
 
 MATCHED = "regularisers: {}\ntraining: {steps_factor: {match: mask}}\n"
@@ -21,8 +23,8 @@ class Split(Plain):
     name = "split"
 
     @classmethod
-    def fit_cost(cls, options: Any) -> Cost:
-        return Cost(3, 3)
+    def declare(cls, options: Any) -> Declares:
+        return Declares(says=Says(fit_cost=Cost(3, 3)))
 
 
 def files(training: str, **methods: str) -> dict[str, str | None]:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,8 @@ from regft_core.config.load import load_project
 from regft_core.config.method import Cost
 from regft_core.config.plan import duration, finished_seeds, measured_seconds, optimiser_steps, plan_rows, table
 from regft_core.config.schema.training import TrainingConfig
+from regft_core.hooks.declare import Declares
+from regft_core.hooks.says import Says
 from tests.config.conftest import PARAMS, Plain
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -121,8 +124,8 @@ def test_the_run_store_may_answer_instead(build: Any, registry: dict[str, Any]) 
 def test_every_phase_and_member_is_part_of_the_cost(build: Any, registry: dict[str, Any]) -> None:
     class Mask(registry["mask"]):  # type: ignore[misc]
         @classmethod
-        def cost(cls, options: Any) -> Cost:
-            return Cost(2.0, 0.5)
+        def declare(cls, options: Any) -> Declares:
+            return replace(super().declare(options), says=Says(cost=Cost(2.0, 0.5)))
 
     known = {**registry, "mask": Mask}
     method = (
@@ -150,12 +153,8 @@ class Fitted(Plain):
     name = "mask"
 
     @classmethod
-    def needs(cls, options: Any) -> dict[str, str]:
-        return {}
-
-    @classmethod
-    def fit_cost(cls, options: Any) -> Cost:
-        return Cost(2.5, 1)  # 1.5 epochs
+    def declare(cls, options: Any) -> Declares:
+        return Declares(says=Says(fit_cost=Cost(2.5, 1)))  # 1.5 epochs
 
 
 FITTED = (

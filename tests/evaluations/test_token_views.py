@@ -6,9 +6,11 @@ import numpy as np
 import pytest
 import torch
 
+from regft_core.config.schema.training import TrainingConfig
 from regft_core.evaluation.findings import Unfit
 from regft_core.evaluations.confidence import histogram
 from regft_core.evaluations.views import projection
+from regft_core.hooks.declare import Setting
 from regft_core.methods.tdt import Tdt, TdtConfig
 from tests.evaluations.tiny_run import TinyModel, finished, found
 
@@ -85,7 +87,12 @@ def test_the_projection_of_points_in_a_plane_keeps_their_distances() -> None:
 
 # ------------------------------------------------------------------------------------------ what TDT says
 
+SETTING = Setting(kind="classification", num_labels=2, seed=0, training=TrainingConfig())
 KEPT = {"unit.weight": torch.zeros(1, 4), "unit.bias": torch.zeros(1)}
+
+
+def tdt(options: TdtConfig) -> Tdt:
+    return Tdt(options, SETTING)
 
 
 def test_tdts_views_are_those_of_its_equations() -> None:
@@ -93,22 +100,22 @@ def test_tdts_views_are_those_of_its_equations() -> None:
     mask = torch.tensor([[1, 1, 0], [1, 1, 1]])
     none = torch.zeros(2, 3, dtype=torch.bool)
     sure = KEPT | {"unit.bias": torch.tensor([50.0])}
-    confidence = Tdt.token_confidence(TdtConfig(), KEPT, embedding)
+    confidence = tdt(TdtConfig()).token_confidence(KEPT, embedding)
     assert confidence is not None
     assert torch.equal(confidence, torch.full((2, 3), 0.5))
-    views = Tdt.input_views(TdtConfig(), sure, embedding, mask, none)
+    views = tdt(TdtConfig()).input_views(sure, embedding, mask, none)
     assert views is not None
     torch.testing.assert_close(views["positive"], embedding)
     torch.testing.assert_close(views["negative"], torch.zeros_like(embedding))
-    half = Tdt.input_views(TdtConfig(), KEPT, embedding, mask, none)
+    half = tdt(TdtConfig()).input_views(KEPT, embedding, mask, none)
     assert half is not None
     mean = embedding[0, :2].mean(0)  # of real tokens
     torch.testing.assert_close(half["positive"][0, 1], 0.5 * embedding[0, 1] + 0.5 * mean)
     torch.testing.assert_close(half["negative"], 0.5 * embedding)
-    zero = Tdt.input_views(TdtConfig(perturbation="zero"), KEPT, embedding, mask, none)
+    zero = tdt(TdtConfig(perturbation="zero")).input_views(KEPT, embedding, mask, none)
     assert zero is not None
     torch.testing.assert_close(zero["positive"], 0.5 * embedding)
-    kept = Tdt.input_views(TdtConfig(), KEPT, embedding, mask, torch.tensor([[True, False, False]] * 2))
+    kept = tdt(TdtConfig()).input_views(KEPT, embedding, mask, torch.tensor([[True, False, False]] * 2))
     assert kept is not None
     torch.testing.assert_close(kept["negative"][:, 0], embedding[:, 0])
 
@@ -118,9 +125,9 @@ def test_tdt_views_that_are_drawn_are_not_shown_and_hard_confidence_is_the_chanc
     none = torch.zeros(1, 2, dtype=torch.bool)
     hard = TdtConfig(mode="hard")
     two = {"unit.weight": torch.zeros(2, 4), "unit.bias": torch.tensor([0.0, float(np.log(3))])}
-    found_ = Tdt.token_confidence(hard, two, embedding)
+    found_ = tdt(hard).token_confidence(two, embedding)
     assert found_ is not None
     torch.testing.assert_close(found_, torch.full((1, 2), 0.75))
     for options in (hard, TdtConfig(confidence="shuffled"), TdtConfig(perturbation="gaussian")):
         kept = two if options.mode == "hard" else KEPT
-        assert Tdt.input_views(options, kept, embedding, mask, none) is None
+        assert tdt(options).input_views(kept, embedding, mask, none) is None

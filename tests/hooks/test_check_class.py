@@ -13,7 +13,7 @@ from regft_core.hooks.registry import discover
 RIGHT = """from pydantic import Field
 
 from regft_core.config.schema import StrictModel
-from regft_core.hooks.base import Regulariser
+from regft_core.hooks.base import Declares, Regulariser, Says
 
 
 class Options(StrictModel):
@@ -26,8 +26,9 @@ class GradientNoise(Regulariser):
     off = {"sigma": 0.0}
 
     @classmethod
-    def active(cls, options):
-        return options.sigma > 0
+    def declare(cls, options):
+        active = options.sigma > 0
+        return Declares(active=active, says=Says(smallest_effect=0.1))
 
     @staticmethod
     def _before_clip(step):
@@ -56,13 +57,26 @@ def test_a_right_file_is_found(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "line", "message", "hint"),
     [
-        ("def before_clip", "def before_cilp", 24, "before_cilp: is no hook", "did you mean 'before_clip'?"),
-        ("before_clip(self, step)", "before_clip(self)", 24, "takes (self)", "(self, step)"),
-        ("    @classmethod\n", "", 16, "active: is asked before any model", "@classmethod"),
-        ("    def before", "    @classmethod\n    def before", 24, "called on an instance", "remove @classmethod"),
+        ("def before_clip", "def before_cilp", 25, "before_cilp: is no hook", "did you mean 'before_clip'?"),
+        ("before_clip(self, step)", "before_clip(self)", 25, "takes (self)", "(self, step)"),
+        ("    @classmethod\n", "", 16, "declare: is asked before any model", "@classmethod"),
+        ("    def before", "    @classmethod\n    def before", 25, "called on an instance", "remove @classmethod"),
         ('{"sigma": 0.0}', '{"sgima": 0.0}', 0, "off: sgima", "sigma"),
         ('"gradient_noise"', '"Gradient noise"', 0, "'Gradient noise' is no name", "a-z"),
-        ("def active(cls, options):", "def active(cls, options)", 17, "SyntaxError: expected ':'", "repair"),
+        ("def declare(cls, options):", "def declare(cls, options)", 17, "SyntaxError: expected ':'", "repair"),
+        ("def declare", "def delcare", 16, "delcare: is no hook", "did you mean 'declare'?"),
+        ("(active=active", "(actve=active", 19, "TypeError: Declares.__init__() got an unexpected", "every field"),
+        ("says=Says(small", "says=Says(smal", 19, "TypeError: Says.__init__() got an unexpected", "every field"),
+        ("options.sigma > 0", "options.sigam > 0", 18, "AttributeError: 'Options' object has no attribute", "field"),
+        ("return Declares(", "Declares(", 16, "returns None in the place of a Declares", "return Declares"),
+        (
+            "    def before",
+            "    edit_order = 3\n\n    def before",
+            0,
+            "a field of Declares and no hook",
+            "(edit_order=...)",
+        ),
+        ("def before_clip", "def cost", 25, "a field of Says and no hook", "Says(cost=...)"),
         ("StrictModel)", "BaseModel)", 7, "NameError: name 'BaseModel'", "repair"),
         ("hooks.base", "hooks.bas", 4, "No module named 'regft_core.hooks.bas'", "repair"),
     ],

@@ -16,8 +16,9 @@ from pydantic import ValidationError
 
 from regft_core.config.method import FINETUNE, Phase
 from regft_core.hooks.base import Regulariser
-from regft_core.hooks.declare import Handed
+from regft_core.hooks.declare import Declares, Handed
 from regft_core.hooks.registry import discover
+from regft_core.hooks.says import Says
 from tests.methods.chain import METHODS, method, phase, runner
 from tests.methods.harness import TRAINING, Bench
 
@@ -43,6 +44,14 @@ class Case:
         return dict(self.phase.regularisers)[self.name]
 
     @property
+    def declares(self) -> Declares:
+        return self.cls.declare(self.options)
+
+    @property
+    def says(self) -> Says:
+        return self.declares.says
+
+    @property
     def final(self) -> bool:
         return self.phase.name == FINETUNE
 
@@ -54,8 +63,8 @@ class Case:
         """Whether the class says that it cannot act there; other tests check that it says why."""
         regression, separately = form.get("kind") == "regression", form.get("separately", False)
         return (
-            architecture in self.cls.refused_architectures
-            or (separately and self.cls.pairs_separately is not True)
+            architecture in self.says.refused_architectures
+            or (separately and bool(self.says.refused_separate_pairs))
             or bool(self.cls.check_task(self.options, task(regression)))
         )
 
@@ -112,9 +121,10 @@ def _alone(name: str) -> Case | None:
         options = cls.Config()
     except ValidationError:
         return None
-    if cls.needs(options) or not cls.active(options):
+    declares = cls.declare(options)
+    if declares.needs or not declares.active:
         return None
-    split = 0.8 if cls.validation_share(options) else 1.0
+    split = 0.8 if declares.validation_share else 1.0
     for where in (FINETUNE, EARLIER):
         given = phase([(name, {})], name=where, split=split)
         if not cls.check_options(options, given):
@@ -128,7 +138,7 @@ def _declared(name: str) -> Case | None:
     for listed in map(method, METHODS):
         for index, given in enumerate(listed.phases):
             options = dict(given.regularisers).get(name)
-            if options is not None and REGISTRY[name].active(options):
+            if options is not None and REGISTRY[name].declare(options).active:
                 place = (given.name != FINETUNE, listed.name != name, index, listed.name)
                 found.append((place, given, options))
     if not found:

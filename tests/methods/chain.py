@@ -164,7 +164,7 @@ class Runner:
         member = f"{given.name}-{index}"
         own, aside = split_rows(len(rows), given.data.split, self.seed, given.name, index if "split" in vary else 0)
         before = None if given.start == "checkpoint" else done[given.start]
-        needed = {name for cls, options in self.entries(given) for name in cls.needs(options)}
+        needed = {name for entry in self.entries(given) for name in entry.declares.needs}
         return PhaseInputs(
             phase=given,
             entries=self.entries(given),

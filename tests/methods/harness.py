@@ -18,7 +18,7 @@ from regft_core.data.encode import Encoded, encode
 from regft_core.data.examples import Example
 from regft_core.hooks import compose
 from regft_core.hooks.base import Regulariser
-from regft_core.hooks.declare import Handed, Setting
+from regft_core.hooks.declare import Declares, Handed, Setting
 from regft_core.hooks.registry import discover
 from regft_core.models.load import load_classifier, load_tokenizer
 from regft_core.models.source import ModelSource, resolve_model
@@ -92,7 +92,13 @@ def entries(regularisers: Sequence[Listed]) -> list[compose.Entry]:
     """Validated (class, options) pairs from names (or classes) and option dictionaries."""
     registry = discover()
     classes = [(registry[given] if isinstance(given, str) else given, options) for given, options in regularisers]
-    return [(cls, cls.Config.model_validate(options)) for cls, options in classes]
+    return [compose.Entry(cls, cls.Config.model_validate(options)) for cls, options in classes]
+
+
+def declaring(name: str, **fields: Any) -> type[Regulariser]:
+    """A regulariser that declares these fields and does nothing."""
+    declared = Declares(**fields)
+    return type(name.title(), (Regulariser,), {"name": name, "declare": classmethod(lambda cls, options: declared)})
 
 
 class Bench:
@@ -136,7 +142,8 @@ class Bench:
         stack_entries = entries(regularisers)
         settled, problems = compose.negotiate_dropout(compose.active(stack_entries), dropout or training.dropout, None)
         assert not problems, problems
-        optimizer = next((o for c, opt in compose.active(stack_entries) if (o := c.optimizer(opt))), training.optimizer)
+        owned = (entry.declares.optimizer for entry in compose.active(stack_entries))
+        optimizer = next(filter(None, owned), training.optimizer)
         self.training = training.model_copy(update={"dropout": settled, "optimizer": optimizer})
         given = examples(rows, pair=pair or separately, kind=kind, labels=labels)
         self.encoded: Encoded = encode(given, self.tokenizer, 32, rows_per_example=2 if separately else 1)
@@ -158,12 +165,11 @@ class Bench:
         self.trainee = Trainee(model, self.tokenizer, self.source, seed, phase, self.device)
         if grouped is not None:
             self.trainee.grouped = grouped
-        wanted = {anchor for r in self.stack.regularisers for anchor in type(r).anchors(r.options)}
-        if "checkpoint" in wanted:
+        if "checkpoint" in self.stack.anchors:
             self.trainee.drop_anchor("checkpoint")
         if start is not None:
             self.trainee.load_weights(start, head=True)
-        if "start" in wanted:
+        if "start" in self.stack.anchors:
             self.trainee.drop_anchor("start")
         self.stack.prepare(self.trainee, handed or {})
         self.validation = self._stream(f"{phase}-validation") if validation else None

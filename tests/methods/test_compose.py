@@ -17,13 +17,13 @@ from regft_core.config.schema.encoder import EncoderConfig
 from regft_core.config.schema.methods import DataConfig
 from regft_core.config.schema.tasks import TaskConfig
 from regft_core.hooks import compose
-from regft_core.hooks.base import Cost, NoOptions, Regulariser
+from regft_core.hooks.base import Cost, Declares, Regulariser, Says
 from regft_core.hooks.declare import DropoutWish, MainPass
 from regft_core.hooks.registry import discover
 from regft_core.training.step import Step
 from tests.methods.cases import CASES, Case, task
 from tests.methods.chain import method, phase, runner
-from tests.methods.harness import TRAINING, Bench, Listed, entries, same
+from tests.methods.harness import TRAINING, Bench, Listed, declaring, entries, same
 
 #: One representative of each regulariser that fine-tunes on a checkpoint with a masked-LM head.
 ACTING: dict[str, dict[str, Any]] = {
@@ -51,16 +51,8 @@ class Consistency(Regulariser):
     off: ClassVar[dict[str, Any]] = {"scale": 0.0}
 
     @classmethod
-    def active(cls, options: Any) -> bool:
-        return bool(options.scale > 0)
-
-    @classmethod
-    def adds_terms(cls, options: Any) -> bool:
-        return True
-
-    @classmethod
-    def cost(cls, options: Any) -> Cost:
-        return Cost(2, 2)
+    def declare(cls, options: Any) -> Declares:
+        return Declares(active=options.scale > 0, adds_terms=True, says=Says(cost=Cost(2, 2)))
 
     def terms(self, step: Step, main: MainPass) -> Tensor | None:
         again = step.forward("again", draw=1)
@@ -74,12 +66,8 @@ class HiddenNorm(Regulariser):
     Config = ScaleConfig
 
     @classmethod
-    def adds_terms(cls, options: Any) -> bool:
-        return True
-
-    @classmethod
-    def needs_hidden(cls, options: Any) -> bool:
-        return True
+    def declare(cls, options: Any) -> Declares:
+        return Declares(adds_terms=True, needs_hidden=True)
 
     def terms(self, step: Step, main: MainPass) -> Tensor | None:
         assert main.hidden is not None
@@ -93,8 +81,8 @@ class Editor(Regulariser):
     Config = ScaleConfig
 
     @classmethod
-    def edits(cls, options: Any) -> Any:
-        return frozenset({"weights"})
+    def declare(cls, options: Any) -> Declares:
+        return Declares(edits=("weights",))
 
     def edit_weights(self, trainee: Any) -> None:
         with torch.no_grad():
@@ -113,7 +101,10 @@ class Doubler(Editor):
 
 class LateDoubler(Doubler):
     name = "a_late_doubler"  # before 'editor' in the alphabet
-    edit_order = 7
+
+    @classmethod
+    def declare(cls, options: Any) -> Declares:
+        return Declares(edits=("weights",), edit_order=7)
 
 
 # ------------------------------------------------------------------------------- pairs of methods
@@ -123,7 +114,7 @@ class LateDoubler(Doubler):
 def test_every_pair_trains_or_is_refused_with_both_names(pair: tuple[str, str]) -> None:
     listed = [(name, ACTING[name]) for name in pair]
     problems = compose.ownership_problems(entries(listed))
-    owners = [name for name in pair if discover()[name].program(discover()[name].Config(**ACTING[name]))]
+    owners = [name for name in pair if discover()[name].declare(discover()[name].Config(**ACTING[name])).program]
     if len(owners) == 2:
         assert len(problems) == 1
         assert all(f"'{name}'" in problems[0] for name in pair)
@@ -284,16 +275,13 @@ def test_one_optimiser_owner() -> None:
     assert not problems
     _, problems = compose.resolve_training(stack, phase([("pats", {})], optimizer="adamw"), TRAINING)
     assert "'pats' is defined on adamax but training.optimizer says adamw" in problems[0]
-    own = type("Own", (Regulariser,), {"name": "own", "optimizer": classmethod(lambda cls, options: "own")})
-    problems = compose.ownership_problems([*stack, (own, own.Config())])
+    problems = compose.ownership_problems([*stack, *entries([(declaring("own", optimizer="own"), {})])])
     assert "'pats' and 'own' both own the optimiser" in problems[0]
 
 
 def test_one_owner_of_the_weight_view() -> None:
-    view = type("View", (Regulariser,), {"name": "view", "owns_weights": classmethod(lambda cls, options: True)})
-    problems = compose.ownership_problems(
-        [*entries([("weight_mixup", {"attention": "random"})]), (view, view.Config())]
-    )
+    view = declaring("view", owns_weights=True)
+    problems = compose.ownership_problems(entries([("weight_mixup", {"attention": "random"}), (view, {})]))
     assert any("'weight_mixup' and 'view' both own the weight view" in problem for problem in problems)
 
 
@@ -314,16 +302,13 @@ def test_separate_pairs_reach_the_check_from_the_project_and_from_the_methods_ow
     from regft_core.hooks.compose import check_method
     from regft_core.phases import project
 
-    class Joint(Regulariser):
-        name = "joint_only"
-        pairs_separately = "it swaps the two texts of an input"
-
+    joint = declaring("joint_only", says=Says(refused_separate_pairs="it swaps the two texts of an input"))
     shared = EncoderConfig(name="x", pooling="mean", pairs="separately")
     found = method("vanilla")
     given = phase()
-    named = type(given)(**{**vars(given), "regularisers": (("joint_only", Joint.Config()),)})
+    named = type(given)(**{**vars(given), "regularisers": (("joint_only", joint.Config()),)})
     own = type(found)("mine", found.config, (named,))
-    registry = {"joint_only": Joint}
+    registry = {"joint_only": joint}
     problems = check_method(registry, own, TRAINING, task(False), shared)
     assert len(problems) == 1
     assert "'joint_only' does not run with model.pairs: separately: it swaps the two texts of an input" in problems[0]
@@ -346,15 +331,15 @@ class Picky(Regulariser):
     """Needs classes, and pairs in one input."""
 
     name = "picky"
-    pairs_separately = "it swaps the two texts of an input"
+
+    @classmethod
+    def declare(cls, options: Any) -> Declares:
+        marks = {kind: f"a substitute for {kind}" for kind in ("regression", "classification")}
+        return Declares(says=Says(refused_separate_pairs="it swaps the two texts of an input", degraded=marks))
 
     @classmethod
     def check_task(cls, options: Any, task: TaskConfig) -> list[str]:
         return ["it needs classes"] if task.kind == "regression" else []
-
-    @classmethod
-    def degraded(cls, options: Any, task: TaskConfig) -> list[str]:
-        return [f"a substitute for {task.kind}"]
 
 
 def first_on(data: DataConfig) -> tuple[Method, dict[str, Any]]:
@@ -405,17 +390,15 @@ def test_dropout_is_negotiated() -> None:
 
 
 def test_a_wish_for_dropout_meets_one_against_it() -> None:
-    wish = classmethod(lambda cls, options: DropoutWish(hidden="on"))
-    random = type("Random", (Regulariser,), {"name": "random_passes", "dropout": wish})
-    stack = [*entries([("hype", {})]), (random, random.Config())]
+    random = declaring("random_passes", dropout=DropoutWish(hidden="on"))
+    stack = entries([("hype", {}), (random, {})])
     _, problems = compose.negotiate_dropout(stack, DropoutConfig(), None)
     assert "'random_passes' needs it on but hype sets it to 0" in problems[0]
 
 
 @pytest.mark.parametrize("side", ["hidden", "attention"])
 def test_a_wish_for_dropout_is_held_against_the_shared_protocol(side: str) -> None:
-    wish = classmethod(lambda cls, options: DropoutWish(**{side: "on"}))
-    stack = [(type("Random", (Regulariser,), {"name": "random_passes", "dropout": wish}), NoOptions())]
+    stack = entries([(declaring("random_passes", dropout=DropoutWish(**{side: "on"})), {})])
     none, some = DropoutConfig(hidden=0.0, attention=0.0), DropoutConfig(hidden=0.1, attention=0.1)
     (problem,) = compose.negotiate_dropout(stack, none, None)[1]
     assert problem.startswith(f"{side} dropout: 'random_passes' needs it on but the shared training.dropout.{side}")

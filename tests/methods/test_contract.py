@@ -92,7 +92,7 @@ def eval_logits(run: Bench) -> torch.Tensor:
 
 @every
 def test_refused_architectures_say_why(case: Case) -> None:
-    for architecture in case.cls.refused_architectures:
+    for architecture in case.says.refused_architectures:
         with pytest.raises(ModelError, match=r"\w+ "):
             case.bench(architecture).train()
 
@@ -106,8 +106,8 @@ def test_pairs_as_two_rows_are_refused_with_the_reason_or_accepted(case: Case) -
     # A method for values alone is asked on values.
     of = task(bool(case.cls.check_task(case.options, task(False))))
     problems = compose.check_phase(stack, case.phase, TRAINING, of, encoder)
-    wanted = case.cls.pairs_separately
-    if wanted is True:
+    wanted = case.says.refused_separate_pairs
+    if not wanted:
         assert not problems
         return
     assert any(f"'{case.name}'" in problem and wanted in problem for problem in problems)
@@ -130,9 +130,10 @@ OFF_ON = [(n, *place) for n in WITH_OFF for place in ([*TASKS, *HEADS] if acts_a
 @pytest.mark.parametrize(("name", "architecture", "form"), OFF_ON)
 def test_strength_zero_is_plain_fine_tuning(name: str, architecture: str, form: str) -> None:
     cls = REGISTRY[name]
-    if architecture in cls.refused_architectures:
+    zero = cls.off or {}
+    if architecture in cls.declare(cls.Config.model_validate(zero)).says.refused_architectures:
         pytest.skip("refused on this architecture, see test_refused_architectures_say_why")
-    off = Bench([(name, cls.off or {})], architecture=architecture, masked_lm=True, **FORMS[form])
+    off = Bench([(name, zero)], architecture=architecture, masked_lm=True, **FORMS[form])
     plain = plain_weights(architecture, form, off.training.model_dump_json())
     assert same(off.train(), plain)
 
@@ -155,13 +156,13 @@ def test_a_method_of_strength_zero_shifts_no_other_draw(name: str) -> None:
 @on_all
 def test_it_trains_is_inert_in_eval_and_leaves_a_plain_model(case: Case, architecture: str, form: str) -> None:
     skip_where_refused(case, architecture, form)
-    cls, run = case.cls, case.bench(architecture, training=short(case), **FORMS[form])
+    declares, run = case.declares, case.bench(architecture, training=short(case), **FORMS[form])
     first, second = eval_logits(run), eval_logits(run)
     assert torch.equal(first, second)
     fresh, plain = untouched(architecture, form)
-    if cls.keeps_for_inference(case.options):  # it will not be plain for long
+    if declares.keeps_for_inference:  # it will not be plain for long
         fresh = Bench(architecture=architecture, masked_lm=True, **FORMS[form])
-    viewed = cls.owns_weights(case.options) or cls.edits(case.options) or cls.keeps_for_inference(case.options)
+    viewed = declares.owns_weights or declares.edits or declares.keeps_for_inference
     if not viewed and case.phase.start == "checkpoint":
         assert torch.equal(first, plain)
     gradients: list[torch.Tensor] = []
@@ -178,15 +179,15 @@ def test_it_trains_is_inert_in_eval_and_leaves_a_plain_model(case: Case, archite
     assert all(torch.isfinite(g).all() for g in gradients)
     trained, kept = eval_logits(run), run.stack.keep(run.trainee)
     run.stack.export(run.trainee)
-    if not case.final and cls.hands_over == "trained":
+    if not case.final and declares.hands_over == "trained":
         fresh.trainee.load_weights(run.trainee.trained_weights(), head=True)
         assert all(torch.equal(raw, run.trainee.raw(name)) for name, raw in fresh.trainee.named_raw())
         return
     fresh.model.load_state_dict(run.trainee.plain_weights(), strict=True)
-    if cls.keeps_for_inference(case.options):
-        Stack([(cls, case.options)], run.setting).rebuild(fresh.trainee, kept)
+    if declares.keeps_for_inference:
+        Stack([(case.cls, case.options)], run.setting).rebuild(fresh.trainee, kept)
     # Only what is folded or rebuilt may differ, and no more than the class says.
-    tolerance = cls.export_tolerance if viewed else 0.0
+    tolerance = declares.says.export_tolerance if viewed else 0.0
     assert float((eval_logits(fresh) - trained).abs().max()) <= tolerance
 
 
@@ -249,7 +250,7 @@ def test_frozen_tensors_stay_as_they_are(case: Case, architecture: str) -> None:
     frozen = {name: p for name, p in {**raw, **attached}.items() if not p.requires_grad}
     free = {name: p.detach().clone() for name, p in {**raw, **attached}.items() if p.requires_grad}
     assert len(frozen) >= 2
-    if case.cls.freezes_encoder(case.options):
+    if case.declares.freezes_encoder:
         assert {name for name in raw if name not in sites.head} <= set(frozen)
     before = {name: p.detach().clone() for name, p in frozen.items()}
     loop = run.loop()
@@ -272,7 +273,7 @@ def test_frozen_tensors_stay_as_they_are(case: Case, architecture: str) -> None:
 
 @every
 def test_anchors_are_the_untouched_weights_wherever_the_phase_starts(case: Case) -> None:
-    wanted = case.cls.anchors(case.options)
+    wanted = case.declares.anchors
     if not wanted:
         pytest.skip("it pulls toward nothing")
     checkpoint = Bench(masked_lm=True).trainee.trained_weights()
@@ -304,7 +305,7 @@ def test_measured_passes_equal_the_declared_ones(case: Case) -> None:
 def test_measured_passes_of_the_fit_equal_the_declared_ones(case: Case) -> None:
     with counted_fits() as counted:
         case.bench()
-    declared = case.cls.fit_cost(case.options)
+    declared = case.says.fit_cost
     assert counted[-1].per_row == (declared.forward, declared.backward)  # before it are those of earlier phases
 
 
@@ -312,7 +313,7 @@ def test_measured_passes_of_the_fit_equal_the_declared_ones(case: Case) -> None:
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 def test_precision_is_accepted_or_refused_as_declared(case: Case, precision: str) -> None:
     training = TRAINING.model_copy(update={"precision": precision})
-    refusals, _ = compose.precision_problems([(case.cls, case.options)], training)
+    refusals, _ = compose.precision_problems([compose.Entry(case.cls, case.options)], training)
     if precision == "fp32":
         assert not refusals
     if refusals:
@@ -327,7 +328,7 @@ def test_precision_is_accepted_or_refused_as_declared(case: Case, precision: str
 @every
 def test_passes_are_random_where_declared(case: Case) -> None:
     """Two plain passes over one batch, without dropout and away from the start, where additions and mixtures act."""
-    run = case.bench(dropout=NO_DROPOUT if not case.cls.dropout(case.options).either else None)
+    run = case.bench(dropout=NO_DROPOUT if not case.declares.dropout.either else None)
     still = run.setting.training.dropout
     if still.hidden != 0.0 or still.attention != 0.0:
         pytest.skip("it wants dropout, which would tell two passes apart by itself")
@@ -336,7 +337,7 @@ def test_passes_are_random_where_declared(case: Case) -> None:
         for _, parameter in run.trainee.named_trainable():
             parameter.add_(0.05 * torch.randn(parameter.shape, generator=generator))
         logits = [run.step().forward(draw=draw) for draw in (0, 1)]
-    assert torch.equal(*logits) != case.cls.random_passes(case.options)
+    assert torch.equal(*logits) != case.declares.random_passes
 
 
 def widen(batch: Batch, columns: int) -> Batch:
@@ -357,7 +358,7 @@ def widen(batch: Batch, columns: int) -> Batch:
 
 @every
 def test_padding_does_not_change_the_loss(case: Case) -> None:
-    if not case.cls.padding_invariant:
+    if not case.says.padding_invariant:
         pytest.skip("the method says that it depends on padding")
     losses = []
     for columns in (0, 7):

@@ -79,8 +79,8 @@ def test_regression_compares_squares_and_the_released_divergence_is_zero(regress
         bench = Bench([("cutoff", options)], kind="regression")
         loss = whole_loss(bench, torch.tensor([[1.0]] * 4), torch.tensor([[-2.0]] * 4), torch.zeros(4))
         assert loss == pytest.approx(expected)
-    assert "substitute" in Cutoff.degraded(CutoffConfig(), regression_task)[0]
-    assert not Cutoff.degraded(CutoffConfig(variant="released"), regression_task)
+    assert "substitute" in Cutoff.declare(CutoffConfig()).says.degraded["regression"]
+    assert not Cutoff.declare(CutoffConfig(variant="released")).says.degraded
 
 
 def test_the_divergence_is_at_most_the_logarithm_of_two() -> None:

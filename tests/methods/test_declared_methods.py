@@ -26,7 +26,7 @@ REGISTRY = discover()
 TAKING = [
     name
     for name in METHODS
-    if any(REGISTRY[r].needs(options) for given in method(name).phases for r, options in given.regularisers)
+    if any(REGISTRY[r].declare(options).needs for given in method(name).phases for r, options in given.regularisers)
 ]
 #: As many steps as the longest interval at which a method of the repository does something.
 STEPS = 4
@@ -71,7 +71,7 @@ def test_it_runs_costs_what_it_declares_and_leaves_a_plain_model(name: str) -> N
                 continue
             ratio = (done.forward_passes + 2 * done.backward_passes) / done.batches / 3
             assert ratio == pytest.approx(ran.phase.ratio(REGISTRY)), ran.phase.name
-            forward = max([cls.cost(options).forward for cls, options in declared], default=1.0)
+            forward = max([entry.declares.says.cost.forward for entry in declared], default=1.0)
             assert done.forward_passes / done.batches >= forward - 1e-9
     weights = run(name)["finetune"].handed.weights
     given = replace(method(name).finetune, regularisers=())
@@ -89,7 +89,7 @@ def test_what_is_handed_over_is_what_the_next_phase_uses(name: str) -> None:
     needed = {
         where: what
         for regulariser, options in phases[-1].regularisers
-        for where, what in REGISTRY[regulariser].needs(options).items()
+        for where, what in REGISTRY[regulariser].declare(options).needs.items()
     }
     for where, what in needed.items():
         given = done[where].handed

@@ -65,7 +65,7 @@ def test_drawn_labels_repeat_with_the_seed() -> None:
 def test_a_regression_is_refused() -> None:
     task = type("Task", (), {"kind": "regression"})()
     assert "no distribution over classes" in LabelSmoothing.check_task(LabelSmoothingConfig(), task)[0]
-    assert discover()["label_smoothing"].cost(LabelSmoothingConfig()).ratio == 1
+    assert discover()["label_smoothing"].declare(LabelSmoothingConfig()).says.cost.ratio == 1
 
 
 def test_without_smoothing_it_is_plain_fine_tuning() -> None:

@@ -92,7 +92,7 @@ def test_folding_changes_nothing(architecture: str) -> None:
     expected = logits(run)
     assert not torch.equal(expected, logits(Bench(architecture=architecture)))
     run.stack.export(run.trainee)
-    assert float((logits(run) - expected).abs().max()) <= Lora.export_tolerance
+    assert float((logits(run) - expected).abs().max()) <= Lora.declare(LoraConfig()).says.export_tolerance
     fresh = Bench(architecture=architecture)
     fresh.model.load_state_dict(run.trainee.plain_weights(), strict=True)
     assert torch.equal(logits(fresh), logits(run))

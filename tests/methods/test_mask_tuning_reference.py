@@ -13,7 +13,8 @@ from pydantic import ValidationError
 from regft_core.config.method import Phase
 from regft_core.config.schema import DropoutConfig
 from regft_core.errors import ModelError
-from regft_core.hooks.declare import Cost, Handed
+from regft_core.hooks.declare import Handed
+from regft_core.hooks.says import Cost
 from regft_core.methods.mask_tuning import MaskTuning, MaskTuningConfig
 from regft_core.models.masked_lm import choose_positions
 from tests.methods.chain import Ran, phase, runner
@@ -327,7 +328,7 @@ def test_separate_models_are_trained_by_their_own_losses() -> None:
     ],
 )
 def test_declared_passes_are_the_measured_ones(options: dict[str, Any], cost: Cost) -> None:
-    assert MaskTuning.cost(MaskTuningConfig(**options)) == cost
+    assert MaskTuning.declare(MaskTuningConfig(**options)).says.cost == cost
     done = bench(options, training=SHORT)[0].loop().train()
     assert (done.forward_passes / done.batches, done.backward_passes / done.batches) == (cost.forward, cost.backward)
 
@@ -391,7 +392,7 @@ def test_a_filler_is_the_frozen_masked_lm_of_its_phase(pooling: str) -> None:
     assert all(torch.equal(head[name.removeprefix("head/")], value) for name, value in state.items())
     assert not regulariser.second.training
     assert not any(parameter.requires_grad for parameter in regulariser.second.parameters())
-    cost = MaskTuning.cost(MaskTuningConfig(**FILLED))
+    cost = MaskTuning.declare(MaskTuningConfig(**FILLED)).says.cost
     assert (done.forward_passes / done.batches, done.backward_passes / done.batches) == (cost.forward, cost.backward)
     # Without dropout the fill depends on the masks alone.
     step = final.step()
@@ -409,9 +410,9 @@ def test_a_filler_resumes_with_the_bits_of_an_uninterrupted_run() -> None:
 
 
 def test_phases_are_named_and_what_is_taken_of_them_is_declared() -> None:
-    assert MaskTuning.needs(MaskTuningConfig()) == {}
-    assert MaskTuning.needs(MaskTuningConfig(head="a")) == {"a": "state"}
-    assert MaskTuning.needs(MaskTuningConfig(filler="b", alpha=0.0)) == {"b": "weights"}
+    assert MaskTuning.declare(MaskTuningConfig()).needs == {}
+    assert MaskTuning.declare(MaskTuningConfig(head="a")).needs == {"a": "state"}
+    assert MaskTuning.declare(MaskTuningConfig(filler="b", alpha=0.0)).needs == {"b": "weights"}
 
 
 # ----------------------------------------------------------------------------------- refusals

@@ -9,7 +9,7 @@ import torch
 
 from regft_core.config.schema import DropoutConfig
 from regft_core.errors import ModelError
-from regft_core.hooks.declare import Cost
+from regft_core.hooks.says import Cost
 from regft_core.methods.masked_lm import MaskedLm, MaskedLmConfig
 from tests.methods.chain import phase, runner
 from tests.methods.harness import TRAINING, Bench, same
@@ -186,10 +186,10 @@ def test_training_the_head_lowers_its_loss_and_costs_what_it_says() -> None:
     done = made.loop().train()
     losses = [row[2] for row in done.curve]
     assert sum(losses[-5:]) < 0.9 * sum(losses[:5])
-    cost = MaskedLm.cost(MaskedLmConfig(**options))
+    cost = MaskedLm.declare(MaskedLmConfig(**options)).says.cost
     assert cost == Cost(1, 0)
     assert (done.forward_passes / done.batches, done.backward_passes / done.batches) == (cost.forward, cost.backward)
-    assert MaskedLm.freezes_encoder(MaskedLmConfig(**options))
+    assert MaskedLm.declare(MaskedLmConfig(**options)).freezes_encoder
 
 
 def test_a_head_that_is_there_leaves_the_phase_nothing_to_do() -> None:

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from regft_core.config.method import declared_fit
-from regft_core.hooks.base import Cost, Regulariser
+from regft_core.hooks.base import Cost, Declares, Regulariser, Says
 from regft_core.models.sites import classify
 from regft_core.training.fitting import FitData
 from regft_core.training.trainee import Trainee
@@ -36,8 +36,8 @@ class Declaring(Reader):
     name = "declaring"
 
     @classmethod
-    def fit_cost(cls, options: Any) -> Cost:
-        return Cost(2, 1)
+    def declare(cls, options: Any) -> Declares:
+        return Declares(says=Says(fit_cost=Cost(2, 1)))
 
 
 def counted(regularisers: list[Listed], **form: Any) -> tuple[float, float]:

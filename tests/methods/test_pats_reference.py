@@ -256,7 +256,7 @@ def test_another_optimiser_is_refused() -> None:
     ]
     training, problems = compose.resolve_training(stack, phase([("pats", {})]), TrainingConfig())
     assert (training.optimizer, problems) == ("adamax", [])
-    assert Pats.cost(PatsConfig()).ratio == 1
+    assert Pats.declare(PatsConfig()).says.cost.ratio == 1
 
 
 @pytest.mark.parametrize(("kind", "pair"), [("classification", True), ("regression", False)])

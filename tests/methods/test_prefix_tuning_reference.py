@@ -159,7 +159,7 @@ def test_a_killed_run_goes_on_bit_for_bit() -> None:
 
 
 def test_families_whose_attention_is_their_own_are_refused() -> None:
-    for architecture in PrefixTuning.refused_architectures:
+    for architecture in PrefixTuning.declare(PrefixTuningConfig()).says.refused_architectures:
         with pytest.raises(ModelError, match=r"does not go through transformers' attention interface"):
             bench(architecture=architecture)
     with pytest.raises(ModelError, match=r"positions: shifted is defined for bert, electra, roberta, not for albert"):

@@ -19,7 +19,8 @@ from tests.methods.peft_oracle import bert_large, peft, trainable, wrapped
 from tests.methods.test_prefix_tuning_reference import inputs_of, logits
 from tests.tiny import ARCHITECTURES
 
-FAMILIES = [name for name in ARCHITECTURES if name not in PromptTuning.refused_architectures]
+REFUSED = PromptTuning.declare(PromptTuningConfig()).says.refused_architectures
+FAMILIES = [name for name in ARCHITECTURES if name not in REFUSED]
 #: Families whose head reads the first hidden state itself.
 FIRST = ["bert", "roberta", "electra", "deberta", "deberta-v2", "distilbert", "albert", "mpnet", "modernbert", "gte"]
 
@@ -188,7 +189,7 @@ def test_inputs_for_which_there_is_no_room_are_refused() -> None:
     run, _ = bench({"tokens": 150}, architecture="roberta")
     with pytest.raises(ModelError, match=r"150 virtual ones exceed the encoder's 158 positions"):
         logits(run)
-    for architecture in PromptTuning.refused_architectures:
+    for architecture in REFUSED:
         with pytest.raises(ModelError, match="cannot have vectors before the words"):
             bench(architecture=architecture)
 

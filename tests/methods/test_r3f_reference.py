@@ -134,7 +134,7 @@ def test_precision_and_randomness_are_declared() -> None:
 
 
 def test_regression_is_a_marked_substitute_and_refused_as_released(regression_task: Any) -> None:
-    assert "substitute" in R3f.degraded(R3fConfig(), regression_task)[0]
+    assert "substitute" in R3f.declare(R3fConfig()).says.degraded["regression"]
     assert "adds nothing on regression" in R3f.check_task(R3fConfig(variant="released"), regression_task)[0]
     assert not R3f.check_task(R3fConfig(), regression_task)
 

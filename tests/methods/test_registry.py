@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from regft_core.config.method import Cost
 from regft_core.errors import ConfigError
 from regft_core.hooks.registry import discover
 from tests.methods.harness import Bench, same
@@ -28,7 +29,9 @@ def test_the_documented_example_is_found_in_another_folder(tmp_path: Path) -> No
     found = discover([tmp_path])
     assert set(found) - set(discover()) == {"smooth_logits"}
     assert found["smooth_logits"].off == {"weight": 0.0}
-    assert not found["smooth_logits"].active(found["smooth_logits"].Config(weight=0.0))
+    declared = found["smooth_logits"].declare(found["smooth_logits"].Config(weight=0.0))
+    assert not declared.active
+    assert declared.says.cost == Cost(2, 2)
 
 
 def test_the_documented_example_trains(tmp_path: Path) -> None:

@@ -286,7 +286,7 @@ def test_the_past_is_part_of_the_checkpoint() -> None:
     ],
 )
 def test_cost_counts_every_pass(options: dict[str, Any], cost: Cost) -> None:
-    assert Smart.cost(SmartConfig.model_validate(options)) == cost
+    assert Smart.declare(SmartConfig.model_validate(options)).says.cost == cost
     done = Bench([("smart", options)], training=TRAINING.model_copy(update={"max_steps": 2})).loop().train()
     assert (done.forward_passes / done.batches, done.backward_passes / done.batches) == (cost.forward, cost.backward)
 

@@ -14,7 +14,7 @@ from regft_core.config.schema import DropoutConfig
 from regft_core.config.schema.tasks import TaskConfig
 from regft_core.config.schema.training import TrainingConfig
 from regft_core.data.batches import Batch
-from regft_core.hooks.declare import Cost
+from regft_core.hooks.says import Cost
 from regft_core.methods.tdt import Tdt, TdtConfig, confidence_penalty, divergence, ranking_loss
 from tests.methods.chain import method
 from tests.methods.harness import TRAINING, Bench, same
@@ -524,7 +524,7 @@ def test_every_family_trains(architecture: str, kind: str, pair: bool) -> None:
     ],
 )
 def test_declared_passes_are_the_measured_ones(options: dict[str, Any], cost: Cost) -> None:
-    assert Tdt.cost(TdtConfig(**options)) == cost
+    assert Tdt.declare(TdtConfig(**options)).says.cost == cost
     done = Bench([("tdt", options)], training=SHORT).loop().train()
     assert done.forward_passes / done.batches == cost.forward
     assert done.backward_passes / done.batches == cost.backward
@@ -604,8 +604,9 @@ def task(kind: str) -> TaskConfig:
 def test_regression_is_a_marked_substitute_or_refused() -> None:
     paper, released = TdtConfig(), TdtConfig(variant="released")
     assert Tdt.check_task(paper, task("regression")) == []
-    assert "substitute" in Tdt.degraded(paper, task("regression"))[0]
-    assert Tdt.degraded(paper, task("classification")) == []
+    degraded = Tdt.declare(paper).says.degraded
+    assert list(degraded) == ["regression"]
+    assert "substitute" in degraded["regression"]
     assert "variant: paper" in Tdt.check_task(released, task("regression"))[0]
     assert Tdt.check_task(released, task("classification")) == []
 

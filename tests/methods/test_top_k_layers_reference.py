@@ -88,4 +88,4 @@ def test_more_layers_than_there_are_is_an_error() -> None:
 )
 def test_a_frozen_encoder_is_declared(options: dict[str, Any], frozen: bool) -> None:
     cls = discover()["top_k_layers"]
-    assert cls.freezes_encoder(cls.Config.model_validate(options)) is frozen
+    assert cls.declare(cls.Config.model_validate(options)).freezes_encoder is frozen

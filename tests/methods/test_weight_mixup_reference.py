@@ -10,7 +10,7 @@ from torch import Tensor
 
 from regft_core.config.schema import DropoutConfig
 from regft_core.errors import ModelError
-from regft_core.hooks.declare import Handed
+from regft_core.hooks.declare import Handed, Setting
 from regft_core.methods.weight_mixup import WeightMixup, WeightMixupConfig
 from regft_core.models.mixing import WeightMixing
 from regft_core.phases.phase_data import split_rows
@@ -303,7 +303,7 @@ def test_reused_gradient_saves_a_pass_and_fresh_sees_the_new_attention() -> None
     ],
 )
 def test_declared_passes_are_the_measured_ones(options: dict[str, Any], passes: float) -> None:
-    declared = WeightMixup.cost(WeightMixupConfig(**options))
+    declared = WeightMixup.declare(WeightMixupConfig(**options)).says.cost
     assert (declared.forward, declared.backward) == (pytest.approx(passes), pytest.approx(passes))
     done = searching(options).loop().train()
     assert done.forward_passes / done.batches == pytest.approx(declared.forward)
@@ -390,7 +390,8 @@ def test_a_released_search_epoch_has_one_step_more_than_full_batches() -> None:
     def steps(rows: int, options: dict[str, Any] | None = None, **training: Any) -> int | None:
         given = {"variant": "released", **(options or {})}
         search = phase([("weight_mixup", given)], name="search", split=0.8, batch_size=4, **{"epochs": 3, **training})
-        return WeightMixup.total_steps(WeightMixupConfig(**given), search, rows)
+        setting = Setting(kind="classification", num_labels=2, seed=0, training=search.training)
+        return WeightMixup(WeightMixupConfig(**given), setting).total_steps(rows)
 
     assert steps(8) == 3 * 3  # two full batches, and one more although nothing is left
     assert steps(9) == 3 * 3

@@ -102,7 +102,9 @@ TABLE: list[tuple[str, str, str, set[str], set[str]]] = [
     ("training/schedule.py", "1.0 - progress", "1.1 - progress", METHODS, set()),
     ("training/loop.py", "math.inf\n", "1.0\n", METHODS, set()),
     # The report says which arms have an export, which a hook tells.
-    ("hooks/base.py", "padding_invariant: ClassVar[bool] = True", "UNUSED: ClassVar[bool] = True", METHODS, {"report"}),
+    ("hooks/declare.py", "edit_order: int = 0", "edit_order: int = 1", METHODS, {"report"}),
+    ("hooks/says.py", "padding_invariant: bool = True", "padding_invariant: bool = False", set(), {"report"}),
+    ("methods/hype.py", "smallest_effect=options.scale or None", "smallest_effect=None", set(), set()),
     ("phases/training_run.py", "matmul.allow_tf32 = tf32", "matmul.allow_tf32 = True", METHODS, set()),
     ("data/encode.py", "FORMAT = 1", "FORMAT = 2", METHODS, {"evaluate"}),
     (

@@ -75,8 +75,8 @@ RUNS = {"hype", "pats"}
         ("training/loop.py", '"""The only training loop.', '"""The loop.', set()),
         ("training/loop.py", "def _flush(self) -> None:", "def _flush(self):", set()),
         ("methods/pats.py", "scale of the noise variance (lambda)", "factor of the variance", set()),
-        ("methods/hype.py", "return options.scale if options.scale > 0 else None", "return options.scale", set()),
-        ("hooks/base.py", "return Cost()", "return Cost(2.0, 2.0)", {"report"}),  # says which arms have an export
+        ("methods/hype.py", "smallest_effect=options.scale or None", "smallest_effect=options.scale", set()),
+        ("hooks/says.py", "default=Cost()", "default=Cost(2.0, 2.0)", {"report"}),  # says which arms have an export
         ("data/encode.py", "is damaged", "is broken", set()),
         ("models/architectures.py", "is not supported", "is unknown", set()),
         ("errors.py", "configuration: {count}", "invalid configuration: {count}", set()),
@@ -390,15 +390,28 @@ def test_what_an_evaluation_finds_has_numpys_version_in_its_key(name: str) -> No
 
 
 @pytest.mark.parametrize(
-    ("name", "old", "new"),
-    [("fisher", "return Cost(1, 1)", "return Cost(2, 1)"), ("linear_head", "return Cost(1, 0)", "return Cost(2, 0)")],
+    ("file", "old", "new"),
+    [
+        ("methods/fisher.py", "fit_cost=Cost(1, 1)", "fit_cost=Cost(2, 1)"),
+        ("methods/r3f.py", "smallest_effect=options.scale or None", "smallest_effect=None"),
+        ("methods/lora.py", "export_tolerance=5e-6", "export_tolerance=draw()"),
+        ("hooks/says.py", "padding_invariant: bool = True", "padding_invariant: bool = False"),
+    ],
 )
-def test_what_a_fit_costs_is_in_no_key(copy: Path, name: str, old: str, new: str) -> None:
-    """Nor is the import that declares it, which would have made runs of before stale."""
-    own = f"regft_core.methods.{name}"
-    before = training_code([own], copy)
-    assert not {"regft_core.hooks.base:Cost", "regft_core.hooks.declare:Cost"} & set(before["modules"])
-    with edited(copy / f"regft_core/methods/{name}.py", old, new):
-        assert training_code([own], copy) == before
-    with edited(copy / "regft_core/hooks/base.py", "return Cost(0, 0)", "return Cost(1, 0)"):
-        assert training_code([own], copy) == before
+def test_what_a_method_says_about_itself_is_in_no_key(copy: Path, file: str, old: str, new: str) -> None:
+    """Nor are the imports that only this takes."""
+    own = [f"regft_core.methods.{name}" for name in ("fisher", "r3f", "lora")]
+    before = training_code(own, copy)
+    assert not any(module.startswith("regft_core.hooks.says") for module in before["modules"])
+    with edited(copy / "regft_core" / file, old, new):
+        assert training_code(own, copy) == before
+
+
+def test_what_a_method_declares_is_in_its_key(copy: Path) -> None:
+    own = ["regft_core.methods.lnsr"]
+    before = training_code(own, copy)
+    for old, new in (("edit_order=5", "edit_order=6"), ("needs_hidden=True", "needs_hidden=False")):
+        with edited(copy / "regft_core/methods/lnsr.py", old, new):
+            assert training_code(own, copy) != before
+    with edited(copy / "regft_core/hooks/declare.py", "edit_order: int = 0", "edit_order: int = 1"):
+        assert training_code(own, copy) != before

@@ -94,29 +94,29 @@ def test_what_a_method_does_not_compose_with_is_told(name: str, refused: str) ->
 def test_what_is_told_is_what_the_rules_refuse() -> None:
     """Every two shipped methods: refused for one of these reasons exactly where the catalogue says so of both."""
     reasons = {
-        "another step program or added loss": lambda cls, o: bool(cls.program(o)) or cls.adds_terms(o),
-        "a step program": lambda cls, o: bool(cls.program(o)),
-        "another weight view": lambda cls, o: cls.owns_weights(o),
-        "another optimiser": lambda cls, o: cls.optimizer(o) is not None,
+        "another step program or added loss": lambda e: bool(e.declares.program) or e.declares.adds_terms,
+        "a step program": lambda e: bool(e.declares.program),
+        "another weight view": lambda e: e.declares.owns_weights,
+        "another optimiser": lambda e: e.declares.optimizer is not None,
         "what works on trained encoder weights": compose.works_on_encoder,
-        "a frozen encoder": lambda cls, o: cls.freezes_encoder(o),
+        "a frozen encoder": lambda e: e.declares.freezes_encoder,
         "a view of the head": compose.views_head,
         "a solved head": compose.solves_head,
-        "what reads hidden states by position": lambda cls, o: cls.reads_positions(o),
-        "virtual tokens that move the text": lambda cls, o: cls.moves_tokens(o),
+        "what reads hidden states by position": lambda e: e.declares.reads_positions,
+        "virtual tokens that move the text": lambda e: e.declares.moves_tokens,
     }
     registry = discover()
     stacks = [
         (name, stack)
         for name, method in all_methods(ROOT).items()
         if (stack := compose.active(compose.entries(registry, method.finetune.regularisers)))
-        and not any(cls.owns_prediction(options) for cls, options in stack)
+        and not any(entry.declares.owns_prediction for entry in stack)
     ]
     refused = 0
     for (one, first), (two, second) in itertools.combinations(stacks, 2):
         if {cls.name for cls, _ in first} & {cls.name for cls, _ in second}:
             continue
-        told = any(reasons[text](cls, options) for text in exclusive(first) for cls, options in second)
+        told = any(reasons[text](entry) for text in exclusive(first) for entry in second)
         found = [p for p in compose.ownership_problems([*first, *second]) if "declares which comes first" not in p]
         assert bool(found) == told, (one, two, found)
         refused += told

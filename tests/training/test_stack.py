@@ -11,6 +11,8 @@ import torch
 from regft_core.config.schema import StrictModel
 from regft_core.errors import ModelError
 from regft_core.hooks.base import Cost, Handed, ParameterGroup, Regulariser
+from regft_core.hooks.declare import Anchor, Declares
+from regft_core.hooks.says import Says
 from regft_core.training.fitting import FitData
 from regft_core.training.trainee import Trainee
 from tests.methods.harness import TRAINING, Bench, examples, same
@@ -131,8 +133,8 @@ class Owner(Regulariser):
     name = "owner"
 
     @classmethod
-    def optimizer(cls, options: Any) -> str | None:
-        return "descent_of_its_own"
+    def declare(cls, options: Any) -> Declares:
+        return Declares(optimizer="descent_of_its_own")
 
     def build_optimizer(self, groups: list[dict[str, Any]], training: Any) -> torch.optim.Optimizer | None:
         return torch.optim.SGD([{**group, "lr": group["base_lr"]} for group in groups], lr=training.learning_rate)
@@ -187,8 +189,8 @@ class Ascent(Regulariser):
     name = "ascent"
 
     @classmethod
-    def adds_terms(cls, options: Any) -> bool:
-        return True
+    def declare(cls, options: Any) -> Declares:
+        return Declares(adds_terms=True)
 
     def terms(self, step: Any, main: Any) -> torch.Tensor | None:
         weight = step.trainee.raw(MATRIX)
@@ -296,8 +298,8 @@ class Extra(Regulariser):
         return [ParameterGroup(named, self.options.learning_rate, self.options.weight_decay)]
 
     @classmethod
-    def program(cls, options: Any) -> tuple[str, ...] | None:
-        return ("main",)
+    def declare(cls, options: Any) -> Declares:
+        return Declares(program=("main",))
 
     def backward(self, step: Any) -> torch.Tensor:
         loss = step.task_loss(step.forward())
@@ -346,12 +348,8 @@ class Freezer(Regulariser):
         head: bool = False
 
     @classmethod
-    def freezes_encoder(cls, options: Any) -> bool:
-        return True
-
-    @classmethod
-    def cost(cls, options: Any) -> Cost:
-        return Cost(1, 0)
+    def declare(cls, options: Any) -> Declares:
+        return Declares(freezes_encoder=True, says=Says(cost=Cost(1, 0)))
 
     def prepare(self, trainee: Trainee, handed: Mapping[str, Handed]) -> None:
         for name, parameter in trainee.named_raw():
@@ -388,12 +386,9 @@ class Anchored(Regulariser):
         start: bool = True
 
     @classmethod
-    def anchors(cls, options: Any) -> Any:
-        return frozenset(name for name in ("checkpoint", "start") if getattr(options, name))
-
-    @classmethod
-    def edits(cls, options: Any) -> Any:
-        return frozenset({"weights"})
+    def declare(cls, options: Any) -> Declares:
+        anchors: tuple[Anchor, ...] = ("checkpoint", "start")
+        return Declares(anchors=tuple(name for name in anchors if getattr(options, name)), edits=("weights",))
 
     def edit_weights(self, trainee: Trainee) -> None:
         with torch.no_grad():
@@ -516,7 +511,8 @@ def test_state_and_diagnostics_go_back_to_the_regulariser_that_they_are_of() -> 
 
 def test_only_folded_views_leave_a_phase_before_the_last() -> None:
     """What a later phase mixes again is handed over behind its view."""
-    kept = type("Kept", (Recorder,), {"name": "kept", "hands_over": "trained"})
+    declared = classmethod(lambda cls, options: Declares(hands_over="trained"))
+    kept = type("Kept", (Recorder,), {"name": "kept", "declare": declared})
     for final, expected in ((True, 2), (False, 1)):
         Recorder.calls.clear()
         run = Bench([(Recorder, {}), (kept, {})], training=ONE, final=final)

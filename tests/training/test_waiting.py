@@ -153,7 +153,7 @@ def _declared() -> dict[str, Stepped]:
     defaults = [(case.key, None, case.phase, None) for case in CASES if case.phase.training.epochs and not case.before]
     for key, name, given, index in (*phases, *defaults):
         listed = [(one, chosen.model_dump(exclude_unset=True)) for one, chosen in given.regularisers]
-        needing = any(REGISTRY[one].needs(chosen) for one, chosen in given.regularisers)
+        needing = any(REGISTRY[one].declare(chosen).needs for one, chosen in given.regularisers)
         changes = {"dropout": TRAINING.dropout, "batch_size": 4, "accumulation": 1, "max_steps": 6}
         options: dict[str, Any] = {"phase": given.name, "validation": given.data.split < 1, "masked_lm": True}
         options["training"] = given.training.model_copy(update=changes)

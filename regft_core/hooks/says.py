@@ -1,0 +1,40 @@
+"""What a method says about itself. No training code reads it, so it is in no key (``runs.fingerprint``)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from regft_core.config.method import Cost
+
+Variant = Literal["paper", "released"]
+
+
+@dataclass(frozen=True)
+class Says:
+    """What a method says about itself: shown, checked or measured. It changes no score, so it is in no key.
+
+    Attributes:
+        variant: which side is followed where paper and released code disagree.
+        cost: passes per optimiser step.
+        fit_cost: passes over the encoder per training row in ``fit``; a solver or a count needs none.
+        degraded: kind of task -> mark that results on it carry (a substitute for a loss the paper does not define).
+        smallest_effect: smallest change of unit-scale activations that the method relies on.
+        refused_precisions: precision that the method cannot run in at all -> reason.
+        refused_architectures: encoder families on which the method raises a ModelError that says why.
+        refused_separate_pairs: why two inputs cannot be two rows (``model.pairs: separately``); empty: they can.
+        padding_invariant: whether the loss of a batch does not depend on how far it is padded.
+        export_tolerance: largest difference of logits between the trained model and its export.
+    """
+
+    variant: Variant | None = None
+    cost: Cost = field(default=Cost())
+    fit_cost: Cost = field(default=Cost(0, 0))
+    degraded: Mapping[str, str] = field(default_factory=dict)
+    smallest_effect: float | None = None
+    refused_precisions: Mapping[str, str] = field(default_factory=dict)
+    refused_architectures: tuple[str, ...] = ()
+    refused_separate_pairs: str = ""
+    padding_invariant: bool = True
+    export_tolerance: float = 1e-6

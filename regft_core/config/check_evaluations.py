@@ -56,7 +56,11 @@ def check_evaluations(
         at: KeyPath = ("evaluations", given.index(name)) if isinstance(given, list) else ("evaluations", name)
         known = EVALUATIONS.names()
         if name not in known:
-            problems.append(document.problem(at, f"unknown evaluation '{name}'", suggestion(name, known, "there are")))
+            problems.append(
+                document.problem(
+                    "unknown-evaluation", at, f"unknown evaluation '{name}'", suggestion(name, known, "there are")
+                )
+            )
             continue
         if find is None:
             continue
@@ -72,7 +76,7 @@ def check_evaluations(
         unfit = [task for task, config in tasks.items() if config.known("kind") and config.kind not in found.kinds]
         if unfit and len(unfit) == len(tasks):
             message = f"'{name}' is for {' and '.join(found.kinds)} tasks, and there is none in the grid"
-            problems.append(document.problem(at, message, "take it out, or add such a task"))
+            problems.append(document.problem("no-task-fits", at, message, "take it out, or add such a task"))
         elif unfit:
             what = f"'{name}' is for {' and '.join(found.kinds)} tasks: it leaves {listing(unfit)} out"
             warnings.append(f"{document.file}:{document.line(at)}: {what}")
@@ -105,5 +109,5 @@ def _without_options(name: str, found: Declared, document: Document, at: KeyPath
     except ValidationError as error:
         missing = listing(str(item["loc"][0]) for item in error.errors() if item["loc"])
         hint = f"write `evaluations: {{{name}: {{...}}}}` with every evaluation as a key of its own"
-        return [document.problem(at, f"'{name}' cannot do without options: {missing}", hint)]
+        return [document.problem("options-missing", at, f"'{name}' cannot do without options: {missing}", hint)]
     return []

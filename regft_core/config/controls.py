@@ -49,7 +49,7 @@ def write_controls(root: Path, controls: Iterable[Control], file: str = "params.
 
 def _by_hand(file: str, line: int, names: Iterable[str]) -> ConfigError:
     message = "is written in a way that cannot be changed without disturbing it"
-    return ConfigError([Problem(file, line, "methods", message, f"add by hand: {', '.join(names)}")])
+    return ConfigError([Problem("cannot-edit", file, line, "methods", message, f"add by hand: {', '.join(names)}")])
 
 
 def _insert(text: str, name: str, file: str) -> str:

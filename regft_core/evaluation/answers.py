@@ -16,7 +16,7 @@ from pydantic import ValidationError
 
 from regft_core.config.schema.training import TrainingConfig
 from regft_core.data.examples import Example
-from regft_core.errors import ExportMismatch, ModelError, RunFailed, StoreError
+from regft_core.errors import ExportMismatch, ModelError, RunFailed, StoreError, text_of
 from regft_core.hooks.base import Regulariser
 from regft_core.hooks.declare import Setting
 from regft_core.hooks.exports import answers_without_encoder
@@ -46,7 +46,7 @@ class Answers:
         """[n, K] for ``examples``, as they were scored. Raises RunFailed when one is not finite."""
         found = self._regulariser.predict(None, self._kept, examples)
         if not np.isfinite(found).all():
-            raise RunFailed(f"{self._regulariser.name}: answers that are not finite numbers")
+            raise RunFailed("not-finite", f"{self._regulariser.name}: answers that are not finite numbers")
         return found.astype(np.float64)
 
 
@@ -74,13 +74,17 @@ def write_answers(
     """
     own = (directory / KEPT).is_file()
     if directory.exists() and not own and not (directory.is_dir() and not any(directory.iterdir())):
-        raise ModelError(f"export: {directory} exists and is not a model directory; choose another or remove it")
+        raise ModelError(
+            "in-the-way", f"export: {directory} exists and is not a model directory; choose another or remove it"
+        )
     with atomic_directory(directory) as temporary:
         write_tensors(temporary / KEPT, kept)
         write_served(temporary, served)
         (temporary / "README.md").write_text(card, encoding="utf-8")
         if not np.array_equal(load_answers(temporary).logits(check), expected):
-            raise ExportMismatch(f"export to {directory}: what was written answers differently; nothing was written")
+            raise ExportMismatch(
+                "export-differs", f"export to {directory}: what was written answers differently; nothing was written"
+            )
     return directory
 
 
@@ -100,7 +104,7 @@ def load_answers(directory: Path) -> Answers:
         options = cls.Config.model_validate(served.answered_by.options)
         kept = read_tensors(directory / KEPT)
     except (ValidationError, StoreError) as error:
-        raise _wrong(directory, str(error)) from error
+        raise _wrong(directory, text_of(error)) from error
     if answers_without_encoder([(cls, options)]) is None:
         raise _wrong(directory, f"'{name}' does not answer by itself")
     classes = len(served.labels) if served.labels else 1
@@ -109,4 +113,4 @@ def load_answers(directory: Path) -> Answers:
 
 
 def _wrong(directory: Path, why: str) -> ModelError:
-    return ModelError(f"{directory}: cannot be loaded: {why}\n    -> export it again")
+    return ModelError("bad-export", f"{directory}: cannot be loaded: {why}\n    -> export it again")

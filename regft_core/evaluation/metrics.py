@@ -49,22 +49,28 @@ def check_pair(
     metrics.check_kind(kind)
     gold, predicted = np.asarray(labels), np.asarray(predictions)
     if gold.ndim != 1 or gold.shape != predicted.shape:
-        raise DataError(f"labels {gold.shape} and predictions {predicted.shape} must both have shape [n]")
+        raise DataError(
+            "wrong-shape", f"labels {gold.shape} and predictions {predicted.shape} must both have shape [n]"
+        )
     if gold.size == 0:
-        raise DataError("the set has no examples, so it has no metrics; check its split in the task's YAML")
-    for what, values, error in (("label", gold, DataError), ("prediction", predicted, RunFailed)):
+        raise DataError("no-rows", "the set has no examples, so it has no metrics; check its split in the task's YAML")
+    for what, values in (("label", gold), ("prediction", predicted)):
         bad = ~np.isfinite(values.astype(np.float64))
         if bad.any():
-            raise error(
-                f"{int(bad.sum())} of {bad.size} {what}s are NaN or infinite (first at row {int(bad.argmax())})"
-            )
+            text = f"{int(bad.sum())} of {bad.size} {what}s are NaN or infinite (first at row {int(bad.argmax())})"
+            raise DataError("not-finite", text) if what == "label" else RunFailed("not-finite", text)
         if kind == "classification" and not np.issubdtype(values.dtype, np.integer):
-            raise DataError(f"classification {what}s are class indices (integers), not {values.dtype}")
+            raise DataError(
+                "not-class-indices", f"classification {what}s are class indices (integers), not {values.dtype}"
+            )
         if kind == "classification" and values.min() < 0:
             hint = (
                 "; -1 usually marks the hidden labels of a test split, so use another split" if what == "label" else ""
             )
-            raise DataError(f"{what} {int(values.min())} at row {int(values.argmin())} is not a class index{hint}")
+            raise DataError(
+                "not-class-indices",
+                f"{what} {int(values.min())} at row {int(values.argmin())} is not a class index{hint}",
+            )
     dtype = np.int64 if kind == "classification" else np.float64
     return gold.astype(dtype), predicted.astype(dtype)
 
@@ -83,7 +89,11 @@ def majority_predictions(kind: str, labels: npt.ArrayLike) -> npt.NDArray[Any]:
 def _fitting(name: str, kind: str, positive: int | None) -> metrics.Metric:
     metric = metrics.find(name) if name in metrics.names() else None
     if metric is None or kind not in metric.kinds:
-        raise DataError(f"'{name}' is not a metric of a {kind} task; {suggestion(name, metrics.names(kind))}")
+        raise DataError(
+            "metric-does-not-fit", f"'{name}' is not a metric of a {kind} task; {suggestion(name, metrics.names(kind))}"
+        )
     if metric.needs_positive_label and positive is None:
-        raise DataError(f"{name} needs 'positive_label' in the task's YAML (by default its last label)")
+        raise DataError(
+            "positive-label-missing", f"{name} needs 'positive_label' in the task's YAML (by default its last label)"
+        )
     return metric

@@ -52,8 +52,9 @@ def label_indices(
     ]
     if problems:
         raise DataError(
+            "labels-differ",
             f"labels of '{set_name}': {'; '.join(problems)}. Own labels: {list(own_labels)}; labels of the set: "
-            f"{list(set_labels)}. Write 'label_map: {{own label: label of the set}}' under 'ood.{set_name}'."
+            f"{list(set_labels)}. Write 'label_map: {{own label: label of the set}}' under 'ood.{set_name}'.",
         )
     return np.array([list(set_labels).index(mapping[name]) for name in own_labels], dtype=np.int64)
 
@@ -89,7 +90,8 @@ def warn_if_permuted(labels: npt.ArrayLike, predictions: npt.ArrayLike, names: S
     k, n = len(names), gold.size
     if max(gold.max(), predicted.max()) >= k:
         raise DataError(
-            f"class index {int(max(gold.max(), predicted.max()))} is not one of the {k} labels {list(names)}"
+            "not-class-indices",
+            f"class index {int(max(gold.max(), predicted.max()))} is not one of the {k} labels {list(names)}",
         )
     counts = np.zeros((k, k))  # [prediction, gold]
     np.add.at(counts, (predicted, gold), 1)

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from regft_core.errors import ModelError, StoreError
+from regft_core.errors import ModelError, StoreError, text_of
 from regft_core.io import read_json, write_json
 
 FILE = "regft.json"
@@ -63,6 +63,7 @@ def read_served(directory: Path) -> Served | None:
         return Served.model_validate(read_json(directory / FILE))
     except (ValidationError, StoreError) as error:
         raise ModelError(
-            f"{directory / FILE} is not what an export of this version writes ({str(error).splitlines()[0]})"
-            "\n    -> export the model again"
+            "outdated-export",
+            f"{directory / FILE} is not what an export of this version writes ({text_of(error).splitlines()[0]})"
+            "\n    -> export the model again",
         ) from error

@@ -217,9 +217,10 @@ def _check_keys(project: Project, job: Job, keys: dict[str, str]) -> None:
     for name, key in keys.items():
         if context.key(name) != key:
             raise FactsChanged(
+                "out-of-date",
                 f"what was written down for phase '{name}' of {job.name} (key {key[:12]}) is not what it would be now "
                 f"(key {context.key(name)[:12]}): code, configuration, rows or packages have changed since, or the "
-                "files below work/ are of another project; run `dvc repro`"
+                "files below work/ are of another project; run `dvc repro`",
             )
 
 
@@ -235,7 +236,8 @@ def _record_before(
         return None
     if (size, seed) not in written:
         raise DataError(
-            f"work/{before}/{method}/{task} has no size {size}, seed {seed}; run `dvc repro` (stage {before} first)"
+            "run-missing",
+            f"work/{before}/{method}/{task} has no size {size}, seed {seed}; run `dvc repro` (stage {before} first)",
         )
     return written[(size, seed)]
 

@@ -82,7 +82,7 @@ def finished_run(job: Job) -> tuple[Context, dict[str, Any]]:
     record = read_runs(Path(job.root), "finetune", job.method, job.task).get((job.size, job.seed))
     if record is None or record["status"] != "ok":
         why = record["error"] if record is not None else "it was not trained yet; run `dvc repro` first"
-        raise RunFailed(f"seed {job.seed} of {job.method} on {job.task}-{job.size} has no model: {why}")
+        raise RunFailed("no-model", f"seed {job.seed} of {job.method} on {job.task}-{job.size} has no model: {why}")
     known = replace(job, keys=known_keys(record), values=tuned_values(record))
     return Context(known, project=context.project), record
 
@@ -92,8 +92,9 @@ def refuse_kept(entries: Sequence[compose.Entry], method: str) -> None:
     for cls, options in compose.active(entries):
         if cls.keeps_for_inference(options):
             raise ModelError(
+                "no-plain-export",
                 f"export: '{cls.name}' learned tensors that an ordinary model directory cannot hold, so {method} has "
-                "no export; its predictions are in work/evaluate, and a method that folds (lora) can be exported"
+                "no export; its predictions are in work/evaluate, and a method that folds (lora) can be exported",
             )
 
 

@@ -376,13 +376,16 @@ def check_fact(root: Path, name: str, value: Mapping[str, Any], when: str) -> No
     """
     path = root / FOLDER / f"{name}.json"
     if not path.is_file():
-        raise FactsChanged(f"{FOLDER / name}.json is missing; run `dvc repro`, whose stage facts writes it")
+        raise FactsChanged(
+            "facts-missing", f"{FOLDER / name}.json is missing; run `dvc repro`, whose stage facts writes it"
+        )
     written = read_json(path)
     if canonical_json(written) != canonical_json(value):
         what = ", ".join(_differences(written, value)) or "its content"
         raise FactsChanged(
+            "out-of-date",
             f"{what} changed {when}: {FOLDER / name}.json says otherwise. Nothing was written; "
-            "run `dvc repro` again (stage facts takes note of the change)"
+            "run `dvc repro` again (stage facts takes note of the change)",
         )
 
 

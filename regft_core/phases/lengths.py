@@ -43,7 +43,9 @@ def measure_task(project: Project, task: str) -> dict[str, Any]:
     folder = project.root / "work" / "datasets" / task
     described = _described(project.root, task)
     if described is None:
-        raise DataError(f"{folder} has no task.json; run `dvc repro`, whose stage dataset@{task} writes it")
+        raise DataError(
+            "not-prepared", f"{folder} has no task.json; run `dvc repro`, whose stage dataset@{task} writes it"
+        )
     found = settings(project, task)
     tokenizer = fast_tokenizer(resolve_model(project.params.model, project.root))
     files = {"train": "train.jsonl", "dev": "dev.jsonl"}
@@ -97,7 +99,9 @@ def fast_tokenizer(source: ModelSource) -> Any:
     try:
         return Tokenizer.from_file(str(path))
     except Exception as error:  # the library raises bare Exceptions
-        raise ModelError(f"model '{source.name}': {path} cannot be read as a tokenizer: {error}") from error
+        raise ModelError(
+            "cannot-load", f"model '{source.name}': {path} cannot be read as a tokenizer: {error}"
+        ) from error
 
 
 def _described(root: Path, task: str) -> dict[str, Any] | None:

@@ -45,7 +45,9 @@ def read_runs(root: Path, stage: str, method: str, task: str) -> dict[tuple[str,
         for record in read_json(path)["runs"]:
             found[(record["size"], record["seed"])] = record
     if not found:
-        raise DataError(f"{folder} holds no runs; run `dvc repro`, whose stage {stage}@{method}-{task} writes them")
+        raise DataError(
+            "run-missing", f"{folder} holds no runs; run `dvc repro`, whose stage {stage}@{method}-{task} writes them"
+        )
     return found
 
 

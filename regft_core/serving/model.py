@@ -121,21 +121,26 @@ def load_served(directory: Path, device: str) -> ServedModel | ServedAnswers:
     if not (directory / "config.json").is_file():
         found = "is not a directory" if not directory.is_dir() else "has no config.json"
         raise ModelError(
+            "not-an-export",
             f"{directory} {found}, so it is no exported model"
-            "\n    -> write one: python -m stages.export --method METHOD --task TASK --size SIZE --seed SEED"
+            "\n    -> write one: python -m stages.export --method METHOD --task TASK --size SIZE --seed SEED",
         )
     tokenizer = _tokenizer(directory)
     model = load_modules(directory) if is_pooled(directory) else _classifier(directory)
     config = model.config
     if config.problem_type == "multi_label_classification":
-        raise ModelError(f"{directory}: a multi-label classifier, whose labels are no alternatives; not supported")
+        raise ModelError(
+            "multi-label", f"{directory}: a multi-label classifier, whose labels are no alternatives; not supported"
+        )
     one_output = config.num_labels == 1 or config.problem_type == "regression"
     kind: Literal["classification", "regression"] = "regression" if one_output else "classification"
     labels = tuple(str(config.id2label[index]) for index in range(config.num_labels))
     if served is not None:
         kind, labels = served.kind, served.labels or labels
     if len(labels) != config.num_labels:
-        raise ModelError(f"{directory}: {len(labels)} labels, but the model has {config.num_labels} outputs")
+        raise ModelError(
+            "counts-differ", f"{directory}: {len(labels)} labels, but the model has {config.num_labels} outputs"
+        )
     return ServedModel(
         model=model.to(device).eval(),
         tokenizer=tokenizer,
@@ -158,9 +163,13 @@ def _tokenizer(directory: Path) -> Any:
         with quiet():
             tokenizer = AutoTokenizer.from_pretrained(directory, local_files_only=True, trust_remote_code=False)
     except Exception as error:  # every tokenizer class fails in its own way on damaged files
-        raise ModelError(f"{directory}: its tokenizer cannot be loaded: {error}\n    -> export it again") from error
+        raise ModelError(
+            "cannot-load", f"{directory}: its tokenizer cannot be loaded: {error}\n    -> export it again"
+        ) from error
     if not getattr(tokenizer, "is_fast", False):
-        raise ModelError(f"{directory}: {type(tokenizer).__name__} is no fast tokenizer (no tokenizer.json)")
+        raise ModelError(
+            "slow-tokenizer", f"{directory}: {type(tokenizer).__name__} is no fast tokenizer (no tokenizer.json)"
+        )
     return tokenizer
 
 
@@ -178,12 +187,15 @@ def _classifier(directory: Path) -> Any:
                 dtype="float32",
             )
     except Exception as error:  # missing or damaged files, unknown families: each library has its own errors
-        raise ModelError(f"{directory}: the model cannot be loaded: {error}\n    -> export it again") from error
+        raise ModelError(
+            "cannot-load", f"{directory}: the model cannot be loaded: {error}\n    -> export it again"
+        ) from error
     if absent := sorted(info["missing_keys"]):
         # transformers would draw them at random and predict nonsense.
         raise ModelError(
+            "weights-missing",
             f"{directory}: weights are missing, among them {', '.join(absent[:3])}: an encoder that was not fine-tuned?"
-            "\n    -> give a directory that `python -m stages.export` wrote"
+            "\n    -> give a directory that `python -m stages.export` wrote",
         )
     return model
 

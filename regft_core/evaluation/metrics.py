@@ -68,7 +68,7 @@ def check_pair(
                 "; -1 usually marks the hidden labels of a test split, so use another split" if what == "label" else ""
             )
             raise DataError(
-                "not-class-indices",
+                "negative-class-index",
                 f"{what} {int(values.min())} at row {int(values.argmin())} is not a class index{hint}",
             )
     dtype = np.int64 if kind == "classification" else np.float64

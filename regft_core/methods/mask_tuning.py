@@ -189,14 +189,14 @@ class MaskTuning(Regulariser):
         name = self.trainee.source.name
         if not own:
             raise ModelError(
-                "masked-lm-missing",
+                "masked-lm-untrainable",
                 f"mask_tuning: the checkpoint '{name}' has no masked-LM head, and that of its family has no weights of "
                 "its own that a phase could train; use a checkpoint that has one",
             )
         state = handed[self.options.head].of("masked_lm") if self.options.head is not None else {}
         if any(f"head/{key}" not in state for key in own):
             raise ModelError(
-                "masked-lm-missing",
+                "masked-lm-head-missing",
                 f"mask_tuning: the checkpoint '{name}' has no masked-LM head and no phase trained one; add a phase "
                 "with masked_lm: {trains: head} and name it as head (see pipelines/methods/mask_tuning.yaml)",
             )

@@ -109,7 +109,7 @@ class MaskedLm(Regulariser):
             return
         assert trainee.source is not None
         raise ModelError(
-            "masked-lm-missing",
+            "masked-lm-untrainable",
             f"masked_lm: the checkpoint '{trainee.source.name}' has no masked-LM head, and that of "
             f"{trainee.sites.architecture} has no weights of its own beside the frozen embedding, so trains: head has "
             "nothing to train; use a checkpoint that has one, or trains: all",

@@ -7,6 +7,7 @@ import pytest
 
 from regft_core.errors import DataError
 from regft_core.evaluation.ood import label_indices, map_logits, warn_if_permuted, warn_if_reversed
+from tests.errors import raises_code
 
 MNLI = ["entailment", "neutral", "contradiction"]
 HANS = ["entailment", "non-entailment"]
@@ -42,7 +43,7 @@ def test_an_incomplete_map_is_refused_with_everything_that_is_wrong():
         "ood.hans",
     ):
         assert part in message
-    with pytest.raises(DataError, match="not a label of the set"):
+    with raises_code(DataError, "labels-differ", "not a label of the set"):
         label_indices(MNLI, HANS, None, "hans")
 
 

@@ -29,6 +29,7 @@ from regft_core.phases.search import search
 from regft_core.runs import fingerprint
 from regft_core.runs.lookup import NotStored
 from regft_core.training.stack import Stack
+from tests.errors import raises_code
 from tests.phases.conftest import DIVERGES, PARAMS, SIZE, TASK, change, job, refresh, runs, stored, train, write_method
 
 
@@ -294,12 +295,12 @@ def test_the_cost_of_smaller_batches_is_written_down_anew(make_project: Any) -> 
 
 
 def test_a_stage_says_which_stage_before_it_is_missing(project: Path) -> None:
-    with pytest.raises(DataError, match="stage search@weight_mixup-cue_sentence"):
+    with raises_code(DataError, "run-missing", "search@weight_mixup-cue_sentence"):
         run_cell(project, finetune, "weight_mixup", TASK, before="search")
     context, records = run_cell(project, search, "weight_mixup", TASK)
     write_training(context, "search", records)
     change(project, grid={"seeds": [0, 1, 2]})
-    with pytest.raises(DataError, match="has no size 24, seed 2"):
+    with raises_code(DataError, "run-missing", "size 24", "seed 2"):
         run_cell(project, finetune, "weight_mixup", TASK, before="search")
 
 
@@ -325,7 +326,7 @@ def test_a_full_disk_is_an_error_that_names_the_place(project: Path, monkeypatch
     Context(job(project, "vanilla")).encode(Context(job(project, "vanilla")).data(open_phase(project)).examples)
     monkeypatch.setattr("regft_core.runs.tensors.save_file", full, raising=False)
     monkeypatch.setattr("os.fsync", full)
-    with pytest.raises(StoreError, match=r"space|disk"):
+    with raises_code(StoreError, "cannot-write"):
         train(project, "vanilla")
     assert not list((project / "work").glob("finetune/**/manifest.json"))
 
@@ -349,16 +350,16 @@ def test_running_out_of_memory_is_not_stored_as_a_result(project: Path, monkeypa
 
     with monkeypatch.context() as patched:
         patched.setattr(Stack, "backward", exhausted)
-        with pytest.raises(OutOfMemory, match="batch_size"):
+        with raises_code(OutOfMemory, "out-of-memory"):
             train(project, "vanilla")
     assert runs(project) == {}
     assert train(project, "vanilla")["status"] == "ok"
 
 
 def test_what_is_not_in_the_grid_is_refused_by_name(project: Path) -> None:
-    with pytest.raises(ConfigError, match=r"size '25' is not listed"):
+    with raises_code(ConfigError, "not-listed", "size '25"):
         Context(Job(str(project), "vanilla", TASK, "25", 0))
-    with pytest.raises(ConfigError, match=r"did you mean 'vanilla'"):
+    with raises_code(ConfigError, "not-listed", "'vanilla'"):
         Context(Job(str(project), "vanila", TASK, SIZE, 0))
 
 
@@ -376,7 +377,7 @@ def test_keys_of_another_run_are_not_taken_for_this_one(project: Path) -> None:
         written[method] = write_training(context, "finetune", records)
     shutil.rmtree(written["hype_n"])
     shutil.copytree(written["vanilla"], written["hype_n"])
-    with pytest.raises(FactsChanged, match=r"phase 'finetune' of hype_n .* run `dvc repro`"):
+    with raises_code(FactsChanged, "out-of-date", "finetune", "hype_n"):
         run_cell(project, evaluate, "hype_n", TASK, before="finetune")
     run_cell(project, evaluate, "vanilla", TASK, before="finetune")
 

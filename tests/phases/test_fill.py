@@ -31,6 +31,7 @@ from regft_core.phases.search import search
 from regft_core.phases.stages import run_evaluate, run_finetune, run_search
 from regft_core.phases.whole_run import look_up_run, whole_run
 from regft_core.runs.store import RunStore
+from tests.errors import raises_code
 from tests.phases.conftest import DIVERGES, TASK, change, edit_method, job, runs, train, write_method
 from tests.phases.other_executors import on_other_executors
 
@@ -201,7 +202,7 @@ def test_a_run_that_raises_stops_neither_the_others_nor_their_outputs(
         return original(context, phase, *rest)
 
     monkeypatch.setattr(module, "produce", failing)
-    with pytest.raises(RunFailed, match=r"(?s)2 of 10 runs.*the disk is gone.*was not started, because it needs"):
+    with raises_code(RunFailed, "jobs-failed", "2 of 10 runs", "the disk is gone", "was not started, because it needs"):
         fill(project, say=quiet)
     assert take_ready(project, "finetune", "breaks", TASK) is False  # the stage before it has not run
     run_search(project, "breaks", TASK)
@@ -263,7 +264,7 @@ def test_a_store_that_cannot_be_pruned_now_ends_no_runs(
     project: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def failing(self: RunStore) -> None:
-        raise StoreError("the disk is full")
+        raise StoreError("cannot-write", "the disk is full")
 
     monkeypatch.setattr(RunStore, "prune", failing)
     change(project, methods=["vanilla"])

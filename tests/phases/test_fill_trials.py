@@ -18,6 +18,7 @@ from regft_core.phases.fill import fill
 from regft_core.phases.pieces import plan_work
 from regft_core.phases.project import open_project
 from regft_core.phases.ready import folder_of
+from tests.errors import raises_code
 from tests.phases.conftest import SIZE, TASK, change, runs, stored
 from tests.phases.other_executors import on_other_executors
 from tests.phases.test_fill import quiet, run_all_stages
@@ -150,7 +151,7 @@ def test_a_trial_that_raises_stops_its_own_run_only(
     with monkeypatch.context() as patched:
         patched.setattr(module, "try_values", failing)
         needs = f"was not started, because it needs vanilla {TASK} {SIZE} seed 1 trial 1"
-        with pytest.raises(RunFailed, match=rf"(?s)2 of 6 runs.*the disk is gone.*{needs}"):
+        with raises_code(RunFailed, "jobs-failed", "2 of 6", "the disk is gone", needs):
             fill(root, say=quiet)
     assert not folder_of(root, "finetune", "vanilla", TASK).exists()
     assert fill(root, say=quiet) == 2

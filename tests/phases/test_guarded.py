@@ -13,6 +13,7 @@ from regft_core.errors import FactsChanged
 from regft_core.phases import facts, stages
 from regft_core.phases.context import Context
 from regft_core.phases.project import open_project
+from tests.errors import raises_code
 from tests.phases.code_copy import python, run, with_code
 from tests.phases.conftest import TASK, change, edit, edit_method, job, runs, stored, write_method
 
@@ -157,7 +158,7 @@ def test_what_changes_after_the_facts_is_refused_by_name(
             return found
 
         monkeypatch.setattr(stages, "run_cell", meanwhile)
-    with pytest.raises(FactsChanged, match=what.replace(".", r"\.")):
+    with raises_code(FactsChanged, "out-of-date", what):
         stages.run_finetune(ready, "hype_n", TASK)
     assert not (ready / "work/finetune").exists()
 
@@ -185,18 +186,18 @@ def test_an_evaluation_is_refused_when_its_method_changes_meanwhile(
 def test_datasets_and_subsamples_are_refused_when_they_change_meanwhile(ready: Path) -> None:
     edit(ready / "pipelines/tasks/cue_sentence.yaml", "agreement: 0.9", "agreement: 0.8")
     before = (ready / "work/datasets" / TASK / "task.json").read_bytes()
-    with pytest.raises(FactsChanged, match=r"task\.source\.options\.agreement"):
+    with raises_code(FactsChanged, "out-of-date", "task.source.options.agreement"):
         stages.run_dataset(ready, TASK)
     assert (ready / "work/datasets" / TASK / "task.json").read_bytes() == before
     edit(ready / "pipelines/tasks/cue_sentence.yaml", "agreement: 0.8", "agreement: 0.9")
     stages.run_dataset(ready, TASK)
     change(ready, subsample={"stratified": True})
-    with pytest.raises(FactsChanged, match="stratified"):
+    with raises_code(FactsChanged, "out-of-date", "stratified"):
         stages.run_subsample(ready, TASK)
 
 
 def test_a_stage_without_its_fact_says_which_stage_writes_it(project: Path) -> None:
-    with pytest.raises(FactsChanged, match=r"work/facts/finetune-vanilla\.json is missing; run `dvc repro`"):
+    with raises_code(FactsChanged, "facts-missing", "work/facts/finetune-vanilla"):
         stages.run_finetune(project, "vanilla", TASK)
 
 

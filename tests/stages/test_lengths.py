@@ -14,6 +14,7 @@ from regft_core.phases import lengths
 from regft_core.phases.facts import write_facts
 from regft_core.phases.project import open_project
 from regft_core.phases.stages import run_dataset, run_lengths
+from tests.errors import raises_code
 from tests.small_project import PAIRS, TASK, build, python
 
 
@@ -59,7 +60,7 @@ def test_known_lengths_are_read_and_never_those_of_another_length(long: Path, mo
     again = lengths.known_lengths(open_project(long), "reviews")
     assert again is not None
     assert (again["max_length"], again["sets"]["train"]["jointly"]["cut"]) == (64, 0.0)
-    with pytest.raises(FactsChanged, match="max_length"):
+    with raises_code(FactsChanged, "out-of-date", "max_length"):
         run_lengths(long, "reviews")
 
 

@@ -9,8 +9,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-import yaml
-from yaml import nodes
+from ruamel.yaml import YAML, nodes
 
 from regft_core.config.find_controls import Control
 from regft_core.config.yamlio import load_yaml
@@ -53,7 +52,7 @@ def _by_hand(file: str, line: int, names: Iterable[str]) -> ConfigError:
 
 
 def _insert(text: str, name: str, file: str) -> str:
-    listed = _value(yaml.compose(text, Loader=yaml.SafeLoader), "methods")
+    listed = _value(YAML(typ="safe").compose(text), "methods")
     if not isinstance(listed, nodes.SequenceNode):
         raise _by_hand(file, listed.start_mark.line + 1 if listed is not None else 0, [name])
     if listed.flow_style:

@@ -139,7 +139,7 @@ class Bench:
         entries = compose.entries(self.registry, phase.regularisers)
         training, problems = compose.resolve_training(entries, phase, self.shared)
         if problems:
-            raise RegftError("; ".join(problems))
+            raise RegftError("bad-composition", "; ".join(problems))
         rows = len(self.data.input_ids)
         cut = rows if phase.data.split == 1.0 else rows // 2
         needed = {name for entry in compose.active(entries) for name in entry.declares.needs}

@@ -83,7 +83,9 @@ class Catalogue:
                 path = folder / file
                 if name in found:
                     message = f"the {self.what} '{name}' is also defined in {found[name]}"
-                    raise ConfigError([Problem(str(path), 0, "", message, "give one of the files another name")])
+                    raise ConfigError(
+                        [Problem("name-taken", str(path), 0, "", message, "give one of the files another name")]
+                    )
                 found[name] = path
         return dict(sorted(found.items()))
 

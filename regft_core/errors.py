@@ -1,7 +1,8 @@
 """Every error a user can meet, in one place.
 
-Each carries what was given, where, what is allowed and what to do next; ``stages`` print
-``str(error)`` without a traceback and exit with ``exit_code``.
+Each carries what was given, where, what is allowed and what to do next, and a code that stays when
+the wording changes; ``stages`` print ``str(error)`` without a traceback and exit with ``exit_code``.
+``tests/golden/messages.txt`` lists every code with its texts.
 """
 
 from __future__ import annotations
@@ -11,19 +12,42 @@ from pathlib import Path
 
 
 class RegftError(Exception):
-    """Base of all errors that regft raises on purpose."""
+    """Base of all errors that regft raises on purpose.
+
+    ``code`` is short, kebab-case and means one thing; ``text`` is the message without it.
+    """
 
     exit_code = 1
+
+    def __init__(self, code: str, text: str) -> None:
+        # Not super().__init__: ``args`` stay what the class was called with, so that subclasses with arguments
+        # of their own can be pickled. Worker processes send their errors home.
+        self.code, self.text = code, text
+
+    def __str__(self) -> str:
+        return _with_code(self.text, self.code)
+
+
+def text_of(error: Exception) -> str:
+    """What an error says, without a code: for a message that tells it under a code of its own."""
+    return error.text if isinstance(error, RegftError) else str(error)
+
+
+def _with_code(text: str, code: str) -> str:
+    """``text`` with the code at the end of its first line."""
+    first, newline, rest = text.partition("\n")
+    return f"{first} [{code}]{newline}{rest}"
 
 
 @dataclass(frozen=True)
 class Problem:
     """One thing that is wrong in a configuration file.
 
-    ``file`` is relative to the project root, ``line`` is 1-based (0 when the file has no
-    such line, for instance a missing key), ``key`` is the dotted path inside the file.
+    ``code`` is that of :class:`RegftError`, ``file`` is relative to the project root, ``line`` is 1-based
+    (0 when the file has no such line, for instance a missing key), ``key`` is the dotted path inside the file.
     """
 
+    code: str
     file: str
     line: int
     key: str
@@ -34,18 +58,21 @@ class Problem:
         where = f"{self.file}:{self.line}" if self.line else self.file
         key = f" {self.key}:" if self.key else ""
         hint = f"\n    -> {self.hint}" if self.hint else ""
-        return f"{where}:{key} {self.message}{hint}"
+        return _with_code(f"{where}:{key} {self.message}{hint}", self.code)
 
 
 class ConfigError(RegftError):
-    """All problems found in the configuration, collected and shown together."""
+    """All problems found in the configuration, collected and shown together; each has its own code."""
 
     exit_code = 2
 
     def __init__(self, problems: list[Problem]) -> None:
         self.problems = problems
         count = f"{len(problems)} problem" + ("s" if len(problems) != 1 else "")
-        super().__init__(f"configuration: {count}\n" + "\n".join(f"  {p}" for p in problems))
+        super().__init__("configuration", f"configuration: {count}\n" + "\n".join(f"  {p}" for p in problems))
+
+    def __str__(self) -> str:
+        return self.text
 
 
 class DataError(RegftError):
@@ -88,11 +115,9 @@ class DamagedRun(StoreError):
     def __init__(self, key: str, path: Path, reason: str) -> None:
         self.key, self.path, self.reason = key, path, reason
         self.what = f"run {key} in {path} is damaged: {reason}"
-        super().__init__(f"{self.what}. Delete that directory and repeat the stage: the run is trained again")
-
-    def __reduce__(self) -> tuple[type[DamagedRun], tuple[str, Path, str]]:
-        # Worker processes send their errors home; the default would call __init__ with the message.
-        return DamagedRun, (self.key, self.path, self.reason)
+        super().__init__(
+            "damaged-run", f"{self.what}. Delete that directory and repeat the stage: the run is trained again"
+        )
 
 
 class PrunedRun(StoreError):

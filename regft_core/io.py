@@ -89,8 +89,9 @@ def unless_refused(error: OSError, path: Path | str) -> None:
     """Raise ``Unreadable`` when the error is about who reads; return when it is about the file."""
     if error.errno in _REFUSALS:
         raise Unreadable(
+            "cannot-read",
             f"{path}: cannot be read: {error.strerror}; make it readable for this user (or run again when the "
-            "machine can), nothing is known to be damaged"
+            "machine can), nothing is known to be damaged",
         ) from error
 
 
@@ -99,14 +100,14 @@ def read_json(path: Path | str) -> Any:
     try:
         content = Path(path).read_bytes()
     except FileNotFoundError as error:
-        raise StoreError(f"{path}: no such file") from error
+        raise StoreError("file-missing", f"{path}: no such file") from error
     except OSError as error:
         unless_refused(error, path)
-        raise StoreError(f"{path}: cannot be read: {error.strerror or error}") from error
+        raise StoreError("cannot-read", f"{path}: cannot be read: {error.strerror or error}") from error
     try:
         return json.loads(content)
     except ValueError as error:
-        raise StoreError(f"{path}: cannot be read as JSON: {error}") from error
+        raise StoreError("not-json", f"{path}: cannot be read as JSON: {error}") from error
 
 
 # ----------------------------------------------------------------------------- error messages
@@ -131,7 +132,7 @@ def explain_write_error(error: OSError, path: Path | str) -> StoreError:
         )
     else:
         advice = "what was complete before is unharmed; run again when the cause is gone"
-    return StoreError(f"cannot write {path}: {error.strerror or error}; {advice}")
+    return StoreError("cannot-write", f"cannot write {path}: {error.strerror or error}; {advice}")
 
 
 def may_not_write(error: StoreError) -> bool:

@@ -22,12 +22,16 @@ def device_of(given: str) -> str:
     from regft_core.runs.executors import visible_devices
 
     if not re.fullmatch(r"auto|cpu|mps|cuda(:\d+)?", given):
-        raise ModelError(f"--device {given}: no such kind of device\n    -> one of auto, cpu, mps, cuda, cuda:N")
+        raise ModelError(
+            "unknown-device", f"--device {given}: no such kind of device\n    -> one of auto, cpu, mps, cuda, cuda:N"
+        )
     try:
         return visible_devices(given)[0]
     except ConfigError as error:
         problem = error.problems[0]
-        raise ModelError(f"--device {given}: not available on this machine\n    -> {problem.hint}") from error
+        raise ModelError(
+            "device-missing", f"--device {given}: not available on this machine\n    -> {problem.hint}"
+        ) from error
 
 
 def main(root: Path, arguments: argparse.Namespace) -> None:

@@ -10,6 +10,7 @@ import yaml
 
 from regft_core.api import Project, load
 from regft_core.errors import ConfigError
+from tests.errors import raises_code
 from tests.small_project import build, stage
 
 
@@ -51,8 +52,8 @@ def test_run_and_results_are_those_of_the_pipeline(tmp_path: Path) -> None:
 
 def test_mistakes_are_the_configurations(tmp_path: Path) -> None:
     root = build(tmp_path / "project")
-    with pytest.raises(ConfigError, match="did you mean 'vanilla'"):
+    with raises_code(ConfigError, "not-listed", "'vanilla'"):
         load(root).run("vanila", "reviews")
     (root / "params.yaml").write_text("grid: {}\n")
-    with pytest.raises(ConfigError, match=r"params\.yaml"):
+    with raises_code(ConfigError, "key-missing", "params.yaml"):
         load(root)

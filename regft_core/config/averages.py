@@ -43,8 +43,10 @@ def check_averages(params: Params, document: Document, tasks: Mapping[str, TaskC
                 task, own = split_part(text)
                 if task not in params.grid.tasks:
                     hint = suggestion(task, params.grid.tasks, "tasks listed")
-                    problems.append(document.problem(at, f"'{task}' is not in grid.tasks", hint))
+                    problems.append(document.problem("not-listed", at, f"'{task}' is not in grid.tasks", hint))
                 elif task in tasks and tasks[task].known("ood") and own not in ("dev", *tasks[task].ood):
                     hint = suggestion(own, ["dev", *tasks[task].ood], f"sets of {task}")
-                    problems.append(document.problem(at, f"task '{task}' is not judged on '{own}'", hint))
+                    problems.append(
+                        document.problem("unknown-set", at, f"task '{task}' is not judged on '{own}'", hint)
+                    )
     return problems

@@ -106,7 +106,9 @@ class MethodBuilder:
             """Factor of another method's compute; that method need not be listed."""
             if other in (name, *trail):
                 circle = " -> ".join((*trail, name, other))
-                self.problems.append(document.problem((), f"steps_factor matches in a circle: {circle}", "break it"))
+                self.problems.append(
+                    document.problem("match-in-circle", (), f"steps_factor matches in a circle: {circle}", "break it")
+                )
                 return None
             try:
                 place = self.document(other, task)
@@ -119,13 +121,13 @@ class MethodBuilder:
                 return None
             if any(phase.data.task is not None or phase.data.size is not None for phase in method.phases):
                 message = f"steps_factor cannot match '{other}', whose phases train on other rows than the cell's"
-                self.problems.append(document.problem((), message, "give the factor as a number"))
+                self.problems.append(document.problem("match-other-rows", (), message, "give the factor as a number"))
                 return None
             if reason := incomparable(method, training, self.registry):
                 under, instead = ("", "steps") if training.max_steps is None else (" under max_steps", "epochs")
                 message = f"steps_factor cannot match '{other}'{under}: {reason}"
                 hint = f"give the factor as a number, or count {instead}"
-                self.problems.append(document.problem((), message, hint))
+                self.problems.append(document.problem("match-incomparable", (), message, hint))
                 return None
             return method_factor(method, training, self.registry)
 

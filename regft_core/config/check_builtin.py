@@ -58,7 +58,7 @@ def check_kind(kind: str | None, source: BuiltinSource, document: Document, path
     if kind in (None, needed):
         return []
     message = f"'{source.generator}' makes a {needed} task, but this one has kind: {kind}"
-    return [document.problem((*path, "generator"), message, "change kind or generator")]
+    return [document.problem("generator-kind", (*path, "generator"), message, "change kind or generator")]
 
 
 def check_declared(
@@ -76,18 +76,20 @@ def check_declared(
     own = LABELS.get(generator)
     if own is not None and labels not in (None, own):
         message = f"'{generator}' has the labels {listing(own)}, in this order"
-        problems.append(document.problem((*path, "labels"), message, f"write labels: [{', '.join(own)}]"))
+        problems.append(
+            document.problem("generator-labels", (*path, "labels"), message, f"write labels: [{', '.join(own)}]")
+        )
     targets = RANGES.get(generator)
     if targets is not None and isinstance(config, TaskConfig) and config.known("range") and config.range is not None:
         low, high = config.range
         if low < high and not low <= targets[0] <= targets[1] <= high:
             message = f"'{generator}' has targets from {targets[0]:g} to {targets[1]:g}"
             hint = f"write range: [{targets[0]:g}, {targets[1]:g}]"
-            problems.append(document.problem((*path, "range"), message, hint))
+            problems.append(document.problem("generator-range", (*path, "range"), message, hint))
     for key in _UNUSED:
         if key in config.model_fields_set:
             message = f"'{key}' does nothing here: the rows of '{generator}' are generated as they are"
-            problems.append(document.problem((*path, key), message, "remove it"))
+            problems.append(document.problem("key-without-effect", (*path, key), message, "remove it"))
     return problems
 
 
@@ -98,7 +100,11 @@ def check_columns(generator: str, columns: ColumnsConfig, document: Document, pa
         name = getattr(columns, key)
         if name is not None and (name not in COLUMNS[generator] or name != key):
             hint = suggestion(name, COLUMNS[generator], "its columns")
-            problems.append(document.problem((*path, key), f"the rows of '{generator}' have no {key} '{name}'", hint))
+            problems.append(
+                document.problem(
+                    "column-missing", (*path, key), f"the rows of '{generator}' have no {key} '{name}'", hint
+                )
+            )
     return problems
 
 
@@ -121,5 +127,9 @@ def check_sizes(document: Document, tasks: Mapping[str, TaskConfig], builtin: Bu
         if short := {name: count for name, count in rows.items() if count < size}:
             have = listing(f"'{name}' has {count}" for name, count in short.items())
             hint = f"use at most {min(short.values())} or full, or raise source.options.rows.train in the task's YAML"
-            problems.append(document.problem(("grid", "sizes", i), f"{size} training rows asked for, but {have}", hint))
+            problems.append(
+                document.problem(
+                    "size-too-large", ("grid", "sizes", i), f"{size} training rows asked for, but {have}", hint
+                )
+            )
     return problems

@@ -81,5 +81,5 @@ def _check(
     for message, names in where.items():
         everywhere = message in anywhere or (len(names) == len(tasks) and len(tasks) > 1)
         prefix = "" if everywhere else f"on task {listing(names)}: "
-        problems.append(document.problem(path, prefix + message))
+        problems.append(document.problem("bad-composition", path, prefix + message))
     return problems

@@ -59,7 +59,11 @@ def check_evaluations(
         at: KeyPath = ("evaluations", given.index(name)) if isinstance(given, list) else ("evaluations", name)
         known = EVALUATIONS.names()
         if name not in known:
-            problems.append(document.problem(at, f"unknown evaluation '{name}'", suggestion(name, known, "there are")))
+            problems.append(
+                document.problem(
+                    "unknown-evaluation", at, f"unknown evaluation '{name}'", suggestion(name, known, "there are")
+                )
+            )
             continue
         if find is None:
             continue
@@ -108,5 +112,5 @@ def _without_options(name: str, found: Declared, document: Document, at: KeyPath
     except ValidationError as error:
         missing = listing(str(item["loc"][0]) for item in error.errors() if item["loc"])
         hint = f"write `evaluations: {{{name}: {{...}}}}` with every evaluation as a key of its own"
-        return [document.problem(at, f"'{name}' cannot do without options: {missing}", hint)]
+        return [document.problem("options-missing", at, f"'{name}' cannot do without options: {missing}", hint)]
     return []

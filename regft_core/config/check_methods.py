@@ -77,7 +77,9 @@ def build_method(
         if too_long := phase.training.length_problem(training, factor):
             if exact:
                 at = (*path, "training", "steps_factor")
-                problems.append(document.problem(at, too_long, "change it, or the epochs that it multiplies"))
+                problems.append(
+                    document.problem("bad-length", at, too_long, "change it, or the epochs that it multiplies")
+                )
             complete = False
         resolved = training if too_long else phase.training.apply(training, factor)
         explicit = {key: getattr(resolved, key) for key in phase.training.model_fields_set if key != "steps_factor"}
@@ -123,7 +125,7 @@ def encoder_problems(method: Method, model: EncoderConfig, document: Document) -
         return []
     own = method.config.model.model_fields_set if method.config.model is not None else ()
     path: KeyPath = ("model", "pairs") if "pairs" in own else ("model",)
-    return [document.problem(path, f"with the shared section 'model' of params.yaml: {problem}")]
+    return [document.problem("model-conflict", path, f"with the shared section 'model' of params.yaml: {problem}")]
 
 
 def _options(
@@ -135,7 +137,7 @@ def _options(
         at = (*path, regulariser)
         if regulariser not in registry:
             hint = suggestion(regulariser, sorted(registry), "there are")
-            problems.append(document.problem(at, f"unknown regulariser '{regulariser}'", hint))
+            problems.append(document.problem("unknown-regulariser", at, f"unknown regulariser '{regulariser}'", hint))
             continue
         found, wrong = validate(registry[regulariser].Config, document, at)
         problems += wrong
@@ -160,7 +162,9 @@ def _check_needs(
                     f"'{regulariser}' takes something from the phase '{needed}', which does not run before '{phase}'"
                 )
                 hint = suggestion(needed, earlier, "phases before it") if earlier else "add that phase before it"
-                problems.append(document.problem((*path, "regularisers", regulariser), message, hint))
+                problems.append(
+                    document.problem("phase-not-before", (*path, "regularisers", regulariser), message, hint)
+                )
     return problems
 
 
@@ -174,7 +178,9 @@ def _factor(
 def _unknown_match(match: MatchConfig, name: str, root: Path, document: Document, path: KeyPath) -> list[Problem]:
     at = (*path, "training", "steps_factor", "match")
     if match.match == name:
-        return [document.problem(at, "a method cannot match its own compute", "name another method")]
+        return [
+            document.problem("refers-to-itself", at, "a method cannot match its own compute", "name another method")
+        ]
     problem = missing(root, METHODS, match.match, document, at, without=name)
     return [] if problem is None else [problem]
 
@@ -189,7 +195,11 @@ def _check_names(root: Path, name: str, config: MethodConfig, document: Document
         for i, target in enumerate(getattr(config, key) if config.known(key) else ()):
             at = (key, i) if (key, i) in document.lines else (key,)
             if target == name:
-                problems.append(document.problem(at, f"a method cannot be {what}", "name the method it belongs to"))
+                problems.append(
+                    document.problem(
+                        "refers-to-itself", at, f"a method cannot be {what}", "name the method it belongs to"
+                    )
+                )
             elif problem := missing(root, METHODS, target, document, at, without=name):
                 problems.append(problem)
     return problems

@@ -25,10 +25,12 @@ def check_ood(ood: str, task: TaskConfig, tasks: Mapping[str, TaskConfig], docum
         source = tasks[ood].source
     if config.known("if_present") and config.if_present and source is not None and source.kind != "files":
         message = f"'if_present' is for sets in files, and this one is read from a {source.kind} source"
-        problems.append(document.problem((*path, "if_present"), message, "remove it"))
+        problems.append(document.problem("needs-files", (*path, "if_present"), message, "remove it"))
     if config.known("source") and config.source is not None:
         if config.known("split") and config.split is None:
-            problems.append(document.problem(path, "'split' is missing", "an in-place set names its split or file"))
+            problems.append(
+                document.problem("split-missing", path, "'split' is missing", "an in-place set names its split or file")
+            )
         if not config.known("labels") or not (config.labels is not None or task.known("labels")):
             return problems
         labels = config.labels if config.labels is not None else task.labels
@@ -40,7 +42,9 @@ def check_ood(ood: str, task: TaskConfig, tasks: Mapping[str, TaskConfig], docum
     for key in _IN_PLACE:
         if key in config.model_fields_set:
             hint = f"say it in {task_file(ood)}, or give 'source' here"
-            problems.append(document.problem((*path, key), f"'{key}' is for sets with a 'source' in place", hint))
+            problems.append(
+                document.problem("in-place-only", (*path, key), f"'{key}' is for sets with a 'source' in place", hint)
+            )
     if ood in tasks:
         other = tasks[ood]
         if other.known("kind", "labels") and task.known("kind"):
@@ -56,7 +60,11 @@ def check_label_values(
     for value, label in (values or {}).items():
         if label not in allowed:
             hint = suggestion(label, allowed, "labels")
-            problems.append(document.problem((*path, "label_values", value), f"'{label}' is not one of labels", hint))
+            problems.append(
+                document.problem(
+                    "unknown-label", (*path, "label_values", value), f"'{label}' is not one of labels", hint
+                )
+            )
     return problems
 
 
@@ -70,14 +78,18 @@ def _check_kind_and_labels(
 ) -> list[Problem]:
     if kind != task.kind:
         message = f"a {task.kind} task cannot be judged on a {kind} set"
-        return [document.problem(path, message, "name a set of the same kind")]
+        return [document.problem("kind-mismatch", path, message, "name a set of the same kind")]
     at_map = (*path, "label_map")
     if not find(kind).has_labels:
         problems = []
         for key in ("label_map", "labels", "label_values"):
             if config.known(key) and getattr(config, key) is not None:
                 message = f"'{key}' is for classification"
-                problems.append(document.problem((*path, key), message, "remove it; targets are compared as they are"))
+                problems.append(
+                    document.problem(
+                        "classification-only", (*path, key), message, "remove it; targets are compared as they are"
+                    )
+                )
         return problems
     if not task.known("labels") or not config.known("label_map"):
         return []
@@ -89,20 +101,24 @@ def _check_kind_and_labels(
         only_theirs = listing(label for label in theirs if label not in own)
         message = f"label names differ (only this task: {only_own}; only the set: {only_theirs})"
         hint = f"add label_map: {{this task's label: the set's label}} from each of {listing(own)} to {listing(theirs)}"
-        return [document.problem(path, message, hint)]
+        return [document.problem("labels-differ", path, message, hint)]
     problems = []
     for label, target in config.label_map.items():
         if label not in own:
             hint = suggestion(label, own, "this task's labels")
-            problems.append(document.problem((*at_map, label), f"'{label}' is not a label of this task", hint))
+            problems.append(
+                document.problem("unknown-label", (*at_map, label), f"'{label}' is not a label of this task", hint)
+            )
         if target not in theirs:
             hint = suggestion(target, theirs, "the set's labels")
-            problems.append(document.problem((*at_map, label), f"'{target}' is not a label of the set", hint))
+            problems.append(
+                document.problem("unknown-label", (*at_map, label), f"'{target}' is not a label of the set", hint)
+            )
     if missing := [label for label in own if label not in config.label_map]:
         hint = f"map it to one of {listing(theirs)}"
-        problems.append(document.problem(at_map, f"no entry for {listing(missing)}", hint))
+        problems.append(document.problem("label-unmapped", at_map, f"no entry for {listing(missing)}", hint))
     if unreached := [label for label in theirs if label not in config.label_map.values()]:
         message = f"nothing becomes the set's {listing(unreached)}, so its rows could never be right"
         hint = "map a label to it, or list it under drop_labels where the set is defined"
-        problems.append(document.problem(at_map, message, hint))
+        problems.append(document.problem("label-unreached", at_map, message, hint))
     return problems

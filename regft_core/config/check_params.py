@@ -18,8 +18,8 @@ from regft_core.config.yamlio import Document, KeyPath
 from regft_core.errors import Problem
 from regft_core.names import nearest, suggestion
 
-#: (encoder, project root) -> (key below ``model``, message) of what speaks against its files on this disk.
-EncoderCheck = Callable[[EncoderConfig, Path], list[tuple[str, str]]]
+#: (encoder, project root) -> (key below ``model``, code, message) of what speaks against its files on this disk.
+EncoderCheck = Callable[[EncoderConfig, Path], list[tuple[str, str, str]]]
 
 MODEL_ALIASES = tuple(ALIASES)
 #: With n pairs the smallest two-sided p of the signed-rank test is 2 / 2**n: 6 reach 0.05.
@@ -74,7 +74,9 @@ def duplicates(document: Document, path: KeyPath) -> list[Problem]:
         if not isinstance(value, str | int | float):
             continue  # the schema's problem
         if (type(value), value) in first:
-            problems.append(document.problem((*path, i), f"{value} is listed twice", "keep one of them"))
+            problems.append(
+                document.problem("listed-twice", (*path, i), f"{value} is listed twice", "keep one of them")
+            )
         first.setdefault((type(value), value), i)
     return problems
 
@@ -89,7 +91,7 @@ def _check_methods(params: Params, document: Document) -> list[Problem]:
         path: KeyPath = ("report", "reference") if "report" in document.data else ("methods",)
         message = f"'{params.report.reference}' is not a listed method"
         hint = "list it under methods, or name another; " + suggestion(params.report.reference, listed, "listed")
-        problems.append(document.problem(path, message, hint))
+        problems.append(document.problem("not-listed", path, message, hint))
     return problems
 
 
@@ -106,7 +108,9 @@ def _check_cell_names(params: Params, document: Document) -> list[Problem]:
                 f"method '{method}' on task '{task}' and method '{other[0]}' on task '{other[1]}' "
                 f"would share the cell name '{method}-{task}'"
             )
-            problems.append(document.problem(("methods",), message, "use _ for - in one of the names"))
+            problems.append(
+                document.problem("cell-name-shared", ("methods",), message, "use _ for - in one of the names")
+            )
     return problems
 
 
@@ -120,32 +124,38 @@ def _check_model(
     try:
         kind = what_is(expand(root, name))
     except ValueError as error:
-        return [document.problem(at, str(error), "give an alias, a directory, or a hub id")]
+        return [document.problem("bad-path", at, str(error), "give an alias, a directory, or a hub id")]
     if name in MODEL_ALIASES or kind == "a directory":
         problems = []
         if revision is not None:
             what = "an alias with pinned content" if name in MODEL_ALIASES else "a local directory"
-            problems.append(document.problem(at_revision, f"'{name}' is {what}; it has no revision", "remove the key"))
+            problems.append(
+                document.problem(
+                    "revision-not-allowed", at_revision, f"'{name}' is {what}; it has no revision", "remove the key"
+                )
+            )
         if encoder_check is not None:
             if not model.known("max_length"):  # any length will do: only the files are looked at
                 model = EncoderConfig(name=name, revision=revision, max_length=8)
-            problems += [document.problem(("model", key), text) for key, text in encoder_check(model, root)]
+            problems += [document.problem(code, ("model", key), text) for key, code, text in encoder_check(model, root)]
         return problems
     near = nearest(name, MODEL_ALIASES)
     similar = f"did you mean '{near}'? " if near else ""
     give = f"{similar}give an alias ({', '.join(MODEL_ALIASES)}), a directory relative to the project, or a hub id"
     if kind is not None:
-        return [document.problem(at, f"'{name}' is {kind}, not a model directory", give)]
+        return [document.problem("not-a-model-directory", at, f"'{name}' is {kind}, not a model directory", give)]
     if name.startswith((".", "/", "~")) or not _HUB_ID.fullmatch(name):
-        return [document.problem(at, f"there is no directory '{name}', and it cannot be a hub id", give)]
+        return [
+            document.problem("model-missing", at, f"there is no directory '{name}', and it cannot be a hub id", give)
+        ]
     if not revision:
         if not model.known("revision"):
             return []  # the schema's problem
         message = f"'{name}' is neither an alias nor a directory here, and a hub id needs a revision"
         hint = f"{similar}add 'revision:' with the commit (40 hex digits, from the hub's list of commits)"
-        return [document.problem(at, message, hint)]
+        return [document.problem("revision-missing", at, message, hint)]
     if problem := revision_problem(revision):
-        return [document.problem(at_revision, problem, "give the commit (40 hex digits)")]
+        return [document.problem("bad-revision", at_revision, problem, "give the commit (40 hex digits)")]
     if moves(revision):
         line = document.line(at_revision)
         warnings.append(f"{document.file}:{line}: revision '{revision}' of {name} can move; pin the commit")

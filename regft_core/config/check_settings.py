@@ -36,11 +36,11 @@ def check_settings(
         if task not in listed_tasks:
             message = f"task '{task}' is not in grid.tasks"
             hint = suggestion(task, listed_tasks, "tasks listed")
-            problems.append(document.problem(("task_settings", task), message, hint))
+            problems.append(document.problem("not-listed", ("task_settings", task), message, hint))
     for at, name, layer in _layers(params):
         if name not in params.methods:
             hint = suggestion(name, params.methods, "methods listed")
-            problems.append(document.problem(at, f"method '{name}' is not listed under methods", hint))
+            problems.append(document.problem("not-listed", at, f"method '{name}' is not listed under methods", hint))
         problems += _check_layer(root, params, document, at, name, layer)
     if encoder_check is not None and params.known("model") and params.model.known("name"):
         problems += _check_lengths(root, params, document, tasks, documents, encoder_check)
@@ -65,7 +65,9 @@ def _check_layer(
     if base is not None and at[0] == "method_settings":
         if (root / method_file(name)).is_file():
             message = f"'{name}' has a file of its own, {method_file(name)}, so it needs no base"
-            return [document.problem((*at, "base"), message, "remove base, or give the arm another name")]
+            return [
+                document.problem("base-not-needed", (*at, "base"), message, "remove base, or give the arm another name")
+            ]
         problem = missing(root, METHODS, base, document, (*at, "base"))
         return [problem] if problem is not None else []
     try:
@@ -81,19 +83,25 @@ def _slips(
     phases = file.get("phases")
     if not isinstance(phases, dict) and layer.known("phases") and layer.phases:
         message = f"method '{name}' has no phases"
-        yield document.problem((*at, "phases"), message, "write training and regularisers directly below its name")
+        yield document.problem(
+            "no-phases", (*at, "phases"), message, "write training and regularisers directly below its name"
+        )
         return
     if isinstance(phases, dict):
         for key in ("training", "regularisers"):
             if key in layer.model_fields_set:
                 message = f"method '{name}' has phases, so {key} belongs to one of them"
-                yield document.problem((*at, key), message, f"write phases: {{finetune: {{{key}: ...}}}}")
+                yield document.problem(
+                    "key-of-a-phase", (*at, key), message, f"write phases: {{finetune: {{{key}: ...}}}}"
+                )
     places: list[tuple[KeyPath, MethodLayer | PhaseLayer, dict[str, object]]] = [(at, layer, file)]
     for phase, entry in layer.phases.items() if layer.known("phases") else ():
         below = phases.get(phase) if isinstance(phases, dict) else None
         if not isinstance(below, dict):
             hint = suggestion(phase, list(phases) if isinstance(phases, dict) else [], "its phases")
-            yield document.problem((*at, "phases", phase), f"method '{name}' has no phase '{phase}'", hint)
+            yield document.problem(
+                "unknown-phase", (*at, "phases", phase), f"method '{name}' has no phase '{phase}'", hint
+            )
             continue
         places.append(((*at, "phases", phase), entry, below))
     if base is not None:
@@ -106,7 +114,7 @@ def _slips(
                 message = f"method '{name}' has no regulariser '{regulariser}' here"
                 hint = suggestion(regulariser, names, "it has") if names else "it has none"
                 hint += "; another ingredient makes another arm: give it a name and base"
-                yield document.problem((*path, "regularisers", regulariser), message, hint)
+                yield document.problem("regulariser-absent", (*path, "regularisers", regulariser), message, hint)
 
 
 def _check_lengths(
@@ -127,7 +135,7 @@ def _check_lengths(
         own = settings is not None and settings.known("model") and "max_length" in settings.model.model_fields_set
         place = document if own else documents[task_file(task)]
         at: KeyPath = ("task_settings", task, "model", "max_length") if own else ("model", "max_length")
-        for key, message in encoder_check(model, root):
+        for key, code, message in encoder_check(model, root):
             if key == "max_length":
-                problems.append(place.problem(at, message))
+                problems.append(place.problem(code, at, message))
     return problems

@@ -77,37 +77,39 @@ class Sources:
         for use in uses:
             if use.split not in self.builtin.splits:
                 hint = suggestion(use.split, self.builtin.splits, "built-in tasks have")
-                problems.append(use.document.problem(use.path, f"unknown split '{use.split}'", hint))
+                problems.append(use.document.problem("unknown-split", use.path, f"unknown split '{use.split}'", hint))
         return problems
 
     def _check_files(self, uses: list[Use], columns: Columns | None) -> list[Problem]:
         problems = []
         headers: dict[str, list[str]] = {}
         for use in uses:
-            problem = _file_problem(self.root, use.split)
-            if problem is None:
+            wrong = _file_problem(self.root, use)
+            if not wrong:
                 path = file_of(self.root, use.split)
                 try:
                     names = columns_of(path)
                 except ValueError as error:
                     remedy = "save the file as UTF-8" if "not UTF-8" in str(error) else "repair the file"
-                    problem = f"data/{_below_data(use.split).as_posix()} {error}", f"{remedy}, or name another"
+                    message = f"data/{_below_data(use.split).as_posix()} {error}"
+                    wrong = [use.document.problem("damaged-file", use.path, message, f"{remedy}, or name another")]
                 else:
                     # A row that may be dropped need not have every column: the first line tells little.
                     sparse = columns is not None and columns.sparse and ".jsonl" in path.name.lower()
                     if names is not None and not sparse:
                         headers.setdefault(_below_data(use.split).as_posix(), names)
-            if problem is not None:
-                problems.append(use.document.problem(use.path, *problem))
+            problems += wrong
         return problems + (_unknown_columns(headers, columns) if columns is not None else [])
 
     def _check_hub(self, source: HubSource, document: Document, path: KeyPath) -> list[Problem]:
         problems = []
         if hint := shadow_problem(source.id, self.root):
-            problems.append(document.problem((*path, "id"), *hint))
+            problems.append(document.problem("dataset-shadowed", (*path, "id"), *hint))
         at = (*path, "revision")
         if problem := revision_problem(source.revision):
-            problems.append(document.problem(at, problem, "give the commit (40 hex digits) of the dataset"))
+            problems.append(
+                document.problem("bad-revision", at, problem, "give the commit (40 hex digits) of the dataset")
+            )
         elif moves(source.revision):
             where = f"{document.file}:{document.line(at)}"
             warning = f"{where}: revision '{source.revision}' of {source.id} can move; pin the commit"
@@ -155,17 +157,23 @@ def _below_data(split: str) -> Path:
     return Path(*parts[1:]) if parts[:1] == ("data",) else Path(*parts)
 
 
-def _file_problem(root: Path, split: str) -> tuple[str, str] | None:
-    """(message, hint) when ``split`` is not a data file below ``data/``."""
+def _file_problem(root: Path, use: Use) -> list[Problem]:
+    """The problem of a split that is no data file below ``data/``."""
+
+    def wrong(code: str, message: str, hint: str) -> list[Problem]:
+        return [use.document.problem(code, use.path, message, hint)]
+
+    split = use.split
     folder = root / "data"
     inside = "copy the file below data/ and give its path from there"
     if Path(split).is_absolute() or split.startswith("~"):
-        return f"'{split}' is not a path below data/", inside
+        return wrong("outside-data", f"'{split}' is not a path below data/", inside)
     if ".." in Path(split).parts or "\\" in split or "\0" in split:
-        return f"'{split}' leaves data/", inside
+        return wrong("outside-data", f"'{split}' leaves data/", inside)
     relative = _below_data(split)
     if not _known_format(relative.name):
-        return f"'{split}' has an unknown format", f"the name ends in one of {', '.join(FORMATS)}, or that and .gz"
+        hint = f"the name ends in one of {', '.join(FORMATS)}, or that and .gz"
+        return wrong("unknown-format", f"'{split}' has an unknown format", hint)
     path = folder / relative
     kind = what_is(path)
     if kind is None:
@@ -173,14 +181,14 @@ def _file_problem(root: Path, split: str) -> tuple[str, str] | None:
         present = [name for name in present if what_is(folder / name) == "a file"]
         near = nearest(relative.as_posix(), present)
         hint = f"did you mean '{near}'?" if near else "put the file there"
-        return f"there is no file data/{relative.as_posix()}", hint
+        return wrong("file-missing", f"there is no file data/{relative.as_posix()}", hint)
     if kind != "a file":
-        return f"data/{relative.as_posix()} is {kind}, not a file", "give the path of a data file"
+        return wrong("not-a-file", f"data/{relative.as_posix()} is {kind}, not a file", "give the path of a data file")
     # DVC may link tracked files into its cache; a link to anywhere else would escape its watch.
     homes = (folder.resolve(), (root / ".dvc" / "cache").resolve())
     if not any(path.resolve().is_relative_to(home) for home in homes):
-        return f"'{split}' is a link that leaves data/ (to {path.resolve()})", inside
-    return None
+        return wrong("outside-data", f"'{split}' is a link that leaves data/ (to {path.resolve()})", inside)
+    return []
 
 
 def _unknown_columns(headers: dict[str, list[str]], columns: Columns) -> list[Problem]:
@@ -191,7 +199,7 @@ def _unknown_columns(headers: dict[str, list[str]], columns: Columns) -> list[Pr
             message = f"no column '{name}' in {listing(f'data/{file}' for file in lacking)}"
             names = headers[lacking[0]]
             hint = separator_hint(names, [name], lacking[0]) or suggestion(name, names, "its columns")
-            problems.append(columns.document.problem((*columns.path, key), message, hint))
+            problems.append(columns.document.problem("column-missing", (*columns.path, key), message, hint))
     return problems
 
 

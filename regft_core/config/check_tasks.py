@@ -63,7 +63,9 @@ def check_task(
         path: KeyPath = ("ood", ood)
         if ood in RESERVED_SETS:
             message = f"'{ood}' is {RESERVED_SETS[ood]}, so no set can be called so"
-            problems.append(document.problem(path, message, "give the out-of-distribution set another name"))
+            problems.append(
+                document.problem("reserved-name", path, message, "give the out-of-distribution set another name")
+            )
             continue
         if not config.known("source"):
             continue
@@ -96,13 +98,15 @@ def _check_metrics(task: TaskConfig, document: Document) -> list[Problem]:
             continue  # the schema's problem
         if metric in other:
             hint = f"allowed for {task.kind}: {', '.join(right)}"
-            problems.append(document.problem(path, f"'{metric}' does not fit kind: {task.kind}", hint))
+            problems.append(
+                document.problem("metric-does-not-fit", path, f"'{metric}' does not fit kind: {task.kind}", hint)
+            )
         elif metric not in right:
             swapped = [name for name in right if sorted(name.split("_")) == sorted(metric.split("_"))]
             hint = suggestion(swapped[0] if swapped else metric, right, f"allowed for {task.kind}")
-            problems.append(document.problem(path, f"unknown metric '{metric}'", hint))
+            problems.append(document.problem("unknown-metric", path, f"unknown metric '{metric}'", hint))
         elif metric in listed[:i]:
-            problems.append(document.problem(path, f"'{metric}' is listed twice", "keep one of them"))
+            problems.append(document.problem("listed-twice", path, f"'{metric}' is listed twice", "keep one of them"))
     counting = [metric for metric in right if metric in listed and metrics.find(metric).needs_positive_label]
     if counting and task.known("positive_label") and task.positive_label is None:
         message = f"'positive_label' is missing: {' and '.join(counting)} counts one class against the rest"
@@ -111,7 +115,7 @@ def _check_metrics(task: TaskConfig, document: Document) -> list[Problem]:
         if len(labels) > 2 and "f1_macro" in right:
             hint += "; or take f1_macro, the mean over all classes"
         at = ("metrics", listed.index(counting[0]))
-        problems.append(document.problem(at, message, hint))
+        problems.append(document.problem("positive-label-missing", at, message, hint))
     return problems
 
 
@@ -124,7 +128,9 @@ def _check_labels(task: TaskConfig, document: Document) -> list[Problem]:
     two = not (task.known("columns") and task.columns.known("text_pair")) or task.columns.text_pair is not None
     if task.known("keyword_segment") and task.keyword_segment == "text_pair" and not two:
         message = "is text_pair, but columns.text_pair is missing"
-        problems.append(document.problem(("keyword_segment",), message, "say text, or add the column"))
+        problems.append(
+            document.problem("column-not-declared", ("keyword_segment",), message, "say text, or add the column")
+        )
     return problems
 
 
@@ -140,7 +146,11 @@ def _check_own(checker: Sources, task: TaskConfig, document: Document) -> list[P
     }
     if task.splits.known("train") and task.splits.train is None:
         hint = "add splits.train, or take the task out of grid.tasks"
-        problems.append(document.problem(("splits",), "'train' is missing: this set can only judge others", hint))
+        problems.append(
+            document.problem(
+                "training-split-missing", ("splits",), "'train' is missing: this set can only judge others", hint
+            )
+        )
     problems += _check_source(checker, task, document, list(uses.values()))
     if "dev" in uses and task.known("source"):
         problems += _check_unseen(checker.root, task, task.source, uses["dev"], document, ("splits", "dev"))
@@ -202,4 +212,4 @@ def _check_unseen(
     what = "the development set" if path[0] == "splits" else "this set"
     message = f"{what} ('{use.split}') is the training split, so it would only measure what was memorised"
     at = use.path if use.document is document else path
-    return [document.problem(at, message, "name a split or file that is not trained on")]
+    return [document.problem("judged-on-training-rows", at, message, "name a split or file that is not trained on")]

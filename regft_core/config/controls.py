@@ -9,8 +9,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-import yaml
-from yaml import nodes
+from ruamel.yaml import YAML, nodes
 
 from regft_core.config.find_controls import Control
 from regft_core.config.yamlio import load_yaml
@@ -49,11 +48,11 @@ def write_controls(root: Path, controls: Iterable[Control], file: str = "params.
 
 def _by_hand(file: str, line: int, names: Iterable[str]) -> ConfigError:
     message = "is written in a way that cannot be changed without disturbing it"
-    return ConfigError([Problem(file, line, "methods", message, f"add by hand: {', '.join(names)}")])
+    return ConfigError([Problem("cannot-edit", file, line, "methods", message, f"add by hand: {', '.join(names)}")])
 
 
 def _insert(text: str, name: str, file: str) -> str:
-    listed = _value(yaml.compose(text, Loader=yaml.SafeLoader), "methods")
+    listed = _value(YAML(typ="safe").compose(text), "methods")
     if not isinstance(listed, nodes.SequenceNode):
         raise _by_hand(file, listed.start_mark.line + 1 if listed is not None else 0, [name])
     if listed.flow_style:

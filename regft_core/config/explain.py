@@ -52,7 +52,7 @@ def validate(model: type[Model], document: Document, path: KeyPath = ()) -> tupl
             problems.setdefault(((*path, *place), about), problem)
     if issubclass(model, ConsistentModel):
         for keys, message in parts(model, data).inconsistencies():
-            problems[(*path, *keys), message] = document.problem((*path, *keys), message)
+            problems[(*path, *keys), message] = document.problem("inconsistent", (*path, *keys), message)
     return None, list(problems.values())
 
 
@@ -125,28 +125,32 @@ def _explain(
     kind = item["type"]
     key = str(place[-1]) if place else ""
     if kind == "extra_forbidden" and owner is not None:
-        return [document.problem(path, f"unknown key '{key}'", _unknown_key_hint(key, owner))]
+        return [document.problem("unknown-key", path, f"unknown key '{key}'", _unknown_key_hint(key, owner))]
     if kind == "missing":
         what = allowed(annotation)
         near = nearest(key, _unknown_keys(data, place, owner))
         spelled = f"'{near}' may be a misspelling of it; " if near else ""
-        return [document.problem(path, f"'{key}' is missing", f"{spelled}give {what}{_purpose(annotation)}")]
+        return [
+            document.problem("key-missing", path, f"'{key}' is missing", f"{spelled}give {what}{_purpose(annotation)}")
+        ]
     if kind in ("union_tag_not_found", "union_tag_invalid"):
         return [_tag_problem(document, path, annotation, item)]
     if kind == "value_error":
         lines = str(item["ctx"]["error"]).split("\n") if "error" in item.get("ctx", {}) else [item["msg"]]
-        return [document.problem(_mentioned(document, path, line), line) for line in lines]
+        return [document.problem("invalid-value", _mentioned(document, path, line), line) for line in lines]
     if kind == "invalid_key" or item["loc"][-1:] == ("[key]",):
         name = place[-1] if place else item["input"]
         wrong = "not a valid name" if isinstance(name, str) else "not text"
         shown = name if not isinstance(name, str) or len(name) <= NAME_LENGTH else name[:NAME_LENGTH] + "..."
-        return [document.problem(path, f"the key {shown} is {wrong}", _key_hint(name))]
+        return [document.problem("bad-name", path, f"the key {shown} is {wrong}", _key_hint(name))]
     wanted = allowed(annotation)
     value = _value(data, place, item["input"])
     if wanted == "a value":
-        return [document.problem(path, f"is {given(value)}: {item['msg']}")]
+        return [document.problem("invalid-value", path, f"is {given(value)}: {item['msg']}")]
     message = f"is {given(value)}; allowed: {wanted}"
-    return [document.problem(path, message, quoting_hint(value, wanted) or repaired(value, annotation))]
+    return [
+        document.problem("invalid-value", path, message, quoting_hint(value, wanted) or repaired(value, annotation))
+    ]
 
 
 def _purpose(annotation: Any) -> str:
@@ -188,9 +192,9 @@ def _tag_problem(document: Document, path: KeyPath, annotation: Any, item: Any) 
     models = [option for option in members(annotation) if option is not type(None)]
     options = sorted(value for option in models for value in literals(unwrap(option)[0], name))
     if item["type"] == "union_tag_not_found":
-        return document.problem((*path, name), f"'{name}' is missing", f"allowed: {listing(options)}")
+        return document.problem("key-missing", (*path, name), f"'{name}' is missing", f"allowed: {listing(options)}")
     tag = item["ctx"]["tag"]
-    return document.problem((*path, name), f"unknown {name} '{tag}'", suggestion(tag, options))
+    return document.problem("unknown-choice", (*path, name), f"unknown {name} '{tag}'", suggestion(tag, options))
 
 
 def _mentioned(document: Document, path: KeyPath, message: str) -> KeyPath:

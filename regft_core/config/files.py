@@ -47,4 +47,9 @@ def missing(
         return None
     what, present = _WHAT[folder], sorted({*names_in(root / folder), *more} - {without})
     message = f"unknown {what} '{name}': there is no {folder}/{name}.yaml"
-    return document.problem(at, message, suggestion(name, present, f"{what}s there"))
+    return document.problem(
+        ("unknown-task" if folder == TASKS else "unknown-method"),
+        at,
+        message,
+        suggestion(name, present, f"{what}s there"),
+    )

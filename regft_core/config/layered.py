@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from regft_core.config.yamlio import Document, KeyPath
+from regft_core.config.yamlio import Document, KeyPath, dotted
 from regft_core.errors import Problem
 
 
@@ -21,10 +21,10 @@ class Layered(Document):
 
     origins: Mapping[KeyPath, tuple[Document, KeyPath]] = field(default_factory=dict)
 
-    def problem(self, path: KeyPath, message: str, hint: str = "") -> Problem:
+    def problem(self, code: str, path: KeyPath, message: str, hint: str = "") -> Problem:
         """A problem at ``path``, in the file that the value there came from."""
         document, at = self.origin(path)
-        return Document.problem(self, path, message, hint) if document is self else document.problem(at, message, hint)
+        return Problem(code, document.file, document.line(at), dotted(at), message, hint)
 
     def origin(self, path: KeyPath) -> tuple[Document, KeyPath]:
         """The document that the value at ``path`` came from, and its path there."""

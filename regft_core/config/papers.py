@@ -73,14 +73,23 @@ def read_papers(root: Path) -> PapersConfig:
     for paper, items in config.papers().items():
         for i, item in enumerate(items):
             problems += [
-                document.problem((paper, i, "presets"), f"no preset begins with '{name}'", suggestion(name, presets))
+                document.problem(
+                    "unknown-preset",
+                    (paper, i, "presets"),
+                    f"no preset begins with '{name}'",
+                    suggestion(name, presets),
+                )
                 for name in item.presets
                 if not _of(name, presets)
             ]
             made = bool(item.presets or item.evaluations)
             if (item.state == "blocked") == made or (not made and not item.differs):
                 message = "an item is made by presets or evaluations, or is blocked and says why"
-                problems.append(document.problem((paper, i), message, "name its makers, or give state and differs"))
+                problems.append(
+                    document.problem(
+                        "incomplete-entry", (paper, i), message, "name its makers, or give state and differs"
+                    )
+                )
     if problems:
         raise ConfigError(list[Problem](problems))
     return config

@@ -47,7 +47,9 @@ def preset_file(root: Path, name: str) -> str:
     file = f"{PRESETS}/{name}.yaml"
     if name not in preset_names(root):
         hint = suggestion(name, preset_names(root), "presets there")
-        raise ConfigError([Problem(file, 0, "", f"unknown preset '{name}': there is no such file", hint)])
+        raise ConfigError(
+            [Problem("unknown-preset", file, 0, "", f"unknown preset '{name}': there is no such file", hint)]
+        )
     return file
 
 
@@ -95,25 +97,29 @@ def _changed(data: dict[str, Any], change: str, file: str) -> dict[str, Any]:
     key, sign, text = change.partition("=")
     path = key.strip().split(".")
     if not sign or not all(path):
-        raise _wrong(file, key, f"'{change}' is no KEY=VALUE", "write for instance --set grid.seeds=[0,1]")
+        raise _wrong(
+            "not-key-value", file, key, f"'{change}' is no KEY=VALUE", "write for instance --set grid.seeds=[0,1]"
+        )
     try:
         value = load_yaml(Path(f"--set {key}"), Path(), f"value: {text.strip()}").data["value"]
     except ConfigError as error:
-        raise _wrong(file, key, f"'{text}' is not YAML: {error.problems[0].message}", "quote it") from error
+        raise _wrong("not-yaml", file, key, f"'{text}' is not YAML: {error.problems[0].message}", "quote it") from error
     found = dict(data)
     at = found
     for part in path[:-1]:
         below = at.get(part)
         if below is not None and not isinstance(below, dict):
-            raise _wrong(file, key, f"'{part}' is not a mapping, so '{key}' cannot be set", "check the key")
+            raise _wrong(
+                "not-a-mapping", file, key, f"'{part}' is not a mapping, so '{key}' cannot be set", "check the key"
+            )
         at[part] = dict(below or {})
         at = at[part]
     at[path[-1]] = value
     return found
 
 
-def _wrong(file: str, key: str, message: str, hint: str) -> ConfigError:
-    return ConfigError([Problem(file, 0, key, message, hint)])
+def _wrong(code: str, file: str, key: str, message: str, hint: str) -> ConfigError:
+    return ConfigError([Problem(code, file, 0, key, message, hint)])
 
 
 def _mapping(value: Any) -> dict[str, Any]:
@@ -150,7 +156,7 @@ def _link(path: Path, target: Path) -> None:
         path.unlink()
     elif path.exists():
         message = "is in the way: here a link to the project's own is made"
-        raise ConfigError([Problem(str(path), 0, "", message, "move it away")])
+        raise ConfigError([Problem("in-the-way", str(path), 0, "", message, "move it away")])
     if target.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
         path.symlink_to(relative)

@@ -75,8 +75,7 @@ def _values(document: Document, at: KeyPath, shown: KeyPath = ()) -> Iterator[tu
         if isinstance(value, dict) and value:
             yield from _values(document, (*at, key), (*shown, key))
         elif value != {}:
-            problem = document.problem((*at, key), "")
-            yield ".".join(map(str, (*shown, key))), f"{_plain(value)} ({problem.file}:{problem.line})"
+            yield ".".join(map(str, (*shown, key))), f"{_plain(value)} ({document.place((*at, key))})"
 
 
 def _plain(value: Any) -> str:

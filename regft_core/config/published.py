@@ -127,15 +127,19 @@ def read_published(root: Path, name: str) -> Published:
             for one in filter(None, (task, other)):
                 if one not in tasks:
                     message = f"unknown task '{one}'"
-                    problems.append(document.problem(("metrics", key), message, suggestion(one, tasks)))
+                    problems.append(document.problem("unknown-task", ("metrics", key), message, suggestion(one, tasks)))
         for i, row in enumerate(config.rows):
             for key in row.scores:
                 if key not in config.metrics:
                     message, hint = f"column '{key}' has no metric", suggestion(key, config.metrics, "columns")
-                    problems.append(document.problem(("rows", i, "scores", key), message, hint))
+                    problems.append(
+                        document.problem("column-without-metric", ("rows", i, "scores", key), message, hint)
+                    )
             if row.arm is not None and row.arm not in methods:
                 message = f"unknown method '{row.arm}'"
-                problems.append(document.problem(("rows", i, "arm"), message, suggestion(row.arm, methods)))
+                problems.append(
+                    document.problem("unknown-method", ("rows", i, "arm"), message, suggestion(row.arm, methods))
+                )
     if config is None or problems:
         raise ConfigError(problems)
     return Published(name=name, config=config)
@@ -156,7 +160,7 @@ def check_published(root: Path, params: Params, document: Document) -> list[Prob
         at: KeyPath = ("report", "published", i) if isinstance(given, list) else ("report", "published")
         if name not in names:
             message, hint = f"there is no {PUBLISHED}/{name}.yaml", suggestion(name, names, "tables there")
-            found.append(document.problem(at, message, hint))
+            found.append(document.problem("unknown-table", at, message, hint))
             continue
         try:
             read_published(root, name)

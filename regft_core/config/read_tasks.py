@@ -62,7 +62,9 @@ class TaskReader:
             self._check(name)
         if name in self.right and self.right[name].splits.train is None:
             message = f"task '{name}' has no training split to {purpose}"
-            self.reading.problems.append(document.problem(path, message, "name a task with splits.train"))
+            self.reading.problems.append(
+                document.problem("training-split-missing", path, message, "name a task with splits.train")
+            )
 
     def known_with(self, name: str) -> Mapping[str, TaskConfig]:
         """``known`` with the task ``name``, read now where nothing has named it yet; what is wrong is said later."""

@@ -43,20 +43,28 @@ def check_store(root: Path, store: StoreConfig, document: Document) -> list[Prob
     try:
         path = _resolve(root, store)
     except ValueError as error:
-        return [document.problem(at, str(error), elsewhere)]
+        return [document.problem("bad-path", at, str(error), elsewhere)]
     there = next(place for place in (path, *path.parents) if what_is(place) is not None)
     if (kind := what_is(there)) != "a directory":
         what = "is" if there == path else f"lies below {there}, which is"
-        return [document.problem(at, f"'{store.path}' {what} {kind}, not a directory", elsewhere)]
+        return [document.problem("not-a-directory", at, f"'{store.path}' {what} {kind}, not a directory", elsewhere)]
     home = project_root(root).resolve()
     for place in (path.resolve(), Path(os.path.normpath(path.absolute()))):
         if home == place:
-            return [document.problem(at, f"'{store.path}' is the project itself", elsewhere)]
+            return [document.problem("store-around-project", at, f"'{store.path}' is the project itself", elsewhere)]
         if home.is_relative_to(place):
-            return [document.problem(at, f"'{store.path}' ({place}) contains the project", elsewhere)]
+            return [
+                document.problem(
+                    "store-around-project", at, f"'{store.path}' ({place}) contains the project", elsewhere
+                )
+            ]
         for folder, reason in TAKEN.items():
             if place.is_relative_to(home / folder):
-                return [document.problem(at, f"'{store.path}' lies in {folder}/: {reason}", elsewhere)]
+                return [
+                    document.problem(
+                        "store-in-folder-of-others", at, f"'{store.path}' lies in {folder}/: {reason}", elsewhere
+                    )
+                ]
     return []
 
 

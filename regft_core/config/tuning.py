@@ -75,7 +75,7 @@ def tuned_method(
         found, problems = validate(TaskTraining, layer, ("training",))
         place = builder.params
         builder.problems += [
-            place.problem(at, f"{problem.key} {problem.message}", problem.hint) for problem in problems
+            place.problem(problem.code, at, f"{problem.key} {problem.message}", problem.hint) for problem in problems
         ]
         if found is None:
             return None, shared
@@ -103,7 +103,9 @@ def check_tuning(
         if name not in listed:
             at: KeyPath = ("tuning", "methods", name)
             problems.append(
-                document.problem(at, f"method '{name}' is not listed under methods", "list it, or remove it")
+                document.problem(
+                    "not-listed", at, f"method '{name}' is not listed under methods", "list it, or remove it"
+                )
             )
     numbers: dict[str, int] = {}
     built: dict[str, list[Method]] = {}
@@ -117,12 +119,16 @@ def check_tuning(
         listed = ", ".join(f"{name} {count}" for name, count in numbers.items())
         message = f"arms have different numbers of trials ({listed}), so the best of them cannot be compared"
         hint = f"set tuning.trials: {min(numbers.values())}, or give the others more values"
-        problems.append(document.problem(("tuning",), message, hint))
+        problems.append(document.problem("unequal-trials", ("tuning",), message, hint))
     if tuning.trials is not None:
         for name, count in numbers.items():
             if count < tuning.trials and not isinstance(tuning.methods.get(name), list):
                 message = f"'{name}' has {count} combinations of values, fewer than tuning.trials {tuning.trials}"
-                problems.append(document.problem(("tuning", "trials"), message, "give it more values, or lower trials"))
+                problems.append(
+                    document.problem(
+                        "too-few-values", ("tuning", "trials"), message, "give it more values, or lower trials"
+                    )
+                )
     return problems, built
 
 
@@ -141,7 +147,10 @@ def _check_trials(
     data = file.data if file is not None else {}
     wrong = [(key, why) for key in keys if (why := _misplaced(key, data))]
     if wrong:
-        return [document.problem(_key_place(tuning, name, key), f"'{key}': {why}", _HINT) for key, why in wrong], []
+        return [
+            document.problem("not-tunable", _key_place(tuning, name, key), f"'{key}': {why}", _HINT)
+            for key, why in wrong
+        ], []
     every: list[Method] = []
     known: dict[str, Trial] = {}
     problems = []
@@ -156,7 +165,7 @@ def _check_trials(
             before_it = ", ".join(f"{key} {value}" for key, value in known[identity].items())
             message = f"'{name}' would be the same run with {said} as with {before_it}"
             hint = "its file sets that value itself: name it under phases.<phase>.training, or keep one of the two"
-            problems.append(document.problem(at, message, hint))
+            problems.append(document.problem("same-trial", at, message, hint))
         known.setdefault(identity, trial)
     return problems, every
 

@@ -66,15 +66,22 @@ def parse_options(options: Mapping[str, Any]) -> BuiltinOptions:
     except ValidationError as error:
         found = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors())
         allowed = f"rows ({', '.join(SPLITS)}), agreement (0 to 1), label_noise (0 to 0.5), difficulty (easy, hard)"
-        raise DataError(f"built-in task, source.options: {found}\n    -> options are {allowed}") from error
+        raise DataError(
+            "invalid-value", f"built-in task, source.options: {found}\n    -> options are {allowed}"
+        ) from error
 
 
 def generate(generator: str, split: str, options: Mapping[str, Any]) -> list[Example]:
     """All rows of one split. Raises DataError for an unknown split or option."""
     if generator not in GENERATORS:
-        raise DataError(f"built-in task: no generator '{generator}'\n    -> generators are {', '.join(GENERATORS)}")
+        raise DataError(
+            "unknown-generator",
+            f"built-in task: no generator '{generator}'\n    -> generators are {', '.join(GENERATORS)}",
+        )
     if split not in SPLITS:
-        raise DataError(f"built-in task '{generator}': no split '{split}'\n    -> splits are {', '.join(SPLITS)}")
+        raise DataError(
+            "unknown-split", f"built-in task '{generator}': no split '{split}'\n    -> splits are {', '.join(SPLITS)}"
+        )
     parsed = parse_options(options)
     return [_example(generator, split, number, parsed) for number in range(getattr(parsed.rows, split))]
 

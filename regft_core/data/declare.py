@@ -72,9 +72,9 @@ def check_columns(names: Sequence[str], declaration: Declaration, where: str) ->
         near = get_close_matches(name, names, n=1, cutoff=0.5)
         lines.append(f"columns.{key}: no column '{name}'" + (f", did you mean '{near[0]}'?" if near else ""))
     if hint := separator_hint(names, missing.values(), where):
-        raise DataError(f"{where}: no column '{next(iter(missing.values()))}'\n    -> {hint}")
+        raise DataError("column-missing", f"{where}: no column '{next(iter(missing.values()))}'\n    -> {hint}")
     shown = ", ".join(repr(name) for name in names[:20]) or "none"
-    raise DataError(f"{where}: " + "; ".join(lines) + f"\n    -> its columns are {shown}")
+    raise DataError("column-missing", f"{where}: " + "; ".join(lines) + f"\n    -> its columns are {shown}")
 
 
 def to_examples(rows: Sequence[Row], declaration: Declaration, where: str) -> Split:
@@ -103,10 +103,10 @@ def to_examples(rows: Sequence[Row], declaration: Declaration, where: str) -> Sp
         tail = [f"... and {more} more"] if more > 0 else []
         count = f"{len(problems)} of {len(rows)} rows do not match the declaration"
         spelled = "\n".join(f"  {line}" for line in problems[:SHOWN] + tail)
-        raise DataError(f"{where}: {count}\n{spelled}\n    -> {_remedy(declaration)}")
+        raise DataError("rows-do-not-match", f"{where}: {count}\n{spelled}\n    -> {_remedy(declaration)}")
     if not examples:
         why = f" (all {len(rows)} were dropped: {dict(dropped)})" if rows else ""
-        raise DataError(f"{where}: no rows{why}\n    -> a set needs at least one labelled row")
+        raise DataError("no-rows", f"{where}: no rows{why}\n    -> a set needs at least one labelled row")
     return Split(examples, dict(sorted(dropped.items())))
 
 

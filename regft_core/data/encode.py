@@ -115,7 +115,10 @@ def encode(
 
 def _second_text(example: Example) -> Example:
     if example.text_pair is None:
-        raise DataError(f"example {example.idx} has no second text, so there are no two texts to encode separately")
+        raise DataError(
+            "second-text-missing",
+            f"example {example.idx} has no second text, so there are no two texts to encode separately",
+        )
     return replace(example, text=example.text_pair, text_pair=None)
 
 
@@ -125,7 +128,9 @@ def _tokens(
     if cache_dir is None:
         return _tokenise(examples, tokenizer, max_length)
     if not tokenizer_hash:
-        raise ModelError("a token cache needs tokenizer_hash, the content hash of the tokenizer's files")
+        raise ModelError(
+            "tokenizer-hash-missing", "a token cache needs tokenizer_hash, the content hash of the tokenizer's files"
+        )
     key = cache_key(examples, max_length, tokenizer_hash, takes_types=_takes_types(tokenizer))
     path = cache_dir / key[:2] / f"{key}.safetensors"
     tokens = _read_cache(path, key, len(examples))
@@ -155,8 +160,9 @@ def _tokenise(examples: Sequence[Example], tokenizer: Any, max_length: int) -> T
         return Tokens(input_ids=[], token_type_ids=[] if takes_types else None, special_mask=[], segment=[])
     if not tokenizer.is_fast:
         raise ModelError(
+            "slow-tokenizer",
             f"{type(tokenizer).__name__} is a slow tokenizer, which cannot say which text a token came from"
-            "\n    -> use a checkpoint with a tokenizer.json"
+            "\n    -> use a checkpoint with a tokenizer.json",
         )
     paired = examples[0].text_pair is not None
     encoding = tokenizer(

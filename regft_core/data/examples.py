@@ -51,9 +51,13 @@ def read_jsonl(path: Path) -> list[Example]:
     try:
         content = path.read_bytes().decode("utf-8")
     except OSError as error:
-        raise DataError(f"{path}: cannot be read ({error.strerror}); run the stage that writes it") from error
+        raise DataError(
+            "cannot-read", f"{path}: cannot be read ({error.strerror}); run the stage that writes it"
+        ) from error
     except UnicodeDecodeError as error:
-        raise DataError(f"{path}: not UTF-8 text (byte {error.start}); run the stage that writes it again") from error
+        raise DataError(
+            "not-utf8", f"{path}: not UTF-8 text (byte {error.start}); run the stage that writes it again"
+        ) from error
     return [_parse(line, path, number) for number, line in enumerate(content.split("\n"), start=1) if line]
 
 
@@ -61,9 +65,13 @@ def _parse(line: str, path: Path, number: int) -> Example:
     try:
         row: Any = json.loads(line)
     except (ValueError, RecursionError) as error:
-        raise DataError(f"{path}:{number}: not JSON ({error}); run the stage that writes it again") from error
+        raise DataError(
+            "not-json", f"{path}:{number}: not JSON ({error}); run the stage that writes it again"
+        ) from error
     if not isinstance(row, dict) or set(row) != _KEYS:
-        raise DataError(f"{path}:{number}: a row has the keys {sorted(_KEYS)}; run the stage that writes it again")
+        raise DataError(
+            "damaged-rows", f"{path}:{number}: a row has the keys {sorted(_KEYS)}; run the stage that writes it again"
+        )
     idx, text, pair, label = row["idx"], row["text"], row["text_pair"], row["label"]
     valid = (
         isinstance(idx, str)
@@ -74,5 +82,7 @@ def _parse(line: str, path: Path, number: int) -> Example:
         and math.isfinite(label)
     )
     if not valid:
-        raise DataError(f"{path}:{number}: a value has the wrong type; run the stage that writes it again")
+        raise DataError(
+            "damaged-rows", f"{path}:{number}: a value has the wrong type; run the stage that writes it again"
+        )
     return Example(idx, text, pair, label)

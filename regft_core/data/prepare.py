@@ -53,7 +53,9 @@ def resolve_ood(task_name: str, name: str, tasks: Mapping[str, TaskConfig]) -> E
     where = f"task '{task_name}', ood.{name}"
     if config.source is not None:
         if config.split is None:
-            raise DataError(f"{where}: 'split' is missing\n    -> an in-place set names its split or file")
+            raise DataError(
+                "split-missing", f"{where}: 'split' is missing\n    -> an in-place set names its split or file"
+            )
         own = config.labels is None
         declaration = Declaration(
             task.kind,
@@ -70,7 +72,7 @@ def resolve_ood(task_name: str, name: str, tasks: Mapping[str, TaskConfig]) -> E
         if other is None:
             near = get_close_matches(name, tasks, n=1)
             hint = f"did you mean '{near[0]}'?" if near else "add that file, or a 'source' in place"
-            raise DataError(f"{where}: no pipelines/tasks/{name}.yaml\n    -> {hint}")
+            raise DataError("unknown-task", f"{where}: no pipelines/tasks/{name}.yaml\n    -> {hint}")
         split = config.split or other.splits.dev
         found = EvaluationSet(other.source, split, declaration_of(other), config.label_map, name)
     _check_labels(where, task, config, found)
@@ -82,7 +84,10 @@ def _check_labels(where: str, task: TaskConfig, config: OodConfig, found: Evalua
         raise DataError(f"{where}: a {task.kind} task cannot be judged on a {found.declaration.kind} set")
     if not find(task.kind).has_labels:
         if config.label_map is not None:
-            raise DataError(f"{where}: 'label_map' is for classification; targets are compared by correlation")
+            raise DataError(
+                "classification-only",
+                f"{where}: 'label_map' is for classification; targets are compared by correlation",
+            )
         return
     own, theirs = task.labels or (), found.declaration.labels or ()
     label_map = config.label_map if config.label_map is not None else {label: label for label in own}
@@ -96,8 +101,9 @@ def _check_labels(where: str, task: TaskConfig, config: OodConfig, found: Evalua
     problems += [f"nothing becomes the set's '{label}'" for label in theirs if label not in label_map.values()]
     if problems:
         raise DataError(
+            "labels-differ",
             f"{where}: labels do not match: {'; '.join(problems[:5])}"
-            f"\n    -> label_map takes each of {list(own)} to one of {list(theirs)}"
+            f"\n    -> label_map takes each of {list(own)} to one of {list(theirs)}",
         )
 
 
@@ -118,8 +124,9 @@ def prepare_dataset(
     task = _find(task_name, tasks)
     if task.splits.train is None:
         raise DataError(
+            "training-split-missing",
             f"task '{task_name}' has no training split: it only judges other tasks"
-            "\n    -> take it out of grid.tasks, or add splits.train to its YAML"
+            "\n    -> take it out of grid.tasks, or add splits.train to its YAML",
         )
     own = declaration_of(task)
     train = read_split(root, task_name, task.source, task.splits.train, own)
@@ -144,7 +151,7 @@ def _find(task_name: str, tasks: Mapping[str, TaskConfig]) -> TaskConfig:
     if task_name not in tasks:
         near = get_close_matches(task_name, tasks, n=1)
         hint = f"did you mean '{near[0]}'?" if near else f"tasks are {', '.join(sorted(tasks))}"
-        raise DataError(f"no pipelines/tasks/{task_name}.yaml\n    -> {hint}")
+        raise DataError("unknown-task", f"no pipelines/tasks/{task_name}.yaml\n    -> {hint}")
     return tasks[task_name]
 
 

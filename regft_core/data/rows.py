@@ -40,17 +40,19 @@ def table(stream: TextIO, delimiter: str, where: str) -> tuple[list[str], Iterat
     reader = csv.reader(stream, delimiter=delimiter, quoting=quoting, strict=True)
 
     def damaged(error: csv.Error) -> DataError:
-        return DataError(f"{where}: line {reader.line_num}: {error}\n    -> check the quotes on that line")
+        return DataError(
+            "csv-syntax", f"{where}: line {reader.line_num}: {error}\n    -> check the quotes on that line"
+        )
 
     try:
         header = next(reader, None)
     except csv.Error as error:
         raise damaged(error) from error
     if not header:
-        raise DataError(f"{where}: empty file\n    -> its first line names the columns")
+        raise DataError("empty-file", f"{where}: empty file\n    -> its first line names the columns")
     repeated = sorted({name for name in header if header.count(name) > 1})
     if repeated:
-        raise DataError(f"{where}: line 1 names the column '{repeated[0]}' twice")
+        raise DataError("column-twice", f"{where}: line 1 names the column '{repeated[0]}' twice")
 
     def rows() -> Iterator[Row]:
         count, line = 0, reader.line_num + 1
@@ -62,9 +64,10 @@ def table(stream: TextIO, delimiter: str, where: str) -> tuple[list[str], Iterat
                     if len(values) != len(header):
                         fields = "1 field" if len(values) == 1 else f"{len(values)} fields"
                         raise DataError(
+                            "field-count",
                             f"{where}: {position} has {fields}, the header {len(header)}: "
                             f"{_excerpt(values)}"
-                            "\n    -> quote fields that hold the delimiter or a line break (CSV), or use .jsonl"
+                            "\n    -> quote fields that hold the delimiter or a line break (CSV), or use .jsonl",
                         )
                     yield Row(position, dict(zip(header, values, strict=True)))
                 line = reader.line_num + 1
@@ -83,9 +86,11 @@ def json_lines(lines: Iterable[str], where: str) -> Iterator[Row]:
         try:
             value = json.loads(content)
         except (ValueError, RecursionError) as error:  # also a number of thousands of digits
-            raise DataError(f"{where}: line {line} is not JSON ({error}): {content[:60]!r}") from error
+            raise DataError("not-json", f"{where}: line {line} is not JSON ({error}): {content[:60]!r}") from error
         if not isinstance(value, dict):
-            raise DataError(f"{where}: line {line} is not an object {{column: value}}: {content[:60]!r}")
+            raise DataError(
+                "not-an-object", f"{where}: line {line} is not an object {{column: value}}: {content[:60]!r}"
+            )
         count += 1
         yield Row(f"row {count} (line {line})", value)
 
@@ -97,7 +102,9 @@ def parquet(file: IO[bytes], where: str) -> tuple[list[str], int, Iterator[Row]]
 
     def damaged(error: Exception) -> DataError:
         message = str(error).splitlines()[0]
-        return DataError(f"{where}: the Parquet file is damaged or cut off ({message})\n    -> copy it again")
+        return DataError(
+            "damaged-file", f"{where}: the Parquet file is damaged or cut off ({message})\n    -> copy it again"
+        )
 
     try:
         opened = pyarrow.parquet.ParquetFile(file)
@@ -144,12 +151,18 @@ def open_table(path: Path) -> Iterator[OpenTable]:
     where = str(path)
     suffix = suffix_of(path)
     if suffix not in FORMATS:
-        raise DataError(f"{where}: unknown format\n    -> the name ends in one of {', '.join(FORMATS)}, or that + .gz")
+        raise DataError(
+            "unknown-format",
+            f"{where}: unknown format\n    -> the name ends in one of {', '.join(FORMATS)}, or that + .gz",
+        )
     if not path.is_file():
-        raise DataError(f"{where}: {'not a file' if path.exists() else 'no such file'}")
+        raise DataError(
+            ("not-a-file" if path.exists() else "file-missing"),
+            f"{where}: {'not a file' if path.exists() else 'no such file'}",
+        )
     size = path.stat().st_size
     if size == 0:
-        raise DataError(f"{where}: empty file")
+        raise DataError("empty-file", f"{where}: empty file")
     with _readable(where), path.open("rb") as raw:
         packed = path.name.lower().endswith(".gz")
         plain = cast(IO[bytes], gzip.GzipFile(fileobj=raw)) if packed else raw
@@ -170,7 +183,7 @@ def open_table(path: Path) -> Iterator[OpenTable]:
             lines = json_lines(text, where)
             first = next(lines, None)
             if first is None:
-                raise DataError(f"{where}: no rows\n    -> one JSON object per line")
+                raise DataError("no-rows", f"{where}: no rows\n    -> one JSON object per line")
             yield OpenTable(list(first.values), _chain(first, lines), done)
         else:
             names, rows = table(text, "\t" if suffix == ".tsv" else ",", where)
@@ -183,10 +196,13 @@ def _readable(where: str) -> Iterator[None]:
     try:
         yield
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        raise DataError(f"{where}: the gzip file is damaged or cut off ({error})\n    -> copy it again") from error
+        raise DataError(
+            "damaged-file", f"{where}: the gzip file is damaged or cut off ({error})\n    -> copy it again"
+        ) from error
     except UnicodeDecodeError as error:
         raise DataError(
-            f"{where}: not UTF-8 text (byte {error.object[error.start]:#04x})\n    -> save the file as UTF-8"
+            "not-utf8",
+            f"{where}: not UTF-8 text (byte {error.object[error.start]:#04x})\n    -> save the file as UTF-8",
         ) from error
 
 

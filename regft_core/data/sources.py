@@ -48,21 +48,27 @@ def _locate(root: Path, split: str, where: str) -> Path:
         relative = Path(*relative.parts[1:])
     if relative.is_absolute() or ".." in relative.parts:
         raise DataError(
-            f"{where}: the path leaves data/\n    -> copy or link the file into data/ and name it from there"
+            "outside-data",
+            f"{where}: the path leaves data/\n    -> copy or link the file into data/ and name it from there",
         )
     suffix = suffix_of(relative)
     if suffix not in FORMATS:
-        raise DataError(f"{where}: unknown format\n    -> the name ends in one of {', '.join(FORMATS)}, or that + .gz")
+        raise DataError(
+            "unknown-format",
+            f"{where}: unknown format\n    -> the name ends in one of {', '.join(FORMATS)}, or that + .gz",
+        )
     path = folder / relative
     kind = what_is(path)
     if kind not in (None, "a file"):
-        raise DataError(f"{where}: data/{relative} is {kind}, not a file\n    -> give the path of a data file")
+        raise DataError(
+            "not-a-file", f"{where}: data/{relative} is {kind}, not a file\n    -> give the path of a data file"
+        )
     if kind is None:
         files = (p for p in folder.rglob("*") if suffix_of(p) in FORMATS and what_is(p) == "a file")
         present = sorted(str(p.relative_to(folder)) for p in files)
         near = get_close_matches(str(relative), present, n=1, cutoff=0.5)
         hint = f"did you mean '{near[0]}'?" if near else f"put it at data/{relative}"
-        raise DataError(f"{where}: no file data/{relative}\n    -> {hint}")
+        raise DataError("file-missing", f"{where}: no file data/{relative}\n    -> {hint}")
     return path
 
 
@@ -72,9 +78,11 @@ def _read_file(path: Path, where: str) -> tuple[list[str], list[Row]]:
         if path.name.lower().endswith(".gz"):
             content = gzip.decompress(content)
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        raise DataError(f"{where}: the gzip file is damaged or cut off ({error})\n    -> copy it again") from error
+        raise DataError(
+            "damaged-file", f"{where}: the gzip file is damaged or cut off ({error})\n    -> copy it again"
+        ) from error
     except OSError as error:
-        raise DataError(f"{where}: cannot be read ({error.strerror})") from error
+        raise DataError("cannot-read", f"{where}: cannot be read ({error.strerror})") from error
     suffix = suffix_of(path)
     if suffix == ".parquet":
         names, _, found = parquet(io.BytesIO(content), where)
@@ -84,7 +92,8 @@ def _read_file(path: Path, where: str) -> tuple[list[str], list[Row]]:
     except UnicodeDecodeError as error:
         line = content[: error.start].count(b"\n") + 1
         raise DataError(
-            f"{where}: not UTF-8 text (line {line}, byte {content[error.start]:#04x})\n    -> save the file as UTF-8"
+            "not-utf8",
+            f"{where}: not UTF-8 text (line {line}, byte {content[error.start]:#04x})\n    -> save the file as UTF-8",
         ) from error
     if suffix == ".jsonl":
         return _parse_jsonl(text, where)
@@ -95,7 +104,7 @@ def _read_file(path: Path, where: str) -> tuple[list[str], list[Row]]:
 def _parse_jsonl(text: str, where: str) -> tuple[list[str], list[Row]]:
     found = list(json_lines(text.split("\n"), where))
     if not found:
-        raise DataError(f"{where}: no rows\n    -> one JSON object per line")
+        raise DataError("no-rows", f"{where}: no rows\n    -> one JSON object per line")
     names = dict.fromkeys(name for row in found for name in row.values)
     return list(names), found
 
@@ -111,21 +120,24 @@ def _read_hub(source: HubSource, split: str, where: str) -> tuple[list[str], lis
     try:
         table = _load_hub(source, split)
     except DataError as error:
-        raise DataError(f"{where}: {error}") from error
+        raise DataError(error.code, f"{where}: {error.text}") from error
     except Exception as error:
         if _is_unreachable(error):
             raise DataError(
+                "hub-unreachable",
                 f"{where}: the Hugging Face hub cannot be reached ({_first_line(error)})"
-                f"\n    -> run where it can (and HF_HUB_OFFLINE is not set), {local}"
+                f"\n    -> run where it can (and HF_HUB_OFFLINE is not set), {local}",
             ) from error
         if isinstance(error, RuntimeError) and "script" in str(error).lower():
             raise DataError(
+                "dataset-runs-code",
                 f"{where}: this dataset runs code of its own, which regft refuses"
-                f"\n    -> name a revision with data files only (often refs/convert/parquet), {local}"
+                f"\n    -> name a revision with data files only (often refs/convert/parquet), {local}",
             ) from error
         raise DataError(
+            "dataset-unloadable",
             f"{where}: cannot be loaded at revision '{source.revision}' ({type(error).__name__}: {_first_line(error)})"
-            f"\n    -> check id, config, revision and split, {local}"
+            f"\n    -> check id, config, revision and split, {local}",
         ) from error
     return list(table.column_names), [Row(f"row {number}", row) for number, row in enumerate(table, start=1)]
 
@@ -136,7 +148,7 @@ def _load_hub(source: HubSource, split: str) -> Any:
     Raises DataError where ``datasets`` would read something of this directory in place of the hub.
     """
     if shadow := shadow_problem(source.id, Path(os.curdir)):
-        raise DataError(f"{shadow[0]}\n    -> {shadow[1]}")
+        raise DataError("dataset-shadowed", f"{shadow[0]}\n    -> {shadow[1]}")
     import datasets
 
     return datasets.load_dataset(source.id, source.config, revision=source.revision, split=split)

@@ -43,13 +43,14 @@ def draw(
     Raises DataError when ``size`` exceeds the rows there are.
     """
     if len(labels) != n_total:
-        raise DataError(f"task '{task}': {len(labels)} labels for {n_total} rows")
+        raise DataError("counts-differ", f"task '{task}': {len(labels)} labels for {n_total} rows")
     if size == "full":
         return list(range(n_total))
     if size > n_total:
         raise DataError(
+            "size-too-large",
             f"task '{task}': size {size} asked for, but the training split has {n_total} rows"
-            f"\n    -> in params.yaml, use a size of at most {n_total}, or 'full'"
+            f"\n    -> in params.yaml, use a size of at most {n_total}, or 'full'",
         )
     order = shuffled(range(n_total), Random(derive(seed, "subsample", task)))
     if not stratified:
@@ -99,7 +100,8 @@ def write_subsamples(
     dataset = root / "work" / "datasets" / task
     if not (dataset / "task.json").is_file():
         raise DataError(
-            f"task '{task}' is not prepared: no {dataset / 'task.json'}\n    -> run its dataset stage first"
+            "not-prepared",
+            f"task '{task}' is not prepared: no {dataset / 'task.json'}\n    -> run its dataset stage first",
         )
     described = read_json(dataset / "task.json")
     train = read_jsonl(dataset / "train.jsonl")

@@ -16,7 +16,7 @@ from pydantic import ValidationError
 
 from regft_core.config.schema.training import TrainingConfig
 from regft_core.data.examples import Example
-from regft_core.errors import ExportMismatch, ModelError, RunFailed, StoreError
+from regft_core.errors import ExportMismatch, ModelError, RunFailed, StoreError, text_of
 from regft_core.hooks.base import Regulariser
 from regft_core.hooks.compose import Entry
 from regft_core.hooks.declare import Setting
@@ -48,7 +48,7 @@ class Answers:
         """[n, K] for ``examples``, as they were scored. Raises RunFailed when one is not finite."""
         found = self._regulariser.predict(None, self._kept, examples)
         if not np.isfinite(found).all():
-            raise RunFailed(f"{self._regulariser.name}: answers that are not finite numbers")
+            raise RunFailed("not-finite", f"{self._regulariser.name}: answers that are not finite numbers")
         return found.astype(np.float64)
 
 
@@ -76,13 +76,17 @@ def write_answers(
     """
     own = (directory / KEPT).is_file()
     if directory.exists() and not own and not (directory.is_dir() and not any(directory.iterdir())):
-        raise ModelError(f"export: {directory} exists and is not a model directory; choose another or remove it")
+        raise ModelError(
+            "in-the-way", f"export: {directory} exists and is not a model directory; choose another or remove it"
+        )
     with atomic_directory(directory) as temporary:
         write_tensors(temporary / KEPT, kept)
         write_served(temporary, served)
         (temporary / "README.md").write_text(card, encoding="utf-8")
         if not np.array_equal(load_answers(temporary).logits(check), expected):
-            raise ExportMismatch(f"export to {directory}: what was written answers differently; nothing was written")
+            raise ExportMismatch(
+                "export-differs", f"export to {directory}: what was written answers differently; nothing was written"
+            )
     return directory
 
 
@@ -111,4 +115,4 @@ def load_answers(directory: Path) -> Answers:
 
 
 def _wrong(directory: Path, why: str) -> ModelError:
-    return ModelError(f"{directory}: cannot be loaded: {why}\n    -> export it again")
+    return ModelError("bad-export", f"{directory}: cannot be loaded: {why}\n    -> export it again")

@@ -58,7 +58,8 @@ def evaluate_run(
     missing = sorted(set(sets) ^ set(logits_by_set))
     if missing:
         raise DataError(
-            f"sets with logits {sorted(logits_by_set)} and sets to judge {sorted(sets)} differ in {missing}"
+            "sets-differ",
+            f"sets with logits {sorted(logits_by_set)} and sets to judge {sorted(sets)} differ in {missing}",
         )
     result = Evaluation({}, {}, {})
     for name, info in sets.items():
@@ -101,11 +102,15 @@ def _check(name: str, logits: npt.NDArray[Any], info: SetInfo, width: int) -> np
     """Return the gold labels as an array after checking all shapes."""
     gold = np.asarray(info.labels)
     if logits.ndim != 2 or logits.shape[1] != width:
-        raise DataError(f"set '{name}': logits have shape {logits.shape}, not [n, {width}]")
+        raise DataError("wrong-shape", f"set '{name}': logits have shape {logits.shape}, not [n, {width}]")
     if not len(logits) == len(gold) == len(info.ids):
-        raise DataError(f"set '{name}': {len(logits)} logits, {len(gold)} labels and {len(info.ids)} ids")
+        raise DataError(
+            "counts-differ", f"set '{name}': {len(logits)} logits, {len(gold)} labels and {len(info.ids)} ids"
+        )
     if len(set(info.ids)) != len(info.ids):
-        raise DataError(f"set '{name}': an idx occurs twice, so predictions of two runs could not be paired")
+        raise DataError(
+            "index-twice", f"set '{name}': an idx occurs twice, so predictions of two runs could not be paired"
+        )
     bad = ~np.isfinite(logits).all(axis=1)
     if bad.any():
         raise RunFailed(f"set '{name}': logits of {int(bad.sum())} of {bad.size} examples are NaN or infinite")
@@ -122,6 +127,7 @@ def _check_reachable(
         raise DataError(f"set '{name}': {error}") from error
     if lost:
         raise DataError(
+            "label-unreached",
             f"set '{name}': no label of the task maps to {lost}, so no model could be right on those rows. "
-            f"Map a label to each under 'ood.{name}.label_map', or leave these rows out of the set."
+            f"Map a label to each under 'ood.{name}.label_map', or leave these rows out of the set.",
         )

@@ -50,10 +50,12 @@ def check_pair(
     own = find(kind)
     gold, predicted = np.asarray(labels), np.asarray(predictions)
     if gold.ndim != 1 or gold.shape != predicted.shape:
-        raise DataError(f"labels {gold.shape} and predictions {predicted.shape} must both have shape [n]")
+        raise DataError(
+            "wrong-shape", f"labels {gold.shape} and predictions {predicted.shape} must both have shape [n]"
+        )
     if gold.size == 0:
-        raise DataError("the set has no examples, so it has no metrics; check its split in the task's YAML")
-    for what, values, error in (("label", gold, DataError), ("prediction", predicted, RunFailed)):
+        raise DataError("no-rows", "the set has no examples, so it has no metrics; check its split in the task's YAML")
+    for what, values in (("label", gold), ("prediction", predicted)):
         bad = ~np.isfinite(values.astype(np.float64))
         if bad.any():
             raise error(
@@ -67,7 +69,11 @@ def check_pair(
 def _fitting(name: str, kind: str, positive: int | None) -> metrics.Metric:
     metric = metrics.find(name) if name in metrics.names() else None
     if metric is None or kind not in metric.kinds:
-        raise DataError(f"'{name}' is not a metric of a {kind} task; {suggestion(name, metrics.names(kind))}")
+        raise DataError(
+            "metric-does-not-fit", f"'{name}' is not a metric of a {kind} task; {suggestion(name, metrics.names(kind))}"
+        )
     if metric.needs_positive_label and positive is None:
-        raise DataError(f"{name} needs 'positive_label' in the task's YAML (by default its last label)")
+        raise DataError(
+            "positive-label-missing", f"{name} needs 'positive_label' in the task's YAML (by default its last label)"
+        )
     return metric

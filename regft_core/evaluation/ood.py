@@ -42,8 +42,9 @@ def label_indices(
     ]
     if problems:
         raise DataError(
+            "labels-differ",
             f"labels of '{set_name}': {'; '.join(problems)}. Own labels: {list(own_labels)}; labels of the set: "
-            f"{list(set_labels)}. Write 'label_map: {{own label: label of the set}}' under 'ood.{set_name}'."
+            f"{list(set_labels)}. Write 'label_map: {{own label: label of the set}}' under 'ood.{set_name}'.",
         )
     return np.array([list(set_labels).index(mapping[name]) for name in own_labels], dtype=np.int64)
 

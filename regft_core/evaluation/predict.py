@@ -72,8 +72,9 @@ def predict(
             except torch.OutOfMemoryError as error:
                 if batch_tokens is None or len(indices) == 1:
                     raise OutOfMemory(
+                        "out-of-memory",
                         f"out of memory on {device} while predicting {len(indices)} examples of {longest} tokens; "
-                        f"lower model.max_length, or use a device with more memory ({error})"
+                        f"lower model.max_length, or use a device with more memory ({error})",
                     ) from error
                 # Longest first: what fits now fits to the end.
                 batch_tokens = longest * (len(indices) // 2)
@@ -87,9 +88,10 @@ def predict(
     bad = np.atleast_1d(np.logical_not(np.isfinite(logits)).any(axis=1))
     if bad.any():
         raise RunFailed(
+            "not-finite",
             f"the model's logits are NaN or infinite on {int(bad.sum())} of {len(bad)} examples (first: "
             f"idx {encoded.ids[int(bad.argmax())]}); lower the learning rate"
-            + (f" or use precision fp32 instead of {precision}" if precision != "fp32" else "")
+            + (f" or use precision fp32 instead of {precision}" if precision != "fp32" else ""),
         )
     return logits
 

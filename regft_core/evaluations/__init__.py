@@ -134,7 +134,9 @@ def _read(name: str, module: ModuleType) -> Evaluation:
         wrong.append("READS_VIEWS is True, so NEEDS_MODEL must be: views are read by the model")
     if wrong:
         hint = "regft_core/evaluations/__init__.py says what an evaluation's file declares"
-        raise ConfigError([Problem(str(module.__file__), 0, "", message, hint) for message in wrong])
+        raise ConfigError(
+            [Problem("bad-evaluation-file", str(module.__file__), 0, "", message, hint) for message in wrong]
+        )
     return Evaluation(
         name=name,
         description=str(given["DESCRIPTION"]),

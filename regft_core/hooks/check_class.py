@@ -39,7 +39,7 @@ def class_problems(cls: type[Regulariser], file: str) -> Iterator[Problem]:
     """Problems of a class of ``file``, as messages show it; none when it can be called as the stack calls it."""
     if not re.fullmatch(NAME_PATTERN, cls.name):
         hint = "names are of a-z, 0-9, _ and -, and start with a letter or digit"
-        yield Problem(file, 0, cls.__name__, f"name '{cls.name}' is no name", hint)
+        yield Problem("bad-name", file, 0, cls.__name__, f"name '{cls.name}' is no name", hint)
     for name, value in vars(cls).items():
         if name.startswith("_"):
             continue
@@ -53,7 +53,7 @@ def class_problems(cls: type[Regulariser], file: str) -> Iterator[Problem]:
         if name not in _HOOKS:
             if inspect.isfunction(function) and (near := get_close_matches(name, _HOOKS, n=1, cutoff=ALIKE)):
                 hint = f"did you mean '{near[0]}'? a name of your own that is no hook begins with _"
-                yield Problem(file, line, key, "is no hook, so nothing would call it", hint)
+                yield Problem("unknown-hook", file, line, key, "is no hook, so nothing would call it", hint)
             continue
         own, base = isinstance(value, classmethod), isinstance(_HOOKS[name], classmethod)
         if not inspect.isfunction(function):
@@ -61,12 +61,12 @@ def class_problems(cls: type[Regulariser], file: str) -> Iterator[Problem]:
         if own != base:
             wrong = "is asked before any model exists" if base else "is called on an instance"
             hint = "write @classmethod above it, and cls first" if base else "remove @classmethod, and write self first"
-            yield Problem(file, line, key, wrong, hint)
+            yield Problem("hook-of-class-or-instance", file, line, key, wrong, hint)
             continue
         given, wanted = _arguments(function), _arguments(getattr(_HOOKS[name], "__func__", _HOOKS[name]))
         if given is not None and wanted is not None and len(given) != len(wanted):
             hint = f"its arguments are ({', '.join(wanted)}); regft_core/hooks/base.py describes them"
-            yield Problem(file, line, key, f"takes ({', '.join(given)})", hint)
+            yield Problem("hook-arguments", file, line, key, f"takes ({', '.join(given)})", hint)
     yield from _strength_zero(cls, file)
     if isinstance(inspect.getattr_static(cls, "declare"), classmethod):
         yield from _declared(cls, file)

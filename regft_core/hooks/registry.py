@@ -52,7 +52,9 @@ def _said_with_its_line(path: Path) -> Iterator[None]:
         line = error.lineno if isinstance(error, SyntaxError) and error.filename == str(path) else (lines or [0])[-1]
         said = error.msg if isinstance(error, SyntaxError) else error
         message = f"cannot be imported: {type(error).__name__}: {said}"
-        problem = Problem(shown(str(path)), line or 0, "", message, "repair the file, or move it out of the folder")
+        problem = Problem(
+            "cannot-import", shown(str(path)), line or 0, "", message, "repair the file, or move it out of the folder"
+        )
         raise ConfigError([problem]) from error
 
 
@@ -69,12 +71,14 @@ def _discover(folders: tuple[Path, ...]) -> dict[str, type[Regulariser]]:
                 continue
             if value.name in registry:
                 message = f"'{value.name}' is also defined in {registry[value.name].__module__}"
-                problems.append(Problem(str(module.__file__), 0, value.__name__, message, "give it another name"))
+                problems.append(
+                    Problem("name-taken", str(module.__file__), 0, value.__name__, message, "give it another name")
+                )
             registry[value.name] = value
             problems += class_problems(value, shown(module.__file__))
         if len(registry) == count and module.__name__.startswith("regft_core.methods.") and not problems:
             hint = "a method is a subclass of regft_core.hooks.base.Regulariser with a 'name'; helpers begin with _"
-            problems.append(Problem(shown(module.__file__), 0, "", "defines no method", hint))
+            problems.append(Problem("no-method-in-file", shown(module.__file__), 0, "", "defines no method", hint))
     if problems:
         raise ConfigError(problems)
     return registry

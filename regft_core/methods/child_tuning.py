@@ -118,13 +118,16 @@ class ChildTuning(Regulariser):
         found = {name.removeprefix("mask/"): mask for name, mask in state.items() if name.startswith("mask/")}
         if not found:
             raise ModelError(
+                "mask-missing",
                 f"child_tuning: phase '{self.options.mask}' hands over no mask; write "
-                "'regularisers: {fisher: {share: 0.3}}' and 'training: {epochs: 0}' in it"
+                "'regularisers: {fisher: {share: 0.3}}' and 'training: {epochs: 0}' in it",
             )
         own = dict(self.trainee.named_raw())
         wrong = [name for name, mask in found.items() if name not in own or own[name].shape != mask.shape]
         if wrong:
-            raise ModelError(f"child_tuning: the mask of phase '{self.options.mask}' does not fit {wrong[0]}")
+            raise ModelError(
+                "mask-does-not-fit", f"child_tuning: the mask of phase '{self.options.mask}' does not fit {wrong[0]}"
+            )
         return {name: mask.to(own[name].device) for name, mask in found.items()}
 
     def after_clip(self, step: Step) -> None:

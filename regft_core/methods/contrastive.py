@@ -82,8 +82,9 @@ class Partners:
             groups.setdefault(label, []).append(row)
         if len(groups) < 2:
             raise RunFailed(
+                "one-class",
                 f"contrastive: all {len(labels)} training rows have the same label, so there are no pairs of different "
-                "classes; take more rows, or subsample: {stratified: true}"
+                "classes; take more rows, or subsample: {stratified: true}",
             )
         self._random = by == "random"
         self._label = dict(zip(rows, labels, strict=True))

@@ -135,7 +135,9 @@ class Dps(Regulariser):
         try:
             return score >= order_statistics([score], rank, rank)[0]
         except ValueError as error:
-            raise RunFailed(f"dps: the gradient of {name} is not finite; lower training.learning_rate") from error
+            raise RunFailed(
+                "not-finite", f"dps: the gradient of {name} is not finite; lower training.learning_rate"
+            ) from error
 
     def _score(self, name: str) -> Tensor:
         """Sum of the squared gradients; for mix their mean, less for what was kept often."""

@@ -137,8 +137,9 @@ class LinearHead(Regulariser):
                     mapped = linear.weight @ rows.T + linear.bias[:, None]
                     if rows.shape[0] != logits.shape[0] or not torch.allclose(mapped.T, logits, atol=1e-3, rtol=1e-3):
                         raise ModelError(
+                            "head-not-linear",
                             f"linear_head: the logits of {type(model).__name__} are not a linear map of what "
-                            f"{self._name} receives, so no head can be solved for; use model: {{pooling: mean}}"
+                            f"{self._name} receives, so no head can be solved for; use model: {{pooling: mean}}",
                         )
                     features.append(rows.float().cpu())
                     labels.append(batch.labels.cpu())

@@ -70,7 +70,9 @@ class Lnsr(Regulariser):
         count = len(trainee.sites.layers)
         self.layer = self.options.layer + count if self.options.layer < 0 else self.options.layer
         if not 0 <= self.layer < count:
-            raise ModelError(f"lnsr.layer: the model has layers 0 to {count - 1}, given {self.options.layer}")
+            raise ModelError(
+                "layer-out-of-range", f"lnsr.layer: the model has layers 0 to {count - 1}, given {self.options.layer}"
+            )
         self.trainee = trainee
         self.step: Step | None = None
         self.states: dict[str, list[tuple[Tensor, LayerSite]]] = {}

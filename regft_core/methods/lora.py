@@ -88,8 +88,9 @@ class Lora(Regulariser):
 
         if trainee.sites.architecture in RAW_PROJECTIONS:
             raise ModelError(
+                "encoder-does-not-fit",
                 f"lora: {trainee.sites.architecture} projects with raw tensors instead of linear modules; "
-                "use another encoder, or prompt_tuning"
+                "use another encoder, or prompt_tuning",
             )
         prefixes = tuple(dict.fromkeys(site.name + "." for site in trainee.sites.layers))
         linear = {
@@ -101,7 +102,9 @@ class Lora(Regulariser):
         for wanted in self.options.targets or ():
             if wanted not in ends:
                 hint = suggestion(wanted, sorted(ends), "there are")
-                raise ModelError(f"lora.targets: no linear module inside the layers is called '{wanted}'; {hint}")
+                raise ModelError(
+                    "unknown-module", f"lora.targets: no linear module inside the layers is called '{wanted}'; {hint}"
+                )
         chosen = self.options.targets or QUERY_VALUE
         return {name: module for name, module in linear.items() if name.rsplit(".", 1)[1] in chosen}
 

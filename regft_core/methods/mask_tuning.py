@@ -121,7 +121,9 @@ class MaskTuning(Regulariser):
         self.second: Any = None
         self.pretrained = True
         if trainee.tokenizer.mask_token_id is None:
-            raise ModelError("mask_tuning: this tokenizer has no mask token; use a checkpoint of a masked LM")
+            raise ModelError(
+                "mask-token-missing", "mask_tuning: this tokenizer has no mask token; use a checkpoint of a masked LM"
+            )
         if self.options.fill == "mask":
             return
         if self.options.filler is not None or self.options.coupling == "separate":
@@ -162,8 +164,9 @@ class MaskTuning(Regulariser):
         state = phase.of("masked_lm")
         if any(f"head/{name}" not in state for name in own):
             raise ModelError(
+                "masked-lm-missing",
                 f"mask_tuning: phase '{self.options.filler}' trained no masked LM to fill with; give it the "
-                "regulariser masked_lm: {trains: all} (see pipelines/methods/mask_tuning_two_phase.yaml)"
+                "regulariser masked_lm: {trains: all} (see pipelines/methods/mask_tuning_two_phase.yaml)",
             )
         prefix = f"{trainee.model.base_model_prefix}."
         with torch.no_grad():
@@ -180,14 +183,16 @@ class MaskTuning(Regulariser):
         name = self.trainee.source.name
         if not own:
             raise ModelError(
+                "masked-lm-untrainable",
                 f"mask_tuning: the checkpoint '{name}' has no masked-LM head, and that of its family has no weights of "
-                "its own that a phase could train; use a checkpoint that has one"
+                "its own that a phase could train; use a checkpoint that has one",
             )
         state = handed[self.options.head].of("masked_lm") if self.options.head is not None else {}
         if any(f"head/{key}" not in state for key in own):
             raise ModelError(
+                "masked-lm-head-missing",
                 f"mask_tuning: the checkpoint '{name}' has no masked-LM head and no phase trained one; add a phase "
-                "with masked_lm: {trains: head} and name it as head (see pipelines/methods/mask_tuning.yaml)"
+                "with masked_lm: {trains: head} and name it as head (see pipelines/methods/mask_tuning.yaml)",
             )
         with torch.no_grad():
             for key, parameter in own.items():

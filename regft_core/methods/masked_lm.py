@@ -88,7 +88,9 @@ class MaskedLm(Regulariser):
     def prepare(self, trainee: Trainee, handed: Mapping[str, Handed]) -> None:
         self.trainee = trainee
         if trainee.tokenizer.mask_token_id is None:
-            raise ModelError("masked_lm: this tokenizer has no mask token; use a checkpoint of a masked LM")
+            raise ModelError(
+                "mask-token-missing", "masked_lm: this tokenizer has no mask token; use a checkpoint of a masked LM"
+            )
         head, self.pretrained = self._head(trainee)
         if self.options.trains == "head":
             self._require_own_weights(trainee, head)
@@ -105,9 +107,10 @@ class MaskedLm(Regulariser):
             return
         assert trainee.source is not None
         raise ModelError(
+            "masked-lm-untrainable",
             f"masked_lm: the checkpoint '{trainee.source.name}' has no masked-LM head, and that of "
             f"{trainee.sites.architecture} has no weights of its own beside the frozen embedding, so trains: head has "
-            "nothing to train; use a checkpoint that has one, or trains: all"
+            "nothing to train; use a checkpoint that has one, or trains: all",
         )
 
     def parameter_groups(self) -> list[ParameterGroup]:

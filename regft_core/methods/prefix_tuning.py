@@ -87,8 +87,9 @@ class PrefixTuning(Regulariser):
         if self.options.positions == "shifted":
             if trainee.sites.architecture not in SHIFTABLE:
                 raise ModelError(
+                    "encoder-does-not-fit",
                     f"prefix_tuning.positions: shifted is defined for {', '.join(SHIFTABLE)}, not for "
-                    f"{trainee.sites.architecture}; use kept"
+                    f"{trainee.sites.architecture}; use kept",
                 )
             base: Any = trainee.model.base_model
             self._shift = base.register_forward_pre_hook(self._number, with_kwargs=True)

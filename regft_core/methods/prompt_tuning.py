@@ -75,8 +75,9 @@ class PromptTuning(Regulariser):
 
         if trainee.sites.architecture in REFUSED:
             raise ModelError(
+                "encoder-does-not-fit",
                 f"prompt_tuning: {trainee.sites.architecture} cannot have vectors before the words (BART's decoder "
-                "reads ids, XLNet is padded on the left); use another encoder, or lora"
+                "reads ids, XLNet is padded on the left); use another encoder, or lora",
             )
         freeze_encoder(trainee)
         self._put(trainee, self._initial(trainee))

@@ -53,8 +53,9 @@ class R4f(Regulariser):
         self.weight = last_projection(trainee, self.setting.num_labels)
         if not trainee.raw(self.weight).requires_grad:
             raise ModelError(
+                "head-not-trained",
                 f"r4f: nothing trains the head ('{self.weight}') in the phase '{self.setting.phase}', so to normalise "
-                "it would do nothing; use it in the phase that trains on the task's labels"
+                "it would do nothing; use it in the phase that trains on the task's labels",
             )
         module, attribute = trainee.module_of(self.weight)
         parametrize.register_parametrization(module, attribute, SpectralView())
@@ -81,5 +82,7 @@ def last_projection(trainee: Trainee, num_labels: int) -> str:
     ]
     if not found or found[-1][1].out_features != num_labels:
         last = f"'{found[-1][0]}' has {found[-1][1].out_features}" if found else "it has none"
-        raise ModelError(f"r4f: the head of {trainee.sites.architecture} must end in {num_labels} outputs; {last}")
+        raise ModelError(
+            "head-outputs", f"r4f: the head of {trainee.sites.architecture} must end in {num_labels} outputs; {last}"
+        )
     return found[-1][0]

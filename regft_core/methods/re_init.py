@@ -68,8 +68,9 @@ class ReInit(Regulariser):
         top = [site for site in sites.layers if site.stack == sites.layers[-1].stack]
         if self.options.layers > len(top):
             raise ModelError(
+                "layer-out-of-range",
                 f"re_init.layers: {self.options.layers} was given, but the {top[-1].stack} of this "
-                f"{sites.architecture} has {len(top)} layers; give 0 to {len(top)}"
+                f"{sites.architecture} has {len(top)} layers; give 0 to {len(top)}",
             )
         return {site.name: site.module for site in top[len(top) - self.options.layers :]}
 

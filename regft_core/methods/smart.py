@@ -138,8 +138,9 @@ class Smart(Regulariser):
             embeddings = getattr(trainee.model.base_model, "embeddings", None)
             if not isinstance(embeddings, torch.nn.Module):
                 raise ModelError(
+                    "encoder-does-not-fit",
                     f"smart: variant released feeds the embedding output in as word embeddings, and "
-                    f"{trainee.sites.architecture} has no module that gives it; use variant: paper"
+                    f"{trainee.sites.architecture} has no module that gives it; use variant: paper",
                 )
             embeddings.register_forward_hook(self._keep_output)
             trainee.hooks.on_word_embedding(self._output_again)
@@ -158,8 +159,9 @@ class Smart(Regulariser):
         assert self.output is not None
         if self.output.shape != tensor.shape:
             raise ModelError(
+                "encoder-does-not-fit",
                 f"smart: variant released feeds the embedding output {tuple(self.output.shape)} in as word embeddings "
-                f"{tuple(tensor.shape)}, which does not fit this encoder; use variant: paper"
+                f"{tuple(tensor.shape)}, which does not fit this encoder; use variant: paper",
             )
         # The ascent needs the gradient of the perturbation only.
         return self.output.detach() if current.name == ASCENT else self.output

@@ -168,7 +168,10 @@ class Tdt(Regulariser):
         if hard and trainee.tokenizer.mask_token_id is None:
             from regft_core.errors import ModelError
 
-            raise ModelError("tdt: mode hard replaces tokens by [MASK], which this tokenizer lacks; use mode: soft")
+            raise ModelError(
+                "mask-token-missing",
+                "tdt: mode hard replaces tokens by [MASK], which this tokenizer lacks; use mode: soft",
+            )
         unit = torch.nn.utils.skip_init(torch.nn.Linear, config.hidden_size, 2 if hard else 1)
         draw_parameters([unit], config, derive(trainee.seed, "tdt.confidence"))
         self.unit = trainee.attach("tdt", unit)

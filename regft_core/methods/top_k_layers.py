@@ -63,8 +63,9 @@ class TopKLayers(Regulariser):
         wanted = count if self.options.layers == "all" else self.options.layers
         if wanted > count:
             raise ModelError(
+                "layer-out-of-range",
                 f"top_k_layers.layers: {wanted} was given, but this {trainee.sites.architecture} has {count} layers; "
-                f"give 0 to {count}, or all"
+                f"give 0 to {count}, or all",
             )
         chosen = range(count - wanted + 1, count + 1) if self.options.end == "top" else range(1, wanted + 1)
         head = frozenset(trainee.sites.head)

@@ -193,8 +193,9 @@ class WeightMixup(Regulariser):
         shapes = all(name in state and state[name].shape == p.shape for name, p in attention.items())
         if form != self.options.form or not shapes:
             raise ModelError(
+                "attention-differs",
                 f"weight_mixup: phase '{self.options.attention}' learned an attention of form {form}, this phase "
-                f"has form {self.options.form}, rank {self.options.rank}; write the same form and rank in both"
+                f"has form {self.options.form}, rank {self.options.rank}; write the same form and rank in both",
             )
         with torch.no_grad():
             for name, parameter in attention.items():

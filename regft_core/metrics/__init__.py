@@ -120,7 +120,7 @@ def _read(name: str, module: ModuleType) -> Metric:
         wrong.append(f"RANGE is {bounds!r}; give (smallest, largest), with math.inf where there is none")
     if wrong:
         hint = "regft_core/metrics/__init__.py says what a metric's file declares"
-        raise ConfigError([Problem(str(module.__file__), 0, "", message, hint) for message in wrong])
+        raise ConfigError([Problem("bad-metric-file", str(module.__file__), 0, "", message, hint) for message in wrong])
     return Metric(
         name=name,
         kinds=kinds,

@@ -92,12 +92,18 @@ def architectures() -> dict[str, Architecture]:
     for info in sorted(pkgutil.iter_modules(package.__path__), key=lambda info: info.name):
         row = getattr(importlib.import_module(f"{FAMILIES}.{info.name}"), "FAMILY", None)
         if not isinstance(row, Architecture):
-            raise ModelError(f"{FAMILIES}.{info.name} has no constant FAMILY = Architecture(...)")
+            raise ModelError("bad-family-file", f"{FAMILIES}.{info.name} has no constant FAMILY = Architecture(...)")
         if row.module != f"{FAMILIES}.{info.name}":
-            raise ModelError(f"{FAMILIES}.{info.name} holds the family '{row.name}', which belongs into {row.module}")
+            raise ModelError(
+                "bad-family-file",
+                f"{FAMILIES}.{info.name} holds the family '{row.name}', which belongs into {row.module}",
+            )
         for model_type in row.model_types or (row.name,):
             if model_type in found:
-                raise ModelError(f"{row.module} and {found[model_type].module} both claim model_type '{model_type}'")
+                raise ModelError(
+                    "bad-family-file",
+                    f"{row.module} and {found[model_type].module} both claim model_type '{model_type}'",
+                )
             found[model_type] = row
     return found
 
@@ -114,8 +120,9 @@ def architecture_of(model_type: str | None, where: str = "the model") -> Archite
         near = difflib.get_close_matches(model_type or "", supported(), n=1)
         hint = f" Did you mean '{near[0]}'?" if near else ""
         raise ModelError(
+            "unknown-family",
             f"{where}: model_type '{model_type}' is not supported. Supported: {', '.join(supported())}.{hint} "
-            "To add a family, add a file with its row to regft_core/models/families."
+            "To add a family, add a file with its row to regft_core/models/families.",
         )
     return row
 
@@ -148,13 +155,15 @@ def apply_dropout(config: Any, hidden: float | str, attention: float | str) -> N
     fields = dropout_fields(config)
     if hidden not in ("keep", 0) and not fields["hidden"]:
         raise ModelError(
+            "dropout-not-possible",
             f"dropout.hidden: {hidden} was given, but {config.model_type} has no dropout of hidden representations: "
-            "write 'keep' or 0."
+            "write 'keep' or 0.",
         )
     if attention != "keep" and not fields["attention"] and attention != hidden:
         raise ModelError(
+            "dropout-not-possible",
             f"dropout.attention: {attention} was given, but {config.model_type} has one dropout probability for hidden "
-            "representations and attention together: write 'keep', or the same value as dropout.hidden."
+            "representations and attention together: write 'keep', or the same value as dropout.hidden.",
         )
     for kind, value in (("hidden", hidden), ("attention", attention)):
         if value != "keep":

@@ -25,8 +25,9 @@ def depths(model: Any, sites: Sites, names: Iterable[str]) -> dict[str, int]:
     for site in sites.layers:
         if site.name in layers:
             raise ModelError(
+                "layers-shared",
                 f"the layers of {sites.architecture} share their weights, so none can be treated differently from "
-                "another; use another family, or a method that does not tell layers apart"
+                "another; use another family, or a method that does not tell layers apart",
             )
         layers[site.name] = site.index + 1
     above = _above(model, next(reversed(layers)))

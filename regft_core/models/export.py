@@ -49,9 +49,10 @@ def fold(model: Any) -> Any:
     wrong = plain.load_state_dict({name: value.to("cpu") for name, value in state.items()}, strict=False)
     if wrong.missing_keys or wrong.unexpected_keys:
         raise ModelError(
+            "does-not-fold",
             f"export: the model does not fold into a plain {type(plain).__name__}: "
             f"left over {wrong.unexpected_keys[:5]}, missing {wrong.missing_keys[:5]}. "
-            "A method keeps parameters of its own outside the model, or folds them into its weights when it finishes."
+            "A method keeps parameters of its own outside the model, or folds them into its weights when it finishes.",
         )
     return plain.eval()
 
@@ -87,7 +88,9 @@ def export_model(
     directory = Path(directory)
     foreign = directory.exists() and not (directory / "config.json").is_file()
     if foreign and not (directory.is_dir() and not any(directory.iterdir())):
-        raise ModelError(f"export: {directory} exists and is not a model directory; choose another or remove it")
+        raise ModelError(
+            "in-the-way", f"export: {directory} exists and is not a model directory; choose another or remove it"
+        )
     expected = _logits(model, check_batch)
     plain = fold(model)
     if max_length is not None:
@@ -167,9 +170,10 @@ def _check(
     if not torch.equal(found, expected):
         gap = (found - expected).abs().max().item() if found.shape == expected.shape else float("nan")
         raise ExportMismatch(
+            "export-differs",
             f"export to {directory}: the reloaded model's logits differ from the trained model's by up to {gap:.3g} "
             "on the check batch; nothing was written. Something outside the plain weights acts in evaluation "
-            "(a hook with always=True, a wrapped module), or the model is not in fp32."
+            "(a hook with always=True, a wrapped module), or the model is not in fp32.",
         )
     again = AutoTokenizer.from_pretrained(temporary, local_files_only=True)
     same = again(*_PROBE)["input_ids"] == tokenizer(*_PROBE)["input_ids"]
@@ -178,4 +182,6 @@ def _check(
         cut = again(long, truncation=True)["input_ids"]
         same = same and cut == tokenizer(long, truncation=True, max_length=max_length)["input_ids"]
     if not same:
-        raise ExportMismatch(f"export to {directory}: the reloaded tokenizer encodes differently; nothing was written")
+        raise ExportMismatch(
+            "export-differs", f"export to {directory}: the reloaded tokenizer encodes differently; nothing was written"
+        )

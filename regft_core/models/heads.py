@@ -22,7 +22,8 @@ def last_linear(model: nn.Module, head: Collection[str], outputs: int) -> str:
     ]
     if not found or model.get_submodule(found[-1]).bias is None:
         raise ModelError(
+            "head-not-linear",
             f"the head of {type(model).__name__} does not end with a linear of {outputs} outputs and a bias; "
-            "give the method 'model: {pooling: mean}'"
+            "give the method 'model: {pooling: mean}'",
         )
     return found[-1]

@@ -111,14 +111,16 @@ def load_modules(directory: Path) -> PooledClassifier:
     head = next((directory / name for name in (DENSE, PAIR_HEAD) if (directory / name).is_dir()), None)
     if head is None:
         raise ModelError(
+            "head-missing",
             f"{directory}: a sentence encoder without a head ({DENSE} or {PAIR_HEAD})"
-            "\n    -> give a directory that `python -m stages.export` wrote"
+            "\n    -> give a directory that `python -m stages.export` wrote",
         )
     try:
         if head.name == PAIR_HEAD and read_json(head / "config.json").get("vectors") != SCALED:
             raise ModelError(
+                "outdated-export",
                 f"{head}: this head was fitted to vectors that an earlier version of regft did not scale"
-                "\n    -> export the model again (python -m stages.export)"
+                "\n    -> export the model again (python -m stages.export)",
             )
         modes = read_json(directory / POOLING / "config.json")
         config = AutoConfig.from_pretrained(directory, local_files_only=True, trust_remote_code=False)
@@ -140,9 +142,12 @@ def load_modules(directory: Path) -> PooledClassifier:
     except ModelError:
         raise
     except Exception as error:  # missing or damaged files: each library has its own errors
-        raise ModelError(f"{directory}: the model cannot be loaded: {error}\n    -> export it again") from error
+        raise ModelError(
+            "cannot-load", f"{directory}: the model cannot be loaded: {error}\n    -> export it again"
+        ) from error
     if absent := sorted(info["missing_keys"]):
         raise ModelError(
-            f"{directory}: weights are missing, among them {', '.join(absent[:3])}\n    -> export it again"
+            "weights-missing",
+            f"{directory}: weights are missing, among them {', '.join(absent[:3])}\n    -> export it again",
         )
     return model.eval()

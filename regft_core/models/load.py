@@ -34,14 +34,20 @@ def load_tokenizer(source: ModelSource) -> Any:
         with quiet():
             tokenizer = AutoTokenizer.from_pretrained(source.path, local_files_only=True, trust_remote_code=False)
     except Exception as error:  # every tokenizer class fails in its own way on damaged files
-        raise ModelError(f"model '{source.name}': the tokenizer in {source.path} cannot be loaded: {error}") from error
+        raise ModelError(
+            "cannot-load", f"model '{source.name}': the tokenizer in {source.path} cannot be loaded: {error}"
+        ) from error
     if not getattr(tokenizer, "is_fast", False):
         raise ModelError(
+            "slow-tokenizer",
             f"model '{source.name}': {type(tokenizer).__name__} is not a fast tokenizer (no tokenizer.json); "
-            "convert it with transformers and save it beside the weights"
+            "convert it with transformers and save it beside the weights",
         )
     if tokenizer.pad_token_id is None:
-        raise ModelError(f"model '{source.name}': its tokenizer has no padding token, so rows cannot form a batch")
+        raise ModelError(
+            "pad-token-missing",
+            f"model '{source.name}': its tokenizer has no padding token, so rows cannot form a batch",
+        )
     return tokenizer
 
 
@@ -75,7 +81,9 @@ def load_classifier(
     from transformers import AutoModel, AutoModelForSequenceClassification
 
     if pooling not in POOLINGS or rows_per_example not in (1, 2) or (rows_per_example == 2 and pooling == "head"):
-        raise ModelError(f"pooling '{pooling}' with {rows_per_example} rows per example is not possible")
+        raise ModelError(
+            "pooling-not-possible", f"pooling '{pooling}' with {rows_per_example} rows per example is not possible"
+        )
     config = _config(source)
     architecture = architecture_of(config.model_type, where=f"model '{source.name}'")
     _set_labels(config, kind, labels)
@@ -114,8 +122,9 @@ def load_masked_lm_head(source: ModelSource, model: Any, *, head_seed: int = 0) 
     architecture = architecture_of(config.model_type, where=f"model '{source.name}'")
     if not architecture.masked_lm_head:
         raise ModelError(
+            "encoder-does-not-fit",
             f"model '{source.name}': masked language modelling is not supported for {architecture.name}, whose "
-            "predictions come from a decoder; use an encoder-only model (bert, roberta, electra, deberta ...)"
+            "predictions come from a decoder; use an encoder-only model (bert, roberta, electra, deberta ...)",
         )
     # XLNet's permutation LM shares its class between both tasks and is listed under causal LMs.
     auto = AutoModelForCausalLM if architecture.name == "xlnet" else AutoModelForMaskedLM
@@ -190,7 +199,9 @@ def _config(source: ModelSource) -> Any:
         with quiet():
             return AutoConfig.from_pretrained(source.path, local_files_only=True, trust_remote_code=False)
     except (OSError, ValueError, KeyError) as error:
-        raise ModelError(f"model '{source.name}': {source.path / 'config.json'} is not usable: {error}") from error
+        raise ModelError(
+            "bad-model-config", f"model '{source.name}': {source.path / 'config.json'} is not usable: {error}"
+        ) from error
 
 
 def _set_labels(config: Any, kind: str, labels: Sequence[str] | None) -> None:
@@ -224,7 +235,9 @@ def _from_pretrained(
                 **options,
             )
     except (OSError, ValueError, RuntimeError, KeyError, SafetensorError) as error:
-        raise ModelError(f"model '{source.name}': the weights in {source.path} cannot be loaded: {error}") from error
+        raise ModelError(
+            "cannot-load", f"model '{source.name}': the weights in {source.path} cannot be loaded: {error}"
+        ) from error
     return model.eval(), info
 
 
@@ -256,6 +269,7 @@ def _refuse_other_faults(
         if keys:
             shown = ", ".join(keys[:5]) + (f" and {len(keys) - 5} more" if len(keys) > 5 else "")
             raise ModelError(
+                "weights-do-not-fit",
                 f"model '{source.name}': the checkpoint in {source.path} {fault} encoder weights: {shown}. "
-                "config.json and the weights do not belong together, or the checkpoint is of another family."
+                "config.json and the weights do not belong together, or the checkpoint is of another family.",
             )

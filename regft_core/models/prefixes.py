@@ -87,8 +87,9 @@ def require_family(method: str, architecture: str) -> None:
     """ModelError for a family whose attention cannot be given prefixes."""
     if architecture not in FAMILIES:
         raise ModelError(
+            "encoder-does-not-fit",
             f"{method}: the attention of {architecture} does not go through transformers' attention interface as one "
-            f"self-attention per layer, so keys and values cannot be put before it; families: {', '.join(FAMILIES)}"
+            f"self-attention per layer, so keys and values cannot be put before it; families: {', '.join(FAMILIES)}",
         )
 
 

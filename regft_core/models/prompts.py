@@ -103,6 +103,7 @@ def require_room(method: str, base: Any, length: int, count: int) -> None:
         room -= base.config.pad_token_id + 1
     if length + count > room:
         raise ModelError(
+            "input-too-long",
             f"{method}: an input of {length} tokens and {count} virtual ones exceed the encoder's {room} positions; "
-            f"set model.max_length to {room - count} or less"
+            f"set model.max_length to {room - count} or less",
         )

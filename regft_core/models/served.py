@@ -65,6 +65,7 @@ def read_served(directory: Path) -> Served | None:
         return Served.model_validate(read_json(directory / FILE))
     except (ValidationError, StoreError) as error:
         raise ModelError(
-            f"{directory / FILE} is not what an export of this version writes ({str(error).splitlines()[0]})"
-            "\n    -> export the model again"
+            "outdated-export",
+            f"{directory / FILE} is not what an export of this version writes ({text_of(error).splitlines()[0]})"
+            "\n    -> export the model again",
         ) from error

@@ -218,7 +218,10 @@ class SiteHooks:
         chosen = None if layers is None else frozenset(layers)
         count = len(self._sites.layers)
         if chosen is not None and not chosen <= frozenset(range(count)):
-            raise ModelError(f"layers {sorted(chosen)}: this {self._sites.architecture} has layers 0 to {count - 1}")
+            raise ModelError(
+                "layer-out-of-range",
+                f"layers {sorted(chosen)}: this {self._sites.architecture} has layers 0 to {count - 1}",
+            )
         return _Registered(function, chosen, always)
 
     def _apply(self, entries: list[_Registered], tensor: torch.Tensor, site: LayerSite) -> torch.Tensor:

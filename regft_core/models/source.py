@@ -88,28 +88,30 @@ def resolve_model(encoder: EncoderConfig, root: Path) -> ModelSource:
     try:
         directory = expand(root, encoder.name)
     except ValueError as error:
-        raise ModelError(f"model.name: {error}; give an alias, a directory or a hub id") from error
+        raise ModelError("bad-path", f"model.name: {error}; give an alias, a directory or a hub id") from error
     kind = what_is(directory)
     if encoder.name in ALIASES or kind == "a directory":
         directory = directory.resolve()
         if encoder.revision:
             raise ModelError(
+                "revision-not-allowed",
                 f"model.revision: '{encoder.revision}' was given, but '{encoder.name}' is "
                 f"{'an alias with pinned weights' if encoder.name in ALIASES else f'the directory {directory}'}, "
-                "which has no revisions; remove the key"
+                "which has no revisions; remove the key",
             )
         return _from_alias(encoder, root) if encoder.name in ALIASES else _from_directory(directory, encoder, None)
     if encoder.name.startswith((".", "/", "~")) or not HUB_ID.match(encoder.name):
         raise ModelError(
+            "model-missing",
             f"model.name: '{encoder.name}' is not a directory ({directory} "
             f"{f'is {kind}' if kind else 'does not exist'}) and cannot be a hub id. "
-            f"Give an alias ({', '.join(ALIASES)}), a directory relative to the project root, or a hub id."
+            f"Give an alias ({', '.join(ALIASES)}), a directory relative to the project root, or a hub id.",
         )
     return _from_hub(encoder)
 
 
-def encoder_problems(encoder: EncoderConfig, root: Path) -> list[tuple[str, str]]:
-    """What speaks against an alias or a local directory, as (key below ``model``, message).
+def encoder_problems(encoder: EncoderConfig, root: Path) -> list[tuple[str, str, str]]:
+    """What speaks against an alias or a local directory, as (key below ``model``, code, message).
 
     For the validator: it reads the small files only, no weights; ``resolve_model`` says the same
     and checks the bytes of an alias as well.
@@ -117,8 +119,10 @@ def encoder_problems(encoder: EncoderConfig, root: Path) -> list[tuple[str, str]
     try:
         path = _alias_path(encoder.name, root) if encoder.name in ALIASES else expand(root, encoder.name).resolve()
         config = _read_json(path / "config.json", encoder.name)
-    except (ModelError, ValueError) as error:
-        return [("name", str(error).removeprefix("model.name: "))]
+    except ModelError as error:
+        return [("name", error.code, error.text.removeprefix("model.name: "))]
+    except ValueError as error:
+        return [("name", "bad-path", str(error))]
     found = _failures("name", lambda: _check_config(config, path, encoder.name))
     if not found:  # positions are counted as the family counts them
         found = _failures("max_length", lambda: _check_length(config, path, encoder))
@@ -126,11 +130,11 @@ def encoder_problems(encoder: EncoderConfig, root: Path) -> list[tuple[str, str]
     return found + _failures("name", lambda: _tokenizer_files(path, encoder.name))
 
 
-def _failures(key: str, check: Callable[[], object]) -> list[tuple[str, str]]:
+def _failures(key: str, check: Callable[[], object]) -> list[tuple[str, str, str]]:
     try:
         check()
     except ModelError as error:
-        return [(key, str(error).removeprefix(f"model.{key}: "))]
+        return [(key, error.code, error.text.removeprefix(f"model.{key}: "))]
     return []
 
 
@@ -157,7 +161,8 @@ def _alias_path(name: str, root: Path) -> Path:
         missing = "" if locations else f"the Python package '{alias.package.replace('_', '-')}' is not installed"
     if missing:
         raise ModelError(
-            f"model.name: '{name}' is not on this machine: {missing}. Get it ({alias.title}): {alias.advice}"
+            "model-not-installed",
+            f"model.name: '{name}' is not on this machine: {missing}. Get it ({alias.title}): {alias.advice}",
         )
     return path
 
@@ -167,13 +172,14 @@ def _from_alias(encoder: EncoderConfig, root: Path) -> ModelSource:
     path = _alias_path(name, root)
     for file, expected in alias.sha256.items():
         if not (path / file).is_file():
-            raise ModelError(f"model '{name}': {path / file} is missing; get it again: {alias.advice}")
+            raise ModelError("file-missing", f"model '{name}': {path / file} is missing; get it again: {alias.advice}")
         found = file_sha256(path / file)
         if found != expected:
             raise ModelError(
+                "wrong-checksum",
                 f"model '{name}': {path / file} has SHA-256 {found}, expected {expected}. The file is damaged or of "
                 f"another version; get it again: {alias.advice}. To use these weights on purpose, give the directory "
-                "itself as model.name."
+                "itself as model.name.",
             )
     return _from_directory(path, encoder, None)
 
@@ -181,8 +187,9 @@ def _from_alias(encoder: EncoderConfig, root: Path) -> ModelSource:
 def _from_hub(encoder: EncoderConfig) -> ModelSource:
     if not encoder.revision:
         raise ModelError(
+            "revision-missing",
             f"model.revision is missing: '{encoder.name}' is no directory here, so it is a hub id, and a hub id "
-            "needs the commit to use (40 hex digits, from the 'Files' page of the model)."
+            "needs the commit to use (40 hex digits, from the 'Files' page of the model).",
         )
     from huggingface_hub import errors, snapshot_download
 
@@ -192,15 +199,20 @@ def _from_hub(encoder: EncoderConfig) -> ModelSource:
             encoder.name, revision=encoder.revision, allow_patterns=HUB_PATTERNS, ignore_patterns=["*/*"]
         )
     except errors.GatedRepoError as error:
-        raise ModelError(f"{what}: access is gated; accept its terms on the hub and log in (hf auth login)") from error
+        raise ModelError(
+            "hub-access", f"{what}: access is gated; accept its terms on the hub and log in (hf auth login)"
+        ) from error
     except errors.RepositoryNotFoundError as error:
-        raise ModelError(f"{what}: no such repository on the hub, or it is private; check model.name") from error
+        raise ModelError(
+            "unknown-hub-id", f"{what}: no such repository on the hub, or it is private; check model.name"
+        ) from error
     except errors.RevisionNotFoundError as error:
-        raise ModelError(f"{what}: the hub has no such revision; check model.revision") from error
+        raise ModelError("unknown-revision", f"{what}: the hub has no such revision; check model.revision") from error
     except Exception as error:  # connection errors come as many types, all with the same advice
         raise ModelError(
+            "hub-unreachable",
             f"{what}: cannot reach the hub ({type(error).__name__}) and the model is not in its local cache. "
-            "Give a local directory as model.name, or 'minilm', which needs no network."
+            "Give a local directory as model.name, or 'minilm', which needs no network.",
         ) from error
     # The snapshot's directory carries the commit's name, also when a branch was asked for.
     return _from_directory(Path(path), encoder, Path(path).name)
@@ -229,28 +241,37 @@ def _check_config(config: dict[str, Any], path: Path, name: str) -> None:
     file = f"model '{name}' ({path / 'config.json'})"
     if config.get("quantization_config") is not None:
         raise ModelError(
+            "quantised-weights",
             f"{file}: the weights are quantised (quantization_config), and fine-tuning needs floating-point ones. "
-            "Give the model that it was made from."
+            "Give the model that it was made from.",
         )
     for field in _COUNTS:
         value = config.get(field)
         if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
-            raise ModelError(f"{file}: {field} is {json.dumps(value)[:60]}; a whole number of at least 1 is needed")
+            raise ModelError(
+                "bad-model-config",
+                f"{file}: {field} is {json.dumps(value)[:60]}; a whole number of at least 1 is needed",
+            )
     for width, heads in _SPLIT_WIDTHS:
         total, parts = config.get(width), config.get(heads)
         if total is not None and parts is not None and total % parts and not {"head_dim"} & config.keys():
-            raise ModelError(f"{file}: {width} {total} cannot be divided among {parts} heads ({heads})")
+            raise ModelError(
+                "bad-model-config", f"{file}: {width} {total} cannot be divided among {parts} heads ({heads})"
+            )
     padding = config.get("pad_token_id", 1)
     if architecture.positions == "after_padding" and (isinstance(padding, bool) or not isinstance(padding, int)):
-        raise ModelError(f"{file}: pad_token_id is {json.dumps(padding)}; positions are counted from that number")
+        raise ModelError(
+            "bad-model-config", f"{file}: pad_token_id is {json.dumps(padding)}; positions are counted from that number"
+        )
 
 
 def _check_length(config: dict[str, Any], path: Path, encoder: EncoderConfig) -> None:
     positions = _positions(config, _architecture(config, path, encoder.name))
     if positions is not None and encoder.max_length > positions:
         raise ModelError(
+            "input-too-long",
             f"model.max_length: {encoder.max_length} tokens, but '{encoder.name}' has position embeddings for "
-            f"{positions} only; give at most that"
+            f"{positions} only; give at most that",
         )
 
 
@@ -258,8 +279,9 @@ def _tokenizer_files(path: Path, name: str) -> list[Path]:
     files = [path / file for file in TOKENIZER_FILES if (path / file).is_file()]
     if not any(file.name in VOCABULARY_FILES for file in files):
         raise ModelError(
+            "tokenizer-missing",
             f"model '{name}': no tokenizer in {path} (looked for {', '.join(VOCABULARY_FILES)}). "
-            "Save it beside the weights: tokenizer.save_pretrained(directory)"
+            "Save it beside the weights: tokenizer.save_pretrained(directory)",
         )
     return files
 
@@ -288,16 +310,22 @@ def _weight_files(path: Path, name: str) -> list[Path]:
         shards = sorted({str(file) for file in weight_map.values()}) if isinstance(weight_map, dict) else []
         for shard in shards:
             if Path(shard).name != shard or not (path / shard).is_file():
-                raise ModelError(f"model '{name}': {index} names the shard '{shard}', which is not in {path}")
+                raise ModelError(
+                    "weights-missing", f"model '{name}': {index} names the shard '{shard}', which is not in {path}"
+                )
         if shards:
             return [index, *(path / shard for shard in shards)]
     if list(path.glob("*.bin")) or list(path.glob("*.pt")) or list(path.glob("*.ckpt")):
         raise ModelError(
+            "pickled-weights",
             f"model '{name}': {path} has its weights only in a pickle format (.bin, .pt), which can run code when "
             "it is opened. Convert it once where you trust it: AutoModel.from_pretrained(old).save_pretrained(new) "
-            "writes model.safetensors; use AutoModelForMaskedLM instead if the masked-LM head is needed."
+            "writes model.safetensors; use AutoModelForMaskedLM instead if the masked-LM head is needed.",
         )
-    raise ModelError(f"model '{name}': no weights in {path}; expected model.safetensors (or shards with their index)")
+    raise ModelError(
+        "weights-missing",
+        f"model '{name}': no weights in {path}; expected model.safetensors (or shards with their index)",
+    )
 
 
 def _read_json(path: Path, name: str) -> dict[str, Any]:
@@ -305,13 +333,14 @@ def _read_json(path: Path, name: str) -> dict[str, Any]:
         content = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
         raise ModelError(
+            "file-missing",
             f"model '{name}': {path} is missing. A model directory holds config.json, model.safetensors (or shards "
-            f"with their index) and a tokenizer ({', '.join(VOCABULARY_FILES)}), as save_pretrained writes them."
+            f"with their index) and a tokenizer ({', '.join(VOCABULARY_FILES)}), as save_pretrained writes them.",
         ) from error
     except (OSError, ValueError, RecursionError) as error:
-        raise ModelError(f"model '{name}': {path} cannot be read as JSON: {error}") from error
+        raise ModelError("not-json", f"model '{name}': {path} cannot be read as JSON: {error}") from error
     if not isinstance(content, dict):
-        raise ModelError(f"model '{name}': {path} must hold a JSON object")
+        raise ModelError("not-an-object", f"model '{name}': {path} must hold a JSON object")
     return content
 
 

@@ -196,9 +196,10 @@ def _is_here(root: Path, carried: Carried) -> bool:
         if there:
             return True
         raise DataError(
+            "project-not-here",
             f"{socket.gethostname()} has no project at {root}\n    -> give it the project and the run store at the "
             "paths that they have where the jobs are started (a shared file system), or set store.remote, or a "
-            "store.path outside of the project that all hosts see: workers then fetch what they need (docs/scale.md)"
+            "store.path outside of the project that all hosts see: workers then fetch what they need (docs/scale.md)",
         )
     if not there:
         return False

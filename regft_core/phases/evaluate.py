@@ -67,7 +67,7 @@ def _ensure(context: Context, model: Trained, finetuned: str) -> StoredRun:
     guard = LoadedCode(scope_of(context))
     identity = evaluation_identity(context, finetuned)
     if identity["code"] != guard.sha256:
-        raise CodeChanged("the code that evaluates was edited a moment ago; run `dvc repro` again")
+        raise CodeChanged("code-edited", "the code that evaluates was edited a moment ago; run `dvc repro` again")
     with context.store.open(context.store.run_key(identity), identity, guard=guard.check) as working:
         if working.finished is not None:
             return working.finished

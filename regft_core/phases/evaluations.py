@@ -94,7 +94,8 @@ class _Judged:
         guard = LoadedCode(finding_scope(evaluation, options, *self._entries(evaluation, options)))
         if identity["code"]["modules"] != guard.sha256:
             raise CodeChanged(
-                f"the code of evaluation '{evaluation.name}' was edited a moment ago; run `dvc repro` again"
+                "code-edited",
+                f"the code of evaluation '{evaluation.name}' was edited a moment ago; run `dvc repro` again",
             )
         with context.store.open(run_key(identity), identity, guard=guard.check) as working:
             if working.finished is not None:
@@ -166,8 +167,9 @@ class _Judged:
             return {"status": "failed", "error": str(error), **Findings().as_json(self._sets)}
         except ValueError as error:
             raise DataError(
+                "evaluation-failed",
                 f"evaluation '{evaluation.name}' on {self.context.job.name}: {error}\n    -> correct its file, "
-                "or take it out of `evaluations` in params.yaml"
+                "or take it out of `evaluations` in params.yaml",
             ) from error
         return {"status": "ok", "error": None, **found}
 

@@ -82,7 +82,7 @@ def finished_run(job: Job) -> tuple[Context, dict[str, Any]]:
     record = read_runs(Path(job.root), "finetune", job.method, job.task).get((job.size, job.seed))
     if record is None or record["status"] != "ok":
         why = record["error"] if record is not None else "it was not trained yet; run `dvc repro` first"
-        raise RunFailed(f"seed {job.seed} of {job.method} on {job.task}-{job.size} has no model: {why}")
+        raise RunFailed("no-model", f"seed {job.seed} of {job.method} on {job.task}-{job.size} has no model: {why}")
     known = replace(job, keys=known_keys(record), values=tuned_values(record))
     return Context(known, project=context.project), record
 

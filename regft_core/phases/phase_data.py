@@ -51,7 +51,7 @@ KEPT_BYTES = 4_000_000
 def _kept_rows(state: FileState) -> tuple[Example, ...]:
     rows = tuple(read_jsonl(Path(state.path)))
     if file_state(state.path) != state:
-        raise DataError(f"{state.path} was written while it was being read; run `dvc repro` again")
+        raise DataError("edited-while-read", f"{state.path} was written while it was being read; run `dvc repro` again")
     return rows
 
 
@@ -124,17 +124,19 @@ def read_phase_data(
         DataError: a file of an earlier stage is missing; when they are read, there are fewer rows than asked for.
     """
     if not (dataset / "task.json").is_file():
-        raise DataError(f"{dataset / 'task.json'} is missing; run `dvc repro`, whose stage dataset writes it")
+        raise DataError(
+            "not-prepared", f"{dataset / 'task.json'} is missing; run `dvc repro`, whose stage dataset writes it"
+        )
     described = read_json(dataset / "task.json")
     if data.task is None and data.size is None:
         if not subsample.is_file():
-            raise DataError(f"{subsample} is missing; run `dvc repro`, whose stage subsample writes it")
+            raise DataError("rows-missing", f"{subsample} is missing; run `dvc repro`, whose stage subsample writes it")
         return PhaseData(
             described, data.labels, partial(read_jsonl, subsample), (file_state(str(subsample)), data.labels)
         )
     rows = dataset / "train.jsonl"
     if not rows.is_file():
-        raise DataError(f"{rows} is missing; run `dvc repro`, whose stage dataset writes it")
+        raise DataError("not-prepared", f"{rows} is missing; run `dvc repro`, whose stage dataset writes it")
     size = data.size if data.size is not None else "full"
 
     def drawn() -> list[Example]:
@@ -161,8 +163,9 @@ def split_rows(count: int, share: float, seed: int, phase: str, index: int) -> t
     cut = int(share * count)
     if cut == 0:
         raise DataError(
+            "no-rows-left",
             f"phase '{phase}': data.split {share} of {count} rows leaves none to train on"
-            "\n    -> raise data.split, or take more rows"
+            "\n    -> raise data.split, or take more rows",
         )
     return sorted(order[:cut]), sorted(order[cut:])
 
@@ -186,8 +189,9 @@ def run_rows(phase: Phase, member: int | None, count: int, seed: int) -> tuple[l
     share = phase.training.checkpoint_share
     if int((1.0 - share) * len(train)) == 0:
         raise DataError(
+            "no-rows-left",
             f"phase '{phase.name}': training.checkpoint_share {share} of {len(train)} rows leaves none to train on"
-            "\n    -> lower it, or take more rows"
+            "\n    -> lower it, or take more rows",
         )
     kept, judging = split_rows(len(train), 1.0 - share, seed, f"{phase.name}/checkpoint", 0)
     return [train[index] for index in kept], validation, [train[index] for index in judging]

@@ -154,7 +154,7 @@ def check_listed(project: Project, **given: str | int) -> None:
         if str(value) not in listed[what]:
             key = "methods" if what == "method" else f"grid.{what}s"
             hint = suggestion(str(value), listed[what], f"{what}s listed")
-            problems.append(Problem("params.yaml", 0, key, f"{what} '{value}' is not listed", hint))
+            problems.append(Problem("not-listed", "params.yaml", 0, key, f"{what} '{value}' is not listed", hint))
     if problems:
         raise ConfigError(problems)
 

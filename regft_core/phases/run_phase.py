@@ -86,12 +86,14 @@ def _loaded(context: Context, phase: Phase, member: int | None, scope: Scope) ->
     guard = LoadedCode(scope)
     identity = context.identity(phase.name, member)
     if identity["code"] != guard.sha256:
-        raise CodeChanged(f"the code of phase '{phase.name}' was edited a moment ago; run `dvc repro` again")
+        raise CodeChanged(
+            "code-edited", f"the code of phase '{phase.name}' was edited a moment ago; run `dvc repro` again"
+        )
     known = context.job.keys.get(phase.name)
     if member is None and known is not None and known != context.store.run_key(identity):
         raise InputsChanged(
             f"phase '{phase.name}' of {context.job.name} must be trained again (its weights were pruned or damaged), "
-            "but its configuration, code, data or packages are no longer those it was trained with; run `dvc repro`"
+            "but its configuration, code, data or packages are no longer those it was trained with; run `dvc repro`",
         )
     return guard, identity
 
@@ -206,7 +208,7 @@ def _read(context: Context, name: str, need: Need) -> tuple[StoredRun, dict[str,
 
     def load(stored: StoredRun) -> tuple[StoredRun, dict[str, dict[str, Tensor]]]:
         if stored.result["status"] != "ok":
-            raise RunFailed(f"phase '{name}' failed: {stored.result['error']}")
+            raise RunFailed("phase-failed", f"phase '{name}' failed: {stored.result['error']}")
         return stored, {kind: stored.load_tensors(kind) for kind in stored.tensor_names if kind in wanted}
 
     return context.store.read_intact(lambda: fetch(context, name, need), load)

@@ -40,7 +40,7 @@ def write_submission(job: Job, out: Path | None = None) -> list[tuple[Path, int]
     if wanted is None:
         hint = "add for instance submission: {format: glue, files: {SST-2.tsv: test}}"
         file = task_file(job.task)
-        raise ConfigError([Problem(file, 0, "submission", "the task declares no submission", hint)])
+        raise ConfigError([Problem("no-submission", file, 0, "submission", "the task declares no submission", hint)])
     name = f"{job.method}-{job.task}-{job.size}-seed-{job.seed}"
     folder = out if out is not None else context.root / "submissions" / name
     model = Trained(context)

@@ -167,8 +167,9 @@ class Trained:
         if self._stack.predictor is not None:
             method, owner = self._context.job.method, self._stack.predictor.name
             raise ModelError(
+                "no-model",
                 f"{method} has no model of its own to give: '{owner}' answers in its place, which no Hugging Face "
-                "directory can hold; its predictions are in work/evaluate"
+                "directory can hold; its predictions are in work/evaluate",
             )
         return self.trainee.model if "kept" in self._tensors else self._plain
 

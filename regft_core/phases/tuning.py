@@ -97,7 +97,7 @@ def _judge(context: Context, key: str) -> Record:
         return {name: stored.result[name] for name in ("status", "error", "score")}
     guard = LoadedCode(_score_scope(context))
     if guard.sha256 != identity["code"]:
-        raise CodeChanged("the code that judges trials was edited a moment ago; run `dvc repro` again")
+        raise CodeChanged("code-edited", "the code that judges trials was edited a moment ago; run `dvc repro` again")
     with context.store.open(context.store.run_key(identity), identity, guard=guard.check) as working:
         result = working.finished.result if working.finished is not None else None
         if result is None:

@@ -74,7 +74,7 @@ def check(blocks: Sequence[BlockData], mixed: str) -> dict[str, tuple[str, ...]]
                 "the finetune stages of those elsewhere), or set report.mixed_environments: mark, and the report is "
                 "written with a visible mark"
             )
-            problems.append(Problem("params.yaml", 0, "report.mixed_environments", message, hint))
+            problems.append(Problem("mixed-environments", "params.yaml", 0, "report.mixed_environments", message, hint))
     if problems:
         raise ConfigError(problems)
     return marks
@@ -100,4 +100,4 @@ def _encoders(block: BlockData) -> list[Problem]:
     lines = "\n      ".join(f"{digest[:12]}: {listed(methods)}" for digest, methods in found.items())
     message = f"the arms of {block.name} started from {plural(len(found), 'different encoder')}\n      {lines}"
     hint = "arms of one comparison share the encoder's content: run `dvc repro`, which trains the outdated arms again"
-    return [Problem("params.yaml", 0, "model", message, hint)]
+    return [Problem("mixed-encoders", "params.yaml", 0, "model", message, hint)]

@@ -157,7 +157,9 @@ def _json(path: Path, stage: str) -> Any:
     try:
         return read_json(path)
     except StoreError as error:
-        raise DataError(f"{error}\n    -> run `dvc repro` (stage {stage}), then the report again") from error
+        raise DataError(
+            error.code, f"{error.text}\n    -> run `dvc repro` (stage {stage}), then the report again"
+        ) from error
 
 
 def _block(work: Path, task: str, size: str, found: list[Cell], seeds: Sequence[int], named: set[str]) -> BlockData:
@@ -168,8 +170,9 @@ def _block(work: Path, task: str, size: str, found: list[Cell], seeds: Sequence[
     undrawn = [seed for seed in seeds if str(seed) not in subsample["seeds"]]
     if undrawn:
         raise DataError(
+            "rows-missing",
             f"{drawn}: no training rows were drawn for seeds {undrawn} of the grid"
-            f"\n    -> run `dvc repro` (stage subsample@{task}), then the report again"
+            f"\n    -> run `dvc repro` (stage subsample@{task}), then the report again",
         )
     subsample |= {"seeds": {str(seed): subsample["seeds"][str(seed)] for seed in seeds}}
     gold: dict[str, tuple[list[str], Array]] = {}
@@ -213,14 +216,16 @@ def _cell(
     missing = [seed for seed in seeds if seed not in records or seed not in trained]
     if missing:
         raise DataError(
+            "run-missing",
             f"{evaluated / 'result.json'}: seeds {missing} of the grid have not been run"
-            f"\n    -> run `dvc repro` (stage evaluate@{name}), then the report again"
+            f"\n    -> run `dvc repro` (stage evaluate@{name}), then the report again",
         )
     stale = [seed for seed in seeds if records[seed]["key"] != trained[seed]["key"]]
     if stale:
         raise DataError(
+            "outdated-evaluation",
             f"{evaluated / 'result.json'}: the evaluation of seeds {stale} belongs to other runs than work/finetune"
-            f"\n    -> run `dvc repro` (stage evaluate@{name}), then the report again"
+            f"\n    -> run `dvc repro` (stage evaluate@{name}), then the report again",
         )
     finetune |= {"runs": [trained[seed] for seed in seeds]}
     parts = {"finetune": finetune, "search": search} if search else {"finetune": finetune}
@@ -268,7 +273,9 @@ def _rows(path: Path) -> list[dict[str, str]]:
         with open(path, encoding="utf-8", newline="") as file:
             return list(csv.DictReader(file))
     except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise DataError(f"{path}: cannot be read as CSV: {error}; run the stage that writes it again") from error
+        raise DataError(
+            "damaged-output", f"{path}: cannot be read as CSV: {error}; run the stage that writes it again"
+        ) from error
 
 
 def _point(row: dict[str, str], path: Path) -> CurvePoint:
@@ -276,7 +283,9 @@ def _point(row: dict[str, str], path: Path) -> CurvePoint:
         values = [float(row[name]) if row[name] else None for name in ("loss", "learning_rate", "gradient_norm")]
         return CurvePoint(int(row["seed"]), row["phase"], int(float(row["step"])), *values)
     except (KeyError, ValueError, TypeError) as error:
-        raise DataError(f"{path}: not a curve ({error}); run the stage that writes it again") from error
+        raise DataError(
+            "damaged-output", f"{path}: not a curve ({error}); run the stage that writes it again"
+        ) from error
 
 
 def _run(
@@ -289,8 +298,9 @@ def _run(
     ok = record["status"] == "ok"
     if ok and set(record["sets"]) != set(described["sets"]):
         raise DataError(
+            "sets-differ",
             f"{folder / 'result.json'}: seed {record['seed']} was judged on {sorted(record['sets'])}, but the task's "
-            f"sets are {sorted(described['sets'])}\n    -> run `dvc repro` (stage evaluate@{name})"
+            f"sets are {sorted(described['sets'])}\n    -> run `dvc repro` (stage evaluate@{name})",
         )
     predictions = {}
     for set_name in record["sets"] if ok else ():
@@ -299,8 +309,9 @@ def _run(
         known = gold.setdefault(set_name, (ids, labels))
         if known[0] != ids or not np.array_equal(known[1], labels):
             raise DataError(
+                "rows-differ",
                 f"{path}: its examples or gold labels differ from those of other runs on {set_name}, so runs cannot "
-                f"be paired\n    -> run `dvc repro` (stage evaluate@{name})"
+                f"be paired\n    -> run `dvc repro` (stage evaluate@{name})",
             )
         predictions[set_name] = predicted
     return Run(
@@ -327,7 +338,8 @@ def read_predictions(path: Path, name: str) -> tuple[list[str], Array, Array]:
         predicted = np.array([row["prediction"] for row in rows])
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise DataError(
+            "damaged-output",
             f"{path}: cannot be read as predictions ({type(error).__name__}: {error})"
-            f"\n    -> run `dvc repro` (stage evaluate@{name}), then the report again"
+            f"\n    -> run `dvc repro` (stage evaluate@{name}), then the report again",
         ) from error
     return ids, labels, predicted

@@ -99,9 +99,10 @@ class Looks:
             return []
         except (OSError, UnicodeDecodeError) as error:
             raise StoreError(
+                "cannot-read",
                 f"{self.path}: the looks at earlier results cannot be read ({error})"
                 "\n    -> give the file back its permissions, or restore it from a copy; without it nobody knows how "
-                "often these comparisons were looked at"
+                "often these comparisons were looked at",
             ) from error
 
     def _remember(self, line: str) -> None:

@@ -246,9 +246,10 @@ def _score(data: BlockData, cell: CellData, set_name: str, metric: str, arms: Ar
         recorded = float(ok[seed].sets[set_name]["metrics"][metric])
         if abs(recorded - value) > TOLERANCE:
             raise DataError(
+                "scores-differ",
                 f"{cell.method} on {data.name}, seed {seed}: the predictions on {set_name} give {metric} {value:.6f}, "
                 f"but result.json records {recorded:.6f}"
-                f"\n    -> run `dvc repro -f` for stage evaluate@{cell.method}-{data.name}: its outputs were changed"
+                f"\n    -> run `dvc repro -f` for stage evaluate@{cell.method}-{data.name}: its outputs were changed",
             )
     majority = next((float(run.sets[set_name]["majority"][metric]) for run in ok.values()), math.nan)
     return Score(set_name, metric, estimate, majority)

@@ -66,10 +66,14 @@ def publish(place: Place, files: Mapping[str, Path], hashed: Callable[[Path], st
             place.put(files[name], _object(sha256))
             if sha256_file(files[name]) != sha256:
                 place.delete(_object(sha256))
-                raise DataError(f"{files[name]} was edited while it was published for workers; run again")
+                raise DataError(
+                    "edited-while-read", f"{files[name]} was edited while it was published for workers; run again"
+                )
             there[sha256] = int(entry["bytes"])
     except FileNotFoundError as error:
-        raise DataError(f"{error.filename} is gone while it was published for workers; run again") from error
+        raise DataError(
+            "edited-while-read", f"{error.filename} is gone while it was published for workers; run again"
+        ) from error
     content = canonical_json({"format": FORMAT, "files": entries}).encode()
     found = hashlib.sha256(content).hexdigest()
     if place.sizes(BUNDLES).get(f"{found}.json") != len(content):
@@ -87,8 +91,9 @@ def files_of(place: Place, bundle: str, cache: Path) -> Files:
     files: Files = manifest["files"] if manifest.get("format") == FORMAT else {}
     if not files or not all(is_relative_name(name) for name in files):
         raise StoreError(
+            "bundle-version",
             f"{place.where(_manifest(bundle))}: this version of regft cannot use it; install the version that starts "
-            "the jobs on all hosts"
+            "the jobs on all hosts",
         )
     return files
 
@@ -156,7 +161,9 @@ def _fetch(place: Place, name: str, sha256: str, target: Path) -> None:
             try:
                 place.get(name, temporary)
             except FileNotFoundError as error:
-                raise StoreError(f"{place.where(name)} is missing, and this job needs it; {_AGAIN}") from error
+                raise StoreError(
+                    "bundle-missing", f"{place.where(name)} is missing, and this job needs it; {_AGAIN}"
+                ) from error
             found = sha256_file(temporary)
             if found == sha256:
                 with explained(target):
@@ -167,6 +174,7 @@ def _fetch(place: Place, name: str, sha256: str, target: Path) -> None:
     finally:
         temporary.unlink(missing_ok=True)
     raise StoreError(
+        "wrong-checksum",
         f"{place.where(name)} is damaged: it has SHA-256 {found}, expected {sha256}, also when it was fetched once "
-        f"more; delete it there and {_AGAIN}"
+        f"more; delete it there and {_AGAIN}",
     )

@@ -130,7 +130,7 @@ class CodeGraph:
             line = getattr(error, "lineno", None) or 0
             message = getattr(error, "msg", None) or str(error)
             where = os.path.relpath(state.path, self.root)
-            raise ConfigError([Problem(where, line, "", f"is not valid Python: {message}")]) from error
+            raise ConfigError([Problem("bad-python", where, line, "", f"is not valid Python: {message}")]) from error
         names = imported_names(tree, module, os.path.basename(state.path) == "__init__.py")
         parsed = Parsed(meaning(tree), frozenset(names))
         if file_state(state.path) == state and settled(state):
@@ -172,7 +172,15 @@ class CodeGraph:
             if self.file(entry) is None:
                 expected = entry.replace(".", "/") + ".py"
                 raise ConfigError(
-                    [Problem(expected, 0, "", f"module {entry} does not exist, but results depend on it")]
+                    [
+                        Problem(
+                            "module-missing",
+                            expected,
+                            0,
+                            "",
+                            f"module {entry} does not exist, but results depend on it",
+                        )
+                    ]
                 )
         found = Reach()
         parsed: dict[str, Parsed] = {}

@@ -34,7 +34,16 @@ def visible_devices(device: str) -> list[str]:
     def absent(found: str) -> ConfigError:
         hint = f"{found}; choose one that is there, or auto"
         return ConfigError(
-            [Problem("params.yaml", 0, "execution.device", f"{device} is not available on this machine", hint)]
+            [
+                Problem(
+                    "device-missing",
+                    "params.yaml",
+                    0,
+                    "execution.device",
+                    f"{device} is not available on this machine",
+                    hint,
+                )
+            ]
         )
 
     if device == "mps":

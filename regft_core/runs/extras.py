@@ -22,6 +22,7 @@ def require(package: str, extra: str, what: str) -> Any:
         raise ConfigError(
             [
                 Problem(
+                    "package-missing",
                     "params.yaml",
                     0,
                     f"execution.{key}",

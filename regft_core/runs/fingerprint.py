@@ -246,7 +246,7 @@ def file_code(path: Path, packages: Sequence[str] = PACKAGES) -> tuple[str, list
         tree = ast.parse(path.read_bytes(), filename=str(path))
     except (SyntaxError, ValueError) as error:
         line = getattr(error, "lineno", None) or 0
-        raise ConfigError([Problem(str(path), line, "", f"is not valid Python: {error}")]) from error
+        raise ConfigError([Problem("bad-python", str(path), line, "", f"is not valid Python: {error}")]) from error
     graph = graph_of()
     names = imported_names(tree, path.stem, False)
     own = sorted(name for name in names if name.split(".")[0] in packages and graph.file(name) is not None)

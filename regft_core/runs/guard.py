@@ -70,7 +70,7 @@ class LoadedCode:
         after, again = self._take()
         written = sorted(m for m in reach.files.keys() | again.files.keys() if reach.files.get(m) != again.files.get(m))
         if written or after != self.code:
-            raise CodeChanged(self._message("was edited while it was being loaded", after, written))
+            raise CodeChanged("code-edited", self._message("was edited while it was being loaded", after, written))
         for module, state in reach.files.items():
             if module in sys.modules:  # else it needs a package that is not installed, see _load
                 _verify_origin(module, state)
@@ -91,9 +91,11 @@ class LoadedCode:
         try:
             code, _ = self._take()
         except ConfigError as error:
-            raise CodeChanged(f"the code of this run changed while it was running:\n{error}{_AGAIN}") from error
+            raise CodeChanged(
+                "code-edited", f"the code of this run changed while it was running:\n{error}{_AGAIN}"
+            ) from error
         if code != self.code:
-            raise CodeChanged(self._message("changed while it was running", code))
+            raise CodeChanged("code-edited", self._message("changed while it was running", code))
 
     def _take(self) -> tuple[dict[str, Any], Reach]:
         graph = graph_of(self._root, self._packages)
@@ -122,9 +124,10 @@ def _verify_origin(module: str, state: FileState) -> None:
     source = getattr(sys.modules[module], "__file__", None)
     if source is None or os.path.realpath(source) != os.path.realpath(state.path):
         raise CodeChanged(
+            "code-mixed",
             f"module {module} was loaded from {source}, but the code of this run is {state.path}: two copies of "
             "the project are mixed, or its folder was moved"
-            "\n    -> nothing was stored; start in one folder, without the other on PYTHONPATH, and run again"
+            "\n    -> nothing was stored; start in one folder, without the other on PYTHONPATH, and run again",
         )
 
 
@@ -142,7 +145,7 @@ def _verify_age(module: str, state: FileState, reach: Reach, now: int) -> None:
         edited = edited or any(known.declared.get(name) != meaning.declared.get(name) for name in names)
         edited = edited or any(known.hidden.get(name) != meaning.hidden.get(name) for name in names)
     if edited:
-        raise CodeChanged(f"{state.path} was edited after this process had loaded it{_AGAIN}")
+        raise CodeChanged("code-edited", f"{state.path} was edited after this process had loaded it{_AGAIN}")
 
 
 def _load(module: str) -> None:
@@ -175,8 +178,9 @@ def _compare_byte_code(module: str, state: FileState) -> None:
         with suppress(OSError):  # a read-only folder: the message names the file
             Path(cached.path).unlink()
         raise CodeChanged(
+            "outdated-byte-code",
             f"{state.path}: Python loaded outdated byte code of module {module}, left by an edit within one second; "
-            f"{cached.path} {'cannot be removed, do so' if file_state(cached.path) else 'is removed now'}{_AGAIN}"
+            f"{cached.path} {'cannot be removed, do so' if file_state(cached.path) else 'is removed now'}{_AGAIN}",
         )
     _compared.add((state, cached))
 

@@ -36,7 +36,7 @@ class JobsFailed(RunFailed):
             lines.append(f"  {failure.job}: {failure.message}")
             lines += [f"    | {line}" for line in failure.trace.rstrip().splitlines()]
         lines.append("  -> what finished is kept: repeat the stage and only the failed runs are trained")
-        super().__init__("\n".join(lines))
+        super().__init__("jobs-failed", "\n".join(lines))
 
 
 def label(index: int, job: object) -> str:

@@ -26,8 +26,9 @@ try:
     import fcntl
 except ImportError as missing:
     raise RegftError(
+        "not-posix",
         "regft runs on POSIX systems only (Linux, macOS): its run store needs file locks that the system releases "
-        "when a process dies (Python's fcntl), and there are none here; on Windows, run it inside WSL"
+        "when a process dies (Python's fcntl), and there are none here; on Windows, run it inside WSL",
     ) from missing
 
 log = logging.getLogger(__name__)
@@ -179,12 +180,15 @@ class KeyLock:
         changed = start
         while not self.try_acquire():
             if _held.get(str(self.path)) == threading.get_ident():
-                raise StoreError(f"{self.path}: this thread has the run open already; close it first")
+                raise StoreError(
+                    "run-open-already", f"{self.path}: this thread has the run open already; close it first"
+                )
             waited = time.monotonic() - start
             if timeout is not None and waited >= timeout:
                 raise StoreError(
+                    "store-locked",
                     f"{self.path}: still locked by {self.holder()} after {waited:.0f} s; "
-                    "wait for that process, or end it: its lock goes with it and the run is resumed"
+                    "wait for that process, or end it: its lock goes with it and the run is resumed",
                 )
             with suppress(FileNotFoundError):
                 now = os.stat(self.path)

@@ -83,7 +83,7 @@ class Pins:
         except FileNotFoundError:
             return []
         except OSError as error:
-            raise StoreError(f"{self.directory}: the pins cannot be read: {error.strerror}") from error
+            raise StoreError("cannot-read", f"{self.directory}: the pins cannot be read: {error.strerror}") from error
         return found
 
     def live(self) -> list[str]:

@@ -78,8 +78,9 @@ class SharedFolder:
     def get(self, name: str, path: Path) -> None:
         if not self.path.is_dir():
             raise StoreError(
+                "folder-not-shared",
                 f"{socket.gethostname()} does not see the folder {self.path}\n    -> a store.path outside of the "
-                "project must be a folder that all hosts share; or set store.remote (docs/scale.md)"
+                "project must be a folder that all hosts share; or set store.remote (docs/scale.md)",
             )
         try:
             source = open(self.path / name, "rb")  # noqa: SIM115 - closed below; only its own refusals count here

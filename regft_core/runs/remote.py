@@ -46,7 +46,7 @@ class Remote:
             self.fs, root = fsspec.core.url_to_fs(url, **options)
         except (ImportError, ValueError) as error:
             raise StoreError(
-                f"store.remote '{url}': {error}\n    -> install what it names, or give another place"
+                "bad-remote", f"store.remote '{url}': {error}\n    -> install what it names, or give another place"
             ) from error
         self.root = str(root).rstrip("/")
 
@@ -77,7 +77,9 @@ class Remote:
                 self.asked(self.fs.get_file, f"{self._folder(key)}/{place}/{name}", str(path))
             (temporary / MANIFEST).write_text(json.dumps(manifest, sort_keys=True, indent=2) + "\n", encoding="utf-8")
             if found := problems(temporary, wanted, lambda _: True):
-                raise StoreError(f"run {key} in {self.url} is damaged: {'; '.join(found)}; delete it there")
+                raise StoreError(
+                    "damaged-run", f"run {key} in {self.url} is damaged: {'; '.join(found)}; delete it there"
+                )
             if len(wanted) < len(files):
                 (temporary / PRUNED).write_text(json.dumps({"reason": "not fetched"}) + "\n", encoding="utf-8")
             (temporary / USED).touch()
@@ -143,9 +145,13 @@ class Remote:
         except FileNotFoundError:
             return None
         except (ValueError, KeyError, TypeError) as error:
-            raise StoreError(f"run {key} in {self.url}: its manifest cannot be read; delete it there") from error
+            raise StoreError(
+                "damaged-run", f"run {key} in {self.url}: its manifest cannot be read; delete it there"
+            ) from error
         if not all(isinstance(name, str) and is_relative_name(name) for name in names):
-            raise StoreError(f"run {key} in {self.url}: its manifest names files outside of the run; delete it there")
+            raise StoreError(
+                "damaged-run", f"run {key} in {self.url}: its manifest names files outside of the run; delete it there"
+            )
         return dict(manifest)
 
     def asked(self, function: Any, *arguments: Any, **named: Any) -> Any:
@@ -156,6 +162,7 @@ class Remote:
             raise
         except Exception as error:  # every kind of storage has its own
             raise StoreError(
+                "remote-unreachable",
                 f"store.remote '{self.url}': {type(error).__name__}: {error}; run again when the storage answers, "
-                "what finished is kept"
+                "what finished is kept",
             ) from error

@@ -158,8 +158,9 @@ class RunStore:
         finished = self.get(key)
         if finished is None and may_not_write(refused):
             raise StoreError(
+                "store-read-only",
                 f"run {key} is not complete in the run store {self.path}, and it cannot be trained there, because "
-                f"the store may only be read: {HOW_TO_WRITE}"
+                f"the store may only be read: {HOW_TO_WRITE}",
             ) from refused
         if finished is None:
             raise refused
@@ -195,8 +196,9 @@ class RunStore:
             if not may_not_write(error):
                 raise
             raise StoreError(
+                "store-read-only",
                 f"{DamagedRun(key, path, reason).what}, and it cannot be set aside, because the store may only be "
-                f"read: {HOW_TO_WRITE}"
+                f"read: {HOW_TO_WRITE}",
             ) from error
         finally:
             lock.release()

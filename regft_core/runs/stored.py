@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from regft_core.errors import DamagedRun, PrunedRun, StoreError
+from regft_core.errors import DamagedRun, PrunedRun, StoreError, text_of
 from regft_core.io import Unreadable, canonical_json, read_json, sha256_file, sha256_text, unless_refused
 from regft_core.runs.manifest import problems, read_manifest
 from regft_core.runs.tensors import read_tensors
@@ -57,7 +57,7 @@ class StoredRun:
         except Unreadable:
             raise
         except (StoreError, ValueError, TypeError) as error:
-            raise self._damaged(str(error)) from error
+            raise self._damaged(text_of(error)) from error
 
     def _damaged(self, what: str) -> DamagedRun:
         return DamagedRun(self.key, self.path, what)
@@ -87,7 +87,7 @@ class StoredRun:
         entry = self.manifest["files"].get(name + TENSORS_SUFFIX)
         if entry is None:
             known = ", ".join(self.tensor_names) or "none"
-            raise StoreError(f"run {self.key} has no tensors {name!r}; it has: {known}")
+            raise StoreError("not-in-run", f"run {self.key} has no tensors {name!r}; it has: {known}")
         return str(entry["sha256"])
 
     def load_tensors(self, name: str = "weights", device: str = "cpu") -> dict[str, Tensor]:
@@ -99,8 +99,9 @@ class StoredRun:
         expected = self.tensors_sha256(name)
         path = self.path / (name + TENSORS_SUFFIX)
         pruned = PrunedRun(
+            "run-pruned",
             f"the weights of run {self.key} were deleted to keep the store within its budget "
-            "(store.budget_gb in params.yaml); open the run and train it again, or raise the budget"
+            "(store.budget_gb in params.yaml); open the run and train it again, or raise the budget",
         )
         if not self.has_weights:
             raise pruned
@@ -125,7 +126,9 @@ class StoredRun:
     def read_bytes(self, name: str) -> bytes:
         """Return a committed file, hash-checked; raises ``StoreError`` when unknown, ``DamagedRun``."""
         if name not in self.files:
-            raise StoreError(f"run {self.key} has no file {name!r}; it has: {', '.join(self.files) or 'none'}")
+            raise StoreError(
+                "not-in-run", f"run {self.key} has no file {name!r}; it has: {', '.join(self.files) or 'none'}"
+            )
         found = problems(self.path, {name: self.manifest["files"][name]}, lambda _: True)
         if found:
             raise self._damaged(found[0])

@@ -42,8 +42,9 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
             save_file(plain, str(path))
         except SafetensorError as error:  # its I/O errors are not OSError
             raise StoreError(
+                "cannot-write",
                 f"cannot write {path}: {error}; what was complete before is unharmed: "
-                "free space or choose another directory, then run again"
+                "free space or choose another directory, then run again",
             ) from error
         fsync_file(path)
 
@@ -59,4 +60,4 @@ def read_tensors(path: Path, device: str = "cpu") -> dict[str, Tensor]:
     try:
         return load_file(str(path), device=device)
     except (OSError, SafetensorError) as error:
-        raise StoreError(f"{path}: cannot be read as safetensors: {error}") from error
+        raise StoreError("not-safetensors", f"{path}: cannot be read as safetensors: {error}") from error

@@ -98,16 +98,18 @@ class WorkingRun:
     def require_writable(self) -> None:
         """Raise ``StoreError``, which says what to do, when the run cannot be trained here."""
         if not self._open:
-            raise StoreError(f"run {self.key} is closed; open it again to write to it")
+            raise StoreError("run-closed", f"run {self.key} is closed; open it again to write to it")
         if self._lock is not None and self._lock.lost and self.finished is None and not self._committing:
             raise StoreError(
+                "run-taken-over",
                 f"run {self.key}: this process did not answer for {LEASE_SECONDS:.0f} s, and another one has taken the "
-                "run over; run again to use its result"
+                "run over; run again to use its result",
             )
         if self._lock is None:
             raise StoreError(
+                "store-read-only",
                 f"run {self.key} cannot be trained again in {self._target.parent}, which may only be read: "
-                f"{HOW_TO_WRITE}"
+                f"{HOW_TO_WRITE}",
             )
 
     def set_aside(self, reason: str) -> Path | None:
@@ -271,10 +273,11 @@ class WorkingRun:
             new = manifest["files"].get(name + TENSORS_SUFFIX, {}).get("sha256")
             if new != self.finished.tensors_sha256(name):
                 raise StoreError(
+                    "not-reproducible",
                     f"run {self.key}: trained again, its {name} differ from those of the stored result "
                     f"({new} instead of {self.finished.tensors_sha256(name)}). The training is not reproducible here "
                     f"(GPU without execution.deterministic, other hardware). To accept the new model with a new "
-                    f"result, delete {self._target} and repeat the stages"
+                    f"result, delete {self._target} and repeat the stages",
                 )
 
     def _ask_guard(self) -> None:

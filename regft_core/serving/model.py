@@ -119,8 +119,9 @@ def load_served(directory: Path, device: str) -> ServedModel | ServedAnswers:
     if not (directory / "config.json").is_file():
         found = "is not a directory" if not directory.is_dir() else "has no config.json"
         raise ModelError(
+            "not-an-export",
             f"{directory} {found}, so it is no exported model"
-            "\n    -> write one: python -m stages.export --method METHOD --task TASK --size SIZE --seed SEED"
+            "\n    -> write one: python -m stages.export --method METHOD --task TASK --size SIZE --seed SEED",
         )
     tokenizer = _tokenizer(directory)
     model = load_modules(directory) if is_pooled(directory) else _classifier(directory)
@@ -132,7 +133,9 @@ def load_served(directory: Path, device: str) -> ServedModel | ServedAnswers:
     if served is not None:
         labels = served.labels or labels
     if len(labels) != config.num_labels:
-        raise ModelError(f"{directory}: {len(labels)} labels, but the model has {config.num_labels} outputs")
+        raise ModelError(
+            "counts-differ", f"{directory}: {len(labels)} labels, but the model has {config.num_labels} outputs"
+        )
     return ServedModel(
         model=model.to(device).eval(),
         tokenizer=tokenizer,
@@ -155,9 +158,13 @@ def _tokenizer(directory: Path) -> Any:
         with quiet():
             tokenizer = AutoTokenizer.from_pretrained(directory, local_files_only=True, trust_remote_code=False)
     except Exception as error:  # every tokenizer class fails in its own way on damaged files
-        raise ModelError(f"{directory}: its tokenizer cannot be loaded: {error}\n    -> export it again") from error
+        raise ModelError(
+            "cannot-load", f"{directory}: its tokenizer cannot be loaded: {error}\n    -> export it again"
+        ) from error
     if not getattr(tokenizer, "is_fast", False):
-        raise ModelError(f"{directory}: {type(tokenizer).__name__} is no fast tokenizer (no tokenizer.json)")
+        raise ModelError(
+            "slow-tokenizer", f"{directory}: {type(tokenizer).__name__} is no fast tokenizer (no tokenizer.json)"
+        )
     return tokenizer
 
 
@@ -175,12 +182,15 @@ def _classifier(directory: Path) -> Any:
                 dtype="float32",
             )
     except Exception as error:  # missing or damaged files, unknown families: each library has its own errors
-        raise ModelError(f"{directory}: the model cannot be loaded: {error}\n    -> export it again") from error
+        raise ModelError(
+            "cannot-load", f"{directory}: the model cannot be loaded: {error}\n    -> export it again"
+        ) from error
     if absent := sorted(info["missing_keys"]):
         # transformers would draw them at random and predict nonsense.
         raise ModelError(
+            "weights-missing",
             f"{directory}: weights are missing, among them {', '.join(absent[:3])}: an encoder that was not fine-tuned?"
-            "\n    -> give a directory that `python -m stages.export` wrote"
+            "\n    -> give a directory that `python -m stages.export` wrote",
         )
     return model
 

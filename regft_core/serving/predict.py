@@ -74,9 +74,9 @@ def predict_file(
     """
     check_format(out)
     if out.exists() and not overwrite:
-        raise DataError(f"--out {out} exists\n    -> choose another name, or add --overwrite")
+        raise DataError("in-the-way", f"--out {out} exists\n    -> choose another name, or add --overwrite")
     if out.resolve() == data.resolve():
-        raise DataError(f"--out {out} is the file that is read\n    -> choose another name")
+        raise DataError("output-is-input", f"--out {out} is the file that is read\n    -> choose another name")
     started = time.monotonic()
     counted = Counted()
     with open_table(data) as table:
@@ -84,7 +84,9 @@ def predict_file(
         _check(table.names, [("--keep", name) for name in keep], data)
         own = ["row", "prediction", *find(model.kind).score_columns(model.labels)]
         if taken := [name for name in keep if name in own]:
-            raise DataError(f"--keep {taken[0]}: predictions have a column of that name\n    -> rename it in {data}")
+            raise DataError(
+                "column-taken", f"--keep {taken[0]}: predictions have a column of that name\n    -> rename it in {data}"
+            )
         with atomic_file(out) as file:
             writer = Writer(out, file, [own[0], *keep, *own[1:]])
             progress = _Progress(table)
@@ -94,7 +96,7 @@ def predict_file(
                 progress(counted.rows)
             progress.end()
             if not counted.rows:
-                raise DataError(f"{data}: no rows below the header\n    -> nothing to predict")
+                raise DataError("no-rows", f"{data}: no rows below the header\n    -> nothing to predict")
     counted.seconds = time.monotonic() - started
     return counted
 
@@ -107,7 +109,9 @@ def choose_columns(
     Raises DataError when they are not there, or a pair is given to a model of single texts.
     """
     if text_pair is not None and model.pairs is False:
-        raise DataError("--text-pair: this model was trained on single texts\n    -> leave --text-pair out")
+        raise DataError(
+            "single-text-model", "--text-pair: this model was trained on single texts\n    -> leave --text-pair out"
+        )
     first = text or model.text or "text"
     second = text_pair or model.text_pair
     _check(names, [("--text", first), ("--text-pair", second)], data)
@@ -120,7 +124,7 @@ def _check(names: Sequence[str], wanted: Sequence[tuple[str, str | None]], data:
     if not missing:
         return
     if hint := separator_hint(names, [str(name) for _, name in missing], str(data)):
-        raise DataError(f"{data}: no column '{missing[0][1]}' ({missing[0][0]})\n    -> {hint}")
+        raise DataError("column-missing", f"{data}: no column '{missing[0][1]}' ({missing[0][0]})\n    -> {hint}")
     nears = [nearest(str(name), names) for _, name in missing]
     if [option for option, _ in missing] == ["--text", "--text-pair"] and None not in nears and nears[0] != nears[1]:
         # Names that differ in a letter (text_a, text_b) are equally near: a pair is rather in the order of the file.
@@ -130,8 +134,9 @@ def _check(names: Sequence[str], wanted: Sequence[tuple[str, str | None]], data:
         lines.append(f"no column '{name}' ({option})" + (f", did you mean '{near}'?" if near else ""))
     options = " ".join(f"{option} COLUMN" for option in dict.fromkeys(option for option, _ in missing))
     raise DataError(
+        "column-missing",
         f"{data}: {'; '.join(lines)}\n    -> its columns are {listing(repr(name) for name in names)}; "
-        f"name the right one: {options}"
+        f"name the right one: {options}",
     )
 
 
@@ -182,7 +187,7 @@ def _text(row: Row, column: str) -> str | None:
     ):
         return None
     if not isinstance(value, str):
-        raise DataError(f"{row.position}: column '{column}' is {repr(value)[:60]}, not text")
+        raise DataError("not-text", f"{row.position}: column '{column}' is {repr(value)[:60]}, not text")
     return value
 
 

@@ -59,4 +59,6 @@ def _cell(value: Any) -> Any:
 def check_format(path: Path) -> None:
     """Raise DataError when the name of the output does not end as it must."""
     if path.suffix.lower() not in FORMATS:
-        raise DataError(f"--out {path}: unknown format\n    -> the name ends in {' or '.join(FORMATS)}")
+        raise DataError(
+            "unknown-format", f"--out {path}: unknown format\n    -> the name ends in {' or '.join(FORMATS)}"
+        )

@@ -221,8 +221,9 @@ def _opened(database: Path) -> Iterator[MlflowClient]:
         _prepare(database)
     except (MlflowException, SQLAlchemyError, sqlite3.Error) as error:
         raise StoreError(
+            "tracker-unreadable",
             f"{database}: MLflow cannot open it: {_first_line(error)}\n    -> it is a mirror of work/: delete "
-            f"{database.name}* and sync again, or keep it and run `mlflow db upgrade {uri}`"
+            f"{database.name}* and sync again, or keep it and run `mlflow db upgrade {uri}`",
         ) from error
     try:
         yield client
@@ -234,8 +235,9 @@ def _opened(database: Path) -> Iterator[MlflowClient]:
 
 def _refused(database: Path, error: Exception) -> StoreError:
     return StoreError(
+        "tracker-refused",
         f"{database}: MLflow refused a write: {_first_line(error)}\n    -> what was written is complete or "
-        "will be written again; sync again when the cause is gone"
+        "will be written again; sync again when the cause is gone",
     )
 
 
@@ -332,8 +334,9 @@ def _experiment(client: MlflowClient, database: Path, artifacts: Path, name: str
         return client.create_experiment(name, artifact_location=artifacts.as_uri())
     if found.artifact_location.rstrip("/") != artifacts.as_uri():
         raise StoreError(
+            "tracker-elsewhere",
             f"{database}: its experiment '{name}' keeps files in {found.artifact_location}, not in {artifacts}"
-            f"\n    -> it is a mirror of work/: rename or delete {database.name}* and sync again"
+            f"\n    -> it is a mirror of work/: rename or delete {database.name}* and sync again",
         )
     if found.lifecycle_stage == "deleted":
         client.restore_experiment(found.experiment_id)

@@ -40,7 +40,9 @@ def require_port(port: int) -> None:
         return
     free = next((other for other in range(port + 1, min(port + 200, 65_536)) if port_is_free(other)), None)
     advice = f"run again with --port {free}" if free else "choose another with --port"
-    raise RegftError(f"port {port} of {HOST} is taken, perhaps by an earlier `ui` that still runs; {advice}")
+    raise RegftError(
+        "port-taken", f"port {port} of {HOST} is taken, perhaps by an earlier `ui` that still runs; {advice}"
+    )
 
 
 def server_command(database: Path, artifacts: Path, port: int) -> list[str]:
@@ -81,7 +83,7 @@ def start_server(database: Path, artifacts: Path, port: int, log: Path) -> subpr
             if server.poll() is not None or time.monotonic() > deadline:
                 what = f"ended with code {server.returncode}" if server.poll() is not None else "does not answer"
                 tail = "\n".join(log.read_text(errors="replace").splitlines()[-8:])
-                raise RegftError(f"the MLflow server {what}; the end of {log}:\n{tail}")
+                raise RegftError("server-failed", f"the MLflow server {what}; the end of {log}:\n{tail}")
             time.sleep(0.2)
     except BaseException:
         stop_server(server)
@@ -125,7 +127,7 @@ def serve(root: Path, port: int, experiment: str = "regft") -> None:
         print(f"MLflow: {runs_page(f'http://{HOST}:{port}', experiment_id)}")
         print("Stop it with Ctrl-C; what it shows is in mlflow.db and stays.", flush=True)
         code = server.wait()
-        raise RegftError(f"the MLflow server ended with code {code}; its log is {log}")
+        raise RegftError("server-failed", f"the MLflow server ended with code {code}; its log is {log}")
     except KeyboardInterrupt:
         print("\nstopped")
     finally:

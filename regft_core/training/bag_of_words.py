@@ -61,7 +61,9 @@ class BagOfWords:
             try:
                 vectoriser.fit(texts)
             except ValueError as error:  # scikit-learn: empty vocabulary
-                raise RunFailed(f"tfidf: no {analyzer} n-gram occurs in the training rows ({error})") from error
+                raise RunFailed(
+                    "nothing-to-count", f"tfidf: no {analyzer} n-gram occurs in the training rows ({error})"
+                ) from error
             terms = [str(term) for term in vectoriser.get_feature_names_out()]
             blocks.append({"analyzer": analyzer, "longest": longest, "terms": terms})
             weights.append(np.asarray(vectoriser.idf_, dtype=np.float64))

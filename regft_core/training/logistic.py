@@ -66,7 +66,9 @@ def classify(
     """
     present, counts = np.unique(labels, return_counts=True)
     if len(present) < 2:
-        raise RunFailed(f"{what}: all {len(labels)} rows have the same label, so there is nothing to separate")
+        raise RunFailed(
+            "one-class", f"{what}: all {len(labels)} rows have the same label, so there is nothing to separate"
+        )
     notes, strength = [], penalty.usual
     folds = min(FOLDS, int(counts.min()))
     if folds < 2:

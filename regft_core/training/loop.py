@@ -107,8 +107,9 @@ class Loop:
         self.groups = parameter_groups(parameters, training, self.trainee.sites.no_decay, special, factors)
         if self.total and not self.groups:
             raise ModelError(
+                "all-frozen",
                 f"every parameter is frozen, so {self.total} steps would change nothing; "
-                "set training: {epochs: 0} for this phase, or remove the regulariser that freezes"
+                "set training: {epochs: 0} for this phase, or remove the regulariser that freezes",
             )
         self.parameters = list(parameters.values())
         if self.total:
@@ -158,8 +159,9 @@ class Loop:
                     self.on_step(self.done.step)
         except torch.OutOfMemoryError as error:
             raise OutOfMemory(
+                "out-of-memory",
                 f"out of memory on {self.trainee.device} in step {self.done.step + 1}; lower training.batch_size "
-                f"and raise training.accumulation by the same factor ({error})"
+                f"and raise training.accumulation by the same factor ({error})",
             ) from error
         if self.best is not None:
             self.best.restore(self.trainee, self.stack)
@@ -243,8 +245,9 @@ class Loop:
             if not math.isfinite(value) or not (math.isfinite(gradient) or scaled_overflow):
                 what = "loss" if not math.isfinite(value) else "gradient norm"
                 raise RunFailed(
+                    "not-finite",
                     f"{what} is {value if what == 'loss' else gradient} in step {index + 1} of {self.total} "
-                    f"(learning rate {rate:.2e}); lower training.learning_rate or raise training.warmup_ratio"
+                    f"(learning rate {rate:.2e}); lower training.learning_rate or raise training.warmup_ratio",
                 )
             epoch = index / self.steps_per_epoch
             self.done.curve.append([index + 1, epoch, value, rate, gradient if math.isfinite(gradient) else -1.0])

@@ -84,8 +84,9 @@ class Stack:
                 if name not in known:
                     near = nearest(name, known)
                     raise ModelError(
+                        "unknown-parameter",
                         f"'{regulariser.name}' gives a learning-rate factor to '{name}', but there is no such parameter"
-                        + (f"; did you mean '{near}'?" if near else "; names are those of Trainee.named_raw")
+                        + (f"; did you mean '{near}'?" if near else "; names are those of Trainee.named_raw"),
                     )
                 factors[name] = factors.get(name, 1.0) * factor
         return factors

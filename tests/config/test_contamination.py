@@ -14,6 +14,7 @@ from regft_core.config.aliases import ALIASES
 from regft_core.config.contamination import read_contamination, sentences
 from regft_core.config.files import CONTAMINATION
 from regft_core.errors import ConfigError
+from tests.errors import raises_code
 
 ROOT = Path(__file__).resolve().parents[2]
 TABLE = """\
@@ -81,7 +82,7 @@ report: {}
 
 def test_a_wrong_table_is_a_problem_with_file_and_line(build: Any, capsys: Any) -> None:
     root = build({CONTAMINATION: TABLE.replace("source", "sorce"), "params.yaml": PARAMS})
-    with pytest.raises(ConfigError, match=r"contamination.yaml:4"):
+    with raises_code(ConfigError, "key-missing", "contamination.yaml:4"):
         read_contamination(root)
     assert main.main(["--root", str(root)]) == 2
     shown = capsys.readouterr().err

@@ -14,6 +14,7 @@ from regft_core.config.load import load_project
 from regft_core.errors import ConfigError
 from regft_core.phases.project import open_project
 from tests.config.conftest import PARAMS
+from tests.errors import raises_code
 
 QUIET = Control("quiet", "noise", "no noise")
 STILL = Control("still", "mask", "a fixed mask")
@@ -76,7 +77,7 @@ def test_every_other_line_stays_as_it_is(listed: list[str], flow: bool, indent: 
 
 @pytest.mark.parametrize("text", ["list: &x [noise]\nmethods: *x\nother: *x\n", "methods: noise\n", "methods:\n"])
 def test_what_cannot_be_changed_safely_is_left_to_the_user(text: str) -> None:
-    with pytest.raises(ConfigError, match="add by hand: quiet"):
+    with raises_code(ConfigError, "cannot-edit", "quiet"):
         with_controls(text, [QUIET])
 
 

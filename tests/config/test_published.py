@@ -12,6 +12,7 @@ import yaml
 from regft_core.config.published import published_names, read_published
 from regft_core.errors import ConfigError
 from regft_core.phases.project import open_project
+from tests.errors import raises_code
 
 ROOT = Path(__file__).resolve().parents[2]
 NAMES = published_names(ROOT)
@@ -142,7 +143,7 @@ def test_a_table_that_was_edited_is_read_again(build: Any) -> None:
         os.utime(path, (1, 1))  # old enough to be read once
     open_project(root)
     (root / "published" / "p.yaml").write_text(yaml.safe_dump(table))
-    with pytest.raises(ConfigError, match="'missing' does not say why"):
+    with raises_code(ConfigError, "inconsistent", "'missing' does not say why"):
         open_project(root)
 
 

@@ -12,6 +12,7 @@ from regft_core.config.method import Method
 from regft_core.config.plan import optimiser_steps
 from regft_core.hooks.registry import discover
 from regft_core.phases.project import open_project
+from tests.errors import raises_code
 
 ROOT = Path(__file__).resolve().parents[2]
 #: Divisible by every batch size here, also 80% of them.
@@ -73,7 +74,7 @@ def test_the_compute_of_searches_is_matched_to_half_an_epoch(control: str, of: s
 def test_searches_that_count_epochs_are_not_matched_in_steps() -> None:
     from regft_core.errors import ConfigError
 
-    with pytest.raises(ConfigError, match="'weight_mixup' under max_steps: its phase 'search' counts epochs"):
+    with raises_code(ConfigError, "match-incomparable", "weight_mixup' under max_steps", "'search' counts epochs"):
         listed({"max_steps": 50}, "vanilla_matched_compute")
 
 

@@ -11,6 +11,7 @@ from regft_core.config.load import load_project
 from regft_core.config.schema.params import Params
 from regft_core.config.store import project_root, store_path
 from regft_core.errors import ConfigError
+from tests.errors import raises_code
 
 PARAMS = "params.yaml"
 
@@ -114,7 +115,7 @@ def test_a_copy_may_not_put_the_store_into_the_project_either(
         (copy / name).parent.mkdir(parents=True, exist_ok=True)
         (copy / name).write_text(content)
     monkeypatch.setenv("DVC_ROOT", str(project))
-    with pytest.raises(ConfigError, match=r"store\.path: 'work/x' lies in work/"):
+    with raises_code(ConfigError, "store-in-folder-of-others", "store.path: 'work/x", "work"):
         load_project(copy, registry)
     (copy / PARAMS).write_text(files[PARAMS])
     load_project(copy, registry)

@@ -15,6 +15,7 @@ from ruamel.yaml.error import YAMLError
 from regft_core.config.scalars import AmbiguousScalar, resolve
 from regft_core.config.yamlio import MAX_ALIASES, MAX_BYTES, MAX_DEPTH, Document, dotted, load_yaml
 from regft_core.errors import ConfigError
+from tests.errors import raises_code
 
 FILE = Path("/project/params.yaml")
 
@@ -243,56 +244,60 @@ def test_aliases_are_read_and_counted() -> None:
     few = "a: &x 1\n" + "".join(f"b{i}: *x\n" for i in range(MAX_ALIASES))
     assert len(load(few).data) == MAX_ALIASES + 1
     problem = refusal(few + "c: *x\n")[0]
-    assert problem.line == MAX_ALIASES + 2
-    assert f"more than {MAX_ALIASES} aliases" in problem.message
+    assert (problem.code, problem.line) == ("too-many-aliases", MAX_ALIASES + 2)
 
 
 @pytest.mark.parametrize(
-    ("text", "line", "message", "hint"),
+    ("text", "line", "code", "shown"),
     [
-        ("a: 1\nb: 2\na: 3\n", 3, "key 'a' is there twice", "line 1"),
-        ("x:\n  a: 1\n  'a': 2\n", 3, "key 'a' is there twice", "line 2"),
-        ("a: {1: x, 1.0: y}\n", 1, "there twice", "keep one"),
-        ("a: !!python/object/apply:os.system [ls]\n", 1, "YAML tag", "plain value"),
-        ("a: 1\nb: !!str 1\n", 2, "YAML tag", "quotes"),
-        ("a: &x {k: 1}\nb:\n  <<: *x\n", 3, "merge key", "write the keys out"),
-        ("a: &x [*x]\n", 1, "refers to itself", "write the value out"),
-        ("a: *x\n", 1, "no anchor above it", "&x"),
-        ("a:\n\tb: 1\n", 2, "a tab", "spaces"),
-        ("a: [1, 2\nb: 3\n", 2, "not valid YAML", "brackets"),
-        ('a: 1\nb: "x\nc: 2\n', 4, "a quoted scalar (begun on line 2)", "close the quotes that begin on line 2"),
-        ("a: [1,\n  2\nb: 3\n", 3, "(begun on line 1)", "close the bracket that begins on line 1"),
-        ("a: 1\nb\nc: 2\n", 3, "(begun on line 2)", "a key needs a ':' after it: look at line 2"),
-        ("a: 1\n  b: 2\n", 2, "mapping values are not allowed", "the indentation of this line and the one above"),
-        ("x:\n  a: 1\n   b: 2\n", 3, "not valid YAML", "indentation"),
-        ("a: b: c\n", 1, "not valid YAML", "quotes"),
-        ("- 1\n- 2\n", 1, "is not a mapping", "key: value"),
-        ("", 0, "is empty", "key: value"),
-        ("# only a comment\n", 0, "is empty", "key: value"),
-        ("42\n", 1, "is not a mapping", "key: value"),
-        ("a: 1\n---\nb: 2\n", 2, "second document", "---"),
-        ("%YAML 1.1\n---\na: no\n", 1, "% directive", "YAML 1.2"),
-        ("a: 2024-01-01\n", 1, "reads as a date", "'2024-01-01'"),
-        ("a: [x:]\n", 1, "without a space after it", "space"),
-        ("a: {x: http://y}\n", 1, "at 'http://y'", "quotes"),
-        ("a: {x:, y: 1}\n", 1, "without a space after it", "space"),
-        ("a: =\n", 1, "special meaning", "'='"),
-        ("a: -_\n", 1, "none that can be read", "quotes"),
-        ("a: " + "9" * 5000 + "\n", 1, "none that can be read", "quotes"),
-        ("? [a]\n: 1\n", 0, "a key that is empty or a collection", "single words"),
-        ("a:\n  ~: 1\n", 1, "a key that is empty", "single words"),
-        ("a: x\x07y\n", 1, "control character U+0007", "remove"),
-        ("a: 1\nb: x\u2028y\n", 2, "line separator (U+2028)", "remove"),
-        ("a: " + "[" * MAX_DEPTH + "]" * MAX_DEPTH, 1, f"deeper than {MAX_DEPTH} levels", "flatten"),
-        ("a: " + "[" * 5000, 1, "deeper", "flatten"),
+        ("a: 1\nb: 2\na: 3\n", 3, "duplicate-key", ("line 1", "'a'")),
+        ("x:\n  a: 1\n  'a': 2\n", 3, "duplicate-key", ("line 2", "'a'")),
+        ("a: {1: x, 1.0: y}\n", 1, "duplicate-key", ()),
+        ("a: !!python/object/apply:os.system [ls]\n", 1, "yaml-tag", ()),
+        ("a: 1\nb: !!str 1\n", 2, "yaml-tag", ()),
+        ("a: &x {k: 1}\nb:\n  <<: *x\n", 3, "merge-key", ()),
+        ("a: &x [*x]\n", 1, "unknown-alias", ()),
+        ("a: *x\n", 1, "unknown-alias", ("&x",)),
+        ("a:\n\tb: 1\n", 2, "tab", ()),
+        ("a: [1, 2\nb: 3\n", 2, "open-bracket", ()),
+        ('a: 1\nb: "x\nc: 2\n', 4, "open-quotes", ("line 2", "begun on line 2")),
+        ("a: [1,\n  2\nb: 3\n", 3, "open-bracket", ("line 1", "begun on line 1")),
+        ("a: 1\nb\nc: 2\n", 3, "colon-missing", ("':'", "begun on line 2")),
+        ("a: 1\n  b: 2\n", 2, "colon-in-text", ()),
+        ("x:\n  a: 1\n   b: 2\n", 3, "colon-in-text", ()),
+        ("x:\n  a: 1\n y: 2\n", 3, "indentation", ()),
+        ("a: b: c\n", 1, "colon-in-text", ()),
+        ("- 1\n- 2\n", 1, "not-a-mapping", ()),
+        ("", 0, "empty-file", ()),
+        ("# only a comment\n", 0, "empty-file", ()),
+        ("42\n", 1, "not-a-mapping", ()),
+        ("a: 1\n---\nb: 2\n", 2, "second-document", ()),
+        ("%YAML 1.1\n---\na: no\n", 1, "yaml-directive", ()),
+        ("a: 2024-01-01\n", 1, "ambiguous-scalar", ("'2024-01-01'",)),
+        ("a: [x:]\n", 1, "colon-in-brackets", ()),
+        ("a: {x: http://y}\n", 1, "colon-in-brackets", ("'http://y'",)),
+        ("a: {x:, y: 1}\n", 1, "colon-in-brackets", ()),
+        ("a: =\n", 1, "ambiguous-scalar", ("'='",)),
+        ("a: -_\n", 1, "ambiguous-scalar", ()),
+        ("a: " + "9" * 5000 + "\n", 1, "ambiguous-scalar", ()),
+        ("? [a]\n: 1\n", 0, "bad-key", ()),
+        ("a:\n  ~: 1\n", 1, "bad-key", ()),
+        ("a: é\nb: x\ud800y\n", 2, "half-surrogate", ()),
+        ("a: é\nb: @x\n", 2, "yaml-syntax", ()),
+        ("a: é\nb: x\x07y\n", 2, "control-character", ("U+0007",)),
+        ("a: x\x07y\n", 1, "control-character", ("U+0007",)),
+        ("a: 1\nb: x\u2028y\n", 2, "line-break", ("U+2028",)),
+        ("a: " + "[" * MAX_DEPTH + "]" * MAX_DEPTH, 1, "too-deep", ()),
+        ("a: " + "[" * 5000, 1, "too-deep", ()),
     ],
 )
-def test_refused_documents_name_the_line_and_the_remedy(text: str, line: int, message: str, hint: str) -> None:
+def test_refused_documents_name_the_line_and_the_remedy(
+    text: str, line: int, code: str, shown: tuple[str, ...]
+) -> None:
     problem = refusal(text)[0]
-    assert problem.file == "params.yaml"
-    assert problem.line == line
-    assert message in problem.message
-    assert hint in problem.hint
+    assert (problem.code, problem.file, problem.line) == (code, "params.yaml", line)
+    assert problem.hint
+    assert all(value in str(problem) for value in shown)
 
 
 def test_all_duplicates_are_named_at_once() -> None:
@@ -300,19 +305,17 @@ def test_all_duplicates_are_named_at_once() -> None:
 
 
 def test_unreadable_files(tmp_path: Path) -> None:
-    def message(path: Path) -> str:
-        with pytest.raises(ConfigError) as caught:
-            load_yaml(path, tmp_path)
-        return str(caught.value)
-
     (tmp_path / "params.yaml").write_bytes(b"a: 1\nb: \xff\n")
-    assert "params.yaml:2: is not UTF-8 (byte 0xff)" in message(tmp_path / "params.yaml")
-    assert "parms.yaml: does not exist" in message(tmp_path / "parms.yaml")
-    assert "did you mean 'params.yaml'?" in message(tmp_path / "parms.yaml")
     (tmp_path / "big.yaml").write_bytes(b"#" * (MAX_BYTES + 1))
-    assert f"larger than {MAX_BYTES // 1024} KiB" in message(tmp_path / "big.yaml")
     (tmp_path / "folder.yaml").mkdir()
-    assert "is not a file" in message(tmp_path / "folder.yaml")
+    for name, code, shown in (
+        ("params", "not-utf8", ("params.yaml:2", "0xff")),
+        ("parms", "file-missing", ("parms.yaml", "'params.yaml'?")),
+        ("big", "file-too-large", (f"{MAX_BYTES // 1024} KiB",)),
+        ("folder", "not-a-file", ("folder.yaml",)),
+    ):
+        with raises_code(ConfigError, code, *shown):
+            load_yaml(tmp_path / f"{name}.yaml", tmp_path)
     (tmp_path / "bom.yaml").write_bytes(b"\xef\xbb\xbfa: 1\n")
     assert load_yaml(tmp_path / "bom.yaml", tmp_path).data == {"a": 1}
 

@@ -22,6 +22,7 @@ from regft_core.data.sources import read_split
 from regft_core.data.subsample import draw
 from regft_core.errors import ModelError
 from regft_core.training.step import repeat_batch
+from tests.errors import raises_code
 from tests.shared_data import require_shared_data
 
 many_lengths = st.lists(st.integers(1, 128), max_size=150)
@@ -230,5 +231,5 @@ def test_a_tokenizer_without_a_pad_token() -> None:
         pad_token_id = None
         padding_side = "right"
 
-    with pytest.raises(ModelError, match="no pad token"):
+    with raises_code(ModelError, "pad-token-missing"):
         padding_of(Bare())

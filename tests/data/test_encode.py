@@ -15,6 +15,7 @@ from regft_core.data import encode as module
 from regft_core.data.encode import cache_key, encode
 from regft_core.data.examples import Example
 from regft_core.errors import DataError, ModelError
+from tests.errors import raises_code
 
 PAIRS = [
     Example("a", "the film was good", "a very bad story", 1),
@@ -87,7 +88,7 @@ def test_separate_texts_come_from_the_cache_of_single_texts(bert: Any, tmp_path:
 
 
 def test_an_example_without_a_second_text_cannot_be_encoded_separately(bert: Any) -> None:
-    with pytest.raises(DataError, match="example a has no second text"):
+    with raises_code(DataError, "second-text-missing", "example a"):
         encode(SINGLES, bert, 16, rows_per_example=2)
 
 
@@ -116,7 +117,7 @@ def test_no_examples_and_slow_tokenizers(bert: Any, tmp_path: Path) -> None:
         is_fast = False
         model_input_names = ("input_ids",)
 
-    with pytest.raises(ModelError, match="slow tokenizer"):
+    with raises_code(ModelError, "slow-tokenizer"):
         encode(SINGLES, Slow(), 16)
 
 
@@ -158,7 +159,7 @@ def test_whatever_changes_the_tokens_misses_the_cache(bert: Any, tmp_path: Path,
     encode(PAIRS[:2], bert, 16, tmp_path, tokenizer_hash="h")
     encode(SINGLES, bert, 16, tmp_path, tokenizer_hash="h")
     assert len(calls) == 6
-    with pytest.raises(ModelError, match="tokenizer_hash"):
+    with raises_code(ModelError, "tokenizer-hash-missing"):
         encode(PAIRS, bert, 16, tmp_path)
 
 

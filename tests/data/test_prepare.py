@@ -12,6 +12,7 @@ from regft_core.config.schema.tasks import TaskConfig
 from regft_core.data.examples import Example, read_jsonl
 from regft_core.data.prepare import prepare_dataset, text_key
 from regft_core.errors import DataError
+from tests.errors import raises_code
 
 TRAIN = "text,label\ncafe\u0301,good\n a  b ,bad\na b,bad\nc,good\n"
 DEV = "text,label\ncafé,bad\nnew,good\n"
@@ -84,7 +85,7 @@ def test_a_failure_leaves_the_old_directory_as_it_was(root: Path) -> None:
     out = prepare_dataset(root, "mine", {"mine": task()})
     before = (out / "task.json").read_bytes()
     (root / "data" / "dev.csv").write_text("text,label\na,odd\n")
-    with pytest.raises(DataError, match="'odd'"):
+    with raises_code(DataError, "rows-do-not-match", "'odd'"):
         prepare_dataset(root, "mine", {"mine": task()})
     assert (out / "task.json").read_bytes() == before
     assert [p.name for p in out.parent.iterdir()] == ["mine"]
@@ -95,9 +96,9 @@ def test_who_refuses_at_the_last_moment_leaves_the_old_directory(root: Path) -> 
     before = (out / "task.json").read_bytes()
 
     def refuse() -> None:
-        raise DataError("changed meanwhile")
+        raise DataError("out-of-date", "changed meanwhile")
 
-    with pytest.raises(DataError, match="changed meanwhile"):
+    with raises_code(DataError, "out-of-date"):
         prepare_dataset(root, "mine", {"mine": task(ood={"stars": STARS})}, before_commit=refuse)
     assert (out / "task.json").read_bytes() == before
     assert not (out / "ood").exists()
@@ -110,18 +111,21 @@ def test_the_split_of_a_referenced_set_can_be_chosen(root: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("ood", "message"),
+    ("ood", "said"),
     [
-        ({"othr": {}}, "did you mean 'other'"),
-        ({"three": {}}, "nothing becomes the set's 'mixed'"),
-        ({"swapped": {}}, "'bad' becomes 'bad', which the set has not"),
-        ({"swapped": {"label_map": {"good": "fine"}}}, "'bad' is mapped to nothing"),
-        ({"swapped": {"label_map": {"good": "fine", "bad": "poor", "ugly": "poor"}}}, "'ugly', which the task has not"),
-        ({"scores": {}}, "cannot be judged on a regression set"),
-        ({"own": {"source": {"kind": "files"}}}, "'split' is missing"),
+        ({"othr": {}}, ("unknown-task", "'other'?")),
+        ({"three": {}}, ("labels-differ", "'mixed'")),
+        ({"swapped": {}}, ("labels-differ", "'bad' becomes 'bad'")),
+        ({"swapped": {"label_map": {"good": "fine"}}}, ("labels-differ", "'bad' is mapped to nothing")),
+        (
+            {"swapped": {"label_map": {"good": "fine", "bad": "poor", "ugly": "poor"}}},
+            ("labels-differ", "'ugly', which the task has not"),
+        ),
+        ({"scores": {}}, ("kind-mismatch", "regression")),
+        ({"own": {"source": {"kind": "files"}}}, ("split-missing", "ood.own")),
     ],
 )
-def test_sets_that_cannot_judge_are_refused(root: Path, ood: dict[str, Any], message: str) -> None:
+def test_sets_that_cannot_judge_are_refused(root: Path, ood: dict[str, Any], said: tuple[str, ...]) -> None:
     tasks = {
         "mine": task(ood=ood),
         "other": task(),
@@ -129,15 +133,15 @@ def test_sets_that_cannot_judge_are_refused(root: Path, ood: dict[str, Any], mes
         "swapped": task(labels=["poor", "fine"]),
         "scores": task(kind="regression", labels=None, range=[0, 5]),
     }
-    with pytest.raises(DataError, match=message):
+    with raises_code(DataError, *said):
         prepare_dataset(root, "mine", tasks)
     assert not (root / "work").exists()
 
 
 def test_sets_that_only_judge_and_unknown_tasks(root: Path) -> None:
-    with pytest.raises(DataError, match="only judges other tasks"):
+    with raises_code(DataError, "training-split-missing"):
         prepare_dataset(root, "mine", {"mine": task(splits={"dev": "dev.csv"})})
-    with pytest.raises(DataError, match="did you mean 'mine'"):
+    with raises_code(DataError, "unknown-task", "mine"):
         prepare_dataset(root, "mien", {"mine": task()})
 
 

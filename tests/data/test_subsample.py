@@ -9,13 +9,13 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from regft_core.data.examples import Example, read_jsonl, write_jsonl
 from regft_core.data.subsample import draw, write_subsamples
 from regft_core.errors import DataError
+from tests.errors import raises_code
 
 ROOT = Path(__file__).resolve().parents[2]
 label_lists = st.lists(st.integers(0, 6), min_size=1, max_size=80)
@@ -82,7 +82,7 @@ def test_the_draw_never_changes_between_versions() -> None:
 
 
 def test_too_large_a_size_says_how_many_there_are() -> None:
-    with pytest.raises(DataError, match="size 300 asked for, but the training split has 200 rows"):
+    with raises_code(DataError, "size-too-large", "size 300", "has 200"):
         draw(200, [0] * 200, 300, seed=0, task="t")
 
 
@@ -125,7 +125,7 @@ def test_the_written_subsamples(tmp_path: Path) -> None:
 
 
 def test_a_task_that_is_not_prepared(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="task 't' is not prepared"):
+    with raises_code(DataError, "not-prepared", "t'"):
         write_subsamples(tmp_path, "t", [8], [0])
 
 
@@ -150,9 +150,9 @@ def test_who_refuses_at_the_last_moment_leaves_the_old_folder(tmp_path: Path) ->
     out = write_subsamples(tmp_path, "t", [8], [0])
 
     def refuse() -> None:
-        raise DataError("changed meanwhile")
+        raise DataError("out-of-date", "changed meanwhile")
 
-    with pytest.raises(DataError, match="changed meanwhile"):
+    with raises_code(DataError, "out-of-date"):
         write_subsamples(tmp_path, "t", [6], [0], before_commit=refuse)
     assert [p.name for p in out.iterdir()] == ["8"]
 

@@ -10,6 +10,7 @@ import pytest
 from regft_core.errors import DataError, RunFailed
 from regft_core.evaluation.evaluate import SetInfo, evaluate_run
 from regft_core.evaluation.metrics import compute
+from tests.errors import raises_code
 
 MNLI = ["entailment", "neutral", "contradiction"]
 HANS = ("entailment", "non-entailment")
@@ -105,22 +106,22 @@ def test_default_positive_label_is_the_last():
 
 
 @pytest.mark.parametrize(
-    ("logits", "info", "message"),
+    ("logits", "info", "said"),
     [
-        (np.zeros((2, 2)), SetInfo([0, 1], ids(2)), r"not \[n, 3\]"),
-        (np.zeros((2, 3)), SetInfo([0, 1, 2], ids(3)), "2 logits, 3 labels"),
-        (np.zeros((2, 3)), SetInfo([0, 1], ["a", "a"]), "occurs twice"),
-        (np.zeros((2, 3)), SetInfo([0, 3], ids(2)), "not among its labels"),
-        (np.zeros((2, 3)), SetInfo([0, 2], ids(2), TO_HANS, (*HANS, "unknown")), "maps to \\['unknown'\\]"),
+        (np.zeros((2, 2)), SetInfo([0, 1], ids(2)), ("wrong-shape", "[n, 3]")),
+        (np.zeros((2, 3)), SetInfo([0, 1, 2], ids(3)), ("counts-differ", "2 logits, 3 labels")),
+        (np.zeros((2, 3)), SetInfo([0, 1], ["a", "a"]), ("index-twice",)),
+        (np.zeros((2, 3)), SetInfo([0, 3], ids(2)), ("not-class-indices", "[3]")),
+        (np.zeros((2, 3)), SetInfo([0, 2], ids(2), TO_HANS, (*HANS, "unknown")), ("label-unreached", "['unknown']")),
     ],
 )
-def test_what_does_not_fit_is_refused(logits, info, message):
-    with pytest.raises(DataError, match=message):
+def test_what_does_not_fit_is_refused(logits, info, said):
+    with raises_code(DataError, *said):
         evaluate_run({"x": logits}, {"x": info}, TASK)
 
 
 def test_sets_must_match_and_logits_be_finite():
-    with pytest.raises(DataError, match="hans"):
+    with raises_code(DataError, "sets-differ", "hans"):
         evaluate_run({"dev": np.zeros((2, 3))}, {"hans": SetInfo([0, 1], ids(2))}, TASK)
-    with pytest.raises(RunFailed, match="1 of 2 examples"):
+    with raises_code(RunFailed, "not-finite", "1 of 2"):
         evaluate_run({"dev": np.array([[0, 0, np.nan], [1, 0, 0]])}, {"dev": SetInfo([0, 1], ids(2))}, TASK)

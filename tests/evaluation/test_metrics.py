@@ -16,6 +16,7 @@ from regft_core.errors import DataError, RunFailed
 from regft_core.evaluation.metrics import compute
 from regft_core.kinds import find
 from regft_core.metrics import higher_is_better, names
+from tests.errors import raises_code
 
 CLASSIFICATION_METRICS, REGRESSION_METRICS = names("classification"), names("regression")
 
@@ -102,9 +103,9 @@ def test_a_constant_side_gives_zero_and_no_warning(recwarn):
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf")])
 def test_predictions_that_are_not_finite_fail_the_run(bad):
-    with pytest.raises(RunFailed, match=r"1 of 3 predictions are NaN or infinite \(first at row 1\)"):
+    with raises_code(RunFailed, "not-finite", "1 of 3 prediction", "row 1"):
         compute(["mse"], kind="regression", labels=[1.0, 2.0, 3.0], predictions=[1.0, bad, 3.0])
-    with pytest.raises(DataError, match="labels are NaN"):
+    with raises_code(DataError, "not-finite", "label"):
         compute(["mse"], kind="regression", labels=[1.0, bad, 3.0], predictions=[1.0, 2.0, 3.0])
 
 
@@ -113,19 +114,19 @@ def test_messages_say_what_is_allowed():
         arguments = {"kind": "classification", "labels": [0, 1], "predictions": [0, 1]} | changes
         return compute([name], **arguments)
 
-    with pytest.raises(DataError, match="did you mean 'accuracy'"):
+    with raises_code(DataError, "metric-does-not-fit", "'accuracy'"):
         call("acuracy")
-    with pytest.raises(DataError, match="'pearson' is not a metric of a classification task"):
+    with raises_code(DataError, "metric-does-not-fit", "pearson", "classification"):
         call("pearson")
-    with pytest.raises(DataError, match="positive_label"):
+    with raises_code(DataError, "positive-label-missing"):
         call("f1")
-    with pytest.raises(DataError, match="no examples"):
+    with raises_code(DataError, "no-rows"):
         call("accuracy", labels=[], predictions=[])
-    with pytest.raises(DataError, match="shape"):
+    with raises_code(DataError, "wrong-shape"):
         call("accuracy", predictions=[0, 1, 1])
-    with pytest.raises(DataError, match="hidden labels"):
+    with raises_code(DataError, "negative-class-index"):
         call("accuracy", labels=[-1, -1])
-    with pytest.raises(DataError, match="class indices"):
+    with raises_code(DataError, "not-class-indices"):
         call("accuracy", predictions=[0.0, 1.0])
     with pytest.raises(ValueError, match="unknown kind of task 'ranking'"):
         call("accuracy", kind="ranking")

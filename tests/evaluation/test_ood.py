@@ -44,7 +44,7 @@ def test_an_incomplete_map_is_refused_with_everything_that_is_wrong():
         "ood.hans",
     ):
         assert part in message
-    with pytest.raises(DataError, match="not a label of the set"):
+    with raises_code(DataError, "labels-differ", "not a label of the set"):
         label_indices(MNLI, HANS, None, "hans")
 
 

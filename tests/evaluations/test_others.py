@@ -13,6 +13,7 @@ from regft_core import evaluations
 from regft_core.catalogue import EVALUATIONS
 from regft_core.errors import ConfigError
 from regft_core.evaluation.findings import Findings, Plot, Table
+from tests.errors import raises_code
 from tests.evaluations.conftest import judged, regression
 
 THREE = ("a", "b", "c")
@@ -100,7 +101,7 @@ RUN = "def run(run):\n    return None\n"
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (GOOD, r"run\(run: EvaluatedRun\) -> Findings is missing"),
+        (GOOD, "run(run: EvaluatedRun) -> Findings is missing"),
         (RUN, "DESCRIPTION is missing"),
         (GOOD.replace('("classification",)', '("classes",)') + RUN, "KINDS is .*some of classification, regre"),
         (GOOD.replace("False", '("scale",)') + RUN, r"NEEDS_MODEL is \('scale',\); .*options \(none\)"),
@@ -111,9 +112,8 @@ RUN = "def run(run):\n    return None\n"
 )
 def test_a_file_that_is_no_evaluation_says_what_is_missing(tmp_path: Path, text: str, message: str) -> None:
     (tmp_path / "half.py").write_text(text)
-    with EVALUATIONS.also(tmp_path), pytest.raises(ConfigError, match=message) as caught:
+    with EVALUATIONS.also(tmp_path), raises_code(ConfigError, "bad-evaluation-file", "half.py", message):
         evaluations.find("half")
-    assert "half.py" in str(caught.value)
 
 
 @pytest.mark.parametrize("name", EVALUATIONS.names())

@@ -9,6 +9,7 @@ import pytest
 from regft_core.errors import ConfigError, Problem
 from regft_core.hooks import registry
 from regft_core.hooks.registry import discover
+from tests.errors import raises_code
 
 RIGHT = """from pydantic import Field
 
@@ -97,5 +98,5 @@ def test_a_file_of_the_folder_without_a_method_is_refused(tmp_path: Path, monkey
     import regft_core.methods
 
     monkeypatch.setattr(regft_core.methods, "__path__", [str(package)])
-    with pytest.raises(ConfigError, match=r"nameless_method.py: defines no method"):
+    with raises_code(ConfigError, "no-method-in-file", "nameless_method.py"):
         registry._discover.__wrapped__(())

@@ -95,6 +95,7 @@ def test_refused_architectures_say_why(case: Case) -> None:
     for architecture in case.says.refused_architectures:
         with pytest.raises(ModelError, match=r"\w+ "):
             case.bench(architecture).train()
+        assert caught.value.code in ("encoder-does-not-fit", "layers-shared")
 
 
 @every

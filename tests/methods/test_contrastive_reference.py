@@ -13,6 +13,7 @@ import torch
 from regft_core.config.schema import DropoutConfig
 from regft_core.errors import RunFailed
 from regft_core.methods.contrastive import Contrastive, ContrastiveConfig, Partners, pair_loss
+from tests.errors import raises_code
 from tests.methods.harness import TRAINING, Bench, same
 from tests.methods.interruption import resumed
 
@@ -60,7 +61,7 @@ def test_random_partners_are_any_other_row() -> None:
 
 
 def test_one_class_has_no_negatives() -> None:
-    with pytest.raises(RunFailed, match="all 2 training rows have the same label"):
+    with raises_code(RunFailed, "one-class", "all 2"):
         Partners([0, 1], [1, 1], "labels")
 
 

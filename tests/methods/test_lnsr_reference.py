@@ -13,6 +13,7 @@ from regft_core.errors import ModelError
 from regft_core.hooks.declare import MainPass
 from regft_core.methods.lnsr import NOISED, Lnsr, movement
 from regft_core.training.perturbation import token_draws
+from tests.errors import raises_code
 from tests.methods.harness import Bench
 from tests.tiny import ARCHITECTURES
 
@@ -121,5 +122,5 @@ def test_padding_gets_no_noise() -> None:
 
 
 def test_a_layer_that_does_not_exist_is_an_error() -> None:
-    with pytest.raises(ModelError, match=r"lnsr.layer: the model has layers 0 to 1, given 5"):
+    with raises_code(ModelError, "layer-out-of-range", "to 1", "given 5"):
         Bench([("lnsr", {"layer": 5})])

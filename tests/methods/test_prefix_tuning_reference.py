@@ -14,6 +14,7 @@ from regft_core.hooks.base import Setting
 from regft_core.methods.prefix_tuning import PrefixTuning, PrefixTuningConfig
 from regft_core.models.prefixes import FAMILIES
 from regft_core.training.stack import Stack
+from tests.errors import raises_code
 from tests.methods.harness import TRAINING, Bench, entries, same
 from tests.methods.interruption import resumed
 from tests.methods.peft_oracle import bert_large, peft, trainable, wrapped
@@ -162,13 +163,13 @@ def test_families_whose_attention_is_their_own_are_refused() -> None:
     for architecture in PrefixTuning.declare(PrefixTuningConfig()).says.refused_architectures:
         with pytest.raises(ModelError, match=r"does not go through transformers' attention interface"):
             bench(architecture=architecture)
-    with pytest.raises(ModelError, match=r"positions: shifted is defined for bert, electra, roberta, not for albert"):
+    with raises_code(ModelError, "encoder-does-not-fit", "bert, electra, roberta", "albert"):
         bench({"positions": "shifted"}, architecture="albert")
 
 
 def test_inputs_that_do_not_fit_behind_a_shift_are_refused() -> None:
     run, _ = bench({"tokens": 150, "positions": "shifted"})
-    with pytest.raises(ModelError, match=r"and 150 virtual ones exceed the encoder's 160 positions.*max_length to 10"):
+    with raises_code(ModelError, "input-too-long", "and 150", "encoder's 160", "to 10"):
         logits(run)
 
 

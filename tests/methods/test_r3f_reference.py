@@ -16,6 +16,7 @@ from regft_core.hooks.declare import MainPass
 from regft_core.methods.r3f import NOISED, R3f, R3fConfig
 from regft_core.methods.r4f import last_projection
 from regft_core.training.step import repeat_batch
+from tests.errors import raises_code
 from tests.methods.harness import TRAINING, Bench, entries, same
 from tests.tiny import ARCHITECTURES
 
@@ -185,7 +186,7 @@ def test_the_gradient_is_that_of_the_normalised_weight() -> None:
 
 
 def test_a_head_of_another_shape_is_an_error() -> None:
-    with pytest.raises(ModelError, match=r"must end in 7 outputs; 'classifier.weight' has 2"):
+    with raises_code(ModelError, "head-outputs", "in 7", "classifier.weight", "has 2"):
         last_projection(Bench().trainee, 7)
 
 
@@ -241,7 +242,7 @@ def test_a_head_that_no_step_on_the_task_trains_is_refused(other: str, options: 
 
 @pytest.mark.parametrize(("other", "options"), [("masked_lm", {}), ("contrastive", {})])
 def test_a_head_that_another_loss_leaves_alone_is_refused(other: str, options: dict[str, Any]) -> None:
-    with pytest.raises(ModelError, match=r"r4f: nothing trains the head .'classifier.weight'. in the phase 'earlier'"):
+    with raises_code(ModelError, "head-not-trained", "classifier.weight", "earlier"):
         Bench([("r4f", {}), (other, options)], phase="earlier", masked_lm=True)
 
 

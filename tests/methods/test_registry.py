@@ -8,12 +8,12 @@ import sys
 import textwrap
 from pathlib import Path
 
-import pytest
 import torch
 
 from regft_core.config.method import Cost
 from regft_core.errors import ConfigError
 from regft_core.hooks.registry import discover
+from tests.errors import raises_code
 from tests.methods.harness import Bench, same
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -45,7 +45,7 @@ def test_the_documented_example_trains(tmp_path: Path) -> None:
 
 def test_a_name_claimed_twice_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(example().replace('"smooth_logits"', '"hype"'))
-    with pytest.raises(ConfigError, match=r"'hype' is also defined in regft_core.methods.hype"):
+    with raises_code(ConfigError, "name-taken", "hype", "regft_core.methods.hype"):
         discover([tmp_path])
 
 

@@ -16,6 +16,7 @@ from regft_core.hooks.declare import MainPass
 from regft_core.methods.smart import PERTURBED, Smart, SmartConfig, log_odds_divergence, per_token
 from regft_core.training.averaging import MovingAverage
 from regft_core.training.perturbation import example_maxima
+from tests.errors import raises_code
 from tests.methods.harness import TRAINING, Bench, same
 from tests.methods.interruption import resumed
 from tests.tiny import ARCHITECTURES
@@ -203,7 +204,7 @@ def test_the_released_site_applies_the_embedding_module_twice() -> None:
 
 @pytest.mark.parametrize("architecture", ["xlnet", "bart", "eurobert"])
 def test_families_without_an_embedding_module_are_refused_as_released(architecture: str) -> None:
-    with pytest.raises(ModelError, match=rf"{architecture} has no module that gives it; use variant: paper"):
+    with raises_code(ModelError, "encoder-does-not-fit", architecture, "use variant: paper"):
         Bench([("smart", {"variant": "released"})], architecture=architecture)
 
 

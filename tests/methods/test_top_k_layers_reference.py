@@ -9,6 +9,7 @@ import torch
 
 from regft_core.errors import ModelError
 from regft_core.hooks.registry import discover
+from tests.errors import raises_code
 from tests.methods.harness import TRAINING, Bench, same
 
 
@@ -78,7 +79,7 @@ def test_dropout_of_frozen_layers_stays() -> None:
 
 
 def test_more_layers_than_there_are_is_an_error() -> None:
-    with pytest.raises(ModelError, match="has 2 layers"):
+    with raises_code(ModelError, "layer-out-of-range", "has 2"):
         Bench([("top_k_layers", {"layers": 3})])
 
 

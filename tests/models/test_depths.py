@@ -6,6 +6,7 @@ import pytest
 
 from regft_core.errors import ModelError
 from regft_core.models.depths import depths
+from tests.errors import raises_code
 from tests.methods.harness import Bench
 
 
@@ -58,5 +59,5 @@ def test_depths_do_not_change_under_a_weight_view() -> None:
 
 
 def test_shared_layers_have_no_depth() -> None:
-    with pytest.raises(ModelError, match="share their weights"):
+    with raises_code(ModelError, "layers-shared"):
         of("albert")

@@ -19,6 +19,7 @@ from regft_core.models.architectures import apply_dropout, dropout_fields
 from regft_core.models.load import draw_parameters, load_classifier, load_tokenizer
 from regft_core.models.sites import classify, find_sites
 from regft_core.models.source import resolve_model
+from tests.errors import raises_code
 from tests.tiny import ARCHITECTURES, tiny_config, tiny_model_dir, tiny_tokenizer
 
 #: Paths of attention-probability dropout; every other dropout acts on hidden representations.
@@ -95,12 +96,12 @@ def test_attention_dropout_can_be_set_alone(architecture, load):
 
 
 def test_xlnet_refuses_an_attention_dropout_of_its_own(load):
-    with pytest.raises(ModelError, match="one dropout probability"):
+    with raises_code(ModelError, "dropout-not-possible"):
         load("xlnet", dropout=DropoutConfig(hidden=0.0, attention=0.1))
 
 
 def test_a_family_without_hidden_dropout_refuses_one(load):
-    with pytest.raises(ModelError, match=r"hidden: 0\.1 .*eurobert has no dropout of hidden representations"):
+    with raises_code(ModelError, "dropout-not-possible", "hidden: 0.1", "eurobert"):
         load("eurobert", dropout=DropoutConfig(hidden=0.1))
     assert set(dropouts(load("eurobert", dropout=DropoutConfig(attention=0.25)).model).values()) == {0.25}
 
@@ -244,30 +245,30 @@ def test_missing_encoder_weights_are_an_error(own):
     weights = load_file(own / "model.safetensors")
     del weights["encoder.layer.1.output.dense.weight"]
     save_file(weights, own / "model.safetensors", metadata={"format": "pt"})
-    with pytest.raises(ModelError, match=r"lacks or mis-shapes.*layer\.1\.output\.dense\.weight"):
+    with raises_code(ModelError, "weights-do-not-fit", "lacks or mis-shapes", "layer.1.output.dense.weight"):
         reload(own)
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
-    [({"num_hidden_layers": 1}, r"beyond.*layer\.1"), ({"intermediate_size": 48}, "mis-shapes")],
+    [({"num_hidden_layers": 1}, "layer.1."), ({"intermediate_size": 48}, "mis-shapes")],
 )
 def test_a_config_that_contradicts_the_weights_is_an_error(own, change, message):
     config = json.loads((own / "config.json").read_text())
     (own / "config.json").write_text(json.dumps({**config, **change}))
-    with pytest.raises(ModelError, match=message):
+    with raises_code(ModelError, "weights-do-not-fit", message):
         reload(own)
 
 
 def test_damaged_weights_are_an_error(own):
     (own / "model.safetensors").write_bytes(b"not safetensors")
-    with pytest.raises(ModelError, match="cannot be loaded"):
+    with raises_code(ModelError, "cannot-load"):
         reload(own)
 
 
 def test_a_damaged_tokenizer_is_an_error(own):
     (own / "tokenizer.json").write_text('{"version": "1.0"}')
-    with pytest.raises(ModelError, match="tokenizer"):
+    with raises_code(ModelError, "cannot-load", "tokenizer"):
         load_tokenizer(resolve_model(EncoderConfig(name=str(own)), Path(".")))
 
 
@@ -275,7 +276,7 @@ def test_a_tokenizer_without_padding_is_an_error(own):
     config = json.loads((own / "tokenizer_config.json").read_text())
     config.pop("pad_token")
     (own / "tokenizer_config.json").write_text(json.dumps(config))
-    with pytest.raises(ModelError, match="no padding token"):
+    with raises_code(ModelError, "pad-token-missing"):
         load_tokenizer(resolve_model(EncoderConfig(name=str(own)), Path(".")))
 
 

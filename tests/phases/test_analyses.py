@@ -7,8 +7,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from regft_core import evaluations
 from regft_core.config.grid import cells
 from regft_core.errors import ConfigError
@@ -17,7 +15,9 @@ from regft_core.phases.project import open_project
 from regft_core.phases.switched_on import finding_scope, switched_on
 from regft_core.plan.keys import write_plan
 from regft_core.reporting import write_report
+from regft_core.runs.jobs import JobsFailed
 from regft_core.runs.syntax import meaning
+from tests.errors import raises_code
 from tests.phases.conftest import TASK, change, edit, runs
 from tests.phases.test_evaluations import GRID, found, judge, switch_on, train
 
@@ -95,15 +95,13 @@ def test_methods_show_what_they_have_and_say_what_they_have_not(project: Path) -
 
 def test_a_task_that_is_probed_is_checked_and_its_rows_are_in_the_facts(project: Path) -> None:
     change(project, methods=["vanilla"], grid=GRID, evaluations={"layer_probes": {"tasks": ["cue_pairs"]}})
-    with pytest.raises(
-        ConfigError, match=r"params.yaml:\d+: evaluations.layer_probes.tasks\[0\]: unknown task 'cue_pai"
-    ):
+    with raises_code(ConfigError, "unknown-task", "evaluations.layer_probes.tasks[0]:", "'cue_pairs'"):
         open_project(project)
     switch_on(project, {"layer_probes": {"tasks": ["hans"]}})
-    with pytest.raises(ConfigError, match="task 'hans' has no training split to read rows of"):
+    with raises_code(ConfigError, "training-split-missing", "task 'hans' has no training split to read rows of"):
         open_project(project)
     switch_on(project, ["layer_probes"])
-    with pytest.raises(ConfigError, match="'layer_probes' cannot do without options: tasks"):
+    with raises_code(ConfigError, "options-missing", "layer_probes", "tasks"):
         open_project(project)
     switch_on(project, {"layer_probes": {"tasks": ["cue_pair"]}})
     before = planned(project)
@@ -160,10 +158,10 @@ def test_who_does_not_declare_it_may_not_ask_methods_or_other_tasks(project: Pat
             (folder / f"asks_{name}.py").write_text(f"{text}\n\ndef run(run):\n    {call}\n")
         change(project, methods=["vanilla"], grid={**GRID, "seeds": [0]}, evaluations=["asks_views"])
         train(project, "vanilla")
-        with pytest.raises(Exception, match="READS_VIEWS = True"):
+        with raises_code(JobsFailed, "jobs-failed", "READS_VIEWS = True"):
             judge(project, "vanilla")
         switch_on(project, ["asks_tasks"])
-        with pytest.raises(Exception, match='TASKS = "tasks"'):
+        with raises_code(JobsFailed, "jobs-failed", 'TASKS = "tasks"'):
             judge(project, "vanilla")
 
 

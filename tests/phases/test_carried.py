@@ -126,7 +126,7 @@ def test_without_a_place_the_folder_must_be_shared(project: Path) -> None:
     one = job(project, "vanilla")
     assert arrives(project, one, gone=False) == [one]
     module._found.clear()
-    with pytest.raises(DataError, match=r"has no project at .*(?s:.*)shared file system.*store\.remote"):
+    with raises_code(DataError, "project-not-here"):
         arrives(project, one)
 
 

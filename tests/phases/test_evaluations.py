@@ -19,6 +19,8 @@ from regft_core.phases.project import open_project
 from regft_core.plan.compute import compute_only
 from regft_core.plan.keys import write_plan
 from regft_core.reporting import write_report
+from regft_core.runs.jobs import JobsFailed
+from tests.errors import raises_code
 from tests.phases.conftest import DIVERGES, SIZE, TASK, change, edit, refresh, runs, write_method
 
 TOY = '''\
@@ -98,7 +100,7 @@ def test_a_file_is_all_that_an_evaluation_needs(project: Path, toy: Path) -> Non
     # Validated.
     assert open_project(project).params.evaluations == {"toy": {}}
     switch_on(project, {"toy": {"factor": -1}})
-    with pytest.raises(ConfigError, match=r"params.yaml:\d+: evaluations.toy.factor: .* above 0"):
+    with raises_code(ConfigError, "invalid-value", "params.yaml", "evaluations.toy.factor", "above 0"):
         open_project(project)
     switch_on(project, {"toy": {"factor": 2.0}})
     # Run, on every set, and written.
@@ -215,7 +217,7 @@ def test_a_model_that_is_not_declared_is_refused(project: Path, toy: Path) -> No
     change(project, methods=["vanilla"], grid={**GRID, "seeds": [0]}, evaluations=["toy"])
     train(project, "vanilla")
     edit(toy, "    words = {n:", "    run.trained.model\n    words = {n:")
-    with pytest.raises(Exception, match="NEEDS_MODEL = True"):
+    with raises_code(JobsFailed, "jobs-failed", "NEEDS_MODEL = True"):
         judge(project, "vanilla")
     edit(toy, "NEEDS_MODEL = False", 'NEEDS_MODEL = ("factor",)')
     assert found(judge(project, "vanilla"))["toy"]
@@ -273,7 +275,7 @@ def test_what_does_not_fit_a_task_is_left_out_and_said(project: Path) -> None:
     loaded = open_project(project)
     assert [w for w in loaded.warnings if "it leaves cue_regression out" in w]
     change(project, grid={"tasks": ["cue_regression"], "seeds": [0]})
-    with pytest.raises(ConfigError, match=r"'per_class' is for classification tasks, and there is none in the grid"):
+    with raises_code(ConfigError, "no-task-fits", "per_class", "classification"):
         open_project(project)
 
 

@@ -15,6 +15,7 @@ from regft_core.phases import run_phase, training_run
 from regft_core.phases.context import Context
 from regft_core.phases.evaluate import evaluate
 from regft_core.phases.run_phase import phase_inputs
+from tests.errors import raises_code
 from tests.phases.conftest import DIVERGES, change, edit_method, job, runs, stored, train, write_method
 
 
@@ -243,5 +244,5 @@ def test_a_split_that_leaves_nothing_to_train_on_is_refused(project: Path) -> No
     from regft_core.errors import DataError
 
     write_method(project, "soup", phases={"finetune": {"data": {"split": 0.01}}})
-    with pytest.raises(DataError, match="leaves none to train on"):
+    with raises_code(DataError, "no-rows-left"):
         train(project, "soup")

@@ -12,6 +12,7 @@ from regft_core.errors import DataError
 from regft_core.phases import phase_data
 from regft_core.phases.phase_data import read_phase_data, rows_of
 from regft_core.runs.files import RACY_NS
+from tests.errors import raises_code
 
 OLD_NS = 1_000_000_000_000_000_000
 
@@ -85,5 +86,5 @@ def test_a_young_or_large_file_is_read_every_time(
 
 
 def test_an_absent_set_says_what_to_run(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"dev\.jsonl: cannot be read .*run the stage that writes it"):
+    with raises_code(DataError, "cannot-read", "dev.jsonl"):
         rows_of(tmp_path / "dev.jsonl")

@@ -9,6 +9,7 @@ from rich.console import Console
 
 from regft_core.errors import DataError
 from regft_core.reporting import Report, summary_table
+from tests.errors import raises_code
 
 WARNING = "sst2: max_length 128 cuts 40.0% of dev; 95 of 100 rows have at most 60 tokens"
 
@@ -44,6 +45,6 @@ def test_a_missing_file_names_its_stage(cut: Any) -> None:
     path = cut.root / "work" / "lengths" / "cola.json"
     content = path.read_text()
     path.unlink()
-    with pytest.raises(DataError, match="lengths@cola"):
+    with raises_code(DataError, "file-missing", "lengths@cola"):
         cut.again()
     path.write_text(content)

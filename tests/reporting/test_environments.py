@@ -15,6 +15,7 @@ from regft_core.config.schema.report import ReportConfig
 from regft_core.errors import ConfigError
 from regft_core.reporting import summary_table, write_report
 from regft_core.reporting.environments import UNKNOWN, described
+from tests.errors import raises_code
 
 CPU = {"device": "cpu", "name": "Two cores", "threads": 1}
 GPU = {"device": "cuda", "name": "Large card", "threads": 4}
@@ -48,7 +49,7 @@ def test_records_that_say_nothing_are_one_environment(synthetic: Any, tmp_path: 
 )
 def test_arms_from_two_places_are_refused(synthetic: Any, tmp_path: Path, other: Any, shown: str) -> None:
     arms = {"vanilla": synthetic.Arm(environment=CPU), "a": synthetic.Arm(environment=other)}
-    with pytest.raises(ConfigError, match=r"sst2-300 come from 2 environments") as caught:
+    with raises_code(ConfigError, "mixed-environments", "sst2-300", "from 2") as caught:
         report(synthetic, tmp_path, arms)
     said = str(caught.value)
     assert "report.mixed_environments" in said
@@ -75,7 +76,7 @@ def test_a_search_elsewhere_counts(synthetic: Any, tmp_path: Path) -> None:
     manifest["runs"][0]["environment"] = GPU
     path.write_text(json.dumps(manifest))
     cells = synthetic.build(tmp_path / "again", arms, {"sst2": synthetic.Task(n=40)}, (300,), (0, 1))
-    with pytest.raises(ConfigError, match=r"Large card, threads 4: a \(seed 0\)"):
+    with raises_code(ConfigError, "mixed-environments", "Large card, threads 4: a (seed 0)"):
         write_report(tmp_path, cells, (0, 1), ReportConfig(bootstrap_samples=100), synthetic.methods_of(arms))
 
 
@@ -106,7 +107,7 @@ def test_marking_is_visible_everywhere(synthetic: Any, tmp_path: Path) -> None:
 @pytest.mark.parametrize("mixed", ["refuse", "mark"])
 def test_different_encoders_are_always_refused(synthetic: Any, tmp_path: Path, mixed: str) -> None:
     arms = {"vanilla": synthetic.Arm(), "a": synthetic.Arm(encoder="b" * 64), "c": synthetic.Arm()}
-    with pytest.raises(ConfigError, match="2 different encoders") as caught:
+    with raises_code(ConfigError, "mixed-encoders", "2 different encoders") as caught:
         report(synthetic, tmp_path, arms, mixed)
     assert f"{'a' * 12}: vanilla and c" in str(caught.value)
     assert f"{'b' * 12}: a" in str(caught.value)

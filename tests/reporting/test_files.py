@@ -16,6 +16,7 @@ from regft_core.errors import StoreError
 from regft_core.reporting import formatting, summary_table
 from regft_core.reporting.curves import thinned
 from regft_core.reporting.load import CurvePoint
+from tests.errors import raises_code
 
 
 def rows(path: Path) -> list[dict[str, str]]:
@@ -104,7 +105,7 @@ def test_nothing_temporary_stays(built: Any) -> None:
 
 def test_unwritable_place_is_explained(built: Any, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(StoreError, match="cannot write"):
+    with raises_code(StoreError, "cannot-write"):
         built.again(out=tmp_path / "file")
 
 

@@ -14,6 +14,7 @@ from regft_core.config.schema.report import ReportConfig
 from regft_core.errors import StoreError
 from regft_core.reporting import summary_table, write_report
 from regft_core.reporting.looks import Looks
+from tests.errors import raises_code
 
 
 @pytest.fixture
@@ -136,7 +137,7 @@ def test_a_torn_line_is_passed_over_and_a_wrong_file_is_an_error(project: Any, t
         stream.write('{"block": "sst2-300", "meth\n')
     assert against(report(project, 6, file)).look.number == 2
     file.write_bytes(b"\xff\xfe")
-    with pytest.raises(StoreError, match="cannot be read"):
+    with raises_code(StoreError, "cannot-read"):
         report(project, 6, file)
 
 

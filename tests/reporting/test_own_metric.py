@@ -13,6 +13,7 @@ import pytest
 from regft_core.catalogue import METRICS
 from regft_core.config.load import load_project
 from regft_core.errors import ConfigError
+from tests.errors import raises_code
 from tests.statistics.single import one_arm
 
 MISSES = '''\
@@ -76,12 +77,12 @@ def test_it_is_validated(tmp_path: Path, misses: None) -> None:
     assert load_project(project(tmp_path / "p"), {}).tasks["opinions"].metrics == ("misses",)
     task = tmp_path / "p" / "pipelines/tasks/opinions.yaml"
     task.write_text(task.read_text().replace("misses", "mises"))
-    with pytest.raises(ConfigError, match=r"unknown metric 'mises'\n.*did you mean 'misses'"):
+    with raises_code(ConfigError, "unknown-metric", "mises", "'misses'"):
         load_project(tmp_path / "p", {})
 
 
 def test_without_its_file_it_is_unknown(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"opinions.yaml:\d+: metrics\[0\]: unknown metric 'misses'"):
+    with raises_code(ConfigError, "unknown-metric", "opinions.yaml", "metrics[0]", "misses"):
         load_project(project(tmp_path / "p"), {})
 
 

@@ -24,6 +24,7 @@ from regft_core.reporting.costs import overrides
 from regft_core.reporting.formatting import measured
 from regft_core.reporting.tables import ordered
 from regft_core.statistics.iqm import Interval
+from tests.errors import raises_code
 from tests.statistics.single import one_arm, paired_difference
 
 
@@ -224,7 +225,7 @@ def test_changed_predictions_are_noticed(built: Any, tmp_path: Path) -> None:
     rows = [json.loads(line) for line in path.read_text().splitlines()]
     rows[7]["prediction"] = 1 - rows[7]["prediction"]
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    with pytest.raises(DataError, match="evaluate@vanilla-sst2"):
+    with raises_code(DataError, "scores-differ", "vanilla-sst2"):
         write_report(tmp_path, built.cells, built.seeds, built.config, built.methods)
     assert not (tmp_path / "reports").exists()
 

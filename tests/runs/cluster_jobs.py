@@ -33,10 +33,10 @@ def sometimes(job: str, device: str) -> str:
     if what == "diverged":
         with Path(note).open("a") as file:
             file.write("x")
-        raise RunFailed("the loss is not a number")
+        raise RunFailed("not-finite", "the loss is not a number")
     if what == "storage" and not Path(note).exists():
         Path(note).touch()
-        raise StoreError("the disk is away")
+        raise StoreError("cannot-read", "the disk is away")
     if what == "killed" and not Path(note).exists():
         Path(note).touch()
         os.kill(os.getpid(), signal.SIGKILL)

@@ -15,6 +15,7 @@ import torch
 from regft_core.errors import DamagedRun, RegftError, StoreError
 from regft_core.runs import killpoints
 from regft_core.runs.store import RunStore, StoredRun, run_key
+from tests.errors import raises_code
 from tests.runs.test_kill import in_child
 from tests.runs.test_store import IDENTITY, KEY, commit, flip_byte, tensors
 
@@ -106,7 +107,7 @@ def test_whoever_has_the_run_open_sets_it_aside(tmp_path: Path) -> None:
         assert run.finished is not None
         with pytest.raises(DamagedRun) as caught:
             run.finished.load_tensors()
-        with pytest.raises(StoreError, match="this thread has the run open"):
+        with raises_code(StoreError, "run-open-already"):
             store.set_aside(KEY, caught.value.reason)
         assert run.set_aside(caught.value.reason) == store.directory(KEY).with_name(f"{KEY}.damaged-1")
         assert run.finished is None
@@ -222,12 +223,12 @@ def test_the_guard_is_asked_last_and_its_refusal_stores_nothing(tmp_path: Path) 
     def refuse() -> None:
         (temporary,) = store.directory(KEY).with_name(f"{KEY}.partial").glob("commit-*.unfinished")
         seen.append(sorted(json.loads((temporary / "manifest.json").read_text())["files"]))
-        raise RegftError("the code changed")
+        raise RegftError("code-edited", "the code changed")
 
     with store.open(KEY, IDENTITY, guard=refuse) as run:
         run.save_checkpoint(tensors(), {"step": 1})
         assert seen == []
-        with pytest.raises(RegftError, match="the code changed"):
+        with raises_code(RegftError, "code-edited"):
             run.commit({"score": 1}, {"weights": tensors()}, {"curves.csv": ""})
         assert run.finished is None
         assert run.load_checkpoint() is None  # made by the same process, under the same doubt
@@ -260,7 +261,7 @@ def test_a_refused_run_leaves_the_pruned_one_as_it_was(tmp_path: Path) -> None:
     store.prune(0)
 
     def refuse() -> None:
-        raise RegftError("the code changed")
+        raise RegftError("code-edited", "the code changed")
 
     with store.open(KEY, IDENTITY, guard=refuse) as run, pytest.raises(RegftError):
         run.commit({"score": 5}, {"weights": {"w": torch.ones(6)}}, {"curves.csv": "a,b\n"})

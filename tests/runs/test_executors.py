@@ -18,6 +18,7 @@ from regft_core.errors import ConfigError, OutOfMemory, RunFailed, StoreError
 from regft_core.runs.executors import JobsFailed, ray, run_all, visible_devices
 from regft_core.runs.jobs import is_machine_fault
 from regft_core.runs.processes import describe_exit
+from tests.errors import raises_code
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -42,7 +43,7 @@ def sometimes(job, device):
     if job == "raise":
         raise ValueError("broken on purpose")
     if job == "data":
-        raise DataError("no such column")
+        raise DataError("column-missing", "no such column")
     if job == "kill":
         os.kill(os.getpid(), signal.SIGKILL)
     if job == "exit":
@@ -160,7 +161,7 @@ def test_workers_are_bound_to_devices_and_lead_their_own_groups(jobs_module: Any
 @pytest.mark.parametrize("executor", ["serial", "processes"])
 def test_jobs_that_raise_are_collected_after_the_others_end(jobs_module: Any, executor: Any) -> None:
     done: list[int] = []
-    with pytest.raises(RunFailed, match="2 of 4 runs ended with an error") as caught:
+    with raises_code(RunFailed, "jobs-failed", "2 of 4 runs ended with an error") as caught:
         run_all(
             ["raise", "a", "data", "b"],
             jobs_module.sometimes,
@@ -200,10 +201,20 @@ def test_after_an_error_a_device_gets_a_fresh_process(jobs_module: Any, device: 
 def test_faults_of_the_machine_are_told_from_defects_and_results() -> None:
     import torch
 
-    fault = [OSError("gone"), MemoryError(), StoreError("away"), OutOfMemory("full"), torch.OutOfMemoryError("full")]
+    fault = [
+        OSError("gone"),
+        MemoryError(),
+        StoreError("cannot-read", "away"),
+        OutOfMemory("out-of-memory", "full"),
+        torch.OutOfMemoryError("full"),
+    ]
     assert [is_machine_fault(error) for error in fault] == [True] * 5
     assert is_machine_fault(torch.AcceleratorError("CUDA error: uncorrectable ECC error encountered"))
-    other: list[Exception] = [RunFailed("the loss is not a number"), ValueError("a slip"), RuntimeError("a shape")]
+    other: list[Exception] = [
+        RunFailed("not-finite", "the loss is not a number"),
+        ValueError("a slip"),
+        RuntimeError("a shape"),
+    ]
     assert [is_machine_fault(error) for error in other] == [False] * 3
 
 
@@ -215,7 +226,7 @@ def test_named_jobs_are_named_in_errors(jobs_module: Any) -> None:
     def fail(job: Job, device: str) -> None:
         raise RuntimeError
 
-    with pytest.raises(RunFailed, match="vanilla-rte-300 seed 4: RuntimeError"):
+    with raises_code(RunFailed, "jobs-failed", "vanilla-rte-300 seed 4: RuntimeError"):
         run_all([Job("vanilla-rte-300 seed 4")], fail)
 
 
@@ -309,16 +320,16 @@ def test_devices_are_never_substituted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("regft_core.runs.devices._accelerator_driver", lambda: True)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     assert visible_devices("auto") == ["cpu"]
-    with pytest.raises(ConfigError, match=r"execution\.device: cuda is not available.*\n.*no CUDA device"):
+    with raises_code(ConfigError, "device-missing", "execution.device: cuda", "no CUDA device"):
         visible_devices("cuda")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     assert visible_devices("auto") == visible_devices("cuda") == ["cuda:0", "cuda:1"]
     assert visible_devices("cuda:1") == ["cuda:1"]
-    with pytest.raises(ConfigError, match=r"cuda:7 is not available.*\n.*torch sees cuda:0, cuda:1"):
+    with raises_code(ConfigError, "device-missing", "cuda:7", "torch sees cuda:0, cuda:1"):
         visible_devices("cuda:7")
     monkeypatch.setattr(torch.backends.mps, "is_available", lambda: False)
-    with pytest.raises(ConfigError, match="mps is not available"):
+    with raises_code(ConfigError, "device-missing", "mps is"):
         visible_devices("mps")
 
 

@@ -9,13 +9,14 @@ import pytest
 from regft_core.config.schema.execution import ExecutionConfig
 from regft_core.errors import ConfigError
 from regft_core.runs.executors import run_all
+from tests.errors import raises_code
 from tests.runs import cluster_jobs
 
 
 @pytest.mark.parametrize(("executor", "package"), [("ray", "ray"), ("slurm", "submitit")])
 def test_the_command_that_installs_it(monkeypatch: pytest.MonkeyPatch, executor: str, package: str) -> None:
     monkeypatch.setitem(sys.modules, package, None)
-    with pytest.raises(ConfigError, match=rf"(?s)execution.executor.*'{executor}' needs.*'{package}'.*\[{executor}\]"):
+    with raises_code(ConfigError, "package-missing", "execution.executor", f"'{package}'", f"[{executor}]"):
         run_all([1], cluster_jobs.square, executor=executor)
 
 

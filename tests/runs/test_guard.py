@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 import py_compile
 import subprocess
 import sys
@@ -260,9 +261,8 @@ else:
 
 
 def test_the_error_reaches_the_parent_process_with_its_own_exit_code() -> None:
-    assert CodeChanged.exit_code == 9
-    rebuild, arguments = CodeChanged("words").__reduce__()[:2]  # what a worker process sends
-    assert str(rebuild(*arguments)) == "words"
+    error = pickle.loads(pickle.dumps(CodeChanged("code-edited", "words")))  # noqa: S301
+    assert (error.exit_code, str(error)) == (9, "words [code-edited]")
 
 
 def test_a_real_run_is_loaded_whole_and_checked_cheaply(python: Python) -> None:

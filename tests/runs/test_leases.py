@@ -17,6 +17,7 @@ from regft_core.runs import locks
 from regft_core.runs.locks import KeyLock
 from regft_core.runs.store import RunStore
 from regft_core.runs.stored import run_key
+from tests.errors import raises_code
 
 ROOT = Path(__file__).resolve().parents[2]
 IDENTITY = {"number": 1}
@@ -94,7 +95,7 @@ def test_one_that_lost_its_lock_writes_no_more_checkpoints(tmp_path: Path) -> No
     with store.open(KEY, IDENTITY) as run:
         path = store.directory(KEY).with_name(f"{KEY}.lock")
         path.rename(path.with_name("elsewhere"))  # as one that takes over does
-        with pytest.raises(StoreError, match="another one has taken the run over"):
+        with raises_code(StoreError, "run-taken-over"):
             run.save_checkpoint({}, {})
 
 
@@ -113,12 +114,12 @@ def test_one_that_lost_its_lock_may_wait_for_the_run_again(tmp_path: Path) -> No
     )
     assert other.stdout is not None
     assert other.stdout.readline() == "has it\n"
-    with pytest.raises(StoreError, match="still locked by process"):
+    with raises_code(StoreError, "store-locked"):
         store.open(KEY, IDENTITY, timeout=0.3)
     other.communicate("go\n", timeout=30)
     with store.open(KEY, IDENTITY, timeout=30) as run:
         assert run.finished is None
-        with pytest.raises(StoreError, match="this thread has the run open already"):
+        with raises_code(StoreError, "run-open-already"):
             store.open(KEY, IDENTITY)
 
 
@@ -152,7 +153,7 @@ def test_a_lock_of_an_earlier_version_is_waited_for(tmp_path: Path) -> None:
     lock = KeyLock(tmp_path / "a.lock")
     lock.acquire()
     lock.path.write_text('{"host": "h", "pid": 1, "since": "then"}')
-    with pytest.raises(StoreError, match="still locked"):
+    with raises_code(StoreError, "store-locked"):
         KeyLockOfAnother(lock.path).acquire(timeout=1.5)
     lock.release()
 

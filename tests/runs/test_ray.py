@@ -17,6 +17,7 @@ import pytest
 
 from regft_core.runs.executors import JobsFailed, run_all
 from regft_core.runs.store import RunStore
+from tests.errors import raises_code
 from tests.runs import cluster_jobs
 
 ray = pytest.importorskip("ray", reason="Ray is not installed (an optional extra: pip install -e '.[ray]')")
@@ -76,7 +77,7 @@ def test_faults_of_the_machine_are_tried_again_and_those_of_the_run_are_not(loca
     messages = {failure.index: failure.message for failure in caught.value.failures}
     assert messages == {1: "ValueError: broken on purpose", 2: "the loss is not a number"}
     assert note.read_text() == "x"
-    with pytest.raises(JobsFailed, match=r"the disk is away \(attempts: 1\)"):
+    with raises_code(JobsFailed, "jobs-failed", "the disk is away (attempts: 1)"):
         run([f"storage {tmp_path / 'again'}"], cluster_jobs.sometimes, settings={"retries": 0})
 
 

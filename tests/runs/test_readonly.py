@@ -13,6 +13,7 @@ import torch
 
 from regft_core.errors import DamagedRun, StoreError
 from regft_core.runs.store import RunStore, StoredRun, run_key
+from tests.errors import raises_code
 from tests.runs.test_store import IDENTITY, KEY, commit, flip_byte
 
 AsReader = Callable[..., None]
@@ -33,12 +34,11 @@ def test_finished_runs_are_handed_out_and_others_refused(
             assert run.finished.result == {"score": 0}
             assert torch.equal(run.finished.load_tensors()["w"], torch.ones(6))
             assert run.finished.read_text("curves.csv") == "a,b\n"
-            with pytest.raises(StoreError, match=r"may only be read: make it writable.*store\.path"):
+            with raises_code(StoreError, "store-read-only"):
                 run.commit({"score": 1})
-            with pytest.raises(StoreError, match="may only be read"):
+            with raises_code(StoreError, "store-read-only"):
                 run.save_checkpoint({}, {})
-        message = r"is not complete in the run store .* cannot be trained there.*may only be read.*store\.path"
-        with pytest.raises(StoreError, match=message):
+        with raises_code(StoreError, "store-read-only", "not complete"):
             store.open(run_key(OTHER), OTHER)
         assert store.pin(KEY, "evaluate")  # said once, and the weights are there
         assert store.pin(KEY, "export")
@@ -62,7 +62,7 @@ def test_pruned_weights_cannot_come_back_there(public_path: Path, as_reader: AsR
             assert run.finished is not None
             assert not run.finished.has_weights
             # The training loop asks for a checkpoint first, so it stops before the first step.
-            with pytest.raises(StoreError, match=r"cannot be trained again.*may only be read"):
+            with raises_code(StoreError, "store-read-only"):
                 run.load_checkpoint()
 
     as_reader(public_path, read)
@@ -79,7 +79,7 @@ def test_damage_there_is_said_and_nothing_is_renamed(public_path: Path, as_reade
             return run.finished
 
     def read() -> None:
-        with pytest.raises(StoreError, match=r"weights\.safetensors.*cannot be set aside.*may only be read") as caught:
+        with raises_code(StoreError, "store-read-only", "weights.safetensors") as caught:
             store.read_intact(ensure, StoredRun.load_tensors)
         assert not isinstance(caught.value, DamagedRun)
 
@@ -92,7 +92,7 @@ def test_a_run_of_another_user_is_not_taken_for_damaged(public_path: Path, as_re
     secret = commit(store).path / "result.json"
 
     def read() -> None:
-        with pytest.raises(StoreError, match=r"result\.json: cannot be read: Permission denied") as caught:
+        with raises_code(StoreError, "cannot-read", "result.json", "Permission denied") as caught:
             store.get(KEY)
         assert not isinstance(caught.value, DamagedRun)
 
@@ -109,7 +109,7 @@ def test_a_busy_machine_is_no_damage(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
     with monkeypatch.context() as patch:
         patch.setattr(Path, "read_bytes", refuse)
-        with pytest.raises(StoreError, match="nothing is known to be damaged"):
+        with raises_code(StoreError, "cannot-read"):
             store.open(KEY, IDENTITY)
     assert stored.path.is_dir()
     assert store.get(KEY) is not None
@@ -129,5 +129,5 @@ def test_a_full_disk_does_not_hide_a_finished_run(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(os, "open", full)
     with store.open(KEY, IDENTITY) as run:
         assert run.finished is not None
-    with pytest.raises(StoreError, match=r"the disk \(or quota\) is full"):
+    with raises_code(StoreError, "cannot-write"):
         store.open(run_key(OTHER), OTHER)

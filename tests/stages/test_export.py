@@ -14,6 +14,7 @@ import pytest
 from regft_core.errors import ConfigError, DataError
 from regft_core.phases.context import Job
 from regft_core.phases.export import export
+from tests.errors import raises_code
 from tests.small_project import build, stage, write_csv
 from tests.stages.conftest import LONG
 
@@ -102,12 +103,12 @@ def test_what_is_trained_but_not_reported_or_evaluated_has_a_card_without_interv
     assert "## Scores" not in card
     assert "- Not evaluated when it was exported." in card
     shutil.rmtree(root / "work" / "finetune")
-    with pytest.raises(DataError, match="finetune@vanilla-reviews"):
+    with raises_code(DataError, "run-missing", "finetune@vanilla-reviews"):
         export(job)
 
 
 def test_what_is_not_listed_is_named(trained: Path) -> None:
-    with pytest.raises(ConfigError, match=r"seed '7' is not listed"):
+    with raises_code(ConfigError, "not-listed", "seed '7"):
         export(Job(str(trained), "vanilla", "reviews", "16", 7))
     done = stage(trained, "export", "--method", "vanila", "--task", "review", "--size", "61", "--seed", "0")
     assert done.returncode == 2

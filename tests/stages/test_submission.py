@@ -15,6 +15,7 @@ from regft_core.data.examples import Example
 from regft_core.errors import ConfigError
 from regft_core.phases.context import Job
 from regft_core.phases.submission import submission_lines, write_submission
+from tests.errors import raises_code
 from tests.small_project import review, stage, write_csv
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -69,7 +70,7 @@ def test_a_run_predicts_every_row_of_the_test_split(trained: Path) -> None:
     task = trained / "pipelines" / "tasks" / "reviews.yaml"
     before = task.read_text()
     job = Job(str(trained), "vanilla", "reviews", "16", 1)
-    with pytest.raises(ConfigError, match="declares no submission"):
+    with raises_code(ConfigError, "no-submission"):
         write_submission(job)
     rows = [(review(n),) for n in range(5)] + [("",)]
     write_csv(trained / "data" / "hidden.csv", [("review",), *rows])

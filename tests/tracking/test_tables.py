@@ -16,6 +16,7 @@ from regft_core.errors import StoreError
 from regft_core.tracking import bulk, tables
 from regft_core.tracking.store import OPENED_BY, Mirror, database_uri, mlflow_version
 from regft_core.tracking.sync import sync
+from tests.errors import raises_code
 from tests.tracking.tree import HYPE, VANILLA, Tree
 
 SYNC = """
@@ -97,7 +98,7 @@ def test_runs_are_written_together_and_none_by_half(grid: Tree, monkeypatch: pyt
     monkeypatch.setattr(bulk, "_TOGETHER", 2)
     rows_of_a_half_run = {"runs": [{"run_uuid": "a", "experiment_id": 1}], "tags": [{"run_uuid": "a"}]}
     monkeypatch.setattr(tables.Tables, "insert", lambda self, rows: real(self, rows_of_a_half_run))
-    with pytest.raises(StoreError, match="MLflow refused a write"):
+    with raises_code(StoreError, "tracker-refused"):
         sync(grid.root, [VANILLA, HYPE], [0, 1])
     monkeypatch.setattr(tables.Tables, "insert", real)
     assert sync(grid.root, [VANILLA, HYPE], [0, 1]).created == 6

@@ -22,6 +22,7 @@ from regft_core.tracking import __main__ as command
 from regft_core.tracking.reading import read_grid
 from regft_core.tracking.ui import port_is_free, require_port, server_command, server_environment
 from regft_core.tracking.view import runs_page, view_state
+from tests.errors import raises_code
 from tests.tracking.tree import HYPE, VANILLA, Tree
 
 
@@ -35,9 +36,9 @@ def taken() -> Iterator[int]:
 
 
 def test_a_taken_port_names_a_free_one(taken: int, tree: Tree, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(RegftError, match=rf"port {taken} of 127.0.0.1 is taken.*--port (\d+)") as caught:
+    with raises_code(RegftError, "port-taken", taken, "--port ") as caught:
         require_port(taken)
-    assert port_is_free(int(str(caught.value).rsplit(" ", 1)[1]))
+    assert port_is_free(int(caught.value.text.rsplit(" ", 1)[1]))
     assert command.main(["ui", "--root", str(tree.root), "--port", str(taken)]) == 1
     assert f"port {taken}" in capsys.readouterr().err
 

@@ -130,7 +130,7 @@ def test_looking_is_no_part_of_what_training_costs() -> None:
 
 def test_a_look_ends_no_run() -> None:
     """Logits that are no numbers are the loss's affair; a correlation of constants is not a number either."""
-    answers = iter([RunFailed("a logit is NaN"), float("nan"), 0.5])
+    answers = iter([RunFailed("not-finite", "a logit is NaN"), float("nan"), 0.5])
 
     def judge(trainee: Trainee) -> float:
         answer = next(answers)

@@ -15,6 +15,7 @@ from regft_core.hooks.declare import Anchor, Declares
 from regft_core.hooks.says import Says
 from regft_core.training.fitting import FitData
 from regft_core.training.trainee import Trainee
+from tests.errors import raises_code
 from tests.methods.harness import TRAINING, Bench, examples, same
 from tests.methods.interruption import resumed
 
@@ -256,7 +257,7 @@ class Misspelt(Regulariser):
 
 def test_a_factor_for_a_parameter_that_there_is_not_is_an_error_and_one_for_a_frozen_one_is_none() -> None:
     wrong = MATRIX.replace("weight", "wieght")
-    with pytest.raises(ModelError, match="'misspelt' gives a learning-rate factor") as caught:
+    with raises_code(ModelError, "unknown-parameter", "misspelt") as caught:
         Bench([(Misspelt, {})]).loop()
     assert f"to '{wrong}'" in str(caught.value)
     assert f"did you mean '{MATRIX}'?" in str(caught.value)
@@ -367,7 +368,7 @@ def test_a_probe_moves_the_head_alone_also_under_weight_decay() -> None:
 
 def test_steps_over_frozen_weights_are_refused_with_what_to_do() -> None:
     run = Bench([(Freezer, {"head": True})])
-    with pytest.raises(ModelError, match=r"every parameter is frozen, so 6 steps.*epochs: 0"):
+    with raises_code(ModelError, "all-frozen", "so 6"):
         run.loop()
     none = Bench([(Freezer, {"head": True})], training=TRAINING.model_copy(update={"epochs": 0}))
     assert none.loop().train().step == 0

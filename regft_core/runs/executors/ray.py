@@ -70,7 +70,7 @@ def _connected(ray: Any, settings: Mapping[str, Any], workers: int, threads: int
     try:
         ray.init(**given, log_to_driver=False, configure_logging=False)
     except (ConnectionError, RuntimeError, ValueError) as error:
-        raise RunFailed(_not_connected(address, error)) from error
+        raise RunFailed("ray-not-connected", _not_connected(address, error)) from error
     try:
         yield
     finally:

@@ -1,0 +1,81 @@
+"""Every error carries a code, and every text stands in the golden file."""
+
+from __future__ import annotations
+
+import importlib
+import pickle
+import pkgutil
+from collections import defaultdict
+from pathlib import Path
+
+import regft_core
+from regft_core import errors
+from regft_core.errors import ConfigError, DamagedRun, DataError, Problem, RegftError, StoreError, text_of
+from regft_core.io import Unreadable
+from regft_core.runs.jobs import JobFailure, JobsFailed
+from tests.structure import messages
+
+
+def test_every_error_and_every_problem_has_a_code() -> None:
+    without = [f"{site.place}: {site.name}: {site.text[:80]}" for site in messages.sites() if not site.codes]
+
+    assert not without, "the first argument is a kebab-case code:\n" + "\n".join(without)
+    assert len(messages.sites()) > 350
+
+
+def test_no_two_codes_are_made_of_the_same_words() -> None:
+    """``row-missing`` beside ``missing-rows`` would be two names for one thing."""
+    alike = defaultdict(set)
+    for code in {code for site in messages.sites() for code in site.codes}:
+        alike[frozenset(word.removesuffix("s") for word in code.split("-"))].add(code)
+
+    assert not [codes for codes in alike.values() if len(codes) > 1]
+
+
+def test_all_texts_are_in_the_golden_file() -> None:
+    found, golden = messages.golden().splitlines(), messages.GOLDEN.read_text(encoding="utf-8").splitlines()
+
+    assert found == golden, (
+        f"texts of errors changed. Read them as a user would, then write the file anew: {messages.COMMAND}\n"
+        + "\n".join(
+            [f"- {row}" for row in golden if row not in found] + [f"+ {row}" for row in found if row not in golden]
+        )
+    )
+
+
+def test_the_code_ends_the_first_line() -> None:
+    error = DataError("no-rows", "data/x.csv: no rows\n    -> one JSON object per line")
+    problem = Problem("unknown-key", "params.yaml", 3, "model.nam", "unknown key 'nam'", "did you mean 'name'?")
+
+    assert str(error) == "data/x.csv: no rows [no-rows]\n    -> one JSON object per line"
+    assert (error.code, text_of(error)) == ("no-rows", str(error).replace(" [no-rows]", ""))
+    assert str(problem) == "params.yaml:3: model.nam: unknown key 'nam' [unknown-key]\n    -> did you mean 'name'?"
+    assert str(ConfigError([problem, problem])) == f"configuration: 2 problems\n  {problem}\n  {problem}"
+    assert text_of(ValueError("plain")) == "plain"
+
+
+def test_errors_come_home_from_worker_processes_with_their_code() -> None:
+    problem = Problem("unknown-key", "params.yaml", 3, "model.nam", "unknown key 'nam'")
+    made: list[RegftError] = [
+        cls("out-of-date", "text") for cls in _every_class() if cls not in (ConfigError, DamagedRun, JobsFailed)
+    ]
+    made += [
+        ConfigError([problem]),
+        DamagedRun("k", Path("runs/k"), "cut"),
+        JobsFailed([JobFailure(0, "a", "b")], [None]),
+    ]
+
+    for error in made:
+        again = pickle.loads(pickle.dumps(error))  # noqa: S301
+        assert (type(again), again.code, str(again), vars(again)) == (type(error), error.code, str(error), vars(error))
+    assert {StoreError, Unreadable, ConfigError} <= {type(error) for error in made}
+
+
+def _every_class() -> set[type[RegftError]]:
+    for module in pkgutil.iter_modules([str(Path(regft_core.__file__).parent / "runs")], "regft_core.runs."):
+        importlib.import_module(module.name)
+    found, queue = set(), [errors.RegftError]
+    while queue:
+        found.add(queue[-1])
+        queue += queue.pop().__subclasses__()
+    return found

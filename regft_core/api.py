@@ -70,7 +70,7 @@ class Project:
             RunFailed: a run ended with an error; the others are stored.
         """
         if failures := compute_only(self.root, "evaluate", [f"{method}/{task}"]):
-            raise RunFailed("\n".join(f"{cell}: {reason}" for cell, reason in failures.items()))
+            raise RunFailed("cells-failed", "\n".join(f"{cell}: {reason}" for cell, reason in failures.items()))
         project = open_project(self.root)
         return _scores(self._report(cell for cell in cells(project) if (cell.method, cell.task) == (method, task)))
 

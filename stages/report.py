@@ -44,7 +44,10 @@ def main(root: Path, arguments: argparse.Namespace) -> None:
     print("report: reports/report.html    runs: make ui")
     if failures:
         lines = [f"  {cell}: {reason}" for cell, reason in failures.items()]
-        raise RunFailed("\n".join([f"{plural(len(failures), 'cell')} without a result:", *lines, "  -> `dvc repro`"]))
+        raise RunFailed(
+            "cells-failed",
+            "\n".join([f"{plural(len(failures), 'cell')} without a result:", *lines, "  -> `dvc repro`"]),
+        )
 
 
 if __name__ == "__main__":

@@ -79,7 +79,7 @@ def check_evaluations(
         unfit = [task for task, config in tasks.items() if config.known("kind") and not found.fits(config.kind)]
         if unfit and len(unfit) == len(tasks):
             message = f"'{name}' is for {' and '.join(found.kinds or ())} tasks, and there is none in the grid"
-            problems.append(document.problem(at, message, "take it out, or add such a task"))
+            problems.append(document.problem("no-task-fits", at, message, "take it out, or add such a task"))
         elif unfit:
             what = f"'{name}' is for {' and '.join(found.kinds or ())} tasks: it leaves {listing(unfit)} out"
             warnings.append(f"{document.file}:{document.line(at)}: {what}")

@@ -124,7 +124,7 @@ def _check_labels(task: TaskConfig, document: Document) -> list[Problem]:
     if task.known("label_values", "labels"):
         problems += check_label_values(task.label_values, task.labels, document, ())
     if task.known("range", "kind") and task.range is not None and (wrong := find(task.kind).wrong_range(task.range)):
-        problems.append(document.problem(("range",), *wrong))
+        problems.append(document.problem("bad-range", ("range",), *wrong))
     two = not (task.known("columns") and task.columns.known("text_pair")) or task.columns.text_pair is not None
     if task.known("keyword_segment") and task.keyword_segment == "text_pair" and not two:
         message = "is text_pair, but columns.text_pair is missing"

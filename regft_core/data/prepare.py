@@ -81,7 +81,9 @@ def resolve_ood(task_name: str, name: str, tasks: Mapping[str, TaskConfig]) -> E
 
 def _check_labels(where: str, task: TaskConfig, config: OodConfig, found: EvaluationSet) -> None:
     if task.kind != found.declaration.kind:
-        raise DataError(f"{where}: a {task.kind} task cannot be judged on a {found.declaration.kind} set")
+        raise DataError(
+            "kind-mismatch", f"{where}: a {task.kind} task cannot be judged on a {found.declaration.kind} set"
+        )
     if not find(task.kind).has_labels:
         if config.label_map is not None:
             raise DataError(

@@ -106,7 +106,7 @@ def load_answers(directory: Path) -> Answers:
         options = cls.Config.model_validate(served.answered_by.options)
         kept = read_tensors(directory / KEPT)
     except (ValidationError, StoreError) as error:
-        raise _wrong(directory, str(error)) from error
+        raise _wrong(directory, text_of(error)) from error
     if answers_without_encoder([Entry(cls, options)]) is None:
         raise _wrong(directory, f"'{name}' does not answer by itself")
     classes = len(find(served.kind).output_names(served.labels))

@@ -113,7 +113,9 @@ def _check(name: str, logits: npt.NDArray[Any], info: SetInfo, width: int) -> np
         )
     bad = ~np.isfinite(logits).all(axis=1)
     if bad.any():
-        raise RunFailed(f"set '{name}': logits of {int(bad.sum())} of {bad.size} examples are NaN or infinite")
+        raise RunFailed(
+            "not-finite", f"set '{name}': logits of {int(bad.sum())} of {bad.size} examples are NaN or infinite"
+        )
     return gold
 
 
@@ -124,7 +126,7 @@ def _check_reachable(
     try:
         lost = kind.unreachable(gold, to_set, set_labels)
     except ValueError as error:
-        raise DataError(f"set '{name}': {error}") from error
+        raise DataError("not-class-indices", f"set '{name}': {error}") from error
     if lost:
         raise DataError(
             "label-unreached",

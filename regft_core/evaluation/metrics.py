@@ -58,11 +58,10 @@ def check_pair(
     for what, values in (("label", gold), ("prediction", predicted)):
         bad = ~np.isfinite(values.astype(np.float64))
         if bad.any():
-            raise error(
-                f"{int(bad.sum())} of {bad.size} {what}s are NaN or infinite (first at row {int(bad.argmax())})"
-            )
+            text = f"{int(bad.sum())} of {bad.size} {what}s are NaN or infinite (first at row {int(bad.argmax())})"
+            raise DataError("not-finite", text) if what == "label" else RunFailed("not-finite", text)
         if wrong := own.wrong_values(values, what):
-            raise DataError(wrong)
+            raise DataError("not-class-indices", wrong)
     return gold.astype(own.dtype), predicted.astype(own.dtype)
 
 

@@ -48,7 +48,14 @@ def class_problems(cls: type[Regulariser], file: str) -> Iterator[Problem]:
         key = f"{cls.__name__}.{name}"
         if name in _FIELDS:
             hint = f"return it from declare: {_FIELDS[name]}({name}=...); a name of your own begins with _"
-            yield Problem(file, line, key, f"is a field of {_FIELDS[name]} and no hook, so nothing would read it", hint)
+            yield Problem(
+                "field-as-hook",
+                file,
+                line,
+                key,
+                f"is a field of {_FIELDS[name]} and no hook, so nothing would read it",
+                hint,
+            )
             continue
         if name not in _HOOKS:
             if inspect.isfunction(function) and (near := get_close_matches(name, _HOOKS, n=1, cutoff=ALIKE)):
@@ -89,7 +96,7 @@ def _strength_zero(cls: type[Regulariser], file: str) -> Iterator[Problem]:
         for item in error.errors(include_url=False):
             where = ".".join(str(part) for part in item["loc"])
             hint = f"options are those of Config: {', '.join(cls.Config.model_fields) or 'none'}"
-            yield Problem(file, 0, f"{cls.__name__}.off", f"{where}: {item['msg']}", hint)
+            yield Problem("invalid-value", file, 0, f"{cls.__name__}.off", f"{where}: {item['msg']}", hint)
 
 
 def _declared(cls: type[Regulariser], file: str) -> Iterator[Problem]:
@@ -106,9 +113,16 @@ def _declared(cls: type[Regulariser], file: str) -> Iterator[Problem]:
             frames = traceback.extract_tb(error.__traceback__)
             line = [frame.lineno for frame in frames if frame.filename == source.co_filename][-1] or 0
             hint = "regft_core/hooks/declare.py describes every field of Declares, says.py beside it those of Says"
-            yield Problem(file, line, key, f"raises {type(error).__name__}: {error}", hint)
+            yield Problem("bad-declaration", file, line, key, f"raises {type(error).__name__}: {error}", hint)
             return
         if not isinstance(found, Declares):
             hint = "write return Declares(...)"
-            yield Problem(file, source.co_firstlineno, key, f"returns {found!r} in the place of a Declares", hint)
+            yield Problem(
+                "bad-declaration",
+                file,
+                source.co_firstlineno,
+                key,
+                f"returns {found!r} in the place of a Declares",
+                hint,
+            )
             return

@@ -44,7 +44,7 @@ def _find(name: str, folders: tuple[Path, ...]) -> Kind:
             return kind()
         wrong = f"{kind.__name__} does not say: {', '.join(unsaid)}"
     hint = "regft_core/kinds/_base.py lists what a kind answers"
-    raise ConfigError([Problem(str(module.__file__), 0, "", wrong, hint)])
+    raise ConfigError([Problem("bad-kind", str(module.__file__), 0, "", wrong, hint)])
 
 
 def of_model(problem_type: str | None, outputs: int) -> str | None:

@@ -208,7 +208,7 @@ def _set_labels(config: Any, kind: str, labels: Sequence[str] | None) -> None:
     try:
         names, config.problem_type = find(kind).output_names(labels), find(kind).problem_type
     except ValueError as error:
-        raise ModelError(str(error)) from error
+        raise ModelError("too-few-labels", str(error)) from error
     config.id2label = dict(enumerate(names))
     config.label2id = {name: index for index, name in enumerate(names)}
 

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from regft_core.catalogue import KINDS
 from regft_core.config.schema import named_in
-from regft_core.errors import ModelError, StoreError
+from regft_core.errors import ModelError, StoreError, text_of
 from regft_core.io import read_json, write_json
 
 FILE = "regft.json"

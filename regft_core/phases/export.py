@@ -92,8 +92,9 @@ def refuse_kept(entries: Sequence[compose.Entry], method: str) -> None:
     for entry in compose.active(entries):
         if entry.declares.keeps_for_inference:
             raise ModelError(
+                "no-plain-export",
                 f"export: '{entry.name}' learned tensors that an ordinary model directory cannot hold, so {method} has "
-                "no export; its predictions are in work/evaluate, and a method that folds (lora) can be exported"
+                "no export; its predictions are in work/evaluate, and a method that folds (lora) can be exported",
             )
 
 

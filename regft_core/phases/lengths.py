@@ -43,7 +43,7 @@ def measure_task(project: Project, task: str) -> dict[str, Any]:
     """
     folder = project.root / "work" / "datasets" / task
     if not (folder / "task.json").is_file():
-        raise DataError(f"{folder} has no task.json; run `dvc repro`, whose stage plan writes it")
+        raise DataError("not-prepared", f"{folder} has no task.json; run `dvc repro`, whose stage plan writes it")
     found = lengths_inputs(project, task)
     tokenizer = fast_tokenizer(resolve_model(project.params.model, project.root))
     names = [name for name in read_json(folder / "task.json")["sets"] if name != "dev"]
@@ -99,4 +99,6 @@ def fast_tokenizer(source: ModelSource) -> Any:
     try:
         return Tokenizer.from_file(str(path))
     except Exception as error:  # the library raises bare Exceptions
-        raise ModelError(f"model '{source.name}': {path} cannot be read as a tokenizer: {error}") from error
+        raise ModelError(
+            "cannot-load", f"model '{source.name}': {path} cannot be read as a tokenizer: {error}"
+        ) from error

@@ -34,7 +34,9 @@ def training_rows(project: Project, task: str, store: Path) -> Path:
     if not _intact(folder):
         guard = LoadedCode(stage_scope("dataset", kind_modules([project.tasks[task].kind])))
         if guard.sha256 != inputs["code"]:
-            raise CodeChanged(f"the code that reads task '{task}' was edited a moment ago; run `dvc repro` again")
+            raise CodeChanged(
+                "code-edited", f"the code that reads task '{task}' was edited a moment ago; run `dvc repro` again"
+            )
         prepare_dataset(
             project.root, task, {task: training_set(project.tasks[task])}, folder, before_commit=lambda _: guard.check()
         )

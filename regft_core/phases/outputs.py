@@ -39,7 +39,7 @@ def read_runs(root: Path, stage: str, method: str, task: str) -> dict[tuple[str,
         for record in read_json(path)["runs"]:
             found[(record["size"], record["seed"])] = record
     if not found:
-        raise DataError(f"{folder} holds no runs; run `dvc repro`, whose stage {stage} writes them")
+        raise DataError("run-missing", f"{folder} holds no runs; run `dvc repro`, whose stage {stage} writes them")
     return found
 
 

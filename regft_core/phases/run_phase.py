@@ -92,6 +92,7 @@ def _loaded(context: Context, phase: Phase, member: int | None, scope: Scope) ->
     known = context.job.keys.get(phase.name)
     if member is None and known is not None and known != context.store.run_key(identity):
         raise InputsChanged(
+            "out-of-date",
             f"phase '{phase.name}' of {context.job.name} must be trained again (its weights were pruned or damaged), "
             "but its configuration, code, data or packages are no longer those it was trained with; run `dvc repro`",
         )

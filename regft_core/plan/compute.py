@@ -120,8 +120,9 @@ class _Engine:
                 cell = _cell(name)
                 if cell_keys(project, cell).get(self.stage) != keys:
                     raise InputsChanged(
+                        "plan-outdated",
                         f"work/plan/{self.stage}.json is not the plan of this configuration, code, data and "
-                        f"packages any more (first difference: {name}); nothing was computed. Run `dvc repro` again"
+                        f"packages any more (first difference: {name}); nothing was computed. Run `dvc repro` again",
                     )
                 try:
                     before = self._before(cell)
@@ -184,7 +185,7 @@ class _Engine:
             return {}
         folder = self.root / "work" / before / cell.directory
         if not folder.is_dir():
-            raise InputsChanged(f"stage {before} has no result")
+            raise InputsChanged("not-computed", f"stage {before} has no result")
         return {record["seed"]: record for record in read_json(folder / "manifest.json")["runs"]}
 
     def _collect(self, name: str, keys: Keys) -> str | None:

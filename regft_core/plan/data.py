@@ -79,8 +79,9 @@ def _sealing(root: Path, key: str, key_of: KeyOf, task: str) -> Callable[[Path],
     def commit(folder: Path) -> None:
         if key_of(open_project(root)) != key:
             raise InputsChanged(
+                "inputs-changed",
                 f"the definition, files or code of task '{task}' changed while its rows were prepared; nothing was "
-                "written. Run `dvc repro` again"
+                "written. Run `dvc repro` again",
             )
         seal(folder, key)
 
@@ -94,8 +95,9 @@ def _lengths(project: Project, task: str) -> None:
     found = measure_task(project, task)
     if lengths_inputs(open_project(project.root), task) != before:
         raise InputsChanged(
+            "inputs-changed",
             f"the tokenizer, max_length or code changed while the tokens of task '{task}' were counted; nothing was "
-            "written. Run `dvc repro` again"
+            "written. Run `dvc repro` again",
         )
     write_lengths(project, task, found)
     print(table({task: found}))

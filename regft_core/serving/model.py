@@ -128,7 +128,7 @@ def load_served(directory: Path, device: str) -> ServedModel | ServedAnswers:
     config = model.config
     kind = of_model(config.problem_type, config.num_labels) if served is None else served.kind
     if kind is None:
-        raise ModelError(f"{directory}: no kind of task here is a {config.problem_type}; not supported")
+        raise ModelError("unknown-kind", f"{directory}: no kind of task here is a {config.problem_type}; not supported")
     labels = tuple(str(config.id2label[index]) for index in range(config.num_labels))
     if served is not None:
         labels = served.labels or labels

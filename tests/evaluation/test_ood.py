@@ -8,6 +8,7 @@ import pytest
 from regft_core.errors import DataError
 from regft_core.evaluation.ood import label_indices, positive_index
 from regft_core.kinds import find
+from tests.errors import raises_code
 
 CLASSES = find("classification")
 MNLI = ["entailment", "neutral", "contradiction"]

@@ -93,7 +93,7 @@ def eval_logits(run: Bench) -> torch.Tensor:
 @every
 def test_refused_architectures_say_why(case: Case) -> None:
     for architecture in case.says.refused_architectures:
-        with pytest.raises(ModelError, match=r"\w+ "):
+        with pytest.raises(ModelError) as caught:
             case.bench(architecture).train()
         assert caught.value.code in ("encoder-does-not-fit", "layers-shared")
 

@@ -28,6 +28,7 @@ from regft_core.runs import bundle
 from regft_core.runs.executors import run_all
 from regft_core.runs.store import RunStore
 from tests import small_project
+from tests.errors import raises_code
 from tests.phases.conftest import REPOSITORY, TASK, change, job, write_method
 from tests.phases.on_host import FOLDER, identify, see
 

@@ -25,6 +25,7 @@ from regft_core.plan.lines import describe
 from regft_core.plan.pool import KEEP_FREED_MEMORY, run_on_executor, settle_kernels
 from regft_core.runs import fingerprint
 from regft_core.training.stack import Stack
+from tests.errors import raises_code
 from tests.phases.conftest import DIVERGES, PARAMS, SIZE, TASK, change, job, run_stages, runs, train, write_method
 
 

@@ -418,7 +418,9 @@ def test_nothing_is_written_elsewhere(grid: Tree) -> None:
     sync(grid.root, [VANILLA], SEEDS)
     assert list(Path.cwd().iterdir()) == []  # no ./mlruns
     assert sorted(path for path in (grid.root / "work").rglob("*")) == work
-    assert {path.name for path in grid.root.iterdir()} == {"work", "mlflow.db", "mlflow.db.lock", "mlartifacts"}
+    assert {path.name for path in grid.root.iterdir()} == {
+        *("work", "mlflow.db", "mlflow.db.lock", "mlflow.db.synced", "mlartifacts")
+    }
 
 
 def test_an_old_mlruns_directory_and_environment_do_not_redirect(grid: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -429,23 +431,18 @@ def test_an_old_mlruns_directory_and_environment_do_not_redirect(grid: Tree, mon
     assert list(Path("mlruns").iterdir()) == [Path("mlruns/0")]
 
 
-@pytest.mark.parametrize("at_once", [True, False], ids=["in bulk", "by the client"])
-def test_a_killed_sync_is_made_good(grid: Tree, monkeypatch: pytest.MonkeyPatch, at_once: bool) -> None:
-    from regft_core.tracking import bulk, store
-
+@pytest.mark.parametrize("at", ["create_run", "log_batch", "set_terminated"])
+def test_a_killed_sync_is_made_good(grid: Tree, monkeypatch: pytest.MonkeyPatch, at: str) -> None:
     calls = []
 
-    def write(self: Any, run_id: str, *values: Any, **named: Any) -> None:
-        calls.append(run_id)
+    def call(self: Any, *values: Any, **named: Any) -> Any:
+        calls.append(values)
         if len(calls) == 3:
             raise KeyboardInterrupt
-        original(self, run_id, *values, **named)
+        return original(self, *values, **named)
 
-    owner, name = (bulk.Bulk, "create") if at_once else (store.Mirror, "log")
-    original = getattr(owner, name)
-    monkeypatch.setattr(owner, name, write)
-    if not at_once:
-        monkeypatch.setattr(bulk.Bulk, "takes", lambda *_: False)
+    original = getattr(MlflowClient, at)
+    monkeypatch.setattr(MlflowClient, at, call)
     with pytest.raises(KeyboardInterrupt):
         sync(grid.root, [VANILLA, HYPE], SEEDS)
     monkeypatch.undo()

@@ -13,9 +13,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from regft_core.config.grid import Cell
 from regft_core.tracking.reading import read_grid, read_report
 from regft_core.tracking.reconcile import Reconciliation
-from regft_core.tracking.records import CellLike
 from regft_core.tracking.stamp import Stamp, content
 from regft_core.tracking.store import locked, open_mirror
 from regft_core.tracking.view import experiment_tags
@@ -39,7 +39,7 @@ class SyncResult:
 
 def sync(
     root: Path,
-    cells: Iterable[CellLike],
+    cells: Iterable[Cell],
     seeds: Sequence[int],
     *,
     database: Path | None = None,
@@ -56,7 +56,8 @@ def sync(
         experiment: name of the MLflow experiment.
 
     Raises:
-        StoreError: a file of ``work/`` or the database cannot be read, or nothing can be written.
+        DataError: a file of ``work/`` is not what it should be.
+        StoreError: the database cannot be read, or nothing can be written.
     """
     root = root.resolve()
     database, artifacts = (database or root / "mlflow.db").resolve(), (artifacts or root / "mlartifacts").resolve()

@@ -86,8 +86,8 @@ def test_seed_that_was_not_drawn(copy: Path) -> None:
     with pytest.raises(DataError, match=r"seeds \[5\].*\n.*subsample@sst2"):
         read(copy)
     (block,) = read(copy, [0])
-    assert list(block.subsample["seeds"]) == ["0"]
-    assert [run["seed"] for run in block.cells["vanilla"].finetune["runs"]] == [0]
+    assert list(block.subsample.seeds) == ["0"]
+    assert [run.seed for run in block.cells["vanilla"].finetune.runs] == [0]
 
 
 def test_evaluation_of_other_runs_is_refused(copy: Path) -> None:
@@ -125,5 +125,5 @@ def test_absent_curves_are_told_from_empty_ones(copy: Path) -> None:
 
 def test_curve_that_is_none(copy: Path) -> None:
     (copy / "work/finetune/vanilla/sst2/300/curves.csv").write_text("seed,phase,step,loss\n0,finetune,x,0.1\n")
-    with pytest.raises(DataError, match=r"curves\.csv: not a curve"):
+    with pytest.raises(DataError, match=r"curves\.csv: not a log of steps"):
         read(copy)

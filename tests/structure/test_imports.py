@@ -15,6 +15,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("names",),
     ("metrics",),
     ("config", "statistics", "runs"),
+    ("results",),
     ("data",),
     ("models",),
     ("hooks",),

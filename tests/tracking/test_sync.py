@@ -15,7 +15,7 @@ import pytest
 from mlflow import MlflowClient
 from mlflow.entities import ViewType
 
-from regft_core.errors import StoreError
+from regft_core.errors import DataError, StoreError
 from regft_core.tracking.store import database_uri
 from regft_core.tracking.sync import SyncResult, sync
 from tests.tracking.tree import HYPE, SEARCHED, VANILLA, Tree
@@ -543,8 +543,14 @@ def test_a_broken_database_is_explained(grid: Tree) -> None:
 
 def test_a_damaged_work_file_is_named(grid: Tree) -> None:
     grid.write("work/finetune/vanilla/rte/300/manifest.json", "{")
-    with pytest.raises(StoreError, match=r"finetune/vanilla/rte/300/manifest.json: cannot be read"):
+    with pytest.raises(DataError, match=r"finetune/vanilla/rte/300/manifest.json: cannot be read"):
         sync(grid.root, [VANILLA], SEEDS)
+
+
+def test_a_run_that_was_only_searched_is_left_out(tree: Tree) -> None:
+    tree.cell(SEARCHED, [0], evaluated=False)
+    shutil.rmtree(tree.root / "work" / "finetune")
+    assert sync(tree.root, [SEARCHED], [0]) == SyncResult(0, 0, 0, 0)
 
 
 def test_cells_that_were_not_run_are_left_out(tree: Tree) -> None:

@@ -22,6 +22,7 @@ from regft_core.plan.compute import compute_only
 from regft_core.reporting import Report
 from regft_core.reporting.load import read_grid
 from regft_core.reporting.write import build_report
+from regft_core.results.work import Work
 
 __all__ = ["Project", "Score", "load"]
 
@@ -84,7 +85,7 @@ class Project:
     def _report(self, wanted: Iterable[Cell]) -> Report:
         project = open_project(self.root)
         params = project.params
-        done = [cell for cell in wanted if (self.root / "work" / "evaluate" / cell.directory / "result.json").is_file()]
+        done = [cell for cell in wanted if Work(self.root).result_file(cell).is_file()]
         searching = [name for name, method in project.methods.items() if method.earlier]
         data = read_grid(self.root, done, params.grid.seeds, searching)
         shared = params.training.model_dump(mode="json")

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from regft_core.data.batches import collate, padding_of
 from regft_core.errors import ModelError, RunFailed
@@ -16,9 +15,10 @@ from regft_core.models.export import export_model, model_card
 from regft_core.models.served import AnsweredBy, Served
 from regft_core.phases.card_facts import card_facts
 from regft_core.phases.context import Context, Job
-from regft_core.phases.outputs import read_runs
-from regft_core.phases.records import known_keys, tuned_values
+from regft_core.phases.outputs import cell_of
 from regft_core.phases.trained import Trained
+from regft_core.results.records import TrainingRecord
+from regft_core.results.work import Work
 
 #: Examples whose logits the written model must reproduce.
 CHECKED_EXAMPLES = 8
@@ -43,7 +43,7 @@ def export(job: Job, out: Path | None = None) -> Path:
     # The tracker finds exports by the run key on their cards, one folder deep.
     name = f"{job.method}-{job.task}-{job.size}-seed-{job.seed}"
     target = out if out is not None else context.root / "exports" / name
-    trained, served = Trained(context), _served(context, record["key"])
+    trained, served = Trained(context), _served(context, record.key)
     examples = context.data(context.phase("finetune")).examples[:CHECKED_EXAMPLES]
     answering = answers_without_encoder(entries)
     if answering is not None:
@@ -71,19 +71,22 @@ def export(job: Job, out: Path | None = None) -> Path:
     return target
 
 
-def finished_run(job: Job) -> tuple[Context, dict[str, Any]]:
+def finished_run(job: Job) -> tuple[Context, TrainingRecord]:
     """The context of a run that was trained, with its tuned values and keys, and its record.
 
     Raises:
         RunFailed: the run has no model, because its training failed or did not happen.
         ConfigError: the cell or the seed is not in the grid.
+        DataError: what the finetune stage wrote cannot be read.
     """
     context = Context(job)  # says what is not in the grid
-    record = read_runs(Path(job.root), "finetune", job.method, job.task).get((job.size, job.seed))
-    if record is None or record["status"] != "ok":
-        why = record["error"] if record is not None else "it was not trained yet; run `dvc repro` first"
+    work, cell = Work(Path(job.root)), cell_of(job)
+    runs = work.finetune(cell).runs if work.manifest_file("finetune", cell).is_file() else []
+    record = next((run for run in runs if run.seed == job.seed), None)
+    if record is None or not record.ok:
+        why = record.error if record is not None else "it was not trained yet; run `dvc repro` first"
         raise RunFailed("no-model", f"seed {job.seed} of {job.method} on {job.task}-{job.size} has no model: {why}")
-    known = replace(job, keys=known_keys(record), values=tuned_values(record))
+    known = replace(job, keys=record.keys, values=record.tuned.values if record.tuned else None)
     return Context(known, project=context.project), record
 
 

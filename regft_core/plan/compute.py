@@ -16,7 +16,7 @@ from regft_core.config.grid import Cell, parse_size
 from regft_core.config.project import Project
 from regft_core.config.provenance import described
 from regft_core.errors import InputsChanged, RegftError, StoreError
-from regft_core.io import read_json, remove, write_json
+from regft_core.io import remove, write_json
 from regft_core.keyed import is_current
 from regft_core.phases.context import Context, Job, project_store
 from regft_core.phases.one_run import STAGES, Record, Stage, look_up, run
@@ -30,6 +30,7 @@ from regft_core.plan.keys import FAILURES, Keys, cell_keys, read_plan, write_pla
 from regft_core.plan.lines import describe, describe_trial
 from regft_core.plan.pool import run_on_executor, settle_kernels
 from regft_core.progress import ProgressBoard
+from regft_core.results.work import Work
 from regft_core.runs.executors import JobsFailed
 from regft_core.runs.fingerprint import one_moment
 
@@ -183,10 +184,11 @@ class _Engine:
         before = BEFORE.get(self.stage)
         if before is None or cell.directory not in read_plan(self.root, before):
             return {}
-        folder = self.root / "work" / before / cell.directory
-        if not folder.is_dir():
+        work = Work(self.root)
+        if not work.manifest_file(before, cell).is_file():
             raise InputsChanged("not-computed", f"stage {before} has no result")
-        return {record["seed"]: record for record in read_json(folder / "manifest.json")["runs"]}
+        runs = work.search(cell).runs if before == "search" else work.finetune(cell).runs
+        return {record.seed: record.plain() for record in runs}
 
     def _collect(self, name: str, keys: Keys) -> str | None:
         """Write a cell whose jobs have ended; returns why it cannot be written."""

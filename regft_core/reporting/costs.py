@@ -12,14 +12,13 @@ from regft_core.reporting.model import Cost
 
 
 def _mean(runs: Sequence[Run], name: str) -> float | None:
-    values = [float(run.cost[name]) for run in runs if run.cost.get(name) is not None]
+    values = [float(value) for run in runs if (value := getattr(run.cost, name)) is not None]
     return float(np.mean(values)) if values else None
 
 
 def _seconds(run: Run) -> float:
     """Of all phases: the steps of the last one, what it fits without steps, and the search (with its own fits)."""
-    rest = sum(float(run.cost.get(name) or 0.0) for name in ("fit_seconds", "search_seconds"))
-    return float(run.cost["train_seconds"]) + rest
+    return sum(seconds or 0.0 for seconds in (run.cost.train_seconds, run.cost.fit_seconds, run.cost.search_seconds))
 
 
 def _ratio(a: float | None, b: float | None) -> float | None:
@@ -28,7 +27,7 @@ def _ratio(a: float | None, b: float | None) -> float | None:
 
 def devices(cell: CellData) -> tuple[str, ...]:
     """Kinds of device (``cpu``, ``cuda``) that ran the cell, as the environments of its runs say."""
-    environments = (run.get("environment") or {} for run in cell.finetune["runs"])
+    environments = (run.environment or {} for run in cell.finetune.runs)
     return tuple(sorted({str(environment.get("device") or "unknown").split(":")[0] for environment in environments}))
 
 
@@ -42,8 +41,9 @@ def cost_of(cell: CellData, reference: CellData | None) -> Cost:
 
     Seconds of different kinds of device are not compared; the note says so.
     """
-    ok = {run.seed: run for run in cell.runs if run.ok and "train_seconds" in run.cost}
-    base = {run.seed: run for run in reference.runs if run.ok and "train_seconds" in run.cost} if reference else {}
+    ok = {run.seed: run for run in cell.runs if run.ok and run.cost.train_seconds is not None}
+    theirs = reference.runs if reference else ()
+    base = {run.seed: run for run in theirs if run.ok and run.cost.train_seconds is not None}
     own = devices(cell)
     both = sorted(ok.keys() & base.keys())
     note, measured, per_step, spread = "", None, None, None
@@ -56,14 +56,14 @@ def cost_of(cell: CellData, reference: CellData | None) -> Cost:
     elif own != devices(reference) or len(own) > 1:
         note = f"measured on {', '.join(own)}, the reference on {', '.join(devices(reference))}"
     else:
-        mine, theirs = [ok[seed] for seed in both], [base[seed] for seed in both]
-        measured = _ratio(sum(map(_seconds, mine)), sum(map(_seconds, theirs)))
-        ratios = [one for one in map(_ratio, map(_seconds, mine), map(_seconds, theirs)) if one is not None]
+        mine, others = [ok[seed] for seed in both], [base[seed] for seed in both]
+        measured = _ratio(sum(map(_seconds, mine)), sum(map(_seconds, others)))
+        ratios = [one for one in map(_ratio, map(_seconds, mine), map(_seconds, others)) if one is not None]
         spread = (min(ratios), max(ratios)) if len(ratios) > 1 else None
-        per_step = _ratio(_mean(mine, "seconds_per_step"), _mean(theirs, "seconds_per_step"))
+        per_step = _ratio(_mean(mine, "seconds_per_step"), _mean(others, "seconds_per_step"))
     runs = list(ok.values())
     real, padded = _mean(runs, "real_tokens"), _mean(runs, "padded_tokens")
-    peaks = [run.cost["peak_memory_bytes"] for run in runs if run.cost.get("peak_memory_bytes")]
+    peaks = [run.cost.peak_memory_bytes for run in runs if run.cost.peak_memory_bytes]
     return Cost(
         declared=_ratio(declared(cell), declared(reference)) if reference else None,
         measured=measured,

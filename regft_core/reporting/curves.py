@@ -7,7 +7,7 @@ from itertools import groupby
 
 import numpy as np
 
-from regft_core.reporting.load import CurvePoint
+from regft_core.results.logs import CurvePoint
 
 #: Most points per run and phase in ``curves.csv``; a full-size run has tens of thousands of steps.
 POINTS = 500

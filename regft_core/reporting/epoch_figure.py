@@ -69,7 +69,7 @@ def epoch_curves(block: Block, data: BlockData) -> str:
 def epoch_note(block: Block, data: BlockData) -> str:
     """What the figure shows, on which rows the scores were taken, and whether an epoch was chosen by them."""
     lines = {row.method: _lines(data.cells[row.method], block.primary) for row in block.rows}
-    rules = {name: data.cells[name].finetune["training"].get("checkpoint", "last") for name in lines}
+    rules = {name: data.cells[name].finetune.training.get("checkpoint", "last") for name in lines}
     chose_on_dev = [name for name, own in lines.items() if own and rules[name] == "best_on_dev_as_published"]
     set_aside = [name for name, own in lines.items() if "set_aside" in own]
     looked = [name for name, own in lines.items() if "dev" in own and name not in chose_on_dev]
@@ -90,13 +90,12 @@ def epoch_note(block: Block, data: BlockData) -> str:
 def _lines(cell: CellData, metric: str) -> dict[str, list[Line]]:
     """Rows that were scored -> a line per run (per member of it) with at least one score."""
     found: dict[str, dict[tuple[int, str], list[tuple[float, float]]]] = {}
-    for run in cell.finetune["runs"]:
-        taken = run.get("epoch_scores") or {}
-        if taken.get("metric") != metric:
+    for run in cell.finetune.runs:
+        if run.epoch_scores is None or run.epoch_scores.metric != metric:
             continue
-        for phase, rows, _, epoch, score in taken["scores"]:
+        for phase, rows, _, epoch, score in run.epoch_scores.scores:
             if score is not None and math.isfinite(score):
-                found.setdefault(rows, {}).setdefault((run["seed"], phase), []).append((epoch, score))
+                found.setdefault(rows, {}).setdefault((run.seed, phase), []).append((epoch, score))
     return {
         rows: [tuple(np.array(own, dtype=float).T) for own in found[rows].values()] for rows in _DRAWN if rows in found
     }

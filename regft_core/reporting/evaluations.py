@@ -13,6 +13,7 @@ from typing import Any
 from regft_core.evaluation.findings import Plot
 from regft_core.reporting.formatting import some
 from regft_core.reporting.load import BlockData
+from regft_core.results.records import FindingRecord, FoundTable
 from regft_core.statistics.bootstrap import seed_interval
 
 #: Arms that a remark names; of more it names the first and counts the rest.
@@ -115,12 +116,12 @@ def _section(
     name: str, data: Sequence[BlockData], order: Mapping[str, Sequence[str]], confidence: float, reference: str
 ) -> EvaluationSection:
     every = [cell.evaluations[name] for block in data for cell in block.cells.values() if name in cell.evaluations]
-    where = [run["environment"] for one in every for run in one["runs"] if run.get("environment")]
+    where = [run.environment for one in every for run in one.runs if run.environment]
     return EvaluationSection(
         name=name,
-        description=every[0]["description"],
-        options=every[0]["options"],
-        machine_dependent=every[0]["machine_dependent"],
+        description=every[0].description,
+        options=every[0].options,
+        machine_dependent=every[0].machine_dependent,
         environments=tuple(sorted({f"{here['name']}, {here['threads']} threads" for here in where})),
         found=tuple(
             _found(block, name, order[block.name], confidence, reference)
@@ -132,7 +133,7 @@ def _section(
 
 def _found(block: BlockData, name: str, methods: Sequence[str], confidence: float, reference: str) -> Found:
     runs = {
-        method: block.cells[method].evaluations[name]["runs"]
+        method: block.cells[method].evaluations[name].runs
         for method in methods
         if name in block.cells[method].evaluations
     }
@@ -141,10 +142,10 @@ def _found(block: BlockData, name: str, methods: Sequence[str], confidence: floa
     sizes: dict[str, None] = {}
     ranges: dict[str, Sequence[float | None]] = {}
     for run in (run for own in runs.values() for run in own):
-        ranges |= run["ranges"]
-        scalars |= {(place, key): None for place, named in run["scalars"].items() for key in named}
-        tables |= {(place, key): None for place, named in run["tables"].items() for key in named}
-        sizes |= dict.fromkeys(run.get("over_sizes", ()))
+        ranges |= run.ranges
+        scalars |= {(place, key): None for place, named in run.scalars.items() for key in named}
+        tables |= {(place, key): None for place, named in run.tables.items() for key in named}
+        sizes |= dict.fromkeys(run.over_sizes)
     places = tuple(sorted(scalars, key=lambda place: _rank(block, place[0])))
     base = runs.get(reference, ())
     shown: dict[Place, tuple[ShownTable, ...]] = {}
@@ -170,16 +171,16 @@ def _found(block: BlockData, name: str, methods: Sequence[str], confidence: floa
 
 def _rank(block: BlockData, place: str) -> int:
     """The development set, the other sets, then what is about the run as a whole; otherwise the order stays."""
-    sets = list(block.described["sets"])
+    sets = list(block.described.sets)
     return sets.index(place) if place in sets else len(sets)
 
 
 def _number(
-    runs: Sequence[Mapping[str, Any]],
+    runs: Sequence[FindingRecord],
     place: Place,
     bounds: Sequence[float | None] | None,
     confidence: float,
-    reference: Sequence[Mapping[str, Any]],
+    reference: Sequence[FindingRecord],
 ) -> Number | None:
     having = _values(runs, place)
     if not having:
@@ -199,32 +200,28 @@ def _number(
     return Number(tuple(having), values, interval, versus)
 
 
-def _values(runs: Sequence[Mapping[str, Any]], place: Place) -> dict[int, float]:
+def _values(runs: Sequence[FindingRecord], place: Place) -> dict[int, float]:
     """Seed -> number, of the runs that have it."""
-    return {run["seed"]: run["scalars"][place[0]][place[1]] for run in runs if _has(run, "scalars", place)}
+    return {run.seed: run.scalars[place[0]][place[1]] for run in runs if place[1] in run.scalars.get(place[0], {})}
 
 
-def _has(run: Mapping[str, Any], kind: str, place: Place) -> bool:
-    return place[1] in run[kind].get(place[0], {})
-
-
-def _tables(runs: Sequence[Mapping[str, Any]], place: Place) -> dict[int, Mapping[str, Any]]:
+def _tables(runs: Sequence[FindingRecord], place: Place) -> dict[int, FoundTable]:
     """Seed -> table, of the runs that have it."""
-    return {run["seed"]: run["tables"][place[0]][place[1]] for run in runs if _has(run, "tables", place)}
+    return {run.seed: run.tables[place[0]][place[1]] for run in runs if place[1] in run.tables.get(place[0], {})}
 
 
-def _table(method: str, runs: Sequence[Mapping[str, Any]], place: Place, confidence: float) -> ShownTable | None:
+def _table(method: str, runs: Sequence[FindingRecord], place: Place, confidence: float) -> ShownTable | None:
     having = _tables(runs, place)
     if not having:
         return None
     seed, first = next(iter(having.items()))
-    columns, listed = tuple(first["columns"]), first.get("listed", True)
-    plot = Plot(**first["plot"]) if first["plot"] else None
-    alike = [table for table in having.values() if table["columns"] == first["columns"]]
-    if not first["keys"] or len(alike) < len(having):
+    columns, listed = tuple(first.columns), first.listed
+    plot = Plot(**first.plot) if first.plot else None
+    alike = [table for table in having.values() if table.columns == first.columns]
+    if not first.keys or len(alike) < len(having):
         # A first seed's table is drawn when it was meant to be, not when the seeds do not fit each other.
-        own = plot if not first["keys"] else None
-        return ShownTable(method, columns, tuple(map(tuple, first["rows"])), f"seed {seed}", own, {}, listed)
+        own = plot if not first.keys else None
+        return ShownTable(method, columns, tuple(map(tuple, first.rows)), f"seed {seed}", own, {}, listed)
     of = f"mean of {len(having)} seeds" if len(having) > 1 else f"seed {seed}"
     rows = _mean_rows(alike)
     bands = _bands(alike, rows, plot.y, confidence) if plot is not None and plot.panels == "sets" else {}
@@ -232,13 +229,13 @@ def _table(method: str, runs: Sequence[Mapping[str, Any]], place: Place, confide
 
 
 def _bands(
-    tables: Sequence[Mapping[str, Any]], rows: Sequence[tuple[Any, ...]], column: str, confidence: float
+    tables: Sequence[FoundTable], rows: Sequence[tuple[Any, ...]], column: str, confidence: float
 ) -> dict[int, tuple[float, float]]:
     """Number of a row -> Student's t interval over seeds of ``column``, where two seeds have it."""
-    keys, at = tables[0]["keys"], tables[0]["columns"].index(column)
+    keys, at = tables[0].keys, tables[0].columns.index(column)
     found: dict[int, tuple[float, float]] = {}
     for i, row in enumerate(rows):
-        same = [other[at] for table in tables for other in table["rows"] if tuple(other[:keys]) == row[:keys]]
+        same = [other[at] for table in tables for other in table.rows if tuple(other[:keys]) == row[:keys]]
         values = [value for value in same if value is not None]
         if len(values) > 1:
             found[i] = seed_interval(values, confidence)
@@ -247,23 +244,23 @@ def _bands(
 
 def _minus(
     method: str,
-    runs: Sequence[Mapping[str, Any]],
-    reference: Sequence[Mapping[str, Any]],
+    runs: Sequence[FindingRecord],
+    reference: Sequence[FindingRecord],
     place: Place,
     confidence: float,
 ) -> ShownTable | None:
     """What is drawn of a table, minus the reference's, paired by seed; None where the table does not ask for it."""
     own, theirs = _tables(runs, place), _tables(reference, place)
-    seeds = [seed for seed in own if seed in theirs and own[seed]["columns"] == theirs[seed]["columns"]]
-    if not seeds or not own[seeds[0]]["plot"] or not own[seeds[0]]["plot"].get("paired"):
+    seeds = [seed for seed in own if seed in theirs and own[seed].columns == theirs[seed].columns]
+    first = own[seeds[0]] if seeds else None
+    if first is None or not first.plot or not first.plot.get("paired"):
         return None
-    first = own[seeds[0]]
-    plot, keys = Plot(**first["plot"]), first["keys"]
-    at = first["columns"].index(plot.y)
+    plot, keys = Plot(**first.plot), first.keys
+    at = first.columns.index(plot.y)
     apart: dict[tuple[Any, ...], list[float]] = {}
     for seed in seeds:
-        base = {tuple(row[:keys]): row[at] for row in theirs[seed]["rows"]}
-        for row in own[seed]["rows"]:
+        base = {tuple(row[:keys]): row[at] for row in theirs[seed].rows}
+        for row in own[seed].rows:
             name = tuple(row[:keys])
             if row[at] is not None and base.get(name) is not None:
                 apart.setdefault(name, []).append(row[at] - base[name])
@@ -274,19 +271,18 @@ def _minus(
         if interval is not None:
             bands[len(rows)] = interval
         rows.append((*name, sum(values) / len(values), *(interval or (None, None))))
-    columns = (*first["columns"][:keys], "difference", "low", "high")
+    columns = (*first.columns[:keys], "difference", "low", "high")
     of = f"paired over {len(seeds)} seeds" if len(seeds) > 1 else f"seed {seeds[0]}"
     drawn = Plot(plot.x, "difference", panels="sets", group=plot.group)
     return ShownTable(method, columns, tuple(rows), of, drawn, bands)
 
 
-def _mean_rows(tables: Sequence[Mapping[str, Any]]) -> tuple[tuple[Any, ...], ...]:
+def _mean_rows(tables: Sequence[FoundTable]) -> tuple[tuple[Any, ...], ...]:
     """Rows of the same name with the mean of every other column; rows in the order in which they first appear."""
-    keys, columns = tables[0]["keys"], tables[0]["columns"]
-    weight = tables[0]["weight"]
+    keys, columns, weight = tables[0].keys, tables[0].columns, tables[0].weight
     by_name: dict[tuple[Any, ...], list[Sequence[Any]]] = {}
     for table in tables:
-        for row in table["rows"]:
+        for row in table.rows:
             by_name.setdefault(tuple(row[:keys]), []).append(row)
     at = None if weight is None else keys + columns[keys:].index(weight)
     return tuple(
@@ -306,14 +302,14 @@ def _mean(rows: Sequence[Sequence[Any]], column: int, weight: int | None) -> Any
     return sum(value * (share or 0) for value, share in cells) / total if total else None
 
 
-def _remarks(runs: Mapping[str, Sequence[Mapping[str, Any]]]) -> tuple[str, ...]:
+def _remarks(runs: Mapping[str, Sequence[FindingRecord]]) -> tuple[str, ...]:
     """What the evaluation remarked or could not do, each text once with everybody whom it is about."""
     about: dict[str, dict[str, list[int]]] = {}
     for method, own in runs.items():
         for run in own:
-            failed = [f"failed: {run['error']}"] if run["status"] != "ok" else []
-            for text in (*run["remarks"], *failed):
-                about.setdefault(text, {}).setdefault(method, []).append(run["seed"])
+            failed = [f"failed: {run.error}"] if run.status != "ok" else []
+            for text in (*run.remarks, *failed):
+                about.setdefault(text, {}).setdefault(method, []).append(run.seed)
     found = []
     for text, methods in about.items():
         who = [

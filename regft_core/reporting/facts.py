@@ -71,16 +71,15 @@ def _mixtures(blocks: Sequence[BlockData]) -> list[str]:
     """Things that all cells should share."""
     manifests = [cell.finetune for block in blocks for cell in block.cells.values()]
     found = []
-    found_models = [m["model"] for m in manifests if m.get("model")]
-    models = sorted({f"{model['name']} ({model['content_sha256'][:12]})" for model in found_models})
+    models = sorted({f"{m.model.name} ({m.model.content_sha256[:12]})" for m in manifests if m.model})
     if len(models) > 1:
         found.append(f"Cells were trained from different models: {listed(models)}.")
-    packages = sorted({name for m in manifests for name in m["versions"]})
+    packages = sorted({name for m in manifests for name in m.versions})
     for name in packages:
-        versions = sorted({str(m["versions"].get(name, "none")) for m in manifests})
+        versions = sorted({str(m.versions.get(name, "none")) for m in manifests})
         if len(versions) > 1:
             found.append(f"Cells were trained with different versions of {name}: {listed(versions)}.")
-    precisions = sorted({str(run["precision"]) for m in manifests for run in m["runs"] if run.get("precision")})
+    precisions = sorted({run.precision for m in manifests for run in m.runs if run.precision})
     if len(precisions) > 1:  # devices: environments.check
         found.append(f"Runs differ in precision: {listed(precisions)}.")
     return found
@@ -88,7 +87,7 @@ def _mixtures(blocks: Sequence[BlockData]) -> list[str]:
 
 def _data_warnings(block: BlockData) -> list[str]:
     found = [f"{text}." for text in block.contaminated]
-    for name, count in block.described.get("duplicates", {}).items():
+    for name, count in block.described.duplicates.items():
         if count and name == "train_within":
             repeat = "repeats" if count == 1 else "repeat"
             found.append(f"{block.task}: {plural(count, 'row')} of the training split {repeat} the text of another.")
@@ -97,8 +96,8 @@ def _data_warnings(block: BlockData) -> list[str]:
                 f"{block.task}: {plural(count, 'row')} of {name} have the text of a training row; scores on {name} "
                 "count what was seen in training."
             )
-    for seed, entry in block.subsample["seeds"].items():
-        absent = [label for label, count in (entry.get("label_counts") or {}).items() if count == 0]
+    for seed, entry in block.subsample.seeds.items():
+        absent = [label for label, count in (entry.label_counts or {}).items() if count == 0]
         if absent:
             found.append(f"{block.name}, seed {seed}: the training rows have no example of {listed(absent)}.")
     return found
@@ -116,8 +115,8 @@ def _run_warnings(block: BlockData) -> list[str]:
         texts: dict[tuple[str, str], dict[int, str]] = {}
         for run in cell.runs:
             for name, entry in run.sets.items():
-                if text := str(entry.get("warning") or ""):
-                    texts.setdefault((name, _NUMBER.sub("#", text)), {})[run.seed] = text
+                if warning := entry.warning:
+                    texts.setdefault((name, _NUMBER.sub("#", warning)), {})[run.seed] = warning
         for (name, _), at in texts.items():
             where = ("seed " if len(at) == 1 else "seeds ") + ", ".join(map(str, at))
             first = next(iter(at.values()))
@@ -150,15 +149,10 @@ def data_facts(blocks: Sequence[BlockData]) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
     for task in dict.fromkeys(block.task for block in blocks):
         own = [block for block in blocks if block.task == task]
-        described = own[0].described
         found.append(
             {
                 "task": task,
-                "described": described,
-                "source": described.get("source") or {},
-                "counts": described.get("counts") or {},
-                "dropped": described.get("dropped") or {},
-                "duplicates": described.get("duplicates") or {},
+                "described": own[0].described,
                 "draws": [_draws(block) for block in own],
                 "max_length": own[0].lengths["max_length"],
                 "lengths": cuts.rows(own[0].lengths),
@@ -168,27 +162,27 @@ def data_facts(blocks: Sequence[BlockData]) -> list[dict[str, Any]]:
 
 
 def _draws(block: BlockData) -> dict[str, Any]:
-    entries = list(block.subsample["seeds"].values())
+    entries = list(block.subsample.seeds.values())
     labels: dict[str, tuple[int, int]] = {}
-    for label in (entries[0].get("label_counts") or {}) if entries else {}:
-        counts = [entry["label_counts"][label] for entry in entries]
+    for label in (entries[0].label_counts or {}) if entries else {}:
+        counts = [(entry.label_counts or {})[label] for entry in entries]
         labels[label] = (min(counts), max(counts))
-    sets = list(entries[0].get("duplicates_with") or {}) if entries else []
-    overlap = {name: max(entry["duplicates_with"][name] for entry in entries) for name in sets}
+    sets = list(entries[0].duplicates_with) if entries else []
+    overlap = {name: max(entry.duplicates_with[name] for entry in entries) for name in sets}
     return {
         "size": block.size,
-        "n": block.subsample["n"],
-        "stratified": block.subsample["stratified"],
+        "n": block.subsample.n,
+        "stratified": block.subsample.stratified,
         "labels": labels,
         "overlap": {name: count for name, count in overlap.items() if count},
     }
 
 
-def distinct(cells: Sequence[CellData], key: str) -> list[Mapping[str, Any]]:
+def distinct(cells: Sequence[CellData], key: str) -> list[Any]:
     """The different values of one part of the fine-tuning manifests, in order of appearance."""
-    found: list[Mapping[str, Any]] = []
+    found: list[Any] = []
     for cell in cells:
-        value = cell.finetune.get(key)
+        value = getattr(cell.finetune, key)
         if value and value not in found:
             found.append(value)
     return found

@@ -10,9 +10,10 @@ import numpy as np
 
 from regft_core.reporting.curves import thinned
 from regft_core.reporting.formatting import factor, unit
-from regft_core.reporting.load import BlockData, CurvePoint
+from regft_core.reporting.load import BlockData
 from regft_core.reporting.model import Block, Comparison
 from regft_core.reporting.svg import ACCENT, BETTER, INK, MUTED, PAPER, WORSE, panels, style, text_width, to_svg
+from regft_core.results.logs import CurvePoint
 
 COLUMNS = 4
 #: Points per line in a figure; ``curves.csv`` has more.

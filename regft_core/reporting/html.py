@@ -86,7 +86,7 @@ def render(
         uses={name: _uses(report, name) for name in present},
         diagnostics=[entry for block in data for entry in facts.diagnostics(block)],
         data_facts=facts.data_facts(data),
-        models=facts.distinct(cells, "model"),
+        models=[model.plain() for model in facts.distinct(cells, "model")],
         versions=facts.distinct(cells, "versions"),
         training=shared_training or _reference_training(report, data),
         tuning_figures={
@@ -107,7 +107,7 @@ def render(
 def _reference_training(report: Report, data: Sequence[BlockData]) -> Mapping[str, Any]:
     for block in data:
         if report.reference is not None and report.reference in block.cells:
-            return dict(block.cells[report.reference].finetune["training"])
+            return block.cells[report.reference].finetune.training
     return {}
 
 

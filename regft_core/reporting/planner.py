@@ -13,18 +13,18 @@ from pathlib import Path
 from typing import Any
 
 from regft_core import metrics
-from regft_core.config.grid import Cell
+from regft_core.config.grid import Cell, parse_size
 from regft_core.config.plan import PlanRow, duration, measured_seconds
 from regft_core.config.project import Project
-from regft_core.errors import StoreError
-from regft_core.io import read_json
+from regft_core.errors import DataError
 from regft_core.names import plural
 from regft_core.reporting.formatting import number
-from regft_core.reporting.load import positive_index, read_predictions
+from regft_core.reporting.load import positive_index
 from regft_core.reporting.looks import Looks, digests
 from regft_core.reporting.model import Role
 from regft_core.reporting.tables import opposites
 from regft_core.reporting.words import NO_SPREAD
+from regft_core.results.work import Work
 from regft_core.statistics.arms import Arms
 from regft_core.statistics.bootstrap import Estimate
 from regft_core.statistics.detectable import LIMIT, SeedPlan, plan_seeds
@@ -141,30 +141,29 @@ def _need(
 
 def _pilot(root: Path, task: str, size: int | str, names: Sequence[str]) -> _Pilot | None:
     """What was evaluated on one task at one size; arms that were not are left out. None without the task's facts."""
+    work = Work(root)
     try:
-        described = read_json(root / "work" / "datasets" / task / "task.json")
-    except StoreError:
+        described = work.task(task)
+    except DataError:
         return None
     predictions: dict[str, dict[int, Any]] = {}
     keys: dict[str, dict[int, str]] = {}
     gold = None
     for name in names:
-        folder = root / "work" / "evaluate" / name / task / str(size)
+        cell = Cell(name, task, parse_size(size))
         try:
-            result = read_json(folder / "result.json")
-        except StoreError:
+            result = work.evaluation(cell)
+        except DataError:
             continue
-        for run in result["runs"]:
-            if run["status"] != "ok":
-                continue
-            path = folder / "predictions" / f"seed-{run['seed']}" / "dev.jsonl"
-            _, labels, predicted = read_predictions(path, f"{name}-{task}")
-            gold = labels if gold is None else gold
-            predictions.setdefault(name, {})[run["seed"]] = predicted
-            keys.setdefault(name, {})[run["seed"]] = run["key"]
+        for run in result.runs:
+            if run.ok:
+                found = work.predictions(cell, run.seed, "dev")
+                gold = found.gold if gold is None else gold
+                predictions.setdefault(name, {})[run.seed] = found.predicted
+                keys.setdefault(name, {})[run.seed] = run.key
     if gold is None:
         return None
-    return _Pilot(described["primary"], gold, positive_index(described, "dev"), predictions, keys)
+    return _Pilot(described.primary, gold, positive_index(described, "dev"), predictions, keys)
 
 
 # ------------------------------------------------------------------------------------ table

@@ -48,7 +48,7 @@ def recommend(
         looks: number of the look that this is, where seeds were added after one; 0: the one that was planned.
         without_export: arms whose runs no directory can hold; no command is given for them.
     """
-    metric = data.described["primary"]
+    metric = data.described.primary
     upwards = not metrics.find(metric).lower_is_better
     entered, left_out = _entering(rows)
     measured = all(row.cost.measured is not None for row in entered)

@@ -13,6 +13,7 @@ from regft_core.reporting.figures import CURVE_POINTS, grid
 from regft_core.reporting.load import BlockData
 from regft_core.reporting.model import Block
 from regft_core.reporting.svg import ACCENT, INK, WORSE, panels, style, to_svg
+from regft_core.results.logs import CurvePoint, Logged
 
 #: Most panels: phases of so many arms.
 MOST = 12
@@ -62,11 +63,11 @@ def search_curves(block: Block, data: BlockData, picked: Sequence[str]) -> str:
         return to_svg(figure, name, f"Loss of the phases before fine-tuning on {block.title}")
 
 
-def _phases(points: Sequence[Any]) -> list[str]:
+def _phases(points: Sequence[CurvePoint]) -> list[str]:
     return [phase for phase in dict.fromkeys(point.phase for point in points) if phase != "finetune"]
 
 
-def _inner(points: Sequence[Any], phase: str) -> list[_Line]:
+def _inner(points: Sequence[CurvePoint], phase: str) -> list[_Line]:
     found: list[_Line] = []
     own = thinned([point for point in points if point.phase == phase], CURVE_POINTS)
     for seed in sorted({point.seed for point in own}):
@@ -76,7 +77,7 @@ def _inner(points: Sequence[Any], phase: str) -> list[_Line]:
     return found
 
 
-def _outer(diagnostics: Sequence[tuple[int, str, int, str, float]], phase: str) -> list[_Line]:
+def _outer(diagnostics: Sequence[Logged], phase: str) -> list[_Line]:
     found: dict[int, list[tuple[int, float]]] = {}
     for seed, where, step, name, value in diagnostics:
         if where == phase and name.endswith(OUTER) and math.isfinite(value):

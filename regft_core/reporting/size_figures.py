@@ -26,7 +26,7 @@ class SizeFigures:
 
 def size_figures(report: Report, data: Sequence[BlockData]) -> SizeFigures:
     """All figures over sizes of a report; ``data`` are its blocks as they were read."""
-    rows = {block.name: float(block.subsample["n"]) for block in data}
+    rows = {block.name: float(block.subsample.n) for block in data}
     tasks: dict[str, list[Block]] = {}
     for block in report.blocks:
         tasks.setdefault(block.task, []).append(block)

@@ -114,8 +114,8 @@ def build_block(
         DataError: predictions do not give the recorded metrics.
     """
     described = data.described
-    sets = {name: int(described["sets"][name]["n"]) for name in ["dev", *described["sets"]]}
-    metrics = tuple(described["metrics"])
+    sets = {name: described.sets[name].n for name in ["dev", *described.sets]}
+    metrics = tuple(described.metrics)
     # A set without any finished run has no gold labels here, and no scores.
     arms = {
         (name, metric): _arms(data, name, metric, config, seeds)
@@ -125,7 +125,7 @@ def build_block(
     }
     reference = data.cells.get(config.reference)
     if shared_training is None and reference is not None:
-        shared_training = reference.finetune["training"]
+        shared_training = reference.finetune.training
     names = ordered(list(data.cells), methods, config.reference)
     rows = []
     for name in names:
@@ -146,11 +146,11 @@ def build_block(
                 cost=cost_of(cell, reference),
                 variants=tuple(sorted({run.variant for run in cell.runs if run.variant})),
                 degraded=tuple(dict.fromkeys(text for run in cell.runs for text in run.degraded)),
-                overrides=overrides(cell.finetune["training"], shared_training),
+                overrides=overrides(cell.finetune.training, shared_training),
                 comparisons=tuple(
                     _looked_at(
-                        _comparison(data, s, arms[s, described["primary"]], name, other, role, differs_by),
-                        arms[s, described["primary"]],
+                        _comparison(data, s, arms[s, described.primary], name, other, role, differs_by),
+                        arms[s, described.primary],
                         data,
                         looks,
                         config,
@@ -161,7 +161,7 @@ def build_block(
                 ),
             )
         )
-    block = Block(data.task, data.size, described["kind"], described["primary"], metrics, sets, tuple(rows))
+    block = Block(data.task, data.size, described.kind, described.primary, metrics, sets, tuple(rows))
     judged = arms.get(("dev", block.primary))
     if judged is None:  # no run of the block finished
         return block
@@ -243,7 +243,7 @@ def _score(data: BlockData, cell: CellData, set_name: str, metric: str, arms: Ar
     estimate = _bounded(arms.one(cell.method), *known_metrics.find(metric).range)
     ok = {run.seed: run for run in cell.runs if run.ok}
     for seed, value in zip(estimate.seeds, estimate.values, strict=True):
-        recorded = float(ok[seed].sets[set_name]["metrics"][metric])
+        recorded = ok[seed].sets[set_name].metrics[metric]
         if abs(recorded - value) > TOLERANCE:
             raise DataError(
                 "scores-differ",
@@ -251,7 +251,7 @@ def _score(data: BlockData, cell: CellData, set_name: str, metric: str, arms: Ar
                 f"but result.json records {recorded:.6f}"
                 f"\n    -> run `dvc repro -f` for stage evaluate@{cell.method}-{data.name}: its outputs were changed",
             )
-    majority = next((float(run.sets[set_name]["majority"][metric]) for run in ok.values()), math.nan)
+    majority = next((run.sets[set_name].majority[metric] for run in ok.values()), math.nan)
     return Score(set_name, metric, estimate, majority)
 
 
@@ -269,7 +269,7 @@ def _detectable(estimate: Estimate) -> float | None:
 def _comparison(
     data: BlockData, set_name: str, arms: Arms, method: str, other: str, role: Role, differs_by: str
 ) -> Comparison:
-    metric = data.described["primary"]
+    metric = data.described.primary
     described = known_metrics.find(metric)
     reach = described.largest_difference
     estimate = _bounded(arms.difference(method, other), -reach, reach)

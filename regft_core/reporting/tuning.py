@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from regft_core import metrics
 from regft_core.config.provenance import described
 from regft_core.reporting.load import BlockData, CellData
 from regft_core.reporting.model import TunedArm
+from regft_core.results.records import Tuned
 from regft_core.statistics.expected_max import expected_max_curve
 
 
@@ -42,30 +42,30 @@ def warnings(arms: Sequence[TunedArm]) -> list[str]:
 
 
 def _arm(block: BlockData, cell: CellData) -> TunedArm:
-    primary = str(block.described["primary"])
-    tuned = [run["tuned"] for run in cell.finetune["runs"] if run.get("tuned")]
+    primary = block.described.primary
+    tuned = [run.tuned for run in cell.finetune.runs if run.tuned]
     if not tuned:
         return TunedArm(block.name, cell.method, 0, 0, "", "", primary, (), (), 0.0)
     first = tuned[0]
-    counted = Counter(described(one["values"]) for one in tuned)
+    counted = Counter(described(one.values) for one in tuned)
     return TunedArm(
         block=block.name,
         method=cell.method,
-        trials=len(first["trials"]),
-        failed=sum(trial["score"] is None for one in tuned for trial in one["trials"]),
-        selection=first["selection"],
-        per=first["per"],
+        trials=len(first.trials),
+        failed=sum(trial.score is None for one in tuned for trial in one.trials),
+        selection=first.selection,
+        per=first.per,
         metric=primary,
         chosen=tuple(counted.most_common()),
         curve=_curve(tuned, primary),
-        seconds=sum(one["seconds"] for one in tuned) / len(tuned),
+        seconds=sum(one.seconds for one in tuned) / len(tuned),
     )
 
 
-def _curve(tuned: Sequence[Mapping[str, Any]], metric: str) -> tuple[tuple[int, float], ...]:
+def _curve(tuned: Sequence[Tuned], metric: str) -> tuple[tuple[int, float], ...]:
     """Expected best of 1 to all trials; only up to the number that finished for every seed."""
     sign = 1.0 if metrics.higher_is_better(metric) else -1.0
-    scores = [[sign * t["score"] for t in one["trials"] if t["score"] is not None] for one in tuned]
+    scores = [[sign * trial.score for trial in one.trials if trial.score is not None] for one in tuned]
     most = min(map(len, scores))
     if not most:
         return ()

@@ -141,10 +141,7 @@ def build_report(
         for method, own in methods_of.items():
             results[block][method]["evaluations"] = own
     encoders = {
-        cell.method: str(model["name"])
-        for block in data
-        for cell in block.cells.values()
-        if (model := cell.finetune.get("model"))
+        cell.method: cell.finetune.model.name for block in data for cell in block.cells.values() if cell.finetune.model
     }
     beside = published.tables(printed, blocks, encoders, config.reference, config.confidence)
     return Report(

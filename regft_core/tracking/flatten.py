@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from regft_core.tracking.records import CellLike
+from regft_core.config.grid import Cell
+from regft_core.results.records import Manifest
 
 #: Longer values are in the run's config.yaml only: MLflow refuses very long ones, and nobody filters by them.
 LONGEST_VALUE = 500
@@ -25,31 +25,31 @@ def flatten(value: Any, prefix: str) -> dict[str, Any]:
     return {name: item for key, inner in value.items() for name, item in flatten(inner, f"{prefix}.{key}").items()}
 
 
-def regulariser_names(manifest: Mapping[str, Any]) -> list[str]:
+def regulariser_names(manifest: Manifest) -> list[str]:
     """Names of a method's regularisers, phase by phase."""
-    return list(dict.fromkeys(name for phase in manifest["regularisers"].values() for name in phase))
+    return list(dict.fromkeys(name for phase in manifest.regularisers.values() for name in phase))
 
 
-def parameters(cell: CellLike, manifest: Mapping[str, Any]) -> dict[str, str]:
+def parameters(cell: Cell, manifest: Manifest) -> dict[str, str]:
     """Return the parameters of a cell: its place in the grid, regulariser options, training, model.
 
     Regulariser options are ``<regulariser>.<option>`` for the fine-tuning phase and
     ``<phase>.<regulariser>.<option>`` for the phases before it.
     """
-    model = manifest["model"]
     found: dict[str, Any] = {
         "method": cell.method,
         "task": cell.task,
         "size": cell.size,
-        "phases": ", ".join(manifest["phases"]),
-        "model": model["name"],
-        **{f"model.{key}": model.get(key) for key in ("max_length", "pooling", "pairs")},
+        "phases": ", ".join(manifest.phases),
     }
-    for phase, regularisers in manifest["regularisers"].items():
+    if model := manifest.model:
+        found |= {"model": model.name, "model.max_length": model.max_length}
+        found |= {"model.pooling": model.pooling, "model.pairs": model.pairs}
+    for phase, regularisers in manifest.regularisers.items():
         for name, options in regularisers.items():
             prefix = name if phase == "finetune" else f"{phase}.{name}"
             found |= flatten(options, prefix) if options else {prefix: True}
-    for key, value in manifest["training"].items():
+    for key, value in manifest.training.items():
         found |= flatten(value, key)
     texts = {name: as_text(value) for name, value in found.items() if value is not None}
     return {name: text for name, text in texts.items() if len(text) <= LONGEST_VALUE}

@@ -5,22 +5,22 @@ from __future__ import annotations
 import json
 import math
 import shutil
-import tempfile
 import time
-import uuid
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import yaml
 
 from regft_core.io import canonical_json, explained, sha256_text
 from regft_core.tracking.records import CellRecord, Point, ReportRecord, RunRecord
-from regft_core.tracking.store import CURRENT, SUPERSEDED, Mirror
-from regft_core.tracking.tables import KnownRun
+from regft_core.tracking.store import CURRENT, SUPERSEDED, Mirror, folder_of, is_active
+
+if TYPE_CHECKING:
+    from mlflow.entities import Run
 
 PARENT = "mlflow.parentRunId"
 #: Tags that a run has or has not, depending on the files.
@@ -36,9 +36,9 @@ class Reconciliation:
 
     mirror: Mirror
     #: what the database holds, by what identifies it
-    seeds: dict[tuple[str, str, str], list[KnownRun]] = field(default_factory=lambda: defaultdict(list))
-    parents: dict[str, list[KnownRun]] = field(default_factory=lambda: defaultdict(list))
-    reports: list[KnownRun] = field(default_factory=list)
+    seeds: dict[tuple[str, str, str], list[Run]] = field(default_factory=lambda: defaultdict(list))
+    parents: dict[str, list[Run]] = field(default_factory=lambda: defaultdict(list))
+    reports: list[Run] = field(default_factory=list)
     kept: set[str] = field(default_factory=set)
     created: int = 0
     updated: int = 0
@@ -48,9 +48,9 @@ class Reconciliation:
     def load(self) -> None:
         """Sort what is there; what a killed sync left half-written goes."""
         for run in self.mirror.runs():
-            tags = run.tags
-            if "regft.complete" not in tags or run.status == "RUNNING":
-                self.mirror.client.delete_run(run.run_id)
+            tags = run.data.tags
+            if run.info.status == "RUNNING":
+                self.mirror.client.delete_run(run.info.run_id)
             elif tags["regft.kind"] == "run":
                 self.seeds[tags["regft.cell"], tags["seed"], tags["regft.key"]].append(run)
             elif tags["regft.kind"] == "cell":
@@ -70,7 +70,7 @@ class Reconciliation:
         tags = _parent_tags(record)
         status = "FAILED" if record.tags["status"] == "failed" else "FINISHED"
         start, end = min(run.start for run in record.runs), max(run.end for run in record.runs)
-        candidates = [run for run in self.parents[record.cell] if run.params == dict(record.params)]
+        candidates = [run for run in self.parents[record.cell] if run.data.params == dict(record.params)]
         if not candidates:
             metrics = [Point(name, value, 0, end) for name, value in record.scores.items()]
             files = {"config.yaml": _yaml(record.config)}
@@ -78,44 +78,44 @@ class Reconciliation:
         run = _best(candidates)
         now = int(time.time() * 1000)
         # A number that is gone (a set no longer evaluated) cannot be deleted in MLflow; NaN says so.
-        wanted = dict.fromkeys(run.metrics, math.nan) | dict(record.scores)
+        wanted = dict.fromkeys(run.data.metrics, math.nan) | dict(record.scores)
         changed = [
-            Point(name, value, 0, now) for name, value in wanted.items() if not _same(value, run.metrics.get(name))
+            Point(name, value, 0, now) for name, value in wanted.items() if not _same(value, run.data.metrics.get(name))
         ]
         self._refresh(run, tags, changed, status, end)
-        return str(run.run_id)
+        return str(run.info.run_id)
 
     def _seed(self, record: RunRecord, parent: str) -> None:
         tags = _run_tags(record, parent)
         known = [
             run
             for run in self.seeds[record.cell, str(record.seed), record.key]
-            if run.tags["regft.training"] == record.training
+            if run.data.tags["regft.training"] == record.training
         ]
         # While an evaluation is being made again its files are gone; the last known one stays meanwhile.
-        exact = [r for r in known if r.tags["regft.evaluation"] == record.evaluation or not record.evaluation]
-        unjudged = [r for r in known if not r.tags["regft.evaluation"]]
+        exact = [r for r in known if r.data.tags["regft.evaluation"] == record.evaluation or not record.evaluation]
+        unjudged = [r for r in known if not r.data.tags["regft.evaluation"]]
         status = "FINISHED" if record.ok else "FAILED"
         if exact:
             run = _best(exact)
-            if run.tags["regft.evaluation"] == record.evaluation:
+            if run.data.tags["regft.evaluation"] == record.evaluation:
                 # Numbers that an earlier version of the mirror, or fewer evaluations, did not know.
-                missing, at = {n: v for n, v in record.scores.items() if n not in run.metrics}, record.end
-                if run.tags.get("regft.evaluations", "") != tags.get("regft.evaluations", ""):
+                missing, at = {n: v for n, v in record.scores.items() if n not in run.data.metrics}, record.end
+                if run.data.tags.get("regft.evaluations", "") != tags.get("regft.evaluations", ""):
                     # Of two values the later one counts for MLflow, and of the same time the larger one.
-                    missing, at = _changed(record, run.metrics), int(time.time() * 1000)
-                    self._upload(run.run_id, _evaluation_files(record))
+                    missing, at = _changed(record, run.data.metrics), int(time.time() * 1000)
+                    _write_files(run, _evaluation_files(record))
                 new = [Point(name, value, 0, at) for name, value in missing.items()]
                 self._refresh(run, tags, new, status, record.end)
             else:
-                self._refresh(run, run.tags | {"regft.status": CURRENT, PARENT: parent}, [], run.status)
+                self._refresh(run, run.data.tags | {"regft.status": CURRENT, PARENT: parent}, [], run.info.status)
             return
         scores = [Point(name, value, 0, record.end) for name, value in record.scores.items()]
         files = _run_files(record)
         if unjudged:
             run = _best(unjudged)
-            self._upload(run.run_id, files)
-            new = [metric for metric in scores if not _same(metric.value, run.metrics.get(metric.name))]
+            _write_files(run, files)
+            new = [metric for metric in scores if not _same(metric.value, run.data.metrics.get(metric.name))]
             self._refresh(run, tags, new, status, record.end)
             return
         # Scores first: the compare page starts with the first metric it finds.
@@ -132,8 +132,8 @@ class Reconciliation:
             self._create("report", record.time, record.time, "FINISHED", tags, {}, [], files)
             return
         run = _best(self.reports)
-        if run.tags.get("regft.content") != record.digest:
-            self._upload(run.run_id, files)
+        if run.data.tags.get("regft.content") != record.digest:
+            _write_files(run, files)
         self._refresh(run, tags, [])
 
     # ------------------------------------------------------------------------------ writing
@@ -150,39 +150,29 @@ class Reconciliation:
         files: Mapping[str, str | Path],
         dataset: tuple[str, str, str] | None = None,
     ) -> str:
-        complete = dict(tags) | {"regft.complete": "1"}
-        if self.mirror.bulk.takes(complete, params, metrics):
-            run_id = uuid.uuid4().hex
-            # The files first: a run that the database knows is complete.
-            _write_files(self.mirror.artifacts / run_id / "artifacts", files)
-            described = None if dataset is None else (*dataset[:2], _source(dataset[0]), dataset[2])
-            self.mirror.bulk.create(run_id, name, start, end, status, complete, params, metrics, described)
-            self.kept.add(run_id)
-            self.created += 1
-            return run_id
+        """Make a run; it has ended last, so that what a killed sync leaves is seen to be incomplete."""
         client = self.mirror.client
-        first = {key: tags[key] for key in tags if key == PARENT} | {"regft.kind": tags["regft.kind"]}
-        run_id = client.create_run(self.mirror.experiment_id, start_time=start, tags=first, run_name=name).info.run_id
-        self._upload(run_id, files)
+        run = client.create_run(self.mirror.experiment_id, start_time=start, tags=dict(tags), run_name=name)
+        run_id = str(run.info.run_id)
+        _write_files(run, files)
+        self.mirror.log(run_id, metrics, params)
         if dataset is not None:
             client.log_inputs(run_id, datasets=[_dataset(*dataset)])
-        # `complete` with the last batch, so that a killed sync is seen to be incomplete.
-        self.mirror.log(run_id, metrics, params, complete)
         client.set_terminated(run_id, status, end)
         self.kept.add(run_id)
         self.created += 1
-        return str(run_id)
+        return run_id
 
     def _refresh(
         self,
-        run: KnownRun,
+        run: Run,
         tags: Mapping[str, str],
         metrics: Sequence[Point],
         status: str = "FINISHED",
         end: int | None = None,
     ) -> None:
         """Make a run that is there say what the files say now."""
-        run_id, known, retired = run.run_id, run.tags, not run.active
+        run_id, known, retired = run.info.run_id, run.data.tags, not is_active(run)
         if retired:
             self.mirror.client.restore_run(run_id)  # MLflow writes to active runs only
         changed = {key: value for key, value in tags.items() if known.get(key) != value}
@@ -191,19 +181,13 @@ class Reconciliation:
             self.mirror.log(run_id, metrics, tags=changed)
         for key in gone:
             self.mirror.client.delete_tag(run_id, key)
-        if run.status != status:
+        if run.info.status != status:
             self.mirror.client.set_terminated(run_id, status, end)
         self.kept.add(run_id)
-        if retired or changed or metrics or gone or run.status != status:
+        if retired or changed or metrics or gone or run.info.status != status:
             self.updated += 1
         else:
             self.unchanged += 1
-
-    def _upload(self, run_id: str, files: Mapping[str, str | Path]) -> None:
-        """Copy files (paths) and texts into a run's artifacts, in one call."""
-        with tempfile.TemporaryDirectory(prefix="regft-mlflow-") as folder:
-            _write_files(Path(folder), files)
-            self.mirror.client.log_artifacts(run_id, folder)
 
     def finish(self) -> None:
         """Retire whatever the files no longer say: tag it as superseded and put it in the state Deleted.
@@ -212,19 +196,19 @@ class Reconciliation:
         next sync whose files say the same restores them.
         """
         for run in chain(*self.seeds.values(), *self.parents.values(), self.reports):
-            if run.run_id in self.kept:
+            if run.info.run_id in self.kept:
                 continue
-            if run.tags.get("regft.status") != SUPERSEDED:
+            if run.data.tags.get("regft.status") != SUPERSEDED:
                 # First: the tag tells it from a run that a user deleted, and deleted runs take no tags.
-                self.mirror.client.set_tag(run.run_id, "regft.status", SUPERSEDED)
+                self.mirror.client.set_tag(run.info.run_id, "regft.status", SUPERSEDED)
                 self.superseded += 1
-            if run.active:
-                self.mirror.client.delete_run(run.run_id)
+            if is_active(run):
+                self.mirror.client.delete_run(run.info.run_id)
 
 
-def _best(runs: Sequence[KnownRun]) -> KnownRun:
+def _best(runs: Sequence[Run]) -> Run:
     """The current one; else the latest."""
-    return max(runs, key=lambda run: (run.tags.get("regft.status") == CURRENT, run.start_time))
+    return max(runs, key=lambda run: (run.data.tags.get("regft.status") == CURRENT, run.info.start_time))
 
 
 def _same(one: float, other: float | None) -> bool:
@@ -260,8 +244,9 @@ def _run_tags(record: RunRecord, parent: str) -> dict[str, str]:
     )
 
 
-def _write_files(folder: Path, files: Mapping[str, str | Path]) -> None:
-    """Copy files (paths) and texts into a folder; raises StoreError."""
+def _write_files(run: Run, files: Mapping[str, str | Path]) -> None:
+    """Copy files (paths) and texts into a run's artifacts; raises StoreError."""
+    folder = folder_of(run.info.artifact_uri)
     with explained(folder):
         for name, content in files.items():
             target = folder / name
@@ -296,13 +281,10 @@ def _evaluation_files(record: RunRecord) -> dict[str, str | Path]:
     }
 
 
-def _source(name: str) -> str:
-    return f'{{"uri": "work/subsamples/{name}"}}'
-
-
 def _dataset(name: str, digest: str, profile: str) -> Any:
     from mlflow.entities import Dataset, DatasetInput, InputTag
 
+    source = json.dumps({"uri": f"work/subsamples/{name}"})
     return DatasetInput(
-        Dataset(name, digest, "local", _source(name), profile=profile), [InputTag("mlflow.data.context", "training")]
+        Dataset(name, digest, "local", source, profile=profile), [InputTag("mlflow.data.context", "training")]
     )

@@ -2,24 +2,13 @@
 
 from __future__ import annotations
 
-import csv
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
-
-class CellLike(Protocol):
-    """A cell of the grid (``regft_core.config.grid.Cell``)."""
-
-    @property
-    def method(self) -> str: ...
-    @property
-    def task(self) -> str: ...
-    @property
-    def size(self) -> int | str: ...
-    @property
-    def directory(self) -> str: ...
+from regft_core.results.logs import CurvePoint, Log, Logged
+from regft_core.results.records import EpochScores
 
 
 @dataclass(frozen=True)
@@ -49,8 +38,10 @@ class RunRecord:
     evaluation: str
     tags: Mapping[str, str]
     params: Mapping[str, str]
-    curves: tuple[str, ...]
-    diagnostics: tuple[str, ...]
+    #: Of all seeds of the cell, by stage.
+    curves: Sequence[Log]
+    diagnostics: Sequence[Log]
+    epoch_scores: EpochScores | None
     scores: Mapping[str, float]
     start: int
     end: int
@@ -65,11 +56,12 @@ class RunRecord:
 
     def points(self) -> list[Point]:
         """Curves, what the method logged and scores of epochs, by step; times are spread evenly over the run."""
-        rows = list(csv.reader(self.curves))
-        logged = list(csv.reader(self.diagnostics))
+        steps = [point for log in self.curves for point in log.curve([self.seed])]
+        logged = [one for log in self.diagnostics for one in log.logged([self.seed])]
         last: dict[str, int] = {}
-        for _, phase, step, *_ in (*rows, *logged):
-            last[phase] = max(last.get(phase, 0), _step(step))
+        rows: list[CurvePoint | Logged] = [*steps, *logged]
+        for one in rows:
+            last[one.phase] = max(last.get(one.phase, 0), one.step)
         boundary = self.start + int(self.search_seconds * 1000)
         searches = [phase for phase in last if phase != "finetune"]
 
@@ -83,21 +75,22 @@ class RunRecord:
                 )
             return begin + int((end - begin) * step / max(1, last.get(phase, 1)))
 
-        points = []
-        for _, phase, step, _, *values in rows:
-            prefix = "" if phase == "finetune" else f"{phase}."
-            for name, value in zip(("loss", "learning_rate", "gradient_norm"), values, strict=True):
-                if value:
-                    points.append(Point(prefix + name, float(value), _step(step), moment(phase, _step(step))))
-        for _, phase, step, name, value in logged:
-            prefix = "" if phase == "finetune" else f"{phase}."
-            if value:
-                points.append(Point(prefix + name, float(value), _step(step), moment(phase, _step(step))))
-        scored = (self.record.get("training", {}).get("finetune") or {}).get("epoch_scores") or {"scores": []}
-        for phase, taken_on, step, _, score in scored["scores"]:
-            if score is not None:
-                name = f"{'' if phase == 'finetune' else f'{phase}.'}epoch.{taken_on}.{scored['metric']}"
-                points.append(Point(name, float(score), step, moment(phase, step)))
+        def point(phase: str, name: str, value: float, step: int) -> Point:
+            return Point(name if phase == "finetune" else f"{phase}.{name}", value, step, moment(phase, step))
+
+        points = [
+            point(one.phase, name, value, one.step)
+            for one in steps
+            for name in ("loss", "learning_rate", "gradient_norm")
+            if (value := getattr(one, name)) is not None
+        ]
+        points += [point(one.phase, one.name, one.value, one.step) for one in logged]
+        if self.epoch_scores is not None:
+            points += [
+                point(phase, f"epoch.{rows}.{self.epoch_scores.metric}", score, step)
+                for phase, rows, step, _, score in self.epoch_scores.scores
+                if score is not None
+            ]
         return points
 
 
@@ -122,7 +115,3 @@ class ReportRecord:
     files: tuple[Path, ...]
     folder: Path
     time: int
-
-
-def _step(text: str) -> int:
-    return int(float(text))

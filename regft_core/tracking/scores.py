@@ -5,36 +5,34 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from regft_core.results.records import EvaluationRecord, FindingRecord, TrainingRecord
 from regft_core.tracking.records import RunRecord
 
 
 def run_scores(
-    main: Mapping[str, Any], evaluated: Mapping[str, Any] | None, primary: str | None = None
+    main: TrainingRecord, evaluated: EvaluationRecord | None, primary: str | None = None
 ) -> dict[str, float]:
     """Final numbers of one run, by metric name; ``primary`` is the task's main metric on the development set."""
-    found: dict[str, Any] = {}
-    development = ((evaluated or {}).get("sets") or {}).get("dev") or {}
-    found["primary"] = development.get("metrics", {}).get(primary)
-    for name, judged in ((evaluated or {}).get("sets") or {}).items():
-        found |= {f"{name}.{metric}": value for metric, value in judged["metrics"].items()}
-        found |= {f"{name}.{metric}.majority": value for metric, value in (judged.get("majority") or {}).items()}
-    if evaluated is not None and evaluated["status"] == "ok":
-        collapsed = evaluated.get("collapsed") or {}
-        found |= {f"{name}.collapsed": int(bool(how)) for name, how in collapsed.items()}
-        found["collapsed"] = int(any(collapsed.values()))
-    cost = dict(main.get("cost") or {}) | dict((evaluated or {}).get("cost") or {})
+    sets = evaluated.sets if evaluated else {}
+    found: dict[str, float | None] = {"primary": sets["dev"].metrics.get(primary or "") if "dev" in sets else None}
+    for name, judged in sets.items():
+        found |= {f"{name}.{metric}": value for metric, value in judged.metrics.items()}
+        found |= {f"{name}.{metric}.majority": value for metric, value in judged.majority.items()}
+    if evaluated is not None and evaluated.ok:
+        found |= {f"{name}.collapsed": int(bool(how)) for name, how in evaluated.collapsed.items()}
+        found["collapsed"] = int(any(evaluated.collapsed.values()))
+    cost = main.cost.plain() | (evaluated.cost.plain() if evaluated else {})
     found |= {f"cost.{name}": value for name, value in cost.items()}
-    found |= {"final_loss": main.get("final_loss"), "steps": main.get("steps")}
-    numbers = {name: _number(value) for name, value in found.items()}
-    return {name: value for name, value in numbers.items() if value is not None}
+    found |= {"final_loss": main.final_loss, "steps": main.steps}
+    return {name: float(value) for name, value in found.items() if value is not None}
 
 
-def evaluation_scores(evaluations: Mapping[str, Mapping[str, Any]]) -> dict[str, float]:
+def evaluation_scores(findings: Mapping[str, FindingRecord]) -> dict[str, float]:
     """``<evaluation>.<set>.<name>`` -> number, of what the evaluations beyond the scores found about one run."""
     return {
-        f"{evaluation}.{place}.{name}": float(value)
-        for evaluation, finding in evaluations.items()
-        for place, named in finding["scalars"].items()
+        f"{evaluation}.{place}.{name}": value
+        for evaluation, finding in findings.items()
+        for place, named in finding.scalars.items()
         for name, value in named.items()
     }
 
@@ -62,7 +60,3 @@ def cell_scores(runs: Sequence[RunRecord], reported: Mapping[str, Any]) -> dict[
     ratios = reported.get("cost_ratio") or {}
     found |= {f"cost.ratio_{kind}": value for kind, value in ratios.items() if kind != "declared" and value is not None}
     return found
-
-
-def _number(value: Any) -> float | None:
-    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None

@@ -13,11 +13,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from regft_core.config.grid import Cell
 from regft_core.tracking.reading import read_grid, read_report
 from regft_core.tracking.reconcile import Reconciliation
-from regft_core.tracking.records import CellLike
-from regft_core.tracking.store import open_mirror
-from regft_core.tracking.view import describe_experiment
+from regft_core.tracking.stamp import Stamp, content
+from regft_core.tracking.store import locked, open_mirror
+from regft_core.tracking.view import experiment_tags
 
 
 @dataclass(frozen=True)
@@ -38,7 +39,7 @@ class SyncResult:
 
 def sync(
     root: Path,
-    cells: Iterable[CellLike],
+    cells: Iterable[Cell],
     seeds: Sequence[int],
     *,
     database: Path | None = None,
@@ -55,19 +56,26 @@ def sync(
         experiment: name of the MLflow experiment.
 
     Raises:
-        StoreError: a file of ``work/`` or the database cannot be read, or nothing can be written.
+        DataError: a file of ``work/`` is not what it should be.
+        StoreError: the database cannot be read, or nothing can be written.
     """
     root = root.resolve()
-    cells = list(cells)
-    with open_mirror(database or root / "mlflow.db", artifacts or root / "mlartifacts", experiment) as mirror:
+    database, artifacts = (database or root / "mlflow.db").resolve(), (artifacts or root / "mlartifacts").resolve()
+    with locked(database):
         # Read after the lock is taken: who waited must not write what it saw before.
         records, report = read_grid(root, cells, seeds), read_report(root)
-        work = Reconciliation(mirror)
-        work.load()
-        for record in records:
-            work.cell(record)
-        if report is not None:
-            work.report(report)
-        work.finish()
-        describe_experiment(mirror, records)
+        notes = experiment_tags(records)
+        stamp, mirrored = Stamp(database), content(records, report, notes | {artifacts.as_uri(): experiment})
+        if stamp.holds(mirrored):
+            return SyncResult(0, 0, sum(1 + len(r.runs) for r in records) + (report is not None), 0)
+        with open_mirror(database, artifacts, experiment) as mirror:
+            work = Reconciliation(mirror)
+            work.load()
+            for record in records:
+                work.cell(record)
+            if report is not None:
+                work.report(report)
+            work.finish()
+            mirror.describe(notes)
+        stamp.put(mirrored)
     return SyncResult(work.created, work.updated, work.unchanged, work.superseded)

@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from regft_core.errors import RegftError
-from regft_core.tracking.store import database_uri, open_mirror, quiet_environment
+from regft_core.tracking.store import database_uri, locked, open_mirror, quiet_environment
 from regft_core.tracking.view import runs_page
 
 #: The page shows everything to whoever reaches it and asks for no password.
@@ -118,7 +118,7 @@ def serve(root: Path, port: int, experiment: str = "regft") -> None:
     """
     require_port(port)
     database, artifacts = root / "mlflow.db", root / "mlartifacts"
-    with open_mirror(database, artifacts, experiment) as mirror:
+    with locked(database), open_mirror(database, artifacts, experiment) as mirror:
         experiment_id = mirror.experiment_id
     log = artifacts / "server.log"
     server = start_server(database, artifacts, port, log)

@@ -12,7 +12,6 @@ from typing import Any
 from urllib.parse import quote
 
 from regft_core.tracking.records import CellRecord
-from regft_core.tracking.store import Mirror
 
 VIEW = "regft"
 RUN_NAME = "attributes.`Run Name`"
@@ -41,15 +40,14 @@ The run named `report` holds the report. The button *Override saved view* keeps 
 """
 
 
-def describe_experiment(mirror: Mirror, records: Sequence[CellRecord]) -> None:
-    """Write the note and the shared view onto the experiment, where they changed."""
-    wanted = {
+def experiment_tags(records: Sequence[CellRecord]) -> dict[str, str]:
+    """The tags of the experiment: the note and the shared view."""
+    return {
         # "model training" rather than the generative-AI pages, which newer releases open first
         "mlflow.experimentKind": "custom_model_development",
         "mlflow.note.content": NOTE,
         f"mlflow.sharedViewState.{VIEW}": json.dumps(view_state(records), sort_keys=True),
     }
-    mirror.describe(wanted)
 
 
 def view_state(records: Sequence[CellRecord]) -> dict[str, Any]:

@@ -43,6 +43,7 @@ def write(root: Path, method: str, size: int | str, seeds: Any, shift: float, **
         for seed in seeds
     ]  # fmt: skip
     content = {"evaluation": "toy", "description": "a toy", "options": {}, "machine_dependent": False, "runs": runs}
+    content |= {"cell": {"method": method, "task": "sst2", "size": size}}
     path = root / "work" / "evaluate" / method / "sst2" / str(size) / "evaluations" / "toy.json"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(content))

@@ -15,14 +15,15 @@ import pytest
 from regft_core.reporting.costs import overrides
 from regft_core.reporting.epoch_figure import _lines, _mean, epoch_curves, epoch_note
 from regft_core.reporting.load import BlockData, read_grid
+from regft_core.results.records import EpochScore, EpochScores
 
 #: Scores of three epochs, for seed 0; every later seed has 0.01 more.
 SCORES = (0.6, None, 0.8)
 
 
-def rows(seed: int, taken_on: str = "dev") -> list[list[Any]]:
+def rows(seed: int, taken_on: str = "dev") -> list[EpochScore]:
     return [
-        ["finetune", taken_on, 19 * n, float(n), None if score is None else score + 0.01 * seed]
+        EpochScore("finetune", taken_on, 19 * n, float(n), None if score is None else score + 0.01 * seed)
         for n, score in enumerate(SCORES, 1)
     ]
 
@@ -32,11 +33,13 @@ def scored(data: BlockData, arms: Mapping[str, tuple[str, tuple[str, ...]]]) -> 
     cells = dict(data.cells)
     for name, (rule, taken) in arms.items():
         runs = [
-            run | {"epoch_scores": {"metric": "accuracy", "scores": [r for on in taken for r in rows(run["seed"], on)]}}
-            for run in cells[name].finetune["runs"]
+            run.model_copy(update={"epoch_scores": EpochScores(metric="accuracy", scores=found)})
+            for run in cells[name].finetune.runs
+            for found in [[row for on in taken for row in rows(run.seed, on)]]
         ]
-        training = cells[name].finetune["training"] | {"checkpoint": rule}
-        cells[name] = replace(cells[name], finetune=dict(cells[name].finetune) | {"runs": runs, "training": training})
+        training = cells[name].finetune.training | {"checkpoint": rule}
+        finetune = cells[name].finetune.model_copy(update={"runs": runs, "training": training})
+        cells[name] = replace(cells[name], finetune=finetune)
     return replace(data, cells=cells)
 
 

@@ -12,6 +12,7 @@ import pytest
 
 from regft_core.reporting.evaluations import _mean_rows
 from regft_core.reporting.formatting import quantity
+from regft_core.results.records import FoundTable
 from regft_core.statistics.bootstrap import seed_interval
 
 HOSTILE = "<script>alert('x')</script>"
@@ -45,6 +46,7 @@ def write(root: Path, method: str, seeds: Any, *, name: str = "toy", **changes: 
         }
         runs.append(run | changes.get(f"seed_{seed}", {}))
     content: Mapping[str, Any] = {
+        "cell": {"method": method, "task": "sst2", "size": 300},
         "evaluation": name,
         "description": f"how large {HOSTILE} is",
         "options": {"bins": 5},
@@ -107,10 +109,11 @@ def test_tables_are_means_by_weight_or_the_first_seed_and_texts_are_escaped(grid
 
 
 def test_the_mean_of_a_table_is_pooled_by_weight() -> None:
-    one = {"columns": ["bin", "n", "x", "word"], "keys": 1, "weight": "n", "rows": [["a", 1, 0.0, "p"]]}
-    other = one | {"rows": [["a", 3, 1.0, "q"], ["b", 0, 5.0, "q"]]}
+    one = FoundTable(columns=["bin", "n", "x", "word"], keys=1, weight="n", rows=[["a", 1, 0.0, "p"]])
+    other = one.model_copy(update={"rows": [["a", 3, 1.0, "q"], ["b", 0, 5.0, "q"]]})
     assert _mean_rows([one, other]) == (("a", 2.0, 0.75, None), ("b", 0.0, None, "q"))
-    assert _mean_rows([{**one, "weight": None}, {**other, "weight": None}])[0] == ("a", 2.0, 0.5, None)
+    alike = [table.model_copy(update={"weight": None}) for table in (one, other)]
+    assert _mean_rows(alike)[0] == ("a", 2.0, 0.5, None)
 
 
 def test_remarks_and_failures_say_whom_they_are_about(grid: Any) -> None:

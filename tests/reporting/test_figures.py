@@ -12,8 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from regft_core.reporting import figures
-from regft_core.reporting.load import CurvePoint, read_grid
+from regft_core.reporting.load import read_grid
 from regft_core.reporting.svg import VARIABLES, panels
+from regft_core.results.logs import CurvePoint
 
 
 @pytest.fixture(scope="module")

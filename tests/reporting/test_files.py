@@ -15,7 +15,7 @@ from rich.console import Console
 from regft_core.errors import StoreError
 from regft_core.reporting import formatting, summary_table
 from regft_core.reporting.curves import thinned
-from regft_core.reporting.load import CurvePoint
+from regft_core.results.logs import CurvePoint
 from tests.errors import raises_code
 
 

@@ -89,8 +89,8 @@ def test_seed_that_was_not_drawn(copy: Path) -> None:
     with raises_code(DataError, "rows-missing", "[5]", "sst2"):
         read(copy)
     (block,) = read(copy, [0])
-    assert list(block.subsample["seeds"]) == ["0"]
-    assert [run["seed"] for run in block.cells["vanilla"].finetune["runs"]] == [0]
+    assert list(block.subsample.seeds) == ["0"]
+    assert [run.seed for run in block.cells["vanilla"].finetune.runs] == [0]
 
 
 def test_evaluation_of_other_runs_is_refused(copy: Path) -> None:

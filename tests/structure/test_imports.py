@@ -16,6 +16,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("metrics",),
     ("kinds",),
     ("config", "statistics", "runs"),
+    ("results",),
     ("data",),
     ("models",),
     ("hooks",),

@@ -25,7 +25,9 @@ def seeds(root: Path) -> dict[str, Any]:
 
 def evaluation(tree: Tree, name: str, scalars: dict[str, dict[str, float]]) -> None:
     runs = [{"seed": seed, "key": "k", "status": "ok", "scalars": scalars, "tables": {}} for seed in (0, 1)]
-    tree.write(f"work/evaluate/{VANILLA.directory}/evaluations/{name}.json", {"evaluation": name, "runs": runs})
+    cell = {"method": VANILLA.method, "task": VANILLA.task, "size": VANILLA.size}
+    shared = {"cell": cell, "evaluation": name, "description": name, "options": {}, "machine_dependent": False}
+    tree.write(f"work/evaluate/{VANILLA.directory}/evaluations/{name}.json", shared | {"runs": runs})
 
 
 @pytest.fixture

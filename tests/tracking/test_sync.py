@@ -15,7 +15,7 @@ import pytest
 from mlflow import MlflowClient
 from mlflow.entities import ViewType
 
-from regft_core.errors import StoreError
+from regft_core.errors import DataError, StoreError
 from regft_core.tracking.store import database_uri
 from regft_core.tracking.sync import SyncResult, sync
 from tests.errors import raises_code
@@ -419,7 +419,9 @@ def test_nothing_is_written_elsewhere(grid: Tree) -> None:
     sync(grid.root, [VANILLA], SEEDS)
     assert list(Path.cwd().iterdir()) == []  # no ./mlruns
     assert sorted(path for path in (grid.root / "work").rglob("*")) == work
-    assert {path.name for path in grid.root.iterdir()} == {"work", "mlflow.db", "mlflow.db.lock", "mlartifacts"}
+    assert {path.name for path in grid.root.iterdir()} == {
+        *("work", "mlflow.db", "mlflow.db.lock", "mlflow.db.synced", "mlartifacts")
+    }
 
 
 def test_an_old_mlruns_directory_and_environment_do_not_redirect(grid: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -430,23 +432,18 @@ def test_an_old_mlruns_directory_and_environment_do_not_redirect(grid: Tree, mon
     assert list(Path("mlruns").iterdir()) == [Path("mlruns/0")]
 
 
-@pytest.mark.parametrize("at_once", [True, False], ids=["in bulk", "by the client"])
-def test_a_killed_sync_is_made_good(grid: Tree, monkeypatch: pytest.MonkeyPatch, at_once: bool) -> None:
-    from regft_core.tracking import bulk, store
-
+@pytest.mark.parametrize("at", ["create_run", "log_batch", "set_terminated"])
+def test_a_killed_sync_is_made_good(grid: Tree, monkeypatch: pytest.MonkeyPatch, at: str) -> None:
     calls = []
 
-    def write(self: Any, run_id: str, *values: Any, **named: Any) -> None:
-        calls.append(run_id)
+    def call(self: Any, *values: Any, **named: Any) -> Any:
+        calls.append(values)
         if len(calls) == 3:
             raise KeyboardInterrupt
-        original(self, run_id, *values, **named)
+        return original(self, *values, **named)
 
-    owner, name = (bulk.Bulk, "create") if at_once else (store.Mirror, "log")
-    original = getattr(owner, name)
-    monkeypatch.setattr(owner, name, write)
-    if not at_once:
-        monkeypatch.setattr(bulk.Bulk, "takes", lambda *_: False)
+    original = getattr(MlflowClient, at)
+    monkeypatch.setattr(MlflowClient, at, call)
     with pytest.raises(KeyboardInterrupt):
         sync(grid.root, [VANILLA, HYPE], SEEDS)
     monkeypatch.undo()
@@ -547,8 +544,14 @@ def test_a_broken_database_is_explained(grid: Tree) -> None:
 
 def test_a_damaged_work_file_is_named(grid: Tree) -> None:
     grid.write("work/finetune/vanilla/rte/300/manifest.json", "{")
-    with raises_code(StoreError, "not-json", "finetune/vanilla/rte/300/manifest.json"):
+    with raises_code(DataError, "not-json", "finetune/vanilla/rte/300/manifest.json"):
         sync(grid.root, [VANILLA], SEEDS)
+
+
+def test_a_run_that_was_only_searched_is_left_out(tree: Tree) -> None:
+    tree.cell(SEARCHED, [0], evaluated=False)
+    shutil.rmtree(tree.root / "work" / "finetune")
+    assert sync(tree.root, [SEARCHED], [0]) == SyncResult(0, 0, 0, 0)
 
 
 def test_cells_that_were_not_run_are_left_out(tree: Tree) -> None:

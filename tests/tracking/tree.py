@@ -84,6 +84,7 @@ class Tree:
             )
             for seed in seeds:
                 record: dict[str, Any] = {
+                    "size": str(cell.size),
                     "seed": seed,
                     "key": self.key(cell, seed, learning_rate, kind),
                     "variant": "paper",
@@ -130,6 +131,7 @@ class Tree:
         place, runs = cell.directory, []
         for seed in seeds:
             record: dict[str, Any] = {
+                "size": str(cell.size),
                 "seed": seed,
                 "key": self.key(cell, seed, learning_rate),
                 "variant": "paper",
@@ -161,7 +163,17 @@ class Tree:
                     f"work/evaluate/{place}/predictions/seed-{seed}/{name}.jsonl",
                     "".join(json.dumps(r) + "\n" for r in rows),
                 )
-        self.write(f"work/evaluate/{place}/result.json", {"cell": {}, "primary": "accuracy", "runs": runs})
+        self.write(
+            f"work/evaluate/{place}/result.json",
+            {
+                "cell": {"method": cell.method, "task": cell.task, "size": cell.size},
+                "kind": "classification",
+                "labels": ["no", "yes"],
+                "metrics": ["accuracy"],
+                "primary": "accuracy",
+                "runs": runs,
+            },
+        )
 
     def report(self, text: str, metrics: dict[str, Any] | None = None) -> None:
         self.write("reports/report.html", f"<html><body>{text}</body></html>")

@@ -1,0 +1,324 @@
+"""The records in ``work/``, as they are written and as they are read.
+
+A field with a default may be missing: the stage has nothing to say there, or the file is older than the field.
+Files are read leniently (a field that nobody here knows is ignored) and written strictly (it is an error), so
+whatever is written can be read.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, NamedTuple
+
+from pydantic import BaseModel, ConfigDict, PlainValidator
+
+
+def _number(value: Any) -> float:
+    """What JSON has written as an integer stays one, so that a record that is read and written again is the same."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise ValueError("Input should be a number")
+    return value
+
+
+Number = Annotated[float, PlainValidator(_number)]
+
+
+class Record(BaseModel):
+    """Base of all records; they do not change once they are read."""
+
+    model_config = ConfigDict(frozen=True, protected_namespaces=())
+
+    def plain(self) -> dict[str, Any]:
+        """As JSON values, without what the file did not say."""
+        return self.model_dump(mode="json", exclude_unset=True)
+
+
+# ------------------------------------------------------------------------------------ runs
+
+
+class Cost(Record):
+    """What a run took; passes are per batch of a step, in units of the batch."""
+
+    train_seconds: Number | None = None
+    fit_seconds: Number | None = None
+    #: Of the phases before fine-tuning; the evaluate stage adds it.
+    search_seconds: Number | None = None
+    seconds_per_step: Number | None = None
+    forward_passes_per_step: Number | None = None
+    backward_passes_per_step: Number | None = None
+    batches_per_step: Number | None = None
+    real_tokens: int | None = None
+    padded_tokens: int | None = None
+    peak_memory_bytes: int | None = None
+    #: Passes of all phases relative to plain fine-tuning.
+    declared_ratio: Number | None = None
+    #: Of the phases before fine-tuning.
+    steps: int | None = None
+
+
+class Trial(Record):
+    """One trial of a tuned run; its score is None when it failed."""
+
+    trial: int
+    values: dict[str, Any]
+    key: str
+    status: Literal["ok", "failed"]
+    error: str | None
+    score: Number | None
+    seconds: Number
+    steps: int | None
+
+
+class Tuned(Record):
+    """What was tried before a run, and chosen."""
+
+    values: dict[str, Any]
+    chosen: int
+    selection: str
+    split: Number | None = None
+    per: str
+    metric: str
+    seconds: Number
+    trials: list[Trial]
+
+
+class EpochScore(NamedTuple):
+    """The score of one epoch on ``rows`` (``dev``, ``set_aside``); None where it is no number."""
+
+    phase: str
+    rows: str
+    step: int
+    epoch: Number
+    score: Number | None
+
+
+class EpochScores(Record):
+    """The scores of all epochs that were judged."""
+
+    metric: str
+    scores: list[EpochScore]
+
+
+class RunRecord(Record):
+    """One run of a cell, as any stage writes it."""
+
+    size: str
+    seed: int
+    status: Literal["ok", "failed"]
+    error: str | None
+
+    @property
+    def ok(self) -> bool:
+        """Whether it ran to the end."""
+        return self.status == "ok"
+
+
+class PhasesRecord(RunRecord):
+    """What training leaves of one phase, or of several merged; what only a finished one has is None."""
+
+    #: Keys of the phases before fine-tuning.
+    phases: dict[str, str] = {}
+    tuned: Tuned | None = None
+    #: Where it ran, as ``phases.environment`` describes it.
+    environment: dict[str, Any] | None = None
+    steps: int | None = None
+    seconds: Number | None = None
+    skipped: str | None = None
+    marks: list[str] = []
+    cost: Cost = Cost()
+    final_loss: Number | None = None
+    checkpoint: dict[str, Any] | None = None
+    epoch_scores: EpochScores | None = None
+
+
+class SearchRecord(PhasesRecord):
+    """One run in ``work/search``: the phases before fine-tuning, merged."""
+
+    phase_steps: dict[str, int] = {}
+    soups: dict[str, Any] | None = None
+
+
+class TrainingRecord(PhasesRecord):
+    """One run in ``work/finetune``."""
+
+    key: str
+    search_cost: Cost | None = None
+    variant: str | None = None
+    precision: str | None = None
+    degraded: list[str] = []
+    #: Name of the last phase, and what a greedy soup chose in it.
+    phase: str | None = None
+    soup: dict[str, Any] | None = None
+
+    @property
+    def keys(self) -> dict[str, str]:
+        """Phase -> key, of all phases."""
+        return {**self.phases, "finetune": self.key}
+
+
+class SetScores(Record):
+    """The scores of one run on one set."""
+
+    n: int
+    metrics: dict[str, Number]
+    #: Of the best answer that ignores the input.
+    majority: dict[str, Number] = {}
+    warning: str | None = None
+    positive_label_index: int | None = None
+
+
+class EvaluationRecord(RunRecord):
+    """One run in ``work/evaluate``; one that failed has no sets."""
+
+    key: str
+    variant: str | None = None
+    degraded: list[str] = []
+    environment: dict[str, Any] | None = None
+    cost: Cost = Cost()
+    #: set -> None, "constant" or "majority"
+    collapsed: dict[str, str | None] = {}
+    sets: dict[str, SetScores]
+
+
+# ----------------------------------------------------------------------------------- files
+
+
+class CellName(Record):
+    """The cell that a file is of."""
+
+    method: str
+    task: str
+    size: int | str
+
+
+class ModelUsed(Record):
+    """The encoder that the runs started from."""
+
+    name: str
+    revision: str | None = None
+    content_sha256: str
+    max_length: int | None = None
+    pooling: str | None = None
+    #: How it reads pairs: ``jointly``, ``separately``.
+    pairs: str | None = None
+
+
+class Manifest(Record):
+    """``manifest.json`` of ``work/search`` and ``work/finetune``: the settings of a cell."""
+
+    cell: CellName
+    phase: Literal["search", "finetune"]
+    phases: list[str]
+    trains_encoder: bool = True
+    reads_encoder: bool = True
+    method: dict[str, Any]
+    #: phase -> regulariser -> options, defaults included
+    regularisers: dict[str, dict[str, dict[str, Any]]]
+    model: ModelUsed | None = None
+    training: dict[str, Any]
+    versions: dict[str, str | None]
+
+
+class SearchManifest(Manifest):
+    """``work/search/<method>/<task>/<size>/manifest.json``."""
+
+    runs: list[SearchRecord]
+
+
+class TrainingManifest(Manifest):
+    """``work/finetune/<method>/<task>/<size>/manifest.json``."""
+
+    runs: list[TrainingRecord]
+
+
+class EvaluationResult(Record):
+    """``work/evaluate/<method>/<task>/<size>/result.json``."""
+
+    cell: CellName
+    primary: str
+    metrics: list[str]
+    kind: str
+    labels: list[str] | None
+    runs: list[EvaluationRecord]
+
+
+class FoundTable(Record):
+    """A table of an evaluation beyond the scores; ``keys`` columns name a row."""
+
+    columns: list[str]
+    rows: list[list[Any]]
+    keys: int
+    weight: str | None = None
+    plot: dict[str, Any] | None = None
+    listed: bool = True
+
+
+class FindingRecord(Record):
+    """What an evaluation beyond the scores found about one run."""
+
+    seed: int
+    key: str
+    status: Literal["ok", "failed"]
+    error: str | None = None
+    environment: dict[str, Any] | None = None
+    #: set or ``run`` -> name -> number, table
+    scalars: dict[str, dict[str, float]]
+    tables: dict[str, dict[str, FoundTable]]
+    ranges: dict[str, list[float | None]] = {}
+    remarks: list[str] = []
+    over_sizes: list[str] = []
+
+
+class Finding(Record):
+    """``work/evaluate/<method>/<task>/<size>/evaluations/<name>.json``."""
+
+    cell: CellName
+    evaluation: str
+    description: str
+    options: dict[str, Any]
+    machine_dependent: bool
+    runs: list[FindingRecord]
+
+
+# --------------------------------------------------------------------------------- the data
+
+
+class PreparedSet(Record):
+    """One set that judges, as it was prepared; labels are its own where they differ from the task's."""
+
+    n: int
+    labels: list[str] | None = None
+    label_map: dict[str, str] | None = None
+
+
+class PreparedTask(Record):
+    """``work/datasets/<task>/task.json``, as far as results are read with it."""
+
+    task: str
+    kind: str
+    labels: list[str] | None
+    metrics: list[str]
+    primary: str
+    positive_label: str | None = None
+    range: list[float] | None = None
+    counts: dict[str, int] = {}
+    dropped: dict[str, dict[str, int]] = {}
+    duplicates: dict[str, int] = {}
+    sets: dict[str, PreparedSet]
+    source: dict[str, Any] = {}
+
+
+class Draw(Record):
+    """The training rows of one seed."""
+
+    sha256: str
+    label_counts: dict[str, int] | None = None
+    #: set -> its rows that have the text of a training row
+    duplicates_with: dict[str, int] = {}
+
+
+class Subsample(Record):
+    """``work/subsamples/<task>/<size>/manifest.json``; ``n`` rows for each seed."""
+
+    n: int
+    stratified: bool = False
+    seeds: dict[str, Draw]

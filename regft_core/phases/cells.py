@@ -121,7 +121,6 @@ def run_cell(
     if tuned:
         records = [found | {"tuned": tuned[found["size"], found["seed"]]} for found in records]
     context = Context(replace(calls[0].job, values=None), project=project)
-    # What the next stage reads is pinned too; a store one may only read has no pins.
     context.store.prune(keep=[key for record in records for key in _needed_next(record)])
     return context, records
 

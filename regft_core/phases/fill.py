@@ -39,10 +39,6 @@ def run_piece(piece: Piece, *, device: str) -> str:
     settle_kernels(job, device)
     if piece.phase != FINETUNE:
         context = Context(job, device)
-        key = context.key(piece.phase)
-        # Before it is trained: pruning must not take from under those who start from it what they start from.
-        for owner in piece.owners:
-            context.store.pin(key, owner)
         stored = produce(context, context.phase(piece.phase), "weights" if piece.weights else "result")
         if stored.result["status"] != "ok":
             return f"  {piece.name}: FAILED: {stored.result['error']}"
@@ -82,7 +78,8 @@ def fill(root: Path, cells: Sequence[tuple[str, str]] | None = None, say: Callab
     store = project_store(project)
     names = [piece.name for piece in work.pieces]
     say(f"{_counted(work)} to compute, in {len(names)} pieces on the executor '{execution.executor}'")
-    with ProgressBoard("fill", names, each=work.shares, called="pieces") as board:
+    read = [key for keys in work.reads.values() for key in keys]
+    with store.needed(read) as needed, ProgressBoard("fill", names, each=work.shares, called="pieces") as board:
 
         def ended(index: int, line: str) -> None:
             board.ended(names[index])
@@ -92,8 +89,9 @@ def fill(root: Path, cells: Sequence[tuple[str, str]] | None = None, say: Callab
                     waits.discard(index)
                     if not waits:
                         make_ready(project, *cell, look_up_run)
+            needed.done(work.reads.get(index, ()))
             try:
-                store.prune()  # what unfinished runs still need is pinned
+                store.prune()
             except StoreError as error:
                 log.warning("the run store is not pruned now: %s", error)  # no reason to end the runs at work
 

@@ -36,13 +36,11 @@ class Piece:
     Attributes:
         phase: its name; ``finetune`` stands for fine-tuning and what judges it, and in a tuned run for all phases.
         weights: whether some run reads the weights of this phase, not only its own.
-        owners: keys of the fine-tunings that start from it, for which it is pinned.
     """
 
     job: Job
     phase: str
     weights: bool = False
-    owners: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
@@ -58,6 +56,7 @@ class Work:
         after: index of a piece -> indices of the pieces that it starts from or needs.
         costs: in steps of plain fine-tuning.
         shares: name of a piece -> what it goes through, with the share of the work.
+        reads: index of a piece -> keys of the weights that it reads: of the phases before, and of its own model.
         open: (method, task) -> indices of the pieces that its outputs wait for.
     """
 
@@ -65,6 +64,7 @@ class Work:
     after: dict[int, set[int]] = field(default_factory=dict)
     costs: list[float] = field(default_factory=list)
     shares: dict[str, dict[str, float]] = field(default_factory=dict)
+    reads: dict[int, set[str]] = field(default_factory=dict)
     open: dict[tuple[str, str], set[int]] = field(default_factory=dict)
 
     def add(self, piece: Piece, shares: dict[str, float]) -> int:
@@ -142,7 +142,7 @@ class _Planner:
             index = indices[earlier.name] = known[key]
             piece = work.pieces[index]
             weights = piece.weights or context.weights_wanted(phase)
-            work.pieces[index] = replace(piece, weights=weights, owners=(*piece.owners, finetuned))
+            work.pieces[index] = replace(piece, weights=weights)
             before = {indices[name] for name in (phase.start, *context.needs(phase)) if name in indices} - {index}
             work.after.setdefault(index, set()).update(before)
         judged, shares = evaluation_key(context, finetuned), {"evaluate": EVALUATION_STEPS}
@@ -155,6 +155,7 @@ class _Planner:
         before = {known[finetuned]} if finetuned in known else set()
         known.setdefault(finetuned, index)
         work.after[index] = before | set(indices.values())
+        work.reads[index] = {finetuned, *map(context.key, indices)}
         return index
 
     def _steps(self, job: Job, phase: Phase) -> dict[str, float]:

@@ -1,4 +1,4 @@
-"""Runs in the store: damaged, pruned, pinned, shared, or from another environment."""
+"""Runs in the store: damaged, pruned, shared, or from another environment."""
 
 from __future__ import annotations
 
@@ -14,14 +14,15 @@ import pytest
 
 from regft_core.errors import FactsChanged, StoreError
 from regft_core.phases import run_phase
-from regft_core.phases.cells import run_cell
 from regft_core.phases.context import Context
 from regft_core.phases.evaluate import evaluate
+from regft_core.phases.facts import write_facts
+from regft_core.phases.fill import fill
 from regft_core.phases.finetune import finetune
-from regft_core.phases.outputs import write_training
+from regft_core.phases.project import open_project
 from regft_core.phases.run_phase import fetch
 from regft_core.phases.search import search
-from tests.phases.conftest import DIVERGES, TASK, change, edit_method, job, runs, stored, train, write_method
+from tests.phases.conftest import change, edit_method, job, runs, stored, train, write_method
 
 
 def evaluated(root: Path, method: str, record: dict[str, Any], seed: int = 0) -> dict[str, Any]:
@@ -94,8 +95,6 @@ def test_pruned_weights_come_back_when_they_are_read_and_must_be_the_same(
     record = train(project, "vanilla")
     before = stored(project, record["key"]).tensors_sha256()
     store = Context(job(project, "vanilla")).store
-    for owner in store.pins(record["key"]):
-        store.unpin(record["key"], owner)
     store.prune(budget_bytes=0)
     trained.clear()
     assert train(project, "vanilla") == record
@@ -110,8 +109,6 @@ def test_weights_are_not_restored_from_another_configuration_than_they_had(proje
     """A run's key stands for what it was trained with; an evaluation under it must not be of anything else."""
     record = train(project, "vanilla")
     store = Context(job(project, "vanilla")).store
-    for owner in store.pins(record["key"]):
-        store.unpin(record["key"], owner)
     store.prune(budget_bytes=0)
     change(project, training={"learning_rate": 2e-3})
     before = set(runs(project))
@@ -122,32 +119,15 @@ def test_weights_are_not_restored_from_another_configuration_than_they_had(proje
     assert evaluated(project, "vanilla", record)["status"] == "ok"
 
 
-def test_pruning_spares_what_a_later_stage_still_needs(project: Path, trained: list[tuple[str, int]]) -> None:
-    """search -> another cell prunes -> finetune -> prune -> evaluate, with a budget that holds nothing."""
+def test_pruning_spares_what_unfinished_runs_need(project: Path, trained: list[tuple[str, int]]) -> None:
+    """After every piece of a fill the store is pruned, here to nothing, and still nothing is trained twice."""
     change(project, store={"budget_gb": 1e-9})
-    context, records = run_cell(project, search, "weight_mixup", TASK)
-    write_training(context, "search", records)
-    phases = [record["phases"]["search"] for record in records]
-    run_cell(project, finetune, "vanilla", TASK, before="search")
-    store = context.store
-    assert all(stored(project, key).has_weights for key in phases)
-    assert not any(
-        store.get(key).has_weights  # type: ignore[union-attr]
-        for key, identity in runs(project).items()
-        if identity.get("member") is not None and identity["phase"] == "search"
-    )
-    trained.clear()
-    context, tuned = run_cell(project, finetune, "weight_mixup", TASK, before="search")
-    write_training(context, "finetune", tuned)
-    assert trained == [("finetune", 0), ("finetune", 1)]
-    assert not any(stored(project, key).has_weights for key in phases)  # released, and then pruned
-    run_cell(project, finetune, "hype_n", TASK, before="search")
-    assert all(stored(project, record["key"]).has_weights for record in tuned)
-    trained.clear()
-    run_cell(project, evaluate, "weight_mixup", TASK, before="finetune")
-    assert trained == []
-    store.prune()
-    assert not any(stored(project, record["key"]).has_weights for record in tuned)
+    write_facts(open_project(project))
+    assert fill(project, say=lambda _: None) == 8
+    assert len(trained) == 2 * 3 + 2 * 2  # three fine-tunings and the two members of a search, for two seeds
+    left = [stored(project, key) for key in runs(project)]
+    assert len([run for run in left if run.tensor_names]) == len(trained) + 2  # with the two merged searches
+    assert not any(run.tensor_names and run.has_weights for run in left)
 
 
 # ------------------------------------------------------------------------------------ sharing
@@ -166,17 +146,18 @@ def test_projects_that_share_a_store_share_runs_and_keep_each_others_weights(
     also = search(job(other, "weight_mixup"))
     assert also["phases"] == searched["phases"]
     assert trained == []
-    finetune(job(project, "weight_mixup", 0, **searched["phases"]), searched)
-    Context(job(project, "vanilla")).store.prune()
-    assert stored(project, searched["phases"]["search"]).has_weights
-    trained.clear()
-    finetune(job(other, "weight_mixup", 0, **also["phases"]), also)
-    assert trained == [("finetune", 0)]
+    write_facts(open_project(project))
+    with Context(job(other, "weight_mixup")).store.needed(also["phases"].values()):  # as the other's fill says
+        fill(project, say=lambda _: None)
+        assert stored(project, searched["phases"]["search"]).has_weights
+        trained.clear()
+        finetune(job(other, "weight_mixup", 0, **also["phases"]), also)
+        assert trained == [("finetune", 0)]
     Context(job(project, "vanilla")).store.prune()
     assert not stored(project, searched["phases"]["search"]).has_weights
     trained.clear()
     assert train(other, "hype_n")["key"] == train(project, "hype_n")["key"]
-    assert trained == [("finetune", 0)]
+    assert trained == []
 
 
 # -------------------------------------------------------------------------------- environment
@@ -224,19 +205,6 @@ def test_a_run_whose_phases_are_from_different_environments_says_so(project: Pat
     searched = search(job(project, "weight_mixup"))
     assert searched["environment"]["threads"] == 2
     assert any("search was trained elsewhere" in mark for mark in searched["marks"])
-
-
-def test_a_run_that_cannot_start_holds_no_weights(project: Path) -> None:
-    """A phase that fails leaves those before it to pruning."""
-    early = {"training": {"max_steps": 1}}
-    phases = {"first": early, "second": {**early, "regularisers": DIVERGES}, "finetune": {}}
-    write_method(project, "breaks", phases=phases)
-    searched = search(job(project, "breaks"))
-    store = Context(job(project, "breaks")).store
-    assert searched["status"] == "failed"
-    assert store.pins(searched["phases"]["first"])
-    assert finetune(job(project, "breaks", 0, **searched["phases"]), searched)["status"] == "failed"
-    assert not any(store.pins(key) for key in searched["phases"].values())
 
 
 def test_weights_that_only_the_remote_storage_has_are_fetched_not_trained(

@@ -16,12 +16,10 @@ from regft_core.data.examples import read_jsonl, write_jsonl
 from regft_core.io import read_json
 from regft_core.phases.choice import CHOSEN_ON_DEV, choose
 from regft_core.phases.context import Context, Job
-from regft_core.phases.evaluation_key import evaluation_key
 from regft_core.phases.export import export
 from regft_core.phases.finetune import cached_seeds
-from regft_core.phases.holds import hold_model
 from regft_core.phases.project import open_project
-from regft_core.phases.tuning import choice_of, look_up_trial, try_values
+from regft_core.phases.tuning import choice_of, try_values
 from regft_core.runs.lookup import NotStored
 from tests.phases.conftest import SIZE, TASK, change, job, runs, stored, write_method
 
@@ -142,20 +140,6 @@ def test_a_choice_from_the_store_is_that_of_the_stage(tuned: Path, trained: list
     assert again["values"] == found["values"]
     change(tuned, tuning={**TUNING, "methods": {"vanilla": {}}})
     assert choice_of(job(tuned, "vanilla")) is None
-
-
-def test_looking_a_trial_up_leaves_the_weights_of_the_chosen_run_to_it(tuned: Path) -> None:
-    """With dev_as_published a trial is the run: who looks it up must not take the pin of the run's evaluation."""
-    change(tuned, tuning={**TUNING, "selection": "dev_as_published"})
-    trial = Job(str(tuned), "vanilla", TASK, SIZE, 0, values={"training.learning_rate": 3e-3}, trial=0)
-    key = try_values(trial)["key"]
-    context = Context(trial)
-    assert context.store.pins(key) == []
-    look_up_trial(trial)
-    assert context.store.pins(key) == []
-    hold_model(context, key)
-    look_up_trial(trial)
-    assert context.store.pins(key) == [evaluation_key(context, key)]
 
 
 def test_without_tuning_nothing_is_other(project: Path) -> None:

@@ -40,10 +40,8 @@ def test_finished_runs_are_handed_out_and_others_refused(
         message = r"is not complete in the run store .* cannot be trained there.*may only be read.*store\.path"
         with pytest.raises(StoreError, match=message):
             store.open(run_key(OTHER), OTHER)
-        assert store.pin(KEY, "evaluate")  # said once, and the weights are there
-        assert store.pin(KEY, "export")
-        assert caplog.text.count("nothing can be pinned") == 1
-        store.unpin(KEY, "evaluate")
+        with store.needed([KEY]) as needed:
+            needed.done([KEY])
         assert store.prune().keys == ()
         assert f"{stored.tensor_bytes} bytes may not be deleted by this user" in caplog.text
         assert store.verify() == []

@@ -23,8 +23,9 @@ else
 	@$(RUN) dvc repro
 endif
 
+# One process for each core, torch with one thread in each; a file of tests stays in one process, with its fixtures.
 test: $(VENV)/.installed-test
-	@$(RUN) python -m pytest
+	@$(RUN) python -m pytest -n auto --dist loadscope
 
 lint: $(VENV)/.installed-test
 	@$(RUN) ruff check .

@@ -27,7 +27,7 @@ from typing import IO, Any
 from regft_core.errors import StoreError
 
 _HOST = re.sub(r"[^A-Za-z0-9_]", "_", socket.gethostname())[:32] or "host"
-_TEMPORARY = re.compile(r"\.tmp-(?P<host>\w+)\.(?P<pid>\d+)\.(?P<start>\d+)\.[0-9a-f]{8}$", re.ASCII)
+_OWNED = re.compile(r"(?:^|\.tmp-)(?P<host>\w+)\.(?P<pid>\d+)\.(?P<start>\d+)\.[0-9a-f]{8}$", re.ASCII)
 #: Processes of another machine cannot be asked whether they live; their leftovers go after a week.
 REMOTE_LEFTOVER_SECONDS = 7 * 86_400.0
 
@@ -168,17 +168,26 @@ def _stem(name: str) -> str:
     return os.fsencode(name)[:150].decode("utf-8", "ignore")
 
 
-def _temporary(target: Path) -> Path:
+def owned_name() -> str:
+    """A file name, not used before, that tells which process it belongs to (``owner_is_dead``)."""
     pid = os.getpid()
-    return target.parent / f".{_stem(target.name)}.tmp-{_HOST}.{pid}.{_start_time(pid)}.{os.urandom(4).hex()}"
+    return f"{_HOST}.{pid}.{_start_time(pid)}.{os.urandom(4).hex()}"
 
 
-def _owner_is_dead(name: str, modified: float) -> bool:
-    match = _TEMPORARY.search(name)
+def _temporary(target: Path) -> Path:
+    return target.parent / f".{_stem(target.name)}.tmp-{owned_name()}"
+
+
+def owner_is_dead(name: str, modified: float, lapse: float = REMOTE_LEFTOVER_SECONDS) -> bool:
+    """Whether the process that gave a file its ``owned_name`` has ended; False for other names.
+
+    A process of another machine counts as dead ``lapse`` seconds after the file was ``modified`` (seconds since 1970).
+    """
+    match = _OWNED.search(name)
     if match is None:
         return False
     if match["host"] != _HOST:
-        return time.time() - modified > REMOTE_LEFTOVER_SECONDS
+        return time.time() - modified > lapse
     pid, start = int(match["pid"]), int(match["start"])
     try:
         os.kill(pid, 0)
@@ -212,7 +221,7 @@ def sweep_stale(parent: Path, prefix: str = "") -> list[Path]:
     for entry in entries:
         if entry.name.startswith(beginning) and ".tmp-" in entry.name:
             with suppress(OSError):  # another process may be sweeping the same leftover
-                if _owner_is_dead(entry.name, entry.stat(follow_symlinks=False).st_mtime):
+                if owner_is_dead(entry.name, entry.stat(follow_symlinks=False).st_mtime):
                     remove(Path(entry.path))
                     removed.append(Path(entry.path))
     return removed

@@ -21,6 +21,7 @@ from regft_core.kinds import find
 from regft_core.models.architectures import Architecture, apply_dropout, architecture_of
 from regft_core.models.pooling import POOLINGS, PooledClassifier, without_pooler
 from regft_core.models.source import ModelSource
+from regft_core.runs.alone import computing_alone
 
 #: Name of the attribute of a loaded classifier that lists its newly drawn parameters.
 NEW_PARAMETERS = "regft_new_parameters"
@@ -77,6 +78,7 @@ def load_classifier(
 
     Raises:
         ModelError: unsupported family, or a checkpoint that does not hold the whole encoder.
+        RegftError: another thread of this process loads or trains a model.
     """
     from transformers import AutoModel, AutoModelForSequenceClassification
 
@@ -93,7 +95,7 @@ def load_classifier(
         new = _new_modules(model, architecture, info)
     else:
         encoder, info = _from_pretrained(AutoModel, source, config, attn_implementation, pooler=False)
-        with torch.random.fork_rng(devices=[]):
+        with computing_alone(), torch.random.fork_rng(devices=[]):
             model = PooledClassifier(encoder, pooling=pooling, rows_per_example=rows_per_example).eval()
         new = ("classifier",)
     _refuse_other_faults(new, architecture, source, info)
@@ -222,7 +224,7 @@ def _from_pretrained(
         attention = "eager"
     try:
         # Loading draws missing parameters from the global generator; they are drawn again by us.
-        with quiet(), torch.random.fork_rng(devices=[]):
+        with computing_alone(), quiet(), torch.random.fork_rng(devices=[]):
             model, info = model_class.from_pretrained(
                 source.path,
                 config=config,

@@ -9,7 +9,6 @@ from regft_core.errors import CodeChanged, RunFailed
 from regft_core.phases.context import Context, Job
 from regft_core.phases.evaluation_key import evaluation_identity, evaluation_key, scope_of, set_files
 from regft_core.phases.evaluations import evaluations_of
-from regft_core.phases.holds import release_model
 from regft_core.phases.logits import from_npy, to_npy
 from regft_core.phases.phase_data import rows_of
 from regft_core.phases.trained import Trained
@@ -47,7 +46,6 @@ def evaluate(job: Job, trained: dict[str, Any], *, device: str = "cpu") -> dict[
     logits = {name: from_npy(content) for name, content in _under(LOGITS, files).items()}
     record |= result | {"predictions": {name: text.decode() for name, text in _under(PREDICTIONS, files).items()}}
     record["evaluations"] = evaluations_of(context, model, trained["key"], logits) if logits else {}
-    release_model(context, trained["key"])
     return record
 
 

@@ -10,7 +10,6 @@ from regft_core.hooks import compose
 from regft_core.phases.choice import CHOSEN_ON_DEV
 from regft_core.phases.context import Context, Job
 from regft_core.phases.environment import describe_environment
-from regft_core.phases.holds import hold_model, release_model, release_phases
 from regft_core.phases.phase_data import run_rows
 from regft_core.phases.records import declared_ratio
 from regft_core.phases.run_phase import produce
@@ -41,15 +40,10 @@ def finetune(job: Job, searched: dict[str, Any], *, device: str = "cpu") -> dict
         "precision": context.phase("finetune").training.precision,
     }
     if searched["status"] != "ok":
-        release_phases(context, context.key("finetune"))  # nothing will start from those that ended well
         failed = {"status": "failed", "error": searched["error"], "curve": [], "diagnostics": []}
         return record | failed | {"key": context.key("finetune"), "degraded": [], "environment": None}
     phase = context.phase("finetune")
-    hold_model(context, context.key("finetune"))
     stored = produce(context, phase)
-    release_phases(context, stored.key)
-    if stored.result["status"] != "ok":
-        release_model(context, stored.key)  # there is none to evaluate
     record |= {"key": stored.key} | stored.result
     record.setdefault("curve", [])
     record.setdefault("diagnostics", [])

@@ -7,7 +7,6 @@ from typing import Any
 
 from regft_core.phases.context import Context, Job
 from regft_core.phases.environment import other_environments
-from regft_core.phases.holds import hold_phase
 from regft_core.phases.records import merged_record
 from regft_core.phases.run_phase import produce
 
@@ -22,10 +21,6 @@ def search(job: Job, *, device: str = "cpu") -> dict[str, Any]:
     done = []
     for earlier in context.method.earlier:
         phase = context.phase(earlier.name)
-        key = context.key(phase.name)
-        # Before it is trained: pruning must not take from under a later phase, of this run or on
-        # another host, what it starts from.
-        hold_phase(context, key)
         stored = produce(context, phase)
         keys[phase.name] = stored.key
         context.job = replace(context.job, keys=dict(keys))

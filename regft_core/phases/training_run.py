@@ -22,6 +22,7 @@ from regft_core.hooks.declare import Handed, Setting
 from regft_core.kinds import find
 from regft_core.models.load import load_classifier
 from regft_core.rng import derive
+from regft_core.runs.alone import computing_alone
 from regft_core.training.best import BestState, EpochScores, Judge
 from regft_core.training.fitting import FitData
 from regft_core.training.graphs import CudaRecorder
@@ -191,6 +192,7 @@ def prepare(inputs: PhaseInputs, **loop_options: Any) -> Prepared:
     return Prepared(trainee, stack, loop, fit_seconds)
 
 
+@computing_alone()
 def train(
     inputs: PhaseInputs,
     *,
@@ -209,6 +211,7 @@ def train(
     Raises:
         RunFailed: the loss became NaN.
         ModelError: a regulariser cannot act on this encoder.
+        RegftError: another thread of this process loads or trains a model.
     """
     ready = prepare(
         inputs,

@@ -19,7 +19,6 @@ from regft_core.phases.choice import choose
 from regft_core.phases.code import evaluation_scope, scope_sha256
 from regft_core.phases.context import Context, Job
 from regft_core.phases.finetune import finetune
-from regft_core.phases.holds import release_model
 from regft_core.phases.project import open_project
 from regft_core.phases.records import known_keys
 from regft_core.phases.search import search
@@ -83,9 +82,7 @@ def try_values(job: Job, *, device: str = "cpu") -> Record:
     record |= {"final_loss": trained.get("final_loss")}
     if trained["status"] != "ok":
         return record
-    judged = _judge(context, trained["key"])
-    release_model(context, trained["key"])
-    return record | judged
+    return record | _judge(context, trained["key"])
 
 
 def _judge(context: Context, key: str) -> Record:

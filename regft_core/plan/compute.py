@@ -151,7 +151,11 @@ class _Engine:
         names = [job.name for job in work.jobs]
         failures: Failures = {}
         self.say(f"{self.stage}: {work.counted()}, {len(names)} jobs on the executor '{execution.executor}'")
-        with ProgressBoard(self.stage, names, each=work.shares, called="jobs") as board:
+        # What the stage search makes is read by the stage after it, so it is needed until the end.
+        kept = {i for i, job in enumerate(work.jobs) if self.stage == "search" and job.trial is None}
+        read = [key for keys in work.keys.values() for key in keys]
+        board = ProgressBoard(self.stage, names, each=work.shares, called="jobs")
+        with store.needed(read) as needed, board:
 
             def ended(index: int, line: str) -> None:
                 board.ended(names[index])
@@ -161,6 +165,8 @@ class _Engine:
                         indices.discard(index)
                         if not indices and (reason := self._collect(name, stale[name])) is not None:
                             failures[name] = reason
+                if index not in kept:
+                    needed.done(work.keys[index])
                 try:
                     store.prune()
                 except StoreError as error:

@@ -18,6 +18,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Protocol
 
 from regft_core.errors import RegftError, StoreError
 from regft_core.io import explained
@@ -36,17 +37,25 @@ log = logging.getLogger(__name__)
 #: A holder renews its lock this often; one that did not for LEASE_SECONDS has lost it to whoever waits.
 RENEW_SECONDS = 20.0
 LEASE_SECONDS = 180.0
-#: Locks that this process holds and renews.
-_renewed: set[KeyLock] = set()
+
+
+class Renewable(Protocol):
+    """What shows, by the time of a file, that its process lives."""
+
+    def renew(self) -> None: ...
+
+
+#: Locks that this process holds, and whatever else it renews.
+_renewed: set[Renewable] = set()
 _renewing = threading.Lock()
 _thread: threading.Thread | None = None
 
 
-def _renew(lock: KeyLock) -> None:
+def _renew(what: Renewable) -> None:
     """Renew a lock from now on, in one thread for the whole process."""
     global _thread
     with _renewing:
-        _renewed.add(lock)
+        _renewed.add(what)
         if _thread is None or not _thread.is_alive():
             _thread = threading.Thread(target=_keep_renewing, daemon=True, name="lock renewal")
             _thread.start()
@@ -56,8 +65,19 @@ def _keep_renewing() -> None:
     while True:
         time.sleep(RENEW_SECONDS)
         with _renewing:
-            for lock in list(_renewed):
-                lock.renew()
+            for what in list(_renewed):
+                what.renew()
+
+
+@contextmanager
+def renewed(what: Renewable) -> Iterator[None]:
+    """Renew ``what`` every ``RENEW_SECONDS`` inside the block."""
+    _renew(what)
+    try:
+        yield
+    finally:
+        with _renewing:
+            _renewed.discard(what)
 
 
 #: Paths locked by this process and the thread that did it, to refuse a certain deadlock.

@@ -35,7 +35,3 @@ class LookupStore(RunStore):
     ) -> WorkingRun:
         """Raises ``NotStored``: who opens a run means to compute it."""
         raise NotStored(key)
-
-    def pin(self, key: str, owner: str) -> bool:
-        """Like ``RunStore.pin``; nothing is pinned for a run that is complete itself and reads the weights no more."""
-        return self.holds(owner) or super().pin(key, owner)

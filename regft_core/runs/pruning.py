@@ -16,39 +16,39 @@ from regft_core.io import explained, may_not_write, write_json
 from regft_core.runs.killpoints import killpoint
 from regft_core.runs.ledger import at_most, note_look
 from regft_core.runs.manifest import MANIFEST
-from regft_core.runs.pins import PIN_DAYS, pin_lock
+from regft_core.runs.needed import NEEDED_DAYS, needed_keys
 from regft_core.runs.stored import PRUNED, TENSORS_SUFFIX, USED
 
 if TYPE_CHECKING:
-    from regft_core.runs.shelf import Shelf
+    from regft_core.runs.store import RunStore
 
 log = logging.getLogger(__name__)
 
-Outcome = Literal["pruned", "pinned", "in use", "read-only"]
+Outcome = Literal["pruned", "needed", "in use", "read-only"]
 
 
 @dataclass(frozen=True)
 class Pruned:
     """What pruning did, in bytes of tensors; ``keys`` lost their weights or checkpoints.
 
-    ``remaining_bytes`` may be too high where nothing had to be deleted (see ``ledger.py``). ``pinned_bytes`` is
-    the part of what remains that pins kept from being deleted.
+    ``remaining_bytes`` may be too high where nothing had to be deleted (see ``ledger.py``). ``needed_bytes`` is
+    the part of what remains that other work, or other processes, need.
     """
 
     freed_bytes: int
     remaining_bytes: int
     keys: tuple[str, ...]
-    pinned_bytes: int = 0
+    needed_bytes: int = 0
 
 
-def prune(store: Shelf, budget: int | None, keep: Collection[str]) -> Pruned:
+def prune(store: RunStore, budget: int | None, keep: Collection[str]) -> Pruned:
     """See ``RunStore.prune``; runs are listed only when the ledger does not rule out that the budget is exceeded."""
     held = at_most(store.path)
     if budget is None or (held is not None and held <= budget):
         return Pruned(0, held or 0, ())
     candidates = _candidates(store)
     remaining = total = sum(size for _, _, _, size, _ in candidates)
-    pruned, kept = [], dict.fromkeys(("pinned", "in use", "read-only"), 0)
+    pruned, kept = [], dict.fromkeys(("needed", "in use", "read-only"), 0)
     for is_whole, _, key, size, path in sorted(candidates):
         if remaining <= budget:
             break
@@ -61,19 +61,20 @@ def prune(store: Shelf, budget: int | None, keep: Collection[str]) -> Pruned:
     note_look(store.path, remaining)
     if remaining > budget:
         reasons = [f"{kept['in use']} bytes are in use"]
-        if kept["pinned"]:
+        if kept["needed"]:
             reasons.append(
-                f"{kept['pinned']} bytes are pinned by runs that need them next (a pin lapses after {PIN_DAYS} days)"
+                f"{kept['needed']} bytes are needed by processes that work (on another host: for {NEEDED_DAYS} day "
+                "after it was last heard of)"
             )
         if kept["read-only"]:
             reasons.append(f"{kept['read-only']} bytes may not be deleted by this user")
         log.warning(
             "the run store %s holds %d bytes, its budget is %d: %s", store.path, remaining, budget, ", ".join(reasons)
         )
-    return Pruned(total - remaining, remaining, tuple(pruned), kept["pinned"])
+    return Pruned(total - remaining, remaining, tuple(pruned), kept["needed"])
 
 
-def _candidates(store: Shelf) -> list[tuple[bool, float, str, int, Path]]:
+def _candidates(store: RunStore) -> list[tuple[bool, float, str, int, Path]]:
     """(whether it is spared on request, last use, key, bytes, directory) of all that has tensors; opens no file."""
     found: list[tuple[bool, float, str, int, Path]] = []
     for key, path in store.damaged():
@@ -106,7 +107,7 @@ def _use_and_tensors(path: Path) -> tuple[float, int, bool]:
     return times.get(USED, times.get(MANIFEST, 0.0)), size, pruned
 
 
-def _prune_one(store: Shelf, key: str, path: Path) -> Outcome:
+def _prune_one(store: RunStore, key: str, path: Path) -> Outcome:
     lock = store.lock(key)
     try:
         if not lock.try_acquire():
@@ -118,17 +119,13 @@ def _prune_one(store: Shelf, key: str, path: Path) -> Outcome:
                 shutil.rmtree(path)
                 log.warning("%s, a damaged run that was set aside, was deleted to stay within the budget", path)
                 return "pruned"
-            with pin_lock(store.path):
-                pins = store.pins_of(key)
-                pins.drop_expired()
-                if pins.live():
-                    return "pinned"
-                if not path.name.endswith(".partial"):
-                    # The mark first: weights that vanish without it would look like damage.
-                    write_json(path / PRUNED, {"reason": "budget"})
+            if key in needed_keys(store.path):  # asked as late as possible: a process may have begun since
+                return "needed"
             if path.name.endswith(".partial"):
                 shutil.rmtree(path)
                 return "pruned"
+            # The mark first: weights that vanish without it would look like damage.
+            write_json(path / PRUNED, {"reason": "budget"})
             killpoint("prune.marked")
             for file in path.glob("*" + TENSORS_SUFFIX):
                 file.unlink()

@@ -3,9 +3,9 @@
 ``<url>/runs/<first two digits>/<key>/manifest.json`` makes a run complete there. It is written last, by a
 conditional put, so of several hosts that trained one key one succeeds; the others take its run in the place of
 theirs. Files lie in a folder of their own for each attempt to write (``<key>/<place>/``), so attempts never mix.
-Checkpoints and pins stay on the host, and no run is ever deleted there: the budget is that of the local store,
-whose pruned weights come back from here. Who only looks a run up takes all of it but its weights, which are most of
-its bytes: they come when they are read.
+Checkpoints stay on the host, and no run is ever deleted there: the budget is that of the local store, whose pruned
+weights come back from here. Who only looks a run up takes all of it but its weights, which are most of its bytes:
+they come when they are read.
 """
 
 from __future__ import annotations

@@ -3,26 +3,21 @@
 Layout: ``<store>/runs/<first two digits>/<key>/`` is a complete run (``identity.json``,
 ``result.json``, ``<name>.safetensors``, other files, ``manifest.json`` with their hashes).
 Beside it, ``<key>.partial/`` is one that is being trained (checkpoints), ``<key>.lock`` says by
-whom, ``<key>.pins/`` who else needs its weights (``<store>/pins.lock`` guards all pins), and
-``<key>.damaged-<n>/`` is a run that was found damaged. The key is the hash of everything that
+whom, and ``<key>.damaged-<n>/`` is a run that was found damaged. The key is the hash of everything that
 determines the run, so the store may be shared by projects and machines. Nothing here imports
 torch before tensors are read or written.
 
 Pruning deletes tensors only, the least recently used first, until they fit the budget. It spares
-runs that are open, the keys its caller names, and pinned runs. *Who will read a run's weights
-later pins it first and unpins it when they were read or are no longer needed:*
-``store.pin(key, owner)``, where the owner is whatever needs them, such as the key of the next
-run. A pin binds every process and machine that shares the store, may be set before the run
-exists, and survives its being trained again; it lapses after ``PIN_DAYS`` (pin again to renew),
-since an owner that was given up never unpins. ``pin`` returns whether the weights are there: if
-so, they stay; if not, open the run and train it, and they stay from then on.
+runs that are open, the keys its caller names, and the keys that any living process, on any machine
+that shares the store, has said to need (``needed``).
 """
 
 from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -31,7 +26,7 @@ from regft_core.io import may_not_write, sweep_stale
 from regft_core.runs.damaged import ASIDE, move_aside
 from regft_core.runs.locks import KeyLock
 from regft_core.runs.manifest import MANIFEST
-from regft_core.runs.pins import PIN_DAYS, Pins, pin_lock
+from regft_core.runs.needed import NEEDED_DAYS, Needed, needed
 from regft_core.runs.pruning import Pruned, prune
 from regft_core.runs.stored import StoredRun, run_key
 from regft_core.runs.verification import Damage, run_problems, verify
@@ -40,15 +35,13 @@ from regft_core.runs.working import HOW_TO_WRITE, WorkingRun
 if TYPE_CHECKING:
     from regft_core.runs.remote import Remote
 
-__all__ = ["PIN_DAYS", "Damage", "DamagedRun", "Pruned", "RunStore", "StoredRun", "WorkingRun", "run_key"]
+__all__ = ["NEEDED_DAYS", "Damage", "DamagedRun", "Needed", "Pruned", "RunStore", "StoredRun", "WorkingRun", "run_key"]
 
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
 _KEY = re.compile(r"[0-9a-f]{64}")
-#: Stores of which this process has said that pins cannot be written there.
-_unpinnable: set[Path] = set()
 
 
 class RunStore:
@@ -206,7 +199,7 @@ class RunStore:
     def read_intact(self, ensure: Callable[[], StoredRun], read: Callable[[StoredRun], T]) -> T:
         """Return ``read(ensure())``; a run found damaged in it is set aside and ensured once more.
 
-        So is one that another process prunes between the two: who does not hold it by a pin reads at its own risk.
+        So is one that another process prunes between the two.
         ``ensure`` finds or trains the run and must have closed it; ``read`` loads from it, for
         instance ``StoredRun.load_tensors``. Raises what they raise.
         """
@@ -241,64 +234,24 @@ class RunStore:
         """Return the damaged runs of ``key`` that were set aside."""
         return [path for other, path in self.damaged() if other == key]
 
-    # ------------------------------------------------------------------------- pins and budget
+    # ------------------------------------------------------------------------- budget
 
-    def pins_of(self, key: str) -> Pins:
-        """Return the pins of ``key``, to be used under ``pin_lock``; see ``pin``, ``unpin`` and ``pins``."""
-        return Pins(self.directory(key).with_name(f"{key}.pins"))
+    def needed(self, keys: Iterable[str]) -> AbstractContextManager[Needed]:
+        """Spare the weights and checkpoints of ``keys``, here and on other hosts, inside a ``with`` block.
 
-    def pin(self, key: str, owner: str) -> bool:
-        """Keep the weights of ``key`` for ``owner``, from now for ``PIN_DAYS``; the rule is above.
-
-        Returns whether the weights are there (intact by size); then they stay. Never waits for a
-        training. In a store one may only read no pin can be set, which is said in a warning once.
-        Raises ``ValueError`` for a bad key or owner, ``StoreError`` when the disk refuses otherwise.
+        The keys need not be there yet. Weights that are found afterwards with the run open (``open``) stay.
+        ``Needed.done(keys)`` tells which are no longer needed; a key that is given n times (by n pieces of work) is
+        needed until it was done n times. All of it ends with the block, or with the process; what a process of
+        another host needs, ``NEEDED_DAYS`` after it was last heard of. In a store one may only read it does nothing.
+        Raises ``StoreError`` when the disk refuses otherwise.
         """
-        pins = self.pins_of(key)
-        pins.check(owner)
-        try:
-            with pin_lock(self.path):
-                pins.add(owner)
-                return self._has_weights(key)
-        except StoreError as error:
-            if not may_not_write(error):
-                raise
-            if self.path not in _unpinnable:
-                _unpinnable.add(self.path)
-                log.warning(
-                    "the run store %s may only be read, so nothing can be pinned there: whoever prunes it may "
-                    "delete weights that are needed here",
-                    self.path,
-                )
-        return self._has_weights(key)
-
-    def _has_weights(self, key: str) -> bool:
-        stored = self.get(key)
-        return stored is not None and stored.has_weights
-
-    def unpin(self, key: str, owner: str) -> None:
-        """Take the owner's pin back; one that is not there is fine. Raises like ``pin``."""
-        pins = self.pins_of(key)
-        pins.check(owner)
-        if not (pins.directory / owner).exists():
-            return
-        try:
-            with pin_lock(self.path):
-                pins.remove(owner)
-        except StoreError as error:
-            if not may_not_write(error):
-                raise
-            log.debug("%s", error)  # it lapses by itself
-
-    def pins(self, key: str) -> list[str]:
-        """Return the owners whose pins on ``key`` count, in order; raises ``StoreError``."""
-        return self.pins_of(key).live()
+        return needed(self.path, keys)
 
     def prune(self, budget_bytes: int | None = None, keep: Collection[str] = ()) -> Pruned:
         """Delete tensors, least recently used first, until they fit the budget.
 
         Damaged runs that were set aside go first, as a whole; then weights of complete runs (their
-        results stay) and checkpoints of runs nobody works on. Keys in ``keep``, pinned runs, runs
+        results stay) and checkpoints of runs nobody works on. Keys in ``keep`` and ``needed`` ones, runs
         that are open and those that may not be written are spared, so more than the budget may
         remain, which is said in a warning. ``budget_bytes`` defaults to the store's; without any
         budget nothing happens.

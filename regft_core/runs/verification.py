@@ -11,7 +11,7 @@ from regft_core.runs.manifest import problems, read_manifest
 from regft_core.runs.stored import TENSORS_SUFFIX, StoredRun
 
 if TYPE_CHECKING:
-    from regft_core.runs.shelf import Shelf
+    from regft_core.runs.store import RunStore
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ def run_problems(key: str, path: Path) -> list[str]:
     return problems(path, files, lambda _: True)
 
 
-def verify(store: Shelf) -> list[Damage]:
+def verify(store: RunStore) -> list[Damage]:
     """See ``RunStore.verify``."""
     found: list[Damage] = []
     for key in list(store.keys()):

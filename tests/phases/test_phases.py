@@ -225,8 +225,6 @@ def test_state_that_was_pruned_comes_back_although_nothing_starts_from_its_weigh
     key = record["phases"]["language_model_head"]
     before = stored(project, key).tensors_sha256("state")
     store = Context(job(project, "vanilla")).store
-    for owner in store.pins(key):
-        store.unpin(key, owner)
     store.prune(budget_bytes=0)
     assert not stored(project, key).has_weights
     assert train(project, "mask_tuning")["status"] == "ok"

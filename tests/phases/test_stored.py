@@ -1,4 +1,4 @@
-"""Runs in the store: damaged, pruned, pinned, shared, or from another environment."""
+"""Runs in the store: damaged, pruned, shared, or from another environment."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from regft_core.phases.context import Context
 from regft_core.phases.evaluate import evaluate
 from regft_core.phases.finetune import finetune
 from regft_core.phases.search import search
-from tests.phases.conftest import DIVERGES, change, edit_method, job, runs, stored, train, write_method
+from tests.phases.conftest import change, edit_method, job, runs, stored, train, write_method
 
 
 def evaluated(root: Path, method: str, record: dict[str, Any], seed: int = 0) -> dict[str, Any]:
@@ -92,8 +92,6 @@ def test_pruned_weights_come_back_when_they_are_read_and_must_be_the_same(
     record = train(project, "vanilla")
     before = stored(project, record["key"]).tensors_sha256()
     store = Context(job(project, "vanilla")).store
-    for owner in store.pins(record["key"]):
-        store.unpin(record["key"], owner)
     store.prune(budget_bytes=0)
     trained.clear()
     assert train(project, "vanilla") == record
@@ -108,8 +106,6 @@ def test_weights_are_not_restored_from_another_configuration_than_they_had(proje
     """A run's key stands for what it was trained with; an evaluation under it must not be of anything else."""
     record = train(project, "vanilla")
     store = Context(job(project, "vanilla")).store
-    for owner in store.pins(record["key"]):
-        store.unpin(record["key"], owner)
     store.prune(budget_bytes=0)
     change(project, training={"learning_rate": 2e-3})
     before = set(runs(project))
@@ -136,17 +132,18 @@ def test_projects_that_share_a_store_share_runs_and_keep_each_others_weights(
     also = search(job(other, "weight_mixup"))
     assert also["phases"] == searched["phases"]
     assert trained == []
-    finetune(job(project, "weight_mixup", 0, **searched["phases"]), searched)
-    Context(job(project, "vanilla")).store.prune()
-    assert stored(project, searched["phases"]["search"]).has_weights
-    trained.clear()
-    finetune(job(other, "weight_mixup", 0, **also["phases"]), also)
-    assert trained == [("finetune", 0)]
+    write_facts(open_project(project))
+    with Context(job(other, "weight_mixup")).store.needed(also["phases"].values()):  # as the other's fill says
+        fill(project, say=lambda _: None)
+        assert stored(project, searched["phases"]["search"]).has_weights
+        trained.clear()
+        finetune(job(other, "weight_mixup", 0, **also["phases"]), also)
+        assert trained == [("finetune", 0)]
     Context(job(project, "vanilla")).store.prune()
     assert not stored(project, searched["phases"]["search"]).has_weights
     trained.clear()
     assert train(other, "hype_n")["key"] == train(project, "hype_n")["key"]
-    assert trained == [("finetune", 0)]
+    assert trained == []
 
 
 # -------------------------------------------------------------------------------- environment
@@ -194,19 +191,6 @@ def test_a_run_whose_phases_are_from_different_environments_says_so(project: Pat
     searched = search(job(project, "weight_mixup"))
     assert searched["environment"]["threads"] == 2
     assert any("search was trained elsewhere" in mark for mark in searched["marks"])
-
-
-def test_a_run_that_cannot_start_holds_no_weights(project: Path) -> None:
-    """A phase that fails leaves those before it to pruning."""
-    early = {"training": {"max_steps": 1}}
-    phases = {"first": early, "second": {**early, "regularisers": DIVERGES}, "finetune": {}}
-    write_method(project, "breaks", phases=phases)
-    searched = search(job(project, "breaks"))
-    store = Context(job(project, "breaks")).store
-    assert searched["status"] == "failed"
-    assert store.pins(searched["phases"]["first"])
-    assert finetune(job(project, "breaks", 0, **searched["phases"]), searched)["status"] == "failed"
-    assert not any(store.pins(key) for key in searched["phases"].values())
 
 
 def test_weights_that_only_the_remote_storage_has_are_fetched_not_trained(

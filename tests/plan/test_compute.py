@@ -27,7 +27,7 @@ from regft_core.plan import compute as module
 from regft_core.plan.compute import compute, compute_only
 from regft_core.plan.jobs import Planner
 from regft_core.runs.store import RunStore
-from tests.phases.conftest import DIVERGES, TASK, change, edit_method, job, runs, train, write_method
+from tests.phases.conftest import DIVERGES, TASK, change, edit_method, job, runs, stored, train, write_method
 from tests.phases.test_kill import FORK
 from tests.plan.conftest import bits, plan, quiet, reproduce, scores, tree
 from tests.plan.other_executors import on_other_executors
@@ -269,6 +269,17 @@ def test_a_killed_stage_goes_on_where_it_stopped(
     assert bits(project) == bits(whole)
     assert scores(tree(project)) == scores(tree(whole))
     assert before < len(runs(project))
+
+
+def test_pruning_spares_what_unfinished_runs_need(project: Path, trained: list[tuple[str, int]]) -> None:
+    """After every job the store is pruned, here to nothing, and still nothing is trained twice."""
+    change(project, store={"budget_gb": 1e-9})
+    assert reproduce(project) == {}
+    assert len(trained) == 2 * 3 + 2 * 2  # three fine-tunings and the two members of a search, for two seeds
+    Context(job(project, "vanilla")).store.prune()
+    left = [run for key in runs(project) if (run := stored(project, key)).tensor_names]
+    assert len(left) == len(trained) + 2  # with the two merged searches
+    assert not any(run.has_weights for run in left)
 
 
 def test_a_store_that_cannot_be_pruned_now_ends_no_runs(

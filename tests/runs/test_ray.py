@@ -51,12 +51,7 @@ def run(jobs: list[Any], function: Any, **options: Any) -> list[Any]:
     return run_all(jobs, function, executor="ray", workers_per_device=3, settings=settings, **options)
 
 
-def test_results_are_those_of_serial_and_the_order_is_kept(local: Any) -> None:
-    assert run([3, 1, 2], cluster_jobs.square) == run_all([3, 1, 2], cluster_jobs.square)
-    order: list[int] = []
-    after, costs = {0: [2], 1: [0]}, [1.0, 1.0, 1.0]
-    run([1, 2, 3], cluster_jobs.square, after=after, costs=costs, on_result=lambda i, _: order.append(i))
-    assert order == [2, 0, 1]
+def test_workers_inherit_the_settings_of_the_driver(local: Any) -> None:
     assert run([0], cluster_jobs.settings_of_process)[0] == {"OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
 
 

@@ -40,10 +40,8 @@ def test_finished_runs_are_handed_out_and_others_refused(
                 run.save_checkpoint({}, {})
         with raises_code(StoreError, "store-read-only", "not complete"):
             store.open(run_key(OTHER), OTHER)
-        assert store.pin(KEY, "evaluate")  # said once, and the weights are there
-        assert store.pin(KEY, "export")
-        assert caplog.text.count("nothing can be pinned") == 1
-        store.unpin(KEY, "evaluate")
+        with store.needed([KEY]) as needed:
+            needed.done([KEY])
         assert store.prune().keys == ()
         assert f"{stored.tensor_bytes} bytes may not be deleted by this user" in caplog.text
         assert store.verify() == []

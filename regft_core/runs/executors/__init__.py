@@ -4,21 +4,26 @@ A file has the executor's name, which ``execution.executor`` gives, and defines 
 
     run(queue, function, *, devices, workers_per_device, threads, settings)
 
-It takes jobs from the queue (``runs.queue.JobQueue``) as long as there are any: ``queue.take()`` is
-the index of the one to start next, or None when none can start before another ends. For each it calls
-``function(queue.jobs[index], device=...)`` once, with torch at ``threads`` threads
-(``jobs.torch_threads``), on one of ``devices``, and reports here, in this process, by
-``queue.succeeded(index, result)`` or, for a job that raised or whose process died,
-``queue.failed(index, message, trace)``; the other jobs are finished all the same. It leaves no process
-behind, also when it is interrupted. ``settings`` is the section of ``execution`` that has the executor's
-name, for executors that have one.
+The contract, which ``tests/runs/test_executor_contract.py`` tries with every file of this folder:
 
-An executor whose workers may be on other machines says ``REMOTE = True``: which devices there are is then asked
-where a run starts (``devices.own_device``), not here; ``function`` finds or fetches the project there; and
-``settings["shared"]`` is the run store's folder where that lies outside of the project, else None.
+- *Jobs.* As long as there are any, ``queue.take()`` (``runs.queue.JobQueue``) is the index of the job to start next,
+  or None when none can start before another ends. Each job is one call ``function(queue.jobs[index], device=...)``,
+  on one of ``devices``, with torch at ``threads`` threads (``jobs.torch_threads``).
+- *One job at a time in a process.* Random draws, kernels and threads are settings of a process in torch. A second
+  training beside one that runs is refused (``runs.alone``), so a pool of threads cannot be an executor.
+- *Results* are reported in the driver, the process that called ``run``, and from its thread:
+  ``queue.succeeded(index, result)``, or ``queue.failed(index, message, trace)`` for a job that raised or whose
+  process died (``jobs.describe_failure``). The other jobs are finished all the same. A job may be started again
+  where its machine failed it; it then continues from its checkpoint.
+- *Interruption.* ``run`` leaves no process and no job behind, also when SIGINT or SIGTERM interrupts it
+  (``processes.termination_raises``).
+- *Bits* do not depend on the executor, on the number of workers, or on the order in which jobs end: nothing is passed
+  between jobs.
 
-Results do not depend on the executor, on the number of workers, or on the order in which jobs
-end: every job sees the same number of threads, and nothing is passed between jobs.
+``settings`` is the section of ``execution`` that has the executor's name, for executors that have one. An executor
+whose workers may be on other machines says ``REMOTE = True``: which devices there are is then asked where a run
+starts (``devices.own_device``), not here; ``function`` finds or fetches the project there; and ``settings["shared"]``
+is the run store's folder where that lies outside of the project, else None.
 """
 
 from __future__ import annotations

@@ -23,9 +23,10 @@ def computing_alone() -> Iterator[None]:
     # Not by waiting: a pool of threads would look as if it trained side by side.
     if not _computing.acquire(blocking=False):
         raise RegftError(
+            "two-runs-at-once",
             "two runs at once in one process would change each other's random draws, so this one was not started\n"
             "    -> run one job at a time in each process: `executor: processes` does, and an executor of your own may "
-            "start processes, not threads"
+            "start processes, not threads",
         )
     try:
         yield

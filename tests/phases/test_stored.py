@@ -18,7 +18,7 @@ from regft_core.phases.context import Context
 from regft_core.phases.evaluate import evaluate
 from regft_core.phases.finetune import finetune
 from regft_core.phases.search import search
-from tests.phases.conftest import change, edit_method, job, runs, stored, train, write_method
+from tests.phases.conftest import change, edit_method, job, run_stages, runs, stored, train, write_method
 
 
 def evaluated(root: Path, method: str, record: dict[str, Any], seed: int = 0) -> dict[str, Any]:
@@ -132,9 +132,8 @@ def test_projects_that_share_a_store_share_runs_and_keep_each_others_weights(
     also = search(job(other, "weight_mixup"))
     assert also["phases"] == searched["phases"]
     assert trained == []
-    write_facts(open_project(project))
-    with Context(job(other, "weight_mixup")).store.needed(also["phases"].values()):  # as the other's fill says
-        fill(project, say=lambda _: None)
+    with Context(job(other, "weight_mixup")).store.needed(also["phases"].values()):  # as the other's stage says
+        run_stages(project, "weight_mixup")
         assert stored(project, searched["phases"]["search"]).has_weights
         trained.clear()
         finetune(job(other, "weight_mixup", 0, **also["phases"]), also)

@@ -23,9 +23,9 @@ else
 	@$(RUN) dvc repro
 endif
 
-# One process for each core, torch with one thread in each; a file of tests stays in one process, with its fixtures.
+# One process for each core, torch with one thread in each. Each takes a stretch of the tests, so files keep their fixtures.
 test: $(VENV)/.installed-test
-	@$(RUN) python -m pytest -n auto --dist loadscope
+	@$(RUN) python -m pytest -n auto --dist worksteal
 
 lint: $(VENV)/.installed-test
 	@$(RUN) ruff check .

@@ -1,4 +1,4 @@
-"""Shared by all tests: one CPU thread, no network."""
+"""Shared by all tests: one CPU thread, also in the processes that they start, no network."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import os
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import pytest
 

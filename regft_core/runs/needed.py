@@ -65,6 +65,8 @@ def needed(store: Path, keys: Iterable[str]) -> Iterator[Needed]:
     """Spare the weights of ``keys`` from every pruning of ``store`` inside the block; see ``RunStore.needed``."""
     mine = Needed(store / FOLDER / owned_name(), keys)
     sweep_stale(mine.path.parent)
+    with suppress(StoreError):
+        needed_keys(store)  # for what dead processes left, where nothing is ever pruned
     try:
         write_text(mine.path, "".join(f"{key}\n" for key in sorted(mine._left)))
     except StoreError as error:
@@ -91,7 +93,7 @@ def needed_keys(store: Path) -> set[str]:
             with suppress(FileNotFoundError):  # its process ends at this moment
                 seen = entry.stat()
                 if owner_is_dead(entry.name, seen.st_mtime, NEEDED_DAYS * 86_400.0):
-                    with suppress(PermissionError):
+                    with suppress(OSError):
                         path.unlink()
                 elif not entry.name.startswith("."):
                     found |= _keys_in(path, (seen.st_mtime_ns, seen.st_size))

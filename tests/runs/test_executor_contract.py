@@ -36,6 +36,7 @@ def executor(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest
         pytest.importorskip(NEEDS[name][0], reason=f"an optional extra: pip install -e '.[{name}]'")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    monkeypatch.setenv("OMP_NUM_THREADS", "2")  # what torch has in a new process, unless it is told otherwise
     monkeypatch.setenv("RAY_raylet_start_wait_time_s", "180")  # on a machine that is busy otherwise
     return name
 

@@ -21,7 +21,7 @@ from regft_core.config.paths import expand, what_is
 from regft_core.config.schema.encoder import EncoderConfig
 from regft_core.errors import InputChanged, ModelError
 from regft_core.models.architectures import Architecture, architecture_of
-from regft_core.runs.files import content_sha256
+from regft_core.runs.files import FileState, content_sha256, file_state
 
 TOKENIZER_FILES = (
     "added_tokens.json",
@@ -60,6 +60,9 @@ HUB_ID = re.compile(r"^[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?$")
 #: What peft writes: where it is installed, transformers puts such weights on top of the encoder's.
 ADAPTER_FILES = ("adapter_config.json", "adapter_model.safetensors", "adapter_model.bin")
 
+#: Name of a file -> what it was when it was looked at.
+States = Mapping[str, FileState | None]
+
 
 @dataclass(frozen=True)
 class ModelSource:
@@ -82,21 +85,31 @@ class ModelSource:
     @contextmanager
     def opened(self) -> Iterator[Path]:
         """The directory, to be read within the block; raises as ``check``, before and after."""
-        self.check()
+        before = self.check()
         yield self.path
-        self.check()
+        self.check(before)
 
-    def check(self) -> None:
+    def check(self, before: States | None = None) -> States:
         """Compare the directory with the hashes; files that were not written since are not read again.
+
+        Args:
+            before: what an earlier check has returned. A file that was written since may have been another meanwhile,
+                whatever it is now.
+
+        Returns the state of every file.
 
         Raises:
             InputChanged: a file was replaced, added or removed since.
             ModelError: what is there now is no encoder.
         """
-        known, now = dict(self.files), dict(_read_files(self.path, self.name))
-        changed = sorted(name for name in known.keys() | now.keys() if known.get(name) != now.get(name))
+        states = {name: file_state(str(self.path / name)) for name, _ in self.files}
+        known, now = dict(self.files), _read_files(self.path, self.name)
+        changed = {name for name in known.keys() | now.keys() if known.get(name) != now.get(name)}
+        if before is not None:
+            changed |= {name for name, state in before.items() if states[name] != state}
         if changed:
-            raise InputChanged(f"encoder '{self.name}' ({self.path}): {', '.join(changed)}")
+            raise InputChanged(f"encoder '{self.name}' ({self.path}): {', '.join(sorted(changed))}")
+        return states
 
 
 def resolve_model(encoder: EncoderConfig, root: Path) -> ModelSource:

@@ -390,14 +390,15 @@ class Context:
         return self._keys[asked]
 
     def unchanged(self, code: LoadedCode) -> Callable[[], None]:
-        """What is asked before a result is stored: whether code and encoder are still those of its key.
+        """What is asked before a result is stored: whether code and encoder were, from now on, those of its key.
 
-        Rows need no second look: they are kept as they were read, and hashed so.
+        Weights may be read from the file whenever they are first used. Rows are kept as they were read, and hashed so.
         """
+        before = self.source.check()
 
         def check() -> None:
             code.check()
-            self.source.check()
+            self.source.check(before)
 
         return check
 

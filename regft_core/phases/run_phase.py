@@ -307,12 +307,13 @@ def computed_again(
     guard, identity = _loaded(context, phase, member, scope)
     if context.store.run_key(identity) != stored.key:
         raise FactsChanged(f"what {member_label(phase, member)} of {context.job.name} is made of changed meanwhile")
+    unchanged = context.unchanged(guard)
     here, weights = set_up(context.device, context.params.execution), "weights" in stored.tensor_names
     if repeated:
         found = merged(context, phase, _members(context, phase, identity["members"]), here, weights)
     else:
         found = trained(context, phase, member, here, weights)
-    context.unchanged(guard)()
+    unchanged()
     return found
 
 

@@ -239,7 +239,9 @@ def test_a_fetched_alias_is_found_in_the_project_or_in_the_shared_folder(shared,
     shutil.copytree(own, models / "mpnet")
     with pytest.raises(ModelError, match=r"model.safetensors has SHA-256 .*expected 78c0197b.*make mpnet"):
         resolve("mpnet", tmp_path / "project")
-    hashes = {name: module.content_sha256(own / name) for name in ("model.safetensors", "config.json", "tokenizer.json")}
+    hashes = {
+        name: module.content_sha256(own / name) for name in ("model.safetensors", "config.json", "tokenizer.json")
+    }
     monkeypatch.setitem(module.ALIASES, "mpnet", dataclasses.replace(module.ALIASES["mpnet"], sha256=hashes))
     found = resolve("mpnet", tmp_path / "project")
     assert (found.name, found.revision, found.path) == ("mpnet", None, (models / "mpnet").resolve())

@@ -91,7 +91,9 @@ def test_a_set_that_is_not_the_one_of_the_key_is_refused(tmp_path: Path) -> None
     sha256 = sha256_file(path)
     assert rows_of(path, sha256) == rows
     written(path, "two")
-    with pytest.raises(InputChanged, match=r"dev\.jsonl was replaced while [^\n]*\n    -> nothing was stored; .*`dvc repro` again"):
+    with pytest.raises(
+        InputChanged, match=r"dev\.jsonl was replaced while [^\n]*\n    -> nothing was stored; .*`dvc repro` again"
+    ):
         rows_of(path, sha256)
 
 

@@ -102,8 +102,9 @@ class LoadedCode:
             raise CodeChanged(self._message("was written while it was running", code, written))
 
     def _look(self) -> dict[str, FileState | None]:
-        """The data files that count, as they are."""
-        return {name: file_state(str(self._folder / name)) for name in self.code["modules"] if "/" in name}
+        """The data files that count, as they are; their names, unlike those of modules, are paths."""
+        names = [name for name in self.code["modules"] if "/" in name and not name.endswith(".py")]
+        return {name: file_state(str(self._folder / name)) for name in names}
 
     def _refuse_what_came_later(self) -> None:
         """Raise CodeChanged for packages and data files of which this process may have taken in others."""

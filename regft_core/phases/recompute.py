@@ -16,8 +16,8 @@ from regft_core.errors import DataError, RegftError
 from regft_core.io import canonical_json, sha256_file, sha256_text
 from regft_core.phases.context import Context, Job
 from regft_core.phases.evaluation_key import evaluation_identity
-from regft_core.phases.tuning import choice_of
 from regft_core.phases.trials import trials_of_run
+from regft_core.phases.tuning import choice_of
 from regft_core.runs.fingerprint import one_moment
 from regft_core.runs.lookup import NotStored
 
@@ -84,7 +84,7 @@ def recompute(project: Project, store: RunStore, count: int, device: str, chance
     """
     with one_moment():
         known = expected(project, jobs_of(project))
-    stored = {key: run for key in store.keys() if (run := store.get(key)) is not None}
+    stored = {key: run for key in list(store.keys()) if (run := store.get(key)) is not None}
     possible = sorted(known.keys() & stored.keys())
     found = Recomputed([], {}, {}, foreign_runs({k: r.identity for k, r in stored.items() if k not in known}, known))
     for key in chance.sample(possible, min(count, len(possible))):

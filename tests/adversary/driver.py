@@ -65,6 +65,11 @@ def change_package(_: Path) -> None:
     (kit / "adversary_kit-1.0.dist-info").rename(kit / "adversary_kit-2.0.dist-info")
 
 
+def change_options(root: Path) -> None:
+    for name in METHODS:
+        replace_text(root / "pipelines" / "methods" / f"{name}.yaml", ("smoothing: 0.3", "smoothing: 0.4"))
+
+
 def swap_labels(path: Path) -> None:
     replace_text(path, ('"label": 0', '"label": x'), ('"label": 1', '"label": 0'), ('"label": x', '"label": 1'))
 
@@ -77,13 +82,7 @@ CHANGES: dict[str, Callable[[Path], None]] = {
     "tokenizer": change_vocabulary,
     "training rows": lambda root: swap_labels(root / "work" / "subsamples" / TASK / SIZE / "seed-0.jsonl"),
     "dev rows": lambda root: swap_labels(root / "work" / "datasets" / TASK / "dev.jsonl"),
-    "configuration": lambda root: (
-        [
-            replace_text(root / "pipelines" / "methods" / f"{name}.yaml", ("smoothing: 0.3", "smoothing: 0.4"))
-            for name in METHODS
-        ]
-        and None
-    ),
+    "configuration": change_options,
     "code": lambda _: replace_text(LISTED / "listed.py", ("SHARE = 1.0", "SHARE = 2.0")),
     "data file": lambda _: replace_text(LISTED / "listed.json", ("1.0", "3.0")),
     "package": change_package,
@@ -208,7 +207,7 @@ def attack(case: dict[str, str], root: Path) -> dict[str, Any]:
     if case["moment"] == "before planning":
         given.change()
     try:
-        keys = planned(root, case["method"])
+        planned(root, case["method"])
         if case["moment"] == "before the start":
             given.change()
         with at(case["moment"], given):
@@ -221,8 +220,7 @@ def attack(case: dict[str, str], root: Path) -> dict[str, Any]:
     return {
         "end": "ended",
         "statuses": [record["status"] for record in records],
-        "in_key": set(planned(root, case["method"])).isdisjoint(before) or case["kind"] == "dev rows",
-        "keys": len(keys),
+        "in_key": planned(root, case["method"]) != before,
     }
 
 
@@ -231,7 +229,7 @@ def judge(case: dict[str, str], root: Path) -> dict[str, Any]:
     from regft_core.phases.context import Context
 
     store = Context(job(root, case["method"])).store
-    left = {key: run for key in store.keys() if (run := store.get(key)) is not None}
+    left = {key: run for key in list(store.keys()) if (run := store.get(key)) is not None}
     found: dict[str, Any] = {"stored": len(left), "wrong": []}
     original = HOME / "cases" / "original"
     worlds = ("before", "after") if case["kind"] in IN_THE_PROJECT else ("before",)

@@ -1,7 +1,7 @@
 """Inputs that change while a run is computed: the result is right for its key, or nothing is stored.
 
-Every kind of input at every moment. Quick tests take the methods in turn, so that each kind and each moment meets all of
-them; the rest of the table is slow.
+Every kind of input at every moment. Quick tests take the methods in turn, so that each kind and each moment meets all
+of them; the rest of the table is slow.
 """
 
 from __future__ import annotations
@@ -122,6 +122,8 @@ def cases() -> Iterator[Any]:
         for column, moment in enumerate(MOMENTS):
             for number, method in enumerate(METHODS):
                 marks = [] if number == (row + column) % len(METHODS) else [pytest.mark.slow]
+                if kind == "data file":
+                    marks.append(pytest.mark.xfail(reason="it is in no key yet", strict=True))
                 yield pytest.param(kind, moment, method, marks=marks, id=f"{kind}, {moment}, {method}")
 
 

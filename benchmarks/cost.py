@@ -36,9 +36,9 @@ from regft_core.hooks import compose
 from regft_core.hooks.declare import Handed
 from regft_core.hooks.registry import discover
 from regft_core.models.source import ModelSource
-from regft_core.phases.cells import KEEP_FREED_MEMORY
 from regft_core.phases.method_table import all_methods
 from regft_core.phases.training_run import PhaseInputs, outcome_tensors, prepare, train
+from regft_core.plan.pool import KEEP_FREED_MEMORY
 from regft_core.runs.devices import free_memory, take_device
 from regft_core.training.loop import Loop
 
@@ -50,7 +50,7 @@ SHAPES = {
     "bert-large": {"hidden_size": 1024, "num_hidden_layers": 24, "num_attention_heads": 16, "intermediate_size": 4096},
 }
 VOCABULARY = 30_522
-#: Environment of a run on a GPU, as ``phases/cells.py`` sets it: without, torch refuses to be deterministic.
+#: Environment of a run on a GPU, as ``plan/pool.py`` sets it: without, torch refuses to be deterministic.
 WORKSPACE = {"CUBLAS_WORKSPACE_CONFIG": ":4096:8", "TOKENIZERS_PARALLELISM": "false"}
 #: Issue targets, as ratios on a GPU; shown beside the measurement.
 TARGETS = {"hype_n": 1.05, "pats": 1.15, "mask_tuning": 2.1, "tdt": 2.7, "weight_mixup (search)": 4.2}

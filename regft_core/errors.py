@@ -136,7 +136,27 @@ class CodeChanged(RegftError):
     exit_code = 9
 
 
-class InputsChanged(RegftError):
+class InputChanged(RegftError):
+    """A file that a run reads is not (or no longer) the one in the run's key; nothing was stored.
+
+    Args:
+        what: the input, with its path.
+        when: when the difference was met.
+    """
+
+    exit_code = 11
+
+    def __init__(self, what: str, when: str = "was replaced while this run was being computed") -> None:
+        self.what, self.when = what, when
+        text = f"{what} {when}\n    -> nothing was stored; leave the file alone and run `dvc repro` again"
+        super().__init__("input-changed", text)
+
+    def __reduce__(self) -> tuple[type[InputChanged], tuple[str, str]]:
+        # Worker processes send their errors home; the default would call __init__ with the message.
+        return InputChanged, (self.what, self.when)
+
+
+class PlanOutdated(RegftError):
     """Code, configuration, encoder or packages changed while a stage ran; nothing was committed."""
 
     exit_code = 10

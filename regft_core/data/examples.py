@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 from collections.abc import Iterable
@@ -41,15 +42,21 @@ def write_jsonl(path: Path, examples: Iterable[Example]) -> None:
 
 
 def read_jsonl(path: Path) -> list[Example]:
-    """Read what ``write_jsonl`` wrote.
+    """Read what ``write_jsonl`` wrote; raises DataError when the file is missing or a line is no example."""
+    return read_hashed(path)[1]
+
+
+def read_hashed(path: Path) -> tuple[str, list[Example]]:
+    """SHA-256 of a file, and the examples in these very bytes.
 
     Lines end at "\\n" only: texts may hold other Unicode line breaks (U+2028, U+0085), at
     which ``str.splitlines`` would cut a row in two.
 
-    Raises DataError when the file is missing or a line is no example.
+    Raises DataError as ``read_jsonl``.
     """
     try:
-        content = path.read_bytes().decode("utf-8")
+        content = path.read_bytes()
+        text = content.decode("utf-8")
     except OSError as error:
         raise DataError(
             "cannot-read", f"{path}: cannot be read ({error.strerror}); run the stage that writes it"
@@ -58,7 +65,8 @@ def read_jsonl(path: Path) -> list[Example]:
         raise DataError(
             "not-utf8", f"{path}: not UTF-8 text (byte {error.start}); run the stage that writes it again"
         ) from error
-    return [_parse(line, path, number) for number, line in enumerate(content.split("\n"), start=1) if line]
+    rows = [_parse(line, path, number) for number, line in enumerate(text.split("\n"), start=1) if line]
+    return hashlib.sha256(content).hexdigest(), rows
 
 
 def _parse(line: str, path: Path, number: int) -> Example:

@@ -31,13 +31,14 @@ def load_tokenizer(source: ModelSource) -> Any:
     """Return the fast tokenizer of ``source``; ModelError when it has none or lacks a padding token."""
     from transformers import AutoTokenizer
 
-    try:
-        with quiet():
-            tokenizer = AutoTokenizer.from_pretrained(source.path, local_files_only=True, trust_remote_code=False)
-    except Exception as error:  # every tokenizer class fails in its own way on damaged files
-        raise ModelError(
-            "cannot-load", f"model '{source.name}': the tokenizer in {source.path} cannot be loaded: {error}"
-        ) from error
+    with source.opened() as path:
+        try:
+            with quiet():
+                tokenizer = AutoTokenizer.from_pretrained(path, local_files_only=True, trust_remote_code=False)
+        except Exception as error:  # every tokenizer class fails in its own way on damaged files
+            raise ModelError(
+                "cannot-load", f"model '{source.name}': the tokenizer in {path} cannot be loaded: {error}"
+            ) from error
     if not getattr(tokenizer, "is_fast", False):
         raise ModelError(
             "slow-tokenizer",
@@ -197,13 +198,14 @@ class _EmbeddingHead(nn.Module):
 def _config(source: ModelSource) -> Any:
     from transformers import AutoConfig
 
-    try:
-        with quiet():
-            return AutoConfig.from_pretrained(source.path, local_files_only=True, trust_remote_code=False)
-    except (OSError, ValueError, KeyError) as error:
-        raise ModelError(
-            "bad-model-config", f"model '{source.name}': {source.path / 'config.json'} is not usable: {error}"
-        ) from error
+    with source.opened() as path:
+        try:
+            with quiet():
+                return AutoConfig.from_pretrained(path, local_files_only=True, trust_remote_code=False)
+        except (OSError, ValueError, KeyError) as error:
+            raise ModelError(
+                "bad-model-config", f"model '{source.name}': {path / 'config.json'} is not usable: {error}"
+            ) from error
 
 
 def _set_labels(config: Any, kind: str, labels: Sequence[str] | None) -> None:
@@ -222,24 +224,25 @@ def _from_pretrained(
     options = {} if pooler else without_pooler(model_class)
     if attention == "sdpa" and not getattr(model_class, "_supports_sdpa", False):
         attention = "eager"
-    try:
-        # Loading draws missing parameters from the global generator; they are drawn again by us.
-        with computing_alone(), quiet(), torch.random.fork_rng(devices=[]):
-            model, info = model_class.from_pretrained(
-                source.path,
-                config=config,
-                dtype=torch.float32,
-                attn_implementation=attention,
-                use_safetensors=True,
-                local_files_only=True,
-                ignore_mismatched_sizes=True,  # a fine-tuned head of another width; anything else is refused below
-                output_loading_info=True,
-                **options,
-            )
-    except (OSError, ValueError, RuntimeError, KeyError, SafetensorError) as error:
-        raise ModelError(
-            "cannot-load", f"model '{source.name}': the weights in {source.path} cannot be loaded: {error}"
-        ) from error
+    with source.opened() as path:
+        try:
+            # Loading draws missing parameters from the global generator; they are drawn again by us.
+            with computing_alone(), quiet(), torch.random.fork_rng(devices=[]):
+                model, info = model_class.from_pretrained(
+                    path,
+                    config=config,
+                    dtype=torch.float32,
+                    attn_implementation=attention,
+                    use_safetensors=True,
+                    local_files_only=True,
+                    ignore_mismatched_sizes=True,  # a fine-tuned head of another width; anything else is refused below
+                    output_loading_info=True,
+                    **options,
+                )
+        except (OSError, ValueError, RuntimeError, KeyError, SafetensorError) as error:
+            raise ModelError(
+                "cannot-load", f"model '{source.name}': the weights in {path} cannot be loaded: {error}"
+            ) from error
     return model.eval(), info
 
 

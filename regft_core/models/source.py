@@ -10,7 +10,8 @@ import hashlib
 import importlib.util
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,8 +19,9 @@ from typing import Any
 from regft_core.config.aliases import ALIASES, fetched_directory
 from regft_core.config.paths import expand, what_is
 from regft_core.config.schema.encoder import EncoderConfig
-from regft_core.errors import ModelError
+from regft_core.errors import InputChanged, ModelError
 from regft_core.models.architectures import Architecture, architecture_of
+from regft_core.runs.files import FileState, content_sha256, file_state
 
 TOKENIZER_FILES = (
     "added_tokens.json",
@@ -55,8 +57,11 @@ _SPLIT_WIDTHS = (
 
 HUB_PATTERNS = ["*.safetensors", "*.json", "*.txt", "*.model"]
 HUB_ID = re.compile(r"^[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?$")
+#: What peft writes: where it is installed, transformers puts such weights on top of the encoder's.
+ADAPTER_FILES = ("adapter_config.json", "adapter_model.safetensors", "adapter_model.bin")
 
-_hashes: dict[tuple[str, int, int], str] = {}
+#: Name of a file -> what it was when it was looked at.
+States = Mapping[str, FileState | None]
 
 
 @dataclass(frozen=True)
@@ -65,7 +70,9 @@ class ModelSource:
 
     ``content_sha256`` covers config.json and the safetensors weights, ``tokenizer_sha256`` the
     tokenizer's files; both are independent of where the directory lies. ``revision`` is the hub
-    commit, None for an alias or a local directory.
+    commit, None for an alias or a local directory. ``files`` are the names and hashes of all of them.
+
+    Whoever reads the directory does so within ``opened``, so what is loaded is what the hashes say.
     """
 
     path: Path
@@ -73,6 +80,36 @@ class ModelSource:
     revision: str | None
     content_sha256: str
     tokenizer_sha256: str
+    files: tuple[tuple[str, str], ...]
+
+    @contextmanager
+    def opened(self) -> Iterator[Path]:
+        """The directory, to be read within the block; raises as ``check``, before and after."""
+        before = self.check()
+        yield self.path
+        self.check(before)
+
+    def check(self, before: States | None = None) -> States:
+        """Compare the directory with the hashes; files that were not written since are not read again.
+
+        Args:
+            before: what an earlier check has returned. A file that was written since may have been another meanwhile,
+                whatever it is now.
+
+        Returns the state of every file.
+
+        Raises:
+            InputChanged: a file was replaced, added or removed since.
+            ModelError: what is there now is no encoder.
+        """
+        states = {name: file_state(str(self.path / name)) for name, _ in self.files}
+        known, now = dict(self.files), _read_files(self.path, self.name)
+        changed = {name for name in known.keys() | now.keys() if known.get(name) != now.get(name)}
+        if before is not None:
+            changed |= {name for name, state in before.items() if states[name] != state}
+        if changed:
+            raise InputChanged(f"encoder '{self.name}' ({self.path}): {', '.join(sorted(changed))}")
+        return states
 
 
 def resolve_model(encoder: EncoderConfig, root: Path) -> ModelSource:
@@ -118,6 +155,7 @@ def encoder_problems(encoder: EncoderConfig, root: Path) -> list[tuple[str, str,
     """
     try:
         path = _alias_path(encoder.name, root) if encoder.name in ALIASES else expand(root, encoder.name).resolve()
+        _refuse_adapters(path, encoder.name)
         config = _read_json(path / "config.json", encoder.name)
     except ModelError as error:
         return [("name", error.code, error.text.removeprefix("model.name: "))]
@@ -136,16 +174,6 @@ def _failures(key: str, check: Callable[[], object]) -> list[tuple[str, str, str
     except ModelError as error:
         return [(key, error.code, error.text.removeprefix(f"model.{key}: "))]
     return []
-
-
-def file_sha256(path: Path) -> str:
-    """Return the SHA-256 of a file; remembered in this process until its size or modification time changes."""
-    status = path.stat()
-    key = (str(path), status.st_size, status.st_mtime_ns)
-    if key not in _hashes:
-        with path.open("rb") as stream:
-            _hashes[key] = hashlib.file_digest(stream, "sha256").hexdigest()
-    return _hashes[key]
 
 
 def _alias_path(name: str, root: Path) -> Path:
@@ -173,7 +201,7 @@ def _from_alias(encoder: EncoderConfig, root: Path) -> ModelSource:
     for file, expected in alias.sha256.items():
         if not (path / file).is_file():
             raise ModelError("file-missing", f"model '{name}': {path / file} is missing; get it again: {alias.advice}")
-        found = file_sha256(path / file)
+        found = content_sha256(path / file)
         if found != expected:
             raise ModelError(
                 "wrong-checksum",
@@ -220,12 +248,37 @@ def _from_hub(encoder: EncoderConfig) -> ModelSource:
 
 def _from_directory(path: Path, encoder: EncoderConfig, revision: str | None) -> ModelSource:
     name = encoder.name
+    _refuse_adapters(path, name)
     config = _read_json(path / "config.json", name)
     _check_config(config, path, name)
     _check_length(config, path, encoder)
-    weights = _weight_files(path, name)
-    tokenizer = _tokenizer_files(path, name)
-    return ModelSource(path, name, revision, _digest([path / "config.json", *weights]), _digest(tokenizer))
+    files = _read_files(path, name)
+    tokenizer = {file: sha256 for file, sha256 in files.items() if file in TOKENIZER_FILES}
+    content = {file: sha256 for file, sha256 in files.items() if file not in TOKENIZER_FILES}
+    return ModelSource(path, name, revision, _digest(content), _digest(tokenizer), tuple(sorted(files.items())))
+
+
+def _read_files(path: Path, name: str) -> dict[str, str]:
+    """Name -> SHA-256 of every file that the encoder and its tokenizer are loaded from."""
+    _refuse_adapters(path, name)
+    files = [path / "config.json", *_weight_files(path, name), *_tokenizer_files(path, name)]
+    try:
+        return {file.name: content_sha256(file) for file in files}
+    except OSError as error:
+        raise ModelError("cannot-read", f"model '{name}': {error.filename} cannot be read: {error.strerror}") from error
+
+
+def _refuse_adapters(path: Path, name: str) -> None:
+    """Raise ModelError for a directory with an adapter: its weights would change the encoder, or be left out."""
+    found = [file for file in ADAPTER_FILES if (path / file).exists()]
+    if found:
+        raise ModelError(
+            "adapter-in-encoder",
+            f"model '{name}': {path} has an adapter ({', '.join(found)}), and an encoder is loaded without adapters. "
+            "Merge it into the weights once, with peft: "
+            "PeftModel.from_pretrained(encoder, directory).merge_and_unload().save_pretrained(new), save the tokenizer "
+            "there too, and give that directory; or remove the adapter's files",
+        )
 
 
 def _architecture(config: dict[str, Any], path: Path, name: str) -> Architecture:
@@ -244,6 +297,12 @@ def _check_config(config: dict[str, Any], path: Path, name: str) -> None:
             "quantised-weights",
             f"{file}: the weights are quantised (quantization_config), and fine-tuning needs floating-point ones. "
             "Give the model that it was made from.",
+        )
+    if config.get("transformers_weights") is not None:
+        raise ModelError(
+            "other-weights",
+            f"{file}: transformers_weights names another file of weights; save the encoder as it is loaded "
+            "(save_pretrained writes model.safetensors) and remove the key",
         )
     for field in _COUNTS:
         value = config.get(field)
@@ -344,6 +403,6 @@ def _read_json(path: Path, name: str) -> dict[str, Any]:
     return content
 
 
-def _digest(paths: list[Path]) -> str:
-    lines = sorted(f"{path.name} {file_sha256(path)}\n" for path in paths)
+def _digest(files: Mapping[str, str]) -> str:
+    lines = sorted(f"{name} {sha256}\n" for name, sha256 in files.items())
     return hashlib.sha256("".join(lines).encode()).hexdigest()

@@ -25,12 +25,13 @@ from regft_core.config.schema.encoder import EncoderConfig
 from regft_core.config.store import project_root, store_path
 from regft_core.errors import DataError, RegftError
 from regft_core.io import read_json
-from regft_core.models.source import TOKENIZER_FILES, ModelSource, file_sha256, resolve_model
+from regft_core.models.source import TOKENIZER_FILES, ModelSource, resolve_model
 from regft_core.phases.inputs import task_files
 from regft_core.phases.other_task import training_rows
 from regft_core.phases.project import open_project
 from regft_core.phases.switched_on import switched_on
 from regft_core.runs.bundle import files_of, materialise, publish
+from regft_core.runs.files import content_sha256
 from regft_core.runs.places import ObjectStorage, Place, SharedFolder
 from regft_core.runs.remote import Remote
 
@@ -120,7 +121,7 @@ def carry(project: Project, jobs: Sequence[RunJob]) -> Carried:
     carried = Carried(None, project.params.store.remote, None if store is None else str(store))
     if carried.remote is None and store is None:
         return carried
-    return replace(carried, bundle=publish(carried.place(), files_for(project, jobs), file_sha256))
+    return replace(carried, bundle=publish(carried.place(), files_for(project, jobs), content_sha256))
 
 
 def files_for(project: Project, jobs: Sequence[RunJob]) -> dict[str, Path]:
@@ -209,7 +210,7 @@ def _is_here(root: Path, carried: Carried) -> bool:
         for name, entry in entries.items():
             if not name.startswith(ROWS):  # found, or made, beside the run store
                 path = encoder / Path(name).name if name.startswith(ENCODER) else root / name
-                if path.stat().st_size != entry["bytes"] or file_sha256(path) != entry["sha256"]:
+                if path.stat().st_size != entry["bytes"] or content_sha256(path) != entry["sha256"]:
                     return False
     except (OSError, RegftError):
         return False  # another project, or an older one, without some of the files

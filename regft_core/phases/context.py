@@ -7,7 +7,7 @@ produced is taken by the key that this stage wrote down.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache, partial
 from pathlib import Path
@@ -20,7 +20,7 @@ from regft_core.config.schema.methods import RepeatConfig
 from regft_core.config.schema.tuning import TuningConfig
 from regft_core.config.store import store_path
 from regft_core.data.examples import Example, read_jsonl, to_jsonl
-from regft_core.errors import DataError
+from regft_core.errors import DataError, PlanOutdated
 from regft_core.hooks import compose
 from regft_core.hooks.declare import Setting
 from regft_core.hooks.exports import answers_without_encoder
@@ -48,6 +48,7 @@ from regft_core.runs.store import RunStore
 if TYPE_CHECKING:
     from regft_core.data.encode import Encoded
     from regft_core.models.source import ModelSource
+    from regft_core.runs.guard import LoadedCode
 
 #: Raised when the meaning of stored runs changes in a way that no fingerprint shows.
 RUN_FORMAT = 2
@@ -220,6 +221,8 @@ class Context:
                 seed=self.seed(phase),
                 stratified=self.params.subsample.stratified,
             )
+            if other is None:
+                found = replace(found, task=self.task)  # one reading of it for all that this context says and does
             if other in (None, self.job.task) and self.set_aside:
                 hidden = {row.idx for row in self.set_aside}
                 whole = found
@@ -353,18 +356,19 @@ class Context:
         if phase.training.checkpoint != "last":
             judges["checkpoint"] = self.judging_rows(phase, member)
         if phase.training.epoch_scores:
-            judges["epoch_scores"] = self.dev_rows()
+            judges["epoch_scores"] = self.dev_rows
         metric = {name: self.task.get(name) for name in ("primary", "positive_label")} if judges else {}
         return {name: {"rows": sha256_text(to_jsonl(rows)), **metric} for name, rows in judges.items()}
 
+    @cached_property
     def dev_rows(self) -> list[Example]:
-        """The development set."""
+        """The development set, as it was read first: what judges is what the key says."""
         return rows_of(self.dataset / "dev.jsonl")
 
     def judging_rows(self, phase: Phase, member: int | None) -> list[Example]:
         """The rows that choose the epoch of a phase: of its own, set aside, or the dev set."""
         if phase.training.checkpoint == "best_on_dev_as_published":
-            return self.dev_rows()
+            return self.dev_rows
         examples = self.data(phase).examples
         return [examples[row] for row in run_rows(phase, member, len(examples), self.seed(phase))[2]]
 
@@ -406,6 +410,29 @@ class Context:
         if asked not in self._keys:
             self._keys[asked] = self._hash(name, self.identity(name))
         return self._keys[asked]
+
+    def unchanged(self, code: LoadedCode) -> Callable[[], None]:
+        """What is asked before a result is stored: whether code and encoder were, from now on, those of its key.
+
+        Weights may be read from the file whenever they are first used. Rows are kept as they were read, and hashed so.
+        """
+        before = self.source.check()
+
+        def check() -> None:
+            code.check()
+            self.source.check(before)
+
+        return check
+
+    def require_current(self, name: str) -> None:
+        """Raise PlanOutdated unless the key that an earlier stage wrote down for a phase is the one of what is here."""
+        known = self.job.keys.get(name)
+        if known is not None and known != self.store.run_key(self.identity(name)):
+            raise PlanOutdated(
+                "out-of-date",
+                f"the encoder, configuration, code, data or packages of phase '{name}' of {self.job.name} are no "
+                "longer those it was trained with\n    -> nothing was stored; run `dvc repro`",
+            )
 
     def _hash(self, name: str, identity: Mapping[str, Any]) -> str:
         """The key of an identity; its large parts, which all seeds of a moment share, are written out once."""

@@ -16,23 +16,45 @@ from regft_core.config.schema.execution import ExecutionConfig
 from regft_core.runs.stored import StoredRun
 
 
-def environment(device: str, execution: ExecutionConfig) -> dict[str, Any]:
-    """Device kind and name, CPU threads, and whether kernels are deterministic, of this process."""
+def set_up(device: str, execution: ExecutionConfig) -> dict[str, Any]:
+    """Ask torch for the kernels that ``execution`` wants; returns the environment that there is then."""
+    from regft_core.phases.training_run import make_deterministic
+
+    make_deterministic(device, execution.deterministic, execution.tf32)
+    return environment(device, cuda_graphs=execution.cuda_graphs)
+
+
+def environment(device: str, *, cuda_graphs: bool = False) -> dict[str, Any]:
+    """Device kind and name, CPU threads, and whether kernels are deterministic, as torch has them in this process.
+
+    ``cuda_graphs``: whether steps may be recorded, which is nothing that torch could be asked.
+    """
     import torch
 
     kind = device.split(":")[0]
-    if kind == "cuda":
-        found = {
-            "device": kind,
-            "name": torch.cuda.get_device_name(device),
-            "threads": execution.threads,
-            "deterministic": execution.deterministic,
-        }
-        # Named where they are on, so that records from before they existed stay what they were.
-        return found | {name: True for name in ("tf32", "cuda_graphs") if getattr(execution, name)}
     # Kernels differ by instruction set (AVX2, AVX-512, NEON) and by the number of threads.
     name = f"{platform.machine()} {torch.backends.cpu.get_cpu_capability()}" if kind == "cpu" else kind
-    return {"device": kind, "name": name, "threads": execution.threads, "deterministic": True}
+    found = {"device": kind, "name": name, "threads": torch.get_num_threads(), "deterministic": True}
+    # What changes digits beyond that is named where it is on.
+    if kind == "cuda":
+        found |= {
+            "name": torch.cuda.get_device_name(device),
+            "deterministic": torch.are_deterministic_algorithms_enabled(),
+        }
+        matrices = torch.backends.cuda.matmul.allow_tf32 or torch.backends.cudnn.allow_tf32
+        found |= {name: True for name, on in (("tf32", matrices), ("cuda_graphs", cuda_graphs)) if on}
+    elif torch.get_float32_matmul_precision() != "highest":
+        found["matrix_precision"] = torch.get_float32_matmul_precision()
+    return found
+
+
+def numerics(model: Any) -> dict[str, str]:
+    """What a loaded model computes with: its attention kernels, and the type of its parameters.
+
+    It is no part of the environment: methods of one comparison may differ in it, by encoders of their own.
+    """
+    types = sorted({str(parameter.dtype).removeprefix("torch.") for parameter in model.parameters()})
+    return {"attention": str(model.config._attn_implementation), "parameters": ", ".join(types)}
 
 
 def other_environments(here: Mapping[str, Any] | None, parts: Iterable[StoredRun]) -> list[str]:

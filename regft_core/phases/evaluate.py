@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
 from regft_core.errors import CodeChanged, RunFailed
@@ -57,7 +58,7 @@ def _under(folder: str, files: dict[str, bytes]) -> dict[str, bytes]:
 def _ensure(context: Context, model: Trained, finetuned: str) -> StoredRun:
     """The evaluation of a run, from the store or made now.
 
-    Raises CodeChanged when the evaluation's code is edited while it runs.
+    Raises CodeChanged, InputChanged or PlanOutdated when its code, a set or the encoder is edited meanwhile.
     """
     stored = context.store.get(evaluation_key(context, finetuned))
     if stored is not None:
@@ -66,13 +67,12 @@ def _ensure(context: Context, model: Trained, finetuned: str) -> StoredRun:
     identity = evaluation_identity(context, finetuned)
     if identity["code"] != guard.sha256:
         raise CodeChanged("code-edited", "the code that evaluates was edited a moment ago; run `dvc repro` again")
-    with context.store.open(context.store.run_key(identity), identity, guard=guard.check) as working:
+    context.require_current("finetune")
+    with context.store.open(context.store.run_key(identity), identity, guard=context.unchanged(guard)) as working:
         if working.finished is not None:
             return working.finished
-        try:
-            return _evaluate(context, model, working)
-        except RunFailed as error:
-            return working.commit({"status": "failed", "error": str(error), "collapsed": {}, "sets": {}})
+        result, files = evaluated(context, model, identity["sets"])
+        return working.commit(result, {}, files)
 
 
 def _cost(trained: dict[str, Any]) -> dict[str, Any]:
@@ -82,7 +82,22 @@ def _cost(trained: dict[str, Any]) -> dict[str, Any]:
     return cost
 
 
-def _evaluate(context: Context, model: Trained, working: Any) -> StoredRun:
+def evaluated(
+    context: Context, model: Trained, sets_sha256: Mapping[str, str]
+) -> tuple[dict[str, Any], dict[str, str | bytes]]:
+    """What evaluating a run gives, whatever the store has: its result, and the files beside it.
+
+    ``sets_sha256``: hashes of the sets' files, which must be what is read.
+    """
+    try:
+        return _evaluate(context, model, sets_sha256)
+    except RunFailed as error:
+        return {"status": "failed", "error": str(error), "collapsed": {}, "sets": {}}, {}
+
+
+def _evaluate(
+    context: Context, model: Trained, sets_sha256: Mapping[str, str]
+) -> tuple[dict[str, Any], dict[str, str | bytes]]:
     from regft_core.evaluation.evaluate import SetInfo, evaluate_run
 
     progress = ProgressWriter(context.job.progress, context.job.run, "evaluate", unit="row")
@@ -93,7 +108,7 @@ def _evaluate(context: Context, model: Trained, working: Any) -> StoredRun:
 
     logits, sets = {}, {}
     for name, file in set_files(context.task).items():
-        examples = rows_of(context.dataset / file)
+        examples = rows_of(context.dataset / file, sets_sha256[name])
         logits[name] = model.answer(examples, show)
         seen += len(examples)
         declared = context.task["sets"][name]
@@ -108,4 +123,4 @@ def _evaluate(context: Context, model: Trained, working: Any) -> StoredRun:
         f"{PREDICTIONS}{name}.jsonl": "".join(_ROW(row) + "\n" for row in rows) for name, rows in found.rows.items()
     }
     files |= {f"{LOGITS}{name}.npy": to_npy(values) for name, values in logits.items()}
-    return working.commit({"status": "ok", "error": None, "sets": found.sets, "collapsed": found.collapsed}, {}, files)
+    return {"status": "ok", "error": None, "sets": found.sets, "collapsed": found.collapsed}, files

@@ -12,17 +12,17 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from regft_core.data.examples import read_jsonl
 from regft_core.errors import CodeChanged, DataError, RunFailed
 from regft_core.evaluation.findings import Findings, Unfit
 from regft_core.evaluations import Evaluation
 from regft_core.io import read_json
 from regft_core.lazy import np
 from regft_core.phases.context import Context
-from regft_core.phases.environment import environment
+from regft_core.phases.environment import set_up
 from regft_core.phases.evaluation_key import set_files
 from regft_core.phases.logits import to_npy
 from regft_core.phases.other_task import training_rows
+from regft_core.phases.phase_data import rows_of
 from regft_core.phases.switched_on import finding_code, finding_scope, switched_on
 from regft_core.phases.trained import Trained
 from regft_core.runs.files import content_sha256
@@ -76,6 +76,7 @@ class _Judged:
         self.finetuned = finetuned
         self.logits = logits
         self.task: dict[str, Any] = {key: context.task.get(key) for key in _TASK}
+        self._others: dict[str, tuple[Path, dict[str, Any]]] = {}
         self.files = {name: context.dataset / file for name, file in set_files(context.task).items()}
 
     def ensure(self, evaluation: Evaluation, options: StrictModel) -> StoredRun:
@@ -84,20 +85,21 @@ class _Judged:
         if evaluation.machine_dependent:
             if context.job.stored_only:
                 raise NotStored(evaluation.name)  # which machine this is only torch can say
-            here = environment(context.device, context.params.execution)
+            here = set_up(context.device, context.params.execution)
         identity = self.identity(evaluation, options, here)
         stored = context.store.get(run_key(identity))
         if stored is not None:
             return stored
         if evaluation.needs_model(options):
-            here = environment(context.device, context.params.execution)
+            here = set_up(context.device, context.params.execution)
         guard = LoadedCode(finding_scope(evaluation, options, *self._entries(evaluation, options)))
         if identity["code"]["modules"] != guard.sha256:
             raise CodeChanged(
                 "code-edited",
                 f"the code of evaluation '{evaluation.name}' was edited a moment ago; run `dvc repro` again",
             )
-        with context.store.open(run_key(identity), identity, guard=guard.check) as working:
+        context.require_current("finetune")
+        with context.store.open(run_key(identity), identity, guard=context.unchanged(guard)) as working:
             if working.finished is not None:
                 return working.finished
             described = {
@@ -121,7 +123,7 @@ class _Judged:
             "code": finding_code(evaluation, options, *self._entries(evaluation, options)),
         }
         if tasks := evaluation.other_tasks(options):
-            identity["other_rows"] = {task: read_json(self._other(task) / "task.json")["content"] for task in tasks}
+            identity["other_rows"] = {task: self._other(task)[1]["content"] for task in tasks}
         return identity | ({"environment": here} if evaluation.machine_dependent else {})
 
     def _entries(self, evaluation: Evaluation, options: StrictModel) -> tuple[ModelSource, set[str], list[str]]:
@@ -137,15 +139,18 @@ class _Judged:
             for name, values in self.logits.items()
         }
 
-    def _other(self, task: str) -> Path:
-        """The folder with the training rows of another task."""
-        return training_rows(self.context.project, task, self.context.store.path)
+    def _other(self, task: str) -> tuple[Path, dict[str, Any]]:
+        """The folder with the training rows of another task, and its ``task.json`` as it was read first."""
+        if task not in self._others:
+            folder = training_rows(self.context.project, task, self.context.store.path)
+            self._others[task] = folder, read_json(folder / "task.json")
+        return self._others[task]
 
     def _rows_of(self, task: str) -> OtherRows:
         from regft_core.evaluation.evaluated import OtherRows  # brings numpy, which planning does without
 
-        described = read_json(self._other(task) / "task.json")
-        examples = read_jsonl(self._other(task) / "train.jsonl")
+        folder, described = self._other(task)
+        examples = rows_of(folder / "train.jsonl", described["content"]["train"])
         return OtherRows(task, described["kind"], tuple(described["labels"] or ()), examples)
 
     def find(self, evaluation: Evaluation, options: StrictModel) -> dict[str, Any]:
@@ -181,7 +186,7 @@ class _Judged:
         own = list(self.task["labels"] or ())
         found = {}
         for name, values in self.logits.items():
-            examples, declared = read_jsonl(self.files[name]), self.task["sets"][name]
+            examples, declared = rows_of(self.files[name], self._contents[name]["rows"]), self.task["sets"][name]
             labels = list(declared.get("labels") or own)
             found[name] = EvaluatedSet(
                 name=name,

@@ -96,9 +96,10 @@ def fast_tokenizer(source: ModelSource) -> Any:
         return load_tokenizer(source).backend_tokenizer
     from tokenizers import Tokenizer
 
-    try:
-        return Tokenizer.from_file(str(path))
-    except Exception as error:  # the library raises bare Exceptions
-        raise ModelError(
-            "cannot-load", f"model '{source.name}': {path} cannot be read as a tokenizer: {error}"
-        ) from error
+    with source.opened():
+        try:
+            return Tokenizer.from_file(str(path))
+        except Exception as error:  # the library raises bare Exceptions
+            raise ModelError(
+                "cannot-load", f"model '{source.name}': {path} cannot be read as a tokenizer: {error}"
+            ) from error

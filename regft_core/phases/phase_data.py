@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 
 from regft_core.config.method import Phase
 from regft_core.config.schema.methods import DataConfig
-from regft_core.data.examples import Example, read_jsonl, to_jsonl
+from regft_core.data.examples import Example, read_hashed, read_jsonl, to_jsonl
 from regft_core.data.subsample import draw
-from regft_core.errors import DataError
+from regft_core.errors import DataError, InputChanged
 from regft_core.io import canonical_json, read_json, sha256_text
 from regft_core.rng import derive
 from regft_core.runs.files import FileState, file_state, settled
@@ -35,12 +35,17 @@ class Summary(NamedTuple):
 _summaries: dict[tuple[Any, ...], Summary] = {}
 
 
-def rows_of(path: Path) -> list[Example]:
-    """The rows of a prepared set; every run of a fill is judged on the same few, so small ones are read once."""
+def rows_of(path: Path, sha256: str | None = None) -> list[Example]:
+    """The rows of a prepared set; every run of a fill is judged on the same few, so small ones are read once.
+
+    Raises InputChanged when the file that was read is not the one with the hash ``sha256``.
+    """
     state = file_state(str(path))
-    if state is None or state.size > KEPT_BYTES or not settled(state):
-        return read_jsonl(path)
-    return list(_kept_rows(state))
+    keep = state is not None and state.size <= KEPT_BYTES and settled(state)
+    found, rows = _kept_rows(state) if keep and state is not None else read_hashed(path)
+    if sha256 not in (None, found):
+        raise InputChanged(str(path))
+    return list(rows)
 
 
 #: Sets up to this size stay in memory.
@@ -48,11 +53,11 @@ KEPT_BYTES = 4_000_000
 
 
 @lru_cache(maxsize=8)
-def _kept_rows(state: FileState) -> tuple[Example, ...]:
-    rows = tuple(read_jsonl(Path(state.path)))
+def _kept_rows(state: FileState) -> tuple[str, list[Example]]:
+    found = read_hashed(Path(state.path))
     if file_state(state.path) != state:
-        raise DataError("edited-while-read", f"{state.path} was written while it was being read; run `dvc repro` again")
-    return rows
+        raise InputChanged(state.path, "was written while it was being read")
+    return found
 
 
 @dataclass(frozen=True)
@@ -72,23 +77,32 @@ class PhaseData:
     read: Callable[[], list[Example]]
     source: tuple[Any, ...]
 
-    @cached_property
-    def examples(self) -> list[Example]:
-        """The rows; without labels every label is 0."""
-        rows = self.read()
-        return rows if self.labelled else [Example(row.idx, row.text, row.text_pair, 0) for row in rows]
-
     @property
+    def examples(self) -> list[Example]:
+        """The rows; without labels every label is 0. Raises InputChanged when the key was made of other rows."""
+        rows, summary = self._opened
+        if summary != self.summary:
+            raise InputChanged(self.source[0].path)
+        return rows
+
+    @cached_property
     def summary(self) -> Summary:
         """What a key needs of the rows."""
-        if self.source not in _summaries:
-            rows = self.examples
-            text = to_jsonl(rows) if self.labelled else canonical_json([[row.text, row.text_pair] for row in rows])
-            found = Summary(sha256_text(text), len(rows), bool(rows) and rows[0].text_pair is not None)
-            if not settled(self.source[0]):
-                return found
-            _summaries[self.source] = found
-        return _summaries[self.source]
+        if self.source in _summaries:
+            return _summaries[self.source]
+        summary = self._opened[1]
+        if settled(self.source[0]):
+            _summaries[self.source] = summary
+        return summary
+
+    @cached_property
+    def _opened(self) -> tuple[list[Example], Summary]:
+        """The rows as they were read, once, and what a key needs of these."""
+        rows = self.read()
+        if not self.labelled:
+            rows = [Example(row.idx, row.text, row.text_pair, 0) for row in rows]
+        text = to_jsonl(rows) if self.labelled else canonical_json([[row.text, row.text_pair] for row in rows])
+        return rows, Summary(sha256_text(text), len(rows), bool(rows) and rows[0].text_pair is not None)
 
     @property
     def sha256(self) -> str:

@@ -7,14 +7,15 @@ out the same).
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
 from regft_core.config.method import Phase
-from regft_core.errors import CodeChanged, InputsChanged, RunFailed
+from regft_core.errors import CodeChanged, InputChanged, PlanOutdated, RunFailed
 from regft_core.hooks.declare import Handed
 from regft_core.phases.code import family
 from regft_core.phases.context import Context
-from regft_core.phases.environment import environment, other_environments
+from regft_core.phases.environment import numerics, other_environments, set_up
 from regft_core.phases.epoch_scores import epoch_scores
 from regft_core.phases.phase_data import member_label, member_streams, run_rows
 from regft_core.phases.records import merged_record, phase_record
@@ -30,7 +31,12 @@ if TYPE_CHECKING:
 
     from regft_core.data.examples import Example
     from regft_core.phases.training_run import PhaseInputs
+    from regft_core.runs.working import WorkingRun
     from regft_core.training.best import Judge
+    from regft_core.training.loop import Checkpointer
+
+    #: What is stored of a run, by name: ``weights``, ``state``, ``kept`` -> named tensors.
+    Tensors = Mapping[str, Mapping[str, Tensor]]
 
 #: What is asked of a finished run: that it was run, or that its tensors are there (with the weights, or
 #: whatever else it left). Tensors may have been pruned; weights that nothing needed were never stored.
@@ -81,7 +87,7 @@ def _loaded(context: Context, phase: Phase, member: int | None, scope: Scope) ->
 
     Raises:
         CodeChanged: the files say something else than what is loaded.
-        InputsChanged: an earlier stage has produced this phase from something else than what is there now.
+        PlanOutdated: an earlier stage has produced this phase from something else than what is here now.
     """
     guard = LoadedCode(scope)
     identity = context.identity(phase.name, member)
@@ -89,13 +95,8 @@ def _loaded(context: Context, phase: Phase, member: int | None, scope: Scope) ->
         raise CodeChanged(
             "code-edited", f"the code of phase '{phase.name}' was edited a moment ago; run `dvc repro` again"
         )
-    known = context.job.keys.get(phase.name)
-    if member is None and known is not None and known != context.store.run_key(identity):
-        raise InputsChanged(
-            "out-of-date",
-            f"phase '{phase.name}' of {context.job.name} must be trained again (its weights were pruned or damaged), "
-            "but its configuration, code, data or packages are no longer those it was trained with; run `dvc repro`",
-        )
+    if member is None:
+        context.require_current(phase.name)  # else it must be trained again (pruned, damaged), and cannot be
     return guard, identity
 
 
@@ -103,37 +104,59 @@ def _loaded(context: Context, phase: Phase, member: int | None, scope: Scope) ->
 
 
 def _train_and_store(context: Context, phase: Phase, member: int | None, need: Need) -> StoredRun:
-    from regft_core.phases.training_run import make_deterministic, outcome_tensors, train
-
     guard, identity = _loaded(context, phase, member, context.training_scope(phase))
     key = context.store.run_key(identity)
-    here = environment(context.device, context.params.execution)
-    with context.store.open(key, identity, guard=guard.check, environment=here) as working:
+    here = set_up(context.device, context.params.execution)
+    with context.store.open(key, identity, guard=context.unchanged(guard), environment=here) as working:
         found = working.finished
         if found is not None and _serves(found, need):
             return found
-        execution = context.params.execution
-        same = make_deterministic(context.device, execution.deterministic, execution.tf32)
-        free_memory(context.device)  # of the phases, members and trials before, which would count in this one's peak
-        label = member_label(phase, member)
-        base = {"phase": phase.name, "environment": here}
-        try:
-            inputs = phase_inputs(context, phase, member)
-            trained = train(
-                inputs,
-                judge=_judge(context, phase, member),
-                watch=_watch(context, phase),
-                checkpointer=working,
-                checkpoint_seconds=context.params.execution.checkpoint_seconds,
-                progress=ProgressWriter(context.job.progress, context.job.run, label),
-                on_step=lambda _: killpoint("step"),
-            )
-        except RunFailed as error:
-            return working.commit(base | {"status": "failed", "error": str(error)})
-        tensors = outcome_tensors(inputs, trained, weights=_weights_too(context, phase, need, found))
-        record = base | {"status": "ok", "error": None} | phase_record(label, trained)
-        record |= epoch_scores(label, trained, phase.training.checkpoint, context.task["primary"])
-        return working.commit(record, tensors, require_same_tensors=same)
+        record, tensors = trained(context, phase, member, here, _weights_too(context, phase, need, found), working)
+        return _commit(working, record, tensors)
+
+
+def _commit(working: WorkingRun, record: dict[str, Any], tensors: Tensors) -> StoredRun:
+    same = record["environment"]["deterministic"] or record["status"] != "ok"
+    return working.commit(record, tensors, require_same_tensors=same)
+
+
+def trained(
+    context: Context,
+    phase: Phase,
+    member: int | None,
+    here: dict[str, Any],
+    weights: bool,
+    checkpointer: Checkpointer | None = None,
+) -> tuple[dict[str, Any], Tensors]:
+    """What training a phase (one member of it) gives, whatever the store has: the record, and what is stored with it.
+
+    Args:
+        here: the environment, as ``set_up`` has it.
+        weights: whether weights are part of it.
+    """
+    from regft_core.phases.training_run import outcome_tensors, train
+
+    free_memory(context.device)  # of the phases, members and trials before, which would count in this one's peak
+    label = member_label(phase, member)
+    base = {"phase": phase.name, "environment": here}
+    try:
+        inputs = phase_inputs(context, phase, member)
+        done = train(
+            inputs,
+            judge=_judge(context, phase, member),
+            watch=_watch(context, phase),
+            checkpointer=checkpointer,
+            checkpoint_seconds=context.params.execution.checkpoint_seconds,
+            progress=ProgressWriter(context.job.progress, context.job.run, label),
+            on_step=lambda _: killpoint("step"),
+        )
+    except RunFailed as error:
+        return base | {"status": "failed", "error": str(error)}, {}
+    tensors = outcome_tensors(inputs, done, weights=weights)
+    record = base | {"status": "ok", "error": None} | phase_record(label, done)
+    record["numerics"] = numerics(done.trainee.model)
+    record |= epoch_scores(label, done, phase.training.checkpoint, context.task["primary"])
+    return record, tensors
 
 
 def phase_inputs(context: Context, phase: Phase, member: int | None) -> PhaseInputs:
@@ -182,7 +205,7 @@ def _judge(context: Context, phase: Phase, member: int | None) -> Judge | None:
 
 def _watch(context: Context, phase: Phase) -> Judge | None:
     """What scores the dev set after every epoch, where that is asked for."""
-    return _judge_on(context, context.dev_rows()) if phase.training.epoch_scores else None
+    return _judge_on(context, context.dev_rows) if phase.training.epoch_scores else None
 
 
 def _judge_on(context: Context, examples: list[Example]) -> Judge:
@@ -220,43 +243,73 @@ def _read(context: Context, name: str, need: Need) -> tuple[StoredRun, dict[str,
 
 def _merge_and_store(context: Context, phase: Phase, need: Need) -> StoredRun:
     """Produce every member of a repeated phase and merge them."""
-    from regft_core.phases.averaging import merge_mean
-    from regft_core.phases.training_run import make_deterministic
-
-    assert phase.repeat is not None
     guard, identity = _loaded(context, phase, None, context.merge_scope(phase))
     key = context.store.run_key(identity)
-    members: list[StoredRun] = []
-    failed: str | None = None
-    for index in range(phase.repeat.times):
-        member = _train_and_store(context, phase, index, "result")
-        members.append(member)
-        if member.result["status"] != "ok":
-            failed = f"{member_label(phase, index)}: {member.result['error']}"
-            break
-    execution = context.params.execution
-    here = environment(context.device, execution)
-    with context.store.open(key, identity, guard=guard.check) as working:
+    members = _members(context, phase, identity["members"])
+    here = set_up(context.device, context.params.execution)
+    with context.store.open(key, identity, guard=context.unchanged(guard)) as working:
         found = working.finished
         if found is not None and _serves(found, need):
             return found
-        record = {"phase": phase.name, "environment": here} | merged_record(members)
-        record["marks"] += other_environments(here, members)
-        if failed is not None:
-            return working.commit(record | {"status": "failed", "error": failed})
-        weights = _weights_too(context, phase, need, found)
-        tensors = [_member_tensors(context, phase, index, weights) for index in range(len(members))]
-        chosen = list(range(len(members)))
-        if phase.repeat.merge == "greedy":
-            try:
-                chosen, record["soup"] = _greedy(context, phase, tensors)
-            except RunFailed as error:
-                return working.commit(record | {"status": "failed", "error": f"merging: {error}"})
-        return working.commit(
-            record | {"status": "ok", "error": None},
-            merge_mean([tensors[index] for index in chosen]),
-            require_same_tensors=make_deterministic(context.device, execution.deterministic, execution.tf32),
+        record, tensors = merged(context, phase, members, here, _weights_too(context, phase, need, found))
+        return _commit(working, record, tensors)
+
+
+def _members(context: Context, phase: Phase, keys: list[str]) -> list[StoredRun]:
+    """All members, or those up to the first that failed."""
+    found: list[StoredRun] = []
+    for index, key in enumerate(keys):
+        found.append(_member(context, phase, index, "result", key))
+        if found[-1].result["status"] != "ok":
+            break
+    return found
+
+
+def merged(
+    context: Context, phase: Phase, members: list[StoredRun], here: dict[str, Any], weights: bool
+) -> tuple[dict[str, Any], Tensors]:
+    """What merging the members of a phase gives, as ``trained`` has it; failed where one of them has failed."""
+    from regft_core.phases.averaging import merge_mean
+
+    assert phase.repeat is not None
+    record = {"phase": phase.name, "environment": here} | merged_record(members)
+    record["marks"] += other_environments(here, members)
+    if members[-1].result["status"] != "ok":
+        failed = f"{member_label(phase, len(members) - 1)}: {members[-1].result['error']}"
+        return record | {"status": "failed", "error": failed}, {}
+    tensors = [_member_tensors(context, phase, index, weights, one.key) for index, one in enumerate(members)]
+    chosen = list(range(len(members)))
+    if phase.repeat.merge == "greedy":
+        try:
+            chosen, record["soup"] = _greedy(context, phase, tensors)
+        except RunFailed as error:
+            return record | {"status": "failed", "error": f"merging: {error}"}, {}
+    return record | {"status": "ok", "error": None}, merge_mean([tensors[index] for index in chosen])
+
+
+def computed_again(
+    context: Context, phase: Phase, member: int | None, stored: StoredRun
+) -> tuple[dict[str, Any], Tensors]:
+    """The record and tensors that a stored run would have if it were made now; nothing of it is stored.
+
+    Members, and phases before it, are taken from the store; what was pruned of them is trained again and put back.
+    Raises as ``produce``, and PlanOutdated when ``stored`` has not the key that it would have now.
+    """
+    repeated = phase.repeat is not None and member is None
+    scope = context.merge_scope(phase) if repeated else context.training_scope(phase)
+    guard, identity = _loaded(context, phase, member, scope)
+    if context.store.run_key(identity) != stored.key:
+        raise PlanOutdated(
+            "out-of-date", f"what {member_label(phase, member)} of {context.job.name} is made of changed meanwhile"
         )
+    unchanged = context.unchanged(guard)
+    here, weights = set_up(context.device, context.params.execution), "weights" in stored.tensor_names
+    if repeated:
+        found = merged(context, phase, _members(context, phase, identity["members"]), here, weights)
+    else:
+        found = trained(context, phase, member, here, weights)
+    unchanged()
+    return found
 
 
 def _greedy(context: Context, phase: Phase, tensors: list[dict[str, dict[str, Tensor]]]) -> tuple[list[int], Any]:
@@ -268,11 +321,21 @@ def _greedy(context: Context, phase: Phase, tensors: list[dict[str, dict[str, Te
     return chosen, {"scores": scores, "chosen": chosen}
 
 
-def _member_tensors(context: Context, phase: Phase, index: int, weights: bool) -> dict[str, dict[str, Tensor]]:
+def _member(context: Context, phase: Phase, index: int, need: Need, key: str) -> StoredRun:
+    """One member, from the store or trained now; InputChanged when it is no longer the one that the merge is of."""
+    member = _train_and_store(context, phase, index, need)
+    if member.key != key:
+        raise InputChanged(f"what {member_label(phase, index)} of {context.job.name} is trained with")
+    return member
+
+
+def _member_tensors(
+    context: Context, phase: Phase, index: int, weights: bool, key: str
+) -> dict[str, dict[str, Tensor]]:
     assert phase.repeat is not None
     need: Need = "weights" if weights or phase.repeat.merge == "greedy" else "state"
     return context.store.read_intact(
-        lambda: _train_and_store(context, phase, index, need),
+        lambda: _member(context, phase, index, need, key),
         lambda stored: {
             name: stored.load_tensors(name) for name in stored.tensor_names if name != "weights" or need == "weights"
         },

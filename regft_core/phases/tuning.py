@@ -95,7 +95,8 @@ def _judge(context: Context, key: str) -> Record:
     guard = LoadedCode(_score_scope(context))
     if guard.sha256 != identity["code"]:
         raise CodeChanged("code-edited", "the code that judges trials was edited a moment ago; run `dvc repro` again")
-    with context.store.open(context.store.run_key(identity), identity, guard=guard.check) as working:
+    context.require_current("finetune")
+    with context.store.open(context.store.run_key(identity), identity, guard=context.unchanged(guard)) as working:
         result = working.finished.result if working.finished is not None else None
         if result is None:
             try:
@@ -128,7 +129,7 @@ def judging_rows(context: Context) -> list[Example]:
     """The rows that judge a trial: set aside from the run's own, or the dev set."""
     if context.tuning.selection == "split":
         return context.set_aside
-    return context.dev_rows()
+    return context.dev_rows
 
 
 def _score(context: Context, examples: Sequence[Example]) -> float:

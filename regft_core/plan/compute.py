@@ -15,7 +15,7 @@ from pathlib import Path
 from regft_core.config.grid import Cell, parse_size
 from regft_core.config.project import Project
 from regft_core.config.provenance import described
-from regft_core.errors import InputsChanged, RegftError, StoreError
+from regft_core.errors import PlanOutdated, RegftError, StoreError
 from regft_core.io import remove, write_json
 from regft_core.keyed import is_current
 from regft_core.phases.context import Context, Job, project_store
@@ -48,7 +48,7 @@ def compute(root: Path, stage: Stage, only: Sequence[str] = (), say: Callable[[s
         only: ``METHOD/TASK`` of the cells to compute; by default all. The others are left as they are.
 
     Raises:
-        InputsChanged: configuration, code, rows or packages are not those of the plan.
+        PlanOutdated: configuration, code, rows or packages are not those of the plan.
     """
     engine = _Engine(root, stage, say)
     planned = read_plan(root, stage)
@@ -120,7 +120,7 @@ class _Engine:
             for name, keys in stale.items():
                 cell = _cell(name)
                 if cell_keys(project, cell).get(self.stage) != keys:
-                    raise InputsChanged(
+                    raise PlanOutdated(
                         "plan-outdated",
                         f"work/plan/{self.stage}.json is not the plan of this configuration, code, data and "
                         f"packages any more (first difference: {name}); nothing was computed. Run `dvc repro` again",
@@ -186,13 +186,13 @@ class _Engine:
         return failures
 
     def _before(self, cell: Cell) -> dict[int, Record]:
-        """Seed -> record of the stage before; empty where there is none. Raises StoreError, InputsChanged."""
+        """Seed -> record of the stage before; empty where there is none. Raises StoreError, PlanOutdated."""
         before = BEFORE.get(self.stage)
         if before is None or cell.directory not in read_plan(self.root, before):
             return {}
         work = Work(self.root)
         if not work.manifest_file(before, cell).is_file():
-            raise InputsChanged("not-computed", f"stage {before} has no result")
+            raise PlanOutdated("not-computed", f"stage {before} has no result")
         runs = work.search(cell).runs if before == "search" else work.finetune(cell).runs
         return {record.seed: record.plain() for record in runs}
 

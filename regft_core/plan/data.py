@@ -14,7 +14,7 @@ from regft_core.config.project import Project
 from regft_core.data.lengths import table, warnings
 from regft_core.data.prepare import prepare_dataset
 from regft_core.data.subsample import write_subsamples
-from regft_core.errors import InputsChanged
+from regft_core.errors import PlanOutdated
 from regft_core.io import canonical_json, remove, sha256_text
 from regft_core.keyed import is_current, seal
 from regft_core.phases.inputs import lengths_inputs, subsample_inputs, task_inputs
@@ -33,7 +33,7 @@ def prepare(project: Project, tasks: list[str] | None = None) -> None:
 
     Raises:
         DataError, ModelError: rows, or the tokenizer, cannot be read.
-        InputsChanged: what rows are made from was edited meanwhile; nothing of them was written.
+        PlanOutdated: what rows are made from was edited meanwhile; nothing of them was written.
     """
     root, listed = project.root, list(project.params.grid.tasks)
     for task in listed if tasks is None else tasks:
@@ -78,7 +78,7 @@ def _sealing(root: Path, key: str, key_of: KeyOf, task: str) -> Callable[[Path],
 
     def commit(folder: Path) -> None:
         if key_of(open_project(root)) != key:
-            raise InputsChanged(
+            raise PlanOutdated(
                 "inputs-changed",
                 f"the definition, files or code of task '{task}' changed while its rows were prepared; nothing was "
                 "written. Run `dvc repro` again",
@@ -94,7 +94,7 @@ def _lengths(project: Project, task: str) -> None:
     before = lengths_inputs(project, task)
     found = measure_task(project, task)
     if lengths_inputs(open_project(project.root), task) != before:
-        raise InputsChanged(
+        raise PlanOutdated(
             "inputs-changed",
             f"the tokenizer, max_length or code changed while the tokens of task '{task}' were counted; nothing was "
             "written. Run `dvc repro` again",

@@ -56,14 +56,14 @@ def run_on_executor(project: Project, jobs: Sequence[Job], function: Callable[..
         work,
         executor=execution.executor,
         workers_per_device=execution.workers,
-        devices=_prepared_devices(project),
+        devices=prepared_devices(project),
         threads=execution.threads,
         settings=settings,
         **order,
     )
 
 
-def _prepared_devices(project: Project) -> list[str]:
+def prepared_devices(project: Project) -> list[str]:
     """The devices of ``params.yaml``, with the environment set up for the processes that train on them."""
     execution = project.params.execution
     # On other machines the devices are asked for where a run starts.

@@ -24,11 +24,10 @@ import regft_core
 from regft_core.errors import CodeChanged, ConfigError
 from regft_core.runs.code_graph import Reach
 from regft_core.runs.files import FileState, file_state
-from regft_core.runs.fingerprint import PACKAGES, Scope, describe, graph_of
+from regft_core.runs.fingerprint import PACKAGES, Scope, describe, graph_of, package_root
 from regft_core.runs.syntax import Meaning
+from regft_core.runs.taken_in import CLOCK_NS, other_files, other_packages
 
-#: The clock that stamps files may be this much behind the one that programs read.
-_CLOCK_NS = 10_000_000
 #: Flags in the head of a .pyc (PEP 552): it names a hash of its source instead of size and time.
 _HASH_BASED, _CHECK_SOURCE = 0b01, 0b10
 _AGAIN = "\n    -> nothing was stored; run `dvc repro` again"
@@ -59,8 +58,11 @@ class LoadedCode:
 
     def __init__(self, scope: Scope, root: Path | None = None, packages: Sequence[str] = PACKAGES) -> None:
         self._scope, self._root, self._packages = scope, root, packages
+        self._folder = package_root() if root is None else root
         # A file that is written in between is not the one that was loaded, even if it means the same.
         self.code, reach = self._take()
+        self._data_files = self._look()
+        self._refuse_what_came_later()
         if _is_verified(reach):
             return
         now = time.time_ns()
@@ -96,6 +98,27 @@ class LoadedCode:
             ) from error
         if code != self.code:
             raise CodeChanged("code-edited", self._message("changed while it was running", code))
+        now = self._look()
+        # Put back as it was, it may have been read in between; a module is not read again.
+        if written := [name for name, state in self._data_files.items() if now.get(name) != state]:
+            raise CodeChanged("code-edited", self._message("was written while it was running", code, written))
+
+    def _look(self) -> dict[str, FileState | None]:
+        """The data files that count, as they are; their names, unlike those of modules, are paths."""
+        names = [name for name in self.code["modules"] if "/" in name and not name.endswith(".py")]
+        return {name: file_state(str(self._folder / name)) for name in names}
+
+    def _refuse_what_came_later(self) -> None:
+        """Raise CodeChanged for packages and data files of which this process may have taken in others."""
+        modules = self.code["modules"]
+        files = {str(self._folder / name): (state, modules[name]) for name, state in self._data_files.items()}
+        later = other_packages(self.code["packages"]) + other_files(files)
+        if later:
+            raise CodeChanged(
+                "code-edited",
+                f"{', '.join(later)} changed after this process had begun, so it may compute with what was there "
+                f"before{_AGAIN}",
+            )
 
     def _take(self) -> tuple[dict[str, Any], Reach]:
         graph = graph_of(self._root, self._packages)
@@ -135,7 +158,7 @@ def _verify_age(module: str, state: FileState, reach: Reach, now: int) -> None:
     """Raise ``CodeChanged`` if the file may mean something else now than when ``module`` was loaded."""
     if module not in _loaded:
         # A time in the future comes from another machine's clock and says nothing.
-        edited = regft_core.LOADED_AT_NS - _CLOCK_NS <= max(state.ctime_ns, state.mtime_ns) <= now
+        edited = regft_core.LOADED_AT_NS - CLOCK_NS <= max(state.ctime_ns, state.mtime_ns) <= now
     else:
         path, known = _loaded[module]
         meaning = reach.meanings[module]

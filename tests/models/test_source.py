@@ -7,15 +7,16 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
 from regft_core.config.schema.encoder import EncoderConfig
-from regft_core.errors import ModelError
+from regft_core.errors import InputChanged, ModelError
 from regft_core.models import source as module
 from regft_core.models.sites import classify
-from regft_core.models.source import resolve_model
+from regft_core.models.source import encoder_problems, resolve_model
 from tests.errors import raises_code
 from tests.tiny import ARCHITECTURES, tiny_model_dir
 
@@ -62,6 +63,77 @@ def test_hashes_depend_on_the_bytes_and_not_on_the_place(own, tmp_path):
     (own / "tokenizer_config.json").write_text("{}")
     assert resolve(own).tokenizer_sha256 != first.tokenizer_sha256
     assert resolve(own).content_sha256 == changed.content_sha256
+
+
+@pytest.mark.parametrize("file", ["adapter_config.json", "adapter_model.safetensors"])
+def test_an_adapter_is_refused_with_how_to_merge_it(own, file):
+    """With peft installed, transformers would load it on top of the weights; without, it would leave it out."""
+    (own / file).write_text("{}")
+    message = rf"has an adapter \({file}\).*PeftModel.*merge_and_unload\(\)\.save_pretrained"
+    with pytest.raises(ModelError, match=message):
+        resolve(own)
+    (problem,) = {text for key, text in encoder_problems(EncoderConfig(name="own"), own.parent) if key == "name"}
+    assert "merge_and_unload" in problem
+
+
+def test_weights_in_a_file_that_the_settings_name_are_refused(own):
+    config = json.loads((own / "config.json").read_text())
+    (own / "config.json").write_text(json.dumps({**config, "transformers_weights": "other.safetensors"}))
+    with pytest.raises(ModelError, match=r"transformers_weights names another file of weights"):
+        resolve(own)
+
+
+def in_place(path):
+    """Other bytes, the same size and times, the same file."""
+    status, content = path.stat(), bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(content)
+    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+
+
+@pytest.mark.parametrize("file", ["model.safetensors", "config.json", "tokenizer.json"])
+def test_files_that_changed_since_they_were_hashed_are_not_read(own, file):
+    source = resolve(own)
+    with source.opened() as path:
+        assert path == own.resolve()
+    in_place(own / file)
+    with pytest.raises(InputChanged, match=rf"encoder .*{file} was replaced"), source.opened():
+        pytest.fail("it was opened")
+
+
+def test_a_file_that_was_another_while_it_was_read_is_refused(own):
+    source = resolve(own)
+    content = (own / "model.safetensors").read_bytes()
+
+    def read():
+        with source.opened():
+            in_place(own / "model.safetensors")
+            (own / "model.safetensors").write_bytes(content)
+
+    with pytest.raises(InputChanged, match=r"model\.safetensors"):
+        read()
+    source.check()  # it is what it was
+
+
+def test_files_that_come_or_go_are_seen(own):
+    source = resolve(own)
+    (own / "vocab.txt").write_text("a")
+    with pytest.raises(InputChanged, match=r"vocab\.txt"):
+        source.check()
+    (own / "vocab.txt").unlink()
+    source.check()
+    (own / "adapter_config.json").write_text("{}")
+    with pytest.raises(ModelError, match="adapter"):
+        source.check()
+
+
+def test_an_encoder_that_was_not_written_is_hashed_once(own, monkeypatch):
+    time.sleep(0.2)  # a file that was written a moment ago is read every time
+    source = resolve(own)
+    monkeypatch.setattr("regft_core.runs.files.sha256_file", lambda path: pytest.fail(f"{path} was read"))
+    for _ in range(3):
+        with source.opened():
+            pass
 
 
 def test_no_tokenizer_is_an_error(own):
@@ -240,7 +312,9 @@ def test_a_fetched_alias_is_found_in_the_project_or_in_the_shared_folder(shared,
     shutil.copytree(own, models / "mpnet")
     with raises_code(ModelError, "wrong-checksum", "model.safetensors", "78c0197b", "make mpnet"):
         resolve("mpnet", tmp_path / "project")
-    hashes = {name: module.file_sha256(own / name) for name in ("model.safetensors", "config.json", "tokenizer.json")}
+    hashes = {
+        name: module.content_sha256(own / name) for name in ("model.safetensors", "config.json", "tokenizer.json")
+    }
     monkeypatch.setitem(module.ALIASES, "mpnet", dataclasses.replace(module.ALIASES["mpnet"], sha256=hashes))
     found = resolve("mpnet", tmp_path / "project")
     assert (found.name, found.revision, found.path) == ("mpnet", None, (models / "mpnet").resolve())

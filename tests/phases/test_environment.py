@@ -9,17 +9,36 @@ from pydantic import ValidationError
 from regft_core.config.schema.execution import ExecutionConfig
 from regft_core.config.schema.training import TrainingConfig
 from regft_core.hooks import compose
-from regft_core.phases.environment import environment
+from regft_core.phases.environment import environment, set_up
+from regft_core.phases.training_run import make_deterministic
+from regft_core.runs.jobs import torch_threads
 from tests.methods.harness import entries
 
 
 def test_what_changes_digits_is_named_where_it_is_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What torch says, after it was asked for what the configuration wants."""
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: "a GPU")
-    plain = {"device": "cuda", "name": "a GPU", "threads": 1, "deterministic": True}
-    assert environment("cuda:0", ExecutionConfig()) == plain
-    assert environment("cuda:0", ExecutionConfig(tf32=True)) == plain | {"tf32": True}
-    assert environment("cuda:0", ExecutionConfig(cuda_graphs=True)) == plain | {"cuda_graphs": True}
-    assert set(environment("cpu", ExecutionConfig(tf32=True))) == {"device", "name", "threads", "deterministic"}
+    plain = {"device": "cuda", "name": "a GPU", "threads": torch.get_num_threads(), "deterministic": True}
+    try:
+        assert set_up("cuda:0", ExecutionConfig(threads=7)) == plain
+        assert set_up("cuda:0", ExecutionConfig(tf32=True)) == plain | {"tf32": True}
+        assert environment("cuda:0") == plain | {"tf32": True}  # it is on, whoever asked for it
+        assert set_up("cuda:0", ExecutionConfig(cuda_graphs=True)) == plain | {"cuda_graphs": True}
+        assert set_up("cuda:0", ExecutionConfig(deterministic=False)) == plain | {"deterministic": False}
+    finally:
+        make_deterministic("cuda:0", False)
+    assert set(environment("cpu")) == {"device", "name", "threads", "deterministic"}
+
+
+def test_the_threads_are_those_that_torch_has() -> None:
+    for threads in (1, 2):
+        with torch_threads(threads):
+            assert set_up("cpu", ExecutionConfig(threads=3))["threads"] == threads
+
+
+def test_matrix_products_of_fewer_digits_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch, "get_float32_matmul_precision", lambda: "medium")
+    assert environment("cpu")["matrix_precision"] == "medium"
 
 
 @pytest.mark.parametrize("name", ["tf32", "cuda_graphs"])

@@ -261,7 +261,7 @@ def test_speed_is_marked_and_kept_per_machine(project: Path, monkeypatch: pytest
     assert numbers["bytes"] == 4 * numbers["parameters"]
     assert judge(project, "vanilla")[0]["evaluations"] == first["evaluations"]  # kept
     elsewhere = {"device": "cpu", "name": "another machine", "threads": 1, "deterministic": True}
-    monkeypatch.setattr("regft_core.phases.evaluations.environment", lambda *_: elsewhere)
+    monkeypatch.setattr("regft_core.phases.evaluations.set_up", lambda *_: elsewhere)
     (other,) = judge(project, "vanilla")
     assert other["evaluations"]["speed"]["environment"] == elsewhere
     assert other["sets"] == first["sets"]

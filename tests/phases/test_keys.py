@@ -10,7 +10,7 @@ import pytest
 
 from regft_core.phases.context import Context, Job
 from regft_core.phases.evaluation_key import evaluation_key
-from regft_core.runs import distributions
+from regft_core.runs import distributions, taken_in
 from regft_core.runs.fingerprint import one_moment
 from tests.phases.conftest import TASK, change, edit, edit_method, job, refresh, train, write_method
 
@@ -109,6 +109,7 @@ def pretend(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
     def other(package: str) -> None:
         original = distributions._version
         monkeypatch.setattr(distributions, "_version", lambda n, now: "9.9.9" if n == package else original(n, now))
+        monkeypatch.setattr(taken_in, "_packages", {})  # as in a process that began after it was installed
 
     return other
 

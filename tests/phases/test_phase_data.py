@@ -8,7 +8,8 @@ import pytest
 
 from regft_core.config.schema.methods import DataConfig
 from regft_core.data.examples import Example, write_jsonl
-from regft_core.errors import DataError
+from regft_core.errors import DataError, InputChanged
+from regft_core.io import sha256_file
 from regft_core.phases import phase_data
 from regft_core.phases.phase_data import read_phase_data, rows_of
 from regft_core.runs.files import RACY_NS
@@ -34,8 +35,8 @@ def settle() -> None:
 @pytest.fixture
 def reads(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     seen: list[Path] = []
-    read = phase_data.read_jsonl
-    monkeypatch.setattr(phase_data, "read_jsonl", lambda path: seen.append(path) or read(path))
+    read = phase_data.read_hashed
+    monkeypatch.setattr(phase_data, "read_hashed", lambda path: seen.append(path) or read(path))
     phase_data._kept_rows.cache_clear()
     return seen
 
@@ -83,6 +84,36 @@ def test_a_young_or_large_file_is_read_every_time(
     monkeypatch.setattr(phase_data, "KEPT_BYTES", 10)
     assert rows_of(path) == rows_of(path) == rows
     assert len(reads) == 4
+
+
+def test_a_set_that_is_not_the_one_of_the_key_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "dev.jsonl"
+    rows = written(path, "one")
+    sha256 = sha256_file(path)
+    assert rows_of(path, sha256) == rows
+    written(path, "two")
+    with pytest.raises(
+        InputChanged, match=r"dev\.jsonl was replaced while [^\n]*\n    -> nothing was stored; .*`dvc repro` again"
+    ):
+        rows_of(path, sha256)
+
+
+def test_rows_that_are_read_after_their_key_was_made_are_those_of_the_key(tmp_path: Path) -> None:
+    (tmp_path / "task.json").write_text('{"kind": "classification", "labels": ["a", "b"]}')
+    path = tmp_path / "0.jsonl"
+    rows = written(path, "one")
+
+    def data() -> phase_data.PhaseData:
+        return read_phase_data(DataConfig(), tmp_path, path, task="t", seed=0, stratified=False)
+
+    first = data()
+    assert first.summary.length == 2
+    second = data()
+    assert second.sha256 == first.sha256  # known by the state of the file: nothing was read
+    written(path, "two")
+    assert first.examples == rows
+    with pytest.raises(InputChanged, match=r"0\.jsonl was replaced"):
+        second.examples  # noqa: B018
 
 
 def test_an_absent_set_says_what_to_run(tmp_path: Path) -> None:

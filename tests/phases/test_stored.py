@@ -12,13 +12,23 @@ from typing import Any
 
 import pytest
 
-from regft_core.errors import InputsChanged
+from regft_core.errors import PlanOutdated
 from regft_core.phases import run_phase
 from regft_core.phases.context import Context
 from regft_core.phases.evaluate import evaluate
 from regft_core.phases.finetune import finetune
 from regft_core.phases.search import search
-from tests.phases.conftest import change, edit_method, job, run_stages, runs, stored, train, write_method
+from regft_core.runs.jobs import torch_threads
+from tests.phases.conftest import (
+    change,
+    edit_method,
+    job,
+    run_stages,
+    runs,
+    stored,
+    train,
+    write_method,
+)
 
 
 def evaluated(root: Path, method: str, record: dict[str, Any], seed: int = 0) -> dict[str, Any]:
@@ -109,7 +119,7 @@ def test_weights_are_not_restored_from_another_configuration_than_they_had(proje
     store.prune(budget_bytes=0)
     change(project, training={"learning_rate": 2e-3})
     before = set(runs(project))
-    with pytest.raises(InputsChanged, match="no longer those it was trained with"):
+    with pytest.raises(PlanOutdated, match="no longer those it was trained with"):
         evaluated(project, "vanilla", record)
     assert set(runs(project)) == before
     change(project, training={"learning_rate": 1e-3})
@@ -149,9 +159,11 @@ def test_projects_that_share_a_store_share_runs_and_keep_each_others_weights(
 
 
 def test_a_record_says_on_what_it_was_computed(project: Path) -> None:
-    change(project, execution={"threads": 2})
-    record = train(project, "weight_mixup")
+    """Not what the configuration asks for: that is 1 thread."""
+    with torch_threads(2):
+        record = train(project, "weight_mixup")
     found = record["environment"]
+    assert record["numerics"] == {"attention": "sdpa", "parameters": "float32"}
     assert (found["device"], found["threads"], found["deterministic"]) == ("cpu", 2, True)
     assert found["name"]
     assert evaluated(project, "weight_mixup", record)["environment"] == found
@@ -170,9 +182,9 @@ def kill_at(point: str, root: Path, method: str) -> int | None:
 
 
 def test_a_killed_run_is_not_continued_in_another_environment(project: Path, caplog: Any) -> None:
-    assert kill_at("step:4", project, "vanilla") == -signal.SIGKILL
-    change(project, execution={"threads": 2})
-    with caplog.at_level(logging.WARNING):
+    with torch_threads(1):
+        assert kill_at("step:4", project, "vanilla") == -signal.SIGKILL
+    with caplog.at_level(logging.WARNING), torch_threads(2):
         record = train(project, "vanilla")
     assert "another environment" in caplog.text
     assert "threads: 1 then, 2 now" in caplog.text
@@ -181,13 +193,15 @@ def test_a_killed_run_is_not_continued_in_another_environment(project: Path, cap
 
 
 def test_a_run_whose_phases_are_from_different_environments_says_so(project: Path) -> None:
-    searched = search(job(project, "weight_mixup"))
+    with torch_threads(1):
+        searched = search(job(project, "weight_mixup"))
     assert searched["marks"] == []
-    change(project, execution={"threads": 2})
-    record = finetune(job(project, "weight_mixup", 0, **searched["phases"]), searched)
+    with torch_threads(2):
+        record = finetune(job(project, "weight_mixup", 0, **searched["phases"]), searched)
     assert any("trained elsewhere" in mark and "threads 1" in mark for mark in record["degraded"])
     edit_method(project, "weight_mixup", "repeat: {times: 2}", "repeat: {times: 3}")
-    searched = search(job(project, "weight_mixup"))
+    with torch_threads(2):
+        searched = search(job(project, "weight_mixup"))
     assert searched["environment"]["threads"] == 2
     assert any("search was trained elsewhere" in mark for mark in searched["marks"])
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from regft_core.errors import InputsChanged
+from regft_core.errors import PlanOutdated
 from regft_core.phases.one_run import STAGES
 from regft_core.phases.project import open_project
 from regft_core.plan import compute as module
@@ -108,7 +108,7 @@ def test_code_edited_after_the_plan_is_refused_before_anything_is_trained(projec
     edit(schedule, "1.0 - progress", "1.1 - progress")
     for stage in ("search", "finetune"):
         done = run(project, f"-m stages.{stage}")
-        assert done.returncode == InputsChanged.exit_code
+        assert done.returncode == PlanOutdated.exit_code
         assert f"work/plan/{stage}.json is not the plan of this configuration" in done.stderr
         assert "Run `dvc repro` again" in done.stderr
     assert not list((project / ".regft").glob("runs/*/*"))
@@ -140,7 +140,7 @@ def test_what_changes_after_the_plan_is_not_written(
         plan(project)
     if moment == "before":
         CASES[case](project)
-        with pytest.raises(InputsChanged, match=f"work/plan/{stage}.json is not the plan"):
+        with pytest.raises(PlanOutdated, match=f"work/plan/{stage}.json is not the plan"):
             compute(project, stage, say=quiet)
         assert not (project / "work" / stage).exists()
         return
@@ -175,7 +175,7 @@ def test_datasets_and_subsamples_are_not_written_when_they_change_meanwhile(
 
     with monkeypatch.context() as patched:
         patched.setattr(data, "prepare_dataset", meanwhile)
-        with pytest.raises(InputsChanged, match=f"code of task '{TASK}' changed while its rows were prepared"):
+        with pytest.raises(PlanOutdated, match=f"code of task '{TASK}' changed while its rows were prepared"):
             prepare(open_project(project))
     assert (project / "work/datasets" / TASK / "task.json").read_bytes() == before
     prepare(open_project(project))
@@ -188,7 +188,7 @@ def test_datasets_and_subsamples_are_not_written_when_they_change_meanwhile(
         return original_draw(*given)
 
     monkeypatch.setattr(data, "write_subsamples", also)
-    with pytest.raises(InputsChanged):
+    with pytest.raises(PlanOutdated):
         prepare(open_project(project))
     assert (project / "work/subsamples" / TASK / "key.json").read_bytes() == drawn
 

@@ -1,0 +1,68 @@
+"""Look after the run store (not a DVC stage).
+
+python -m stages.store verify
+python -m stages.store verify --recompute 5
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+from pathlib import Path
+
+from regft_core.errors import StoreError
+from regft_core.names import plural
+from stages.common import Argument, run, whole_number
+
+
+def action(text: str) -> str:
+    """What to do, for ``Argument.kind``."""
+    if text != "verify":
+        raise argparse.ArgumentTypeError(f"'{text}' is not an action; there is: verify")
+    return text
+
+
+def main(root: Path, arguments: argparse.Namespace) -> None:
+    """Hash every file of the run store again; with --recompute, compute some runs again and compare all bits.
+
+    A run is computed again from the project as it is now. It ends with 6 when a file is damaged or bits differ.
+    """
+    from regft_core.phases.context import project_store
+    from regft_core.phases.project import open_project
+
+    project = open_project(root)
+    store = project_store(project)
+    damaged = store.verify()
+    print(f"{store.path}: {plural(len(list(store.keys())), 'run')}, {len(damaged)} damaged", flush=True)
+    wrong = [f"{damage.path}: {damage.problem}" for damage in damaged]
+    if arguments.recompute:
+        from regft_core.phases.recompute import recompute
+        from regft_core.plan.pool import prepared_devices
+        from regft_core.runs.executors import visible_devices
+        from regft_core.runs.jobs import torch_threads
+
+        device = visible_devices(prepared_devices(project)[0])[0]
+        with torch_threads(project.params.execution.threads):
+            found = recompute(project, store, arguments.recompute, device, random.Random())
+        total = len(found.same) + len(found.different) + len(found.not_compared)
+        print(f"computed again: {total}, of which {len(found.same)} with all bits as they were stored")
+        for name in found.same:
+            print(f"  same: {name}")
+        for name, why in found.not_compared.items():
+            print(f"  not compared: {name}: {why}")
+        for why, number in found.foreign.items():
+            print(f"  not made by this project: {plural(number, 'run')}: {why}")
+        wrong += [f"{store.directory(key)}: {what} differ" for key, what in found.different.items()]
+    if wrong:
+        what_next = "-> delete the folders that are named and run `dvc repro`: what they held is computed again"
+        raise StoreError(
+            "store-problems", "\n  ".join([f"{plural(len(wrong), 'problem')} in {store.path}", *wrong, what_next])
+        )
+
+
+if __name__ == "__main__":
+    run(
+        main,
+        Argument("action", "verify", kind=action, positional=True),
+        Argument("recompute", "how many randomly chosen runs to compute again", required=False, kind=whole_number),
+    )

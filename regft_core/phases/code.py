@@ -10,13 +10,13 @@ from regft_core.config.method import Phase
 from regft_core.hooks import compose
 from regft_core.io import read_json
 from regft_core.models.source import ModelSource
-from regft_core.runs.fingerprint import EXEMPT, JUDGING, Scope, code_of, stage_scope, training_scope
+from regft_core.runs.fingerprint import EXEMPT, JUDGING, TOKENS, Scope, code_of, stage_scope, training_scope
 
 if TYPE_CHECKING:
     from regft_core.models.architectures import Architecture
 
 #: What makes token ids of texts, beside the tokenizer's files.
-TOKENS = Scope(("regft_core.data.encode", "regft_core.models.load"), EXEMPT)
+TOKENISER = Scope(TOKENS, EXEMPT)
 #: What judges an epoch, to choose one or to show how the score went.
 CHECKPOINT_RULE = "regft_core.phases.checkpoint_rule"
 #: What averages the members of a phase.
@@ -25,7 +25,7 @@ MEAN = Scope(("regft_core.phases.averaging",), EXEMPT)
 
 def scope_sha256(scope: Scope) -> str:
     """The fingerprint of a scope, as ``LoadedCode`` of the same scope has it."""
-    return str(code_of(scope.entries, exempt=scope.exempt, resources=scope.resources)["sha256"])
+    return str(code_of(scope.entries, exempt=scope.exempt)["sha256"])
 
 
 def phase_scope(
@@ -54,7 +54,7 @@ def merge_scope(merge: str, kinds: Iterable[str], metrics: Iterable[str], source
     if merge == "mean":
         return MEAN
     scope = stage_scope("merge", [*kind_modules(kinds), *metric_modules(metrics), family_module(source)])
-    return Scope((*scope.entries, *MEAN.entries), scope.exempt, scope.resources)
+    return Scope((*scope.entries, *MEAN.entries), scope.exempt)
 
 
 def evaluation_scope(kinds: Iterable[str], metrics: Iterable[str], source: ModelSource) -> Scope:

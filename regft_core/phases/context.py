@@ -28,7 +28,7 @@ from regft_core.hooks.registry import discover
 from regft_core.io import canonical_json, canonical_object, read_json, sha256_text
 from regft_core.kinds import find
 from regft_core.phases.carried import encoder_source
-from regft_core.phases.code import TOKENS, merge_scope, phase_scope, scope_sha256
+from regft_core.phases.code import TOKENISER, merge_scope, phase_scope, scope_sha256
 from regft_core.phases.inputs import phase_identity, settled_training
 from regft_core.phases.other_task import training_rows
 from regft_core.phases.phase_data import (
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from regft_core.runs.guard import LoadedCode
 
 #: Raised when the meaning of stored runs changes in a way that no fingerprint shows.
-RUN_FORMAT = 2
+RUN_FORMAT = 3
 #: Parts of an identity that are those of the method's phase, whatever the rows and the seed.
 _SHARED = ("data", "regularisers", "training", "model", "packages")
 
@@ -194,7 +194,7 @@ class Context:
             self.encoder.max_length,
             cache_dir=self.store.path / "tokens",
             # Another version of the tokenizer's package, or of our code, may cut a text in another way.
-            tokenizer_hash=f"{self.source.tokenizer_sha256}-{scope_sha256(TOKENS)}",
+            tokenizer_hash=f"{self.source.tokenizer_sha256}-{scope_sha256(TOKENISER)}",
             rows_per_example=self.rows_per_example(examples),
         )
 

@@ -17,13 +17,14 @@ from regft_core.evaluation.findings import Findings, Unfit
 from regft_core.evaluations import Evaluation
 from regft_core.io import read_json
 from regft_core.lazy import np
+from regft_core.phases.code import scope_sha256
 from regft_core.phases.context import Context
 from regft_core.phases.environment import set_up
 from regft_core.phases.evaluation_key import set_files
 from regft_core.phases.logits import to_npy
 from regft_core.phases.other_task import training_rows
 from regft_core.phases.phase_data import rows_of
-from regft_core.phases.switched_on import finding_code, finding_scope, switched_on
+from regft_core.phases.switched_on import finding_scope, switched_on
 from regft_core.phases.trained import Trained
 from regft_core.runs.files import content_sha256
 from regft_core.runs.guard import LoadedCode
@@ -93,7 +94,7 @@ class _Judged:
         if evaluation.needs_model(options):
             here = set_up(context.device, context.params.execution)
         guard = LoadedCode(finding_scope(evaluation, options, *self._entries(evaluation, options)))
-        if identity["code"]["modules"] != guard.sha256:
+        if identity["code"] != guard.sha256:
             raise CodeChanged(
                 "code-edited",
                 f"the code of evaluation '{evaluation.name}' was edited a moment ago; run `dvc repro` again",
@@ -120,7 +121,7 @@ class _Judged:
             "task": self.task,
             "sets": self._contents,
             "options": options.model_dump(mode="json"),
-            "code": finding_code(evaluation, options, *self._entries(evaluation, options)),
+            "code": scope_sha256(finding_scope(evaluation, options, *self._entries(evaluation, options))),
         }
         if tasks := evaluation.other_tasks(options):
             identity["other_rows"] = {task: self._other(task)[1]["content"] for task in tasks}

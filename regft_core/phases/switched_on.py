@@ -13,7 +13,7 @@ from regft_core.hooks.base import Regulariser
 from regft_core.hooks.registry import discover
 from regft_core.models.source import ModelSource
 from regft_core.phases.code import family_module, kind_modules, metric_modules, scope_sha256
-from regft_core.runs.fingerprint import PACKAGES, Scope, file_code, stage_scope
+from regft_core.runs.fingerprint import Scope, stage_scope
 
 
 def switched_on(params: Params) -> dict[str, tuple[Evaluation, StrictModel]]:
@@ -36,14 +36,13 @@ def finding_scope(
 
     ``kinds``: of the tasks that it sees. ``metrics``: those that the tasks are judged by.
     """
-    own, _ = _file(evaluation)
-    own = [*own, *kind_modules(kinds)]
+    own = [_entry(evaluation), *kind_modules(kinds)]
     if evaluation.needs_model(options):
-        own = [*own, *stage_scope("evaluate").entries, family_module(source)]
+        own += [*stage_scope("evaluate").entries, family_module(source)]
     if evaluation.reads_views:
-        own = [*own, *_with_views()]
+        own += _with_views()
     if evaluation.scores:
-        own = [*own, *metric_modules(metrics)]
+        own += metric_modules(metrics)
     return stage_scope("evaluation", sorted(set(own)))
 
 
@@ -57,25 +56,12 @@ def _with_views() -> list[str]:
     return [cls.__module__ for cls in discover().values() if has_some(cls)]
 
 
-def finding_code(
-    evaluation: Evaluation,
-    options: StrictModel,
-    source: ModelSource,
-    kinds: Iterable[str],
-    metrics: Iterable[str] = (),
-) -> dict[str, str | None]:
-    """Hashes of the code of one evaluation: of the modules, and of its file when it is no module of regft."""
-    _, outside = _file(evaluation)
-    return {"modules": scope_sha256(finding_scope(evaluation, options, source, kinds, metrics)), "file": outside}
-
-
-def _file(evaluation: Evaluation) -> tuple[list[str], str | None]:
-    """The module of an evaluation; of a file elsewhere, the modules that it imports, and its hash."""
+def _entry(evaluation: Evaluation) -> str:
+    """The module of an evaluation, or the path of its file where that is no module of regft."""
     path = EVALUATIONS.path(evaluation.name)
     if path.parent == EVALUATIONS.folders[0]:
-        return [f"{EVALUATIONS.package}.{evaluation.name}"], None
-    sha256, modules = file_code(path, PACKAGES)
-    return modules, sha256
+        return f"{EVALUATIONS.package}.{evaluation.name}"
+    return str(path.resolve())
 
 
 def evaluations_inputs(
@@ -85,7 +71,7 @@ def evaluations_inputs(
     return {
         name: {
             "options": options.model_dump(mode="json"),
-            "code": finding_code(evaluation, options, source, kinds, metrics),
+            "code": scope_sha256(finding_scope(evaluation, options, source, kinds, metrics)),
             "description": evaluation.description,
         }
         for name, (evaluation, options) in switched_on(params).items()

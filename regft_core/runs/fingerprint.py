@@ -1,110 +1,81 @@
 """Which code determines a result: what the keys of runs and the DVC stages depend on.
 
-DVC does not follow imports: a corrected loss would silently keep old results. So the modules
-that an entry point reaches are hashed by what they mean (``syntax``), together with the
-versions of the packages that they import. What counts follows from the imports; the tables
-here say what does not, and why. A run has the shared training code and the files of the
-entries that it uses (regularisers, kind of task, encoder family, optimiser), not those of others.
+DVC does not follow imports: a corrected loss would silently keep old results. So the definitions
+that an entry point reaches are hashed by what they mean (``syntax``, ``code_graph``), together with the
+data files beside them and the versions of the packages that they use. What counts follows from the names in
+the code; the tables here say what does not, and why. A run has the shared training code and the files of the
+entries that it uses (regularisers, kind of task, encoder family, optimiser), not those of others. Where a definition
+stands is in no hash: code may move.
 """
 
 from __future__ import annotations
 
-import ast
+import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from regft_core.errors import ConfigError, Problem
 from regft_core.io import canonical_json, sha256_text
 from regft_core.runs.code_graph import CodeGraph, Reach
 from regft_core.runs.distributions import versions
-from regft_core.runs.imports import imported_names
-from regft_core.runs.syntax import meaning
 
 PACKAGES = ("regft_core", "stages")
 
-#: Modules that find entries by scanning files -> the package with those files.
-LOOKUPS: Mapping[str, str] = {
-    "regft_core.hooks.registry": "regft_core.methods",
-    "regft_core.models.architectures": "regft_core.models.families",
-    "regft_core.models.families": "regft_core.models.families",
-    "regft_core.training.optimisers": "regft_core.training.optimisers",
-    "regft_core.kinds": "regft_core.kinds",
-    "regft_core.metrics": "regft_core.metrics",
-    "regft_core.evaluations": "regft_core.evaluations",
-}
-
 #: What warns of predictions and calls them collapsed, beside the kind's own file.
 JUDGING = "regft_core.kinds._judging"
-#: Modules (with all below them) that change no number of any run or table.
+#: Modules (with all below them) that change no number of any run or table. What is reached and not here counts.
 NEVER: Mapping[str, str] = {
     "regft_core.errors": "texts of refusals, and exit codes",
     "regft_core.io": "writes files whole or not at all; what is read is hashed by content",
     "regft_core.progress": "draws on the terminal",
     "regft_core.kinds._base": "lists the questions; the file of the kind in use has the answers, and is an entry",
     "regft_core.lazy": "when a package is imported, not what it computes",
-    "regft_core.tracking": "mirrors finished runs into MLflow",
     "regft_core.runs": "keeps, schedules and identifies runs; tensors pass through bit by bit",
 }
-#: Modules that cannot change what a training run computes. Everything else that is reached counts.
+#: Modules that cannot change what is computed with a configuration that passed.
 EXEMPT: Mapping[str, str] = {
     **NEVER,
     "regft_core.config": "refuses configurations; what passes is in the key, resolved",
-    "regft_core.reporting": "shows finished runs",
-    "regft_core.statistics": "compares finished runs",
-    "regft_core.phases": "finds inputs and makes the key, which has them by content; what computes is an entry",
+}
+_TRAINED: Mapping[str, str] = {
+    **EXEMPT,
     "regft_core.hooks.says": "what methods say about themselves; no training code reads it",
-    "regft_core.hooks.compose": "settles the protocol, which is in the key, resolved",
-    "regft_core.data.prepare": "makes the datasets; the rows are in the key, by content",
-    "regft_core.data.sources": "reads what datasets are made from; the rows are in the key, by content",
-    "regft_core.data.declare": "checks rows against their task; the rows are in the key, by content",
-    "regft_core.data.builtin": "generates datasets; the rows are in the key, by content",
-    "regft_core.data.builtin_words": "generates datasets; the rows are in the key, by content",
-    "regft_core.data.subsample": "draws the rows, which are in the key, by content",
     "regft_core.kinds._reading": "reads labels and groups rows, which are in the key, by content",
     JUDGING: "judges finished runs; what scores them names it",
 }
-#: The module that builds the model and the batches of one phase and runs its loop.
-TRAINING = ("regft_core.phases.training_run",)
+_ROWS: Mapping[str, str] = {**EXEMPT, JUDGING: "judges predictions, and there are none yet"}
+#: What turns texts into token ids, beside the tokenizer's files.
+TOKENS = ("regft_core.data.encode", "regft_core.models.load")
+#: What builds the model and the batches of one phase and runs its loop, and what makes its tokens.
+TRAINING = ("regft_core.phases.training_run", *TOKENS)
 
-_CONFIG = {"regft_core.config": "refuses configurations; DVC watches the values themselves"}
-_NO_JUDGING = {JUDGING: "judges predictions, and there are none yet"}
-_NO_TRAINING = {
+_FINISHED: Mapping[str, str] = {
+    **EXEMPT,
+    "regft_core.phases": "finds inputs and makes the key, which has them by content; what computes is an entry",
     "regft_core.training": "trains; its results are hashed by content",
-    "regft_core.hooks": "trains; its results are hashed by content",
-    "regft_core.methods": "trains; its results are hashed by content",
-}
-_NO_SOURCES = {
-    name: reason
-    for name, reason in EXEMPT.items()
-    if name.startswith("regft_core.data.") and name != "regft_core.data.prepare"
 }
 StageName = Literal["dataset", "subsample", "lengths", "evaluate", "evaluation", "merge", "report"]
 
 
 @dataclass(frozen=True)
 class Scope:
-    """Whose code is meant: entry modules, what of their reach does not count, and the data files beside it.
+    """Whose code is meant: entry modules, and what of their reach does not count.
 
     Attributes:
-        entries: modules that count, with what they import.
+        entries: modules (or paths of files that are none) that count, with what they reach.
         exempt: modules (with all below them) that do not, each with the reason.
-        resources: whether data files of the reached packages (templates) count too.
     """
 
     entries: tuple[str, ...]
     exempt: Mapping[str, str]
-    resources: bool = False
 
 
 #: Scope of each stage but those that train.
 STAGES: Mapping[StageName, Scope] = {
-    "dataset": Scope(("regft_core.data.prepare",), {**NEVER, **_CONFIG, **_NO_JUDGING}, resources=True),
-    "subsample": Scope(
-        ("regft_core.data.subsample",), {**NEVER, **_CONFIG, **_NO_SOURCES, **_NO_JUDGING}, resources=True
-    ),
+    "dataset": Scope(("regft_core.data.prepare",), _ROWS),
+    "subsample": Scope(("regft_core.data.subsample",), _ROWS),
     "lengths": Scope(
         ("regft_core.data.lengths", "regft_core.phases.lengths"),
         {**EXEMPT, "regft_core.models": "finds the encoder; the bytes of its tokenizer and its limit are in the fact"},
@@ -116,22 +87,20 @@ STAGES: Mapping[StageName, Scope] = {
             "regft_core.evaluation.evaluate",
             "regft_core.evaluation.predict",
             "regft_core.data.batches",
-            "regft_core.data.encode",
-            "regft_core.models.load",
+            *TOKENS,
             JUDGING,
         ),
-        {**EXEMPT, **_NO_TRAINING},
-        resources=True,
+        _FINISHED,
     ),
     # One evaluation beyond the scores: what it sees and says; its own file is added.
     "evaluation": Scope(("regft_core.evaluation.evaluated", "regft_core.evaluation.findings", JUDGING), EXEMPT),
     # Which members of a soup are averaged, and how, beyond what trained each of them.
     "merge": Scope(
         ("regft_core.phases.merge", "regft_core.evaluation.evaluate", "regft_core.evaluation.predict", JUDGING),
-        {**EXEMPT, **_NO_TRAINING},
+        _FINISHED,
     ),
     # The report reads its own defaults off the schema, so config counts for it.
-    "report": Scope(("regft_core.reporting",), NEVER, resources=True),
+    "report": Scope(("regft_core.reporting", "regft_core.config.schema.params"), NEVER),
 }
 
 
@@ -142,30 +111,34 @@ def package_root() -> Path:
 
 def training_scope(own: Sequence[str]) -> Scope:
     """Scope of a training run; ``own``: the modules of its regularisers, kind of task, encoder family and optimiser."""
-    return Scope((*TRAINING, *own), EXEMPT)
+    return Scope((*TRAINING, *own), _TRAINED)
 
 
 def stage_scope(name: StageName, own: Sequence[str] = ()) -> Scope:
     """Scope of a stage; ``own``: the entries (kinds of task, metrics, encoder family) that it uses."""
     scope = STAGES[name]
-    return Scope((*scope.entries, *own), scope.exempt, scope.resources)
+    return Scope((*scope.entries, *own), scope.exempt)
 
 
 def graph_of(root: Path | None = None, packages: Sequence[str] = PACKAGES) -> CodeGraph:
     """Return the modules under ``root`` (this very installation by default) as they are now."""
-    return CodeGraph(package_root() if root is None else root, packages, LOOKUPS)
+    return CodeGraph(package_root() if root is None else root, packages)
 
 
-def describe(graph: CodeGraph, reach: Reach, resources: bool = False) -> dict[str, Any]:
+def describe(graph: CodeGraph, reach: Reach) -> dict[str, Any]:
     """Return ``{"sha256", "modules", "packages"}`` of a reach; see :func:`code_of`. Callers must not change it."""
-    files = graph.resources(reach.files) if resources else {}
+    files = graph.resources(reach)
     packages = versions(reach.external)
     # Every run asks for the same several times: hashed once for each reach, as long as files and versions are these.
     note = "described", tuple(sorted(files.items())), tuple(packages.items())
     if note not in reach.notes:
-        modules = dict(sorted({**reach.modules, **files}.items()))
-        sha256 = sha256_text(canonical_json({"modules": modules, "packages": packages}))
-        reach.notes[note] = {"sha256": sha256, "modules": modules, "packages": packages}
+        content = {"code": reach.sha256, "files": sorted(map(list, files.values())), "packages": packages}
+        modules = reach.modules | {os.path.relpath(path, graph.root): sha256 for path, (_, sha256) in files.items()}
+        reach.notes[note] = {
+            "sha256": sha256_text(canonical_json(content)),
+            "modules": dict(sorted(modules.items())),
+            "packages": packages,
+        }
     found: dict[str, Any] = reach.notes[note]
     return found
 
@@ -176,21 +149,19 @@ def code_of(
     exempt: Collection[str] = EXEMPT,
     *,
     packages: Sequence[str] = PACKAGES,
-    resources: bool = False,
 ) -> dict[str, Any]:
     """Return the fingerprint of all code that ``entries`` reach.
 
     Args:
-        entries: modules; they count even below an exempt package.
+        entries: modules, or paths of files; they count even below an exempt package.
         root: directory that holds the packages; that of this installation by default.
-        exempt: modules that do not count, with all below them and all that only they import.
+        exempt: modules that do not count, with all below them and all that only they reach.
         packages: the project's own top-level packages.
-        resources: also count the data files beside the modules.
 
     Returns:
-        ``modules``: module (or ``module:name``, or data file) -> SHA-256 of what it means.
-        ``packages``: distribution -> version (None: not installed) of the packages from
-        elsewhere that these modules import. ``sha256``: of both.
+        ``sha256``: what the definitions that are reached mean, the data files beside them, and ``packages``:
+        distribution -> version (None: not installed) of the packages from elsewhere that they use.
+        ``modules``: module (or data file) -> hash of what is reached of it, to name what has changed.
 
     Raises:
         ConfigError: an entry does not exist, or a file is not valid Python.
@@ -198,9 +169,9 @@ def code_of(
 
     def take() -> dict[str, Any]:
         graph = graph_of(root, packages)
-        return describe(graph, graph.reach(entries, exempt), resources)
+        return describe(graph, graph.reach(entries, exempt))
 
-    return once(("code", tuple(entries), root, frozenset(exempt), tuple(packages), resources), take)
+    return once(("code", tuple(entries), root, frozenset(exempt), tuple(packages)), take)
 
 
 T = TypeVar("T")
@@ -237,23 +208,7 @@ def once(what: tuple[Any, ...], make: Callable[[], T]) -> T:
     return found
 
 
-def file_code(path: Path, packages: Sequence[str] = PACKAGES) -> tuple[str, list[str]]:
-    """Return the hash of what a Python file means that is no module of the project, and the project's modules in it.
-
-    Raises ConfigError when it is not valid Python.
-    """
-    try:
-        tree = ast.parse(path.read_bytes(), filename=str(path))
-    except (SyntaxError, ValueError) as error:
-        line = getattr(error, "lineno", None) or 0
-        raise ConfigError([Problem("bad-python", str(path), line, "", f"is not valid Python: {error}")]) from error
-    graph = graph_of()
-    names = imported_names(tree, path.stem, False)
-    own = sorted(name for name in names if name.split(".")[0] in packages and graph.file(name) is not None)
-    return meaning(tree).sha256, own
-
-
 def stage_code(name: StageName, own: Sequence[str] = (), root: Path | None = None) -> dict[str, Any]:
     """Return the fingerprint (see :func:`code_of`) of a stage that does not train."""
     scope = stage_scope(name, own)
-    return code_of(scope.entries, root, scope.exempt, resources=scope.resources)
+    return code_of(scope.entries, root, scope.exempt)

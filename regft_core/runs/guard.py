@@ -25,7 +25,6 @@ from regft_core.errors import CodeChanged, ConfigError
 from regft_core.runs.code_graph import Reach
 from regft_core.runs.files import FileState, file_state
 from regft_core.runs.fingerprint import PACKAGES, Scope, describe, graph_of, package_root
-from regft_core.runs.syntax import Meaning
 from regft_core.runs.taken_in import CLOCK_NS, other_files, other_packages
 
 #: Flags in the head of a .pyc (PEP 552): it names a hash of its source instead of size and time.
@@ -33,7 +32,7 @@ _HASH_BASED, _CHECK_SOURCE = 0b01, 0b10
 _AGAIN = "\n    -> nothing was stored; run `dvc repro` again"
 
 #: Of modules that this process has loaded: the file's path and what the file meant.
-_loaded: dict[str, tuple[str, Meaning]] = {}
+_loaded: dict[str, tuple[str, str]] = {}
 #: Pairs of source and byte code that were compared.
 _compared: set[tuple[FileState, FileState]] = set()
 #: ``id`` of a reach -> the reach, and its modules as they were loaded and found to be what its files say.
@@ -68,7 +67,8 @@ class LoadedCode:
         now = time.time_ns()
         early = {module for module in reach.files if module in sys.modules}
         for module in sorted(reach.files):
-            _load(module)
+            if not os.path.isabs(module):  # a file that is no module is loaded by whoever uses it
+                _load(module)
         after, again = self._take()
         written = sorted(m for m in reach.files.keys() | again.files.keys() if reach.files.get(m) != again.files.get(m))
         if written or after != self.code:
@@ -79,7 +79,7 @@ class LoadedCode:
                 if module in early:
                     _verify_age(module, state, reach, now)
                 _compare_byte_code(module, state)
-                _loaded[module] = (state.path, reach.meanings[module])
+                _loaded[module] = (state.path, reach.meanings[module].sha256)
         if again is reach and reach.files.keys() <= sys.modules.keys():
             _verified[id(reach)] = reach, {module: sys.modules[module] for module in reach.files}
 
@@ -123,7 +123,7 @@ class LoadedCode:
     def _take(self) -> tuple[dict[str, Any], Reach]:
         graph = graph_of(self._root, self._packages)
         reach = graph.reach(self._scope.entries, self._scope.exempt)
-        return describe(graph, reach, self._scope.resources), reach
+        return describe(graph, reach), reach
 
     def _message(self, what: str, code: dict[str, Any], written: Sequence[str] = ()) -> str:
         changed = set(written)
@@ -160,13 +160,7 @@ def _verify_age(module: str, state: FileState, reach: Reach, now: int) -> None:
         # A time in the future comes from another machine's clock and says nothing.
         edited = regft_core.LOADED_AT_NS - CLOCK_NS <= max(state.ctime_ns, state.mtime_ns) <= now
     else:
-        path, known = _loaded[module]
-        meaning = reach.meanings[module]
-        # Of what the module declares or hands on, only that which somebody in reach asks for.
-        names = [key.partition(":")[2] for key in reach.modules if key.startswith(f"{module}:")]
-        edited = path != state.path or known.sha256 != meaning.sha256
-        edited = edited or any(known.declared.get(name) != meaning.declared.get(name) for name in names)
-        edited = edited or any(known.hidden.get(name) != meaning.hidden.get(name) for name in names)
+        edited = _loaded[module] != (state.path, reach.meanings[module].sha256)
     if edited:
         raise CodeChanged("code-edited", f"{state.path} was edited after this process had loaded it{_AGAIN}")
 

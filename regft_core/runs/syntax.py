@@ -1,325 +1,384 @@
-"""What a module means for the numbers that it computes, as a hash of its syntax tree.
+"""What the code of a module means: a plain text of each statement at its top, and what that statement names.
 
-Everything counts unless it is known to change no number: comments, docstrings, formatting,
-annotations, what is said (messages of errors, logs, ``print``, descriptions of options), and
-what a method declares about itself before training. Where a construct of that kind could act
-after all (a log line whose arguments draw random numbers, a decorator that reads
-annotations), it counts.
+The text is the syntax tree without comments, docstrings, layout and annotations (but for what acts at run time:
+``ClassVar``, ``Annotated``, annotations below decorators that may read them). Imports leave no text either: where
+the name that an import binds is used stands a mark, and ``Piece.names`` says what is meant. So neither the place of
+a definition nor the way to import it is part of the text.
+
+What a method says about itself (``SAID``) is set apart: it counts only for code that asks for it.
 """
 
 from __future__ import annotations
 
 import ast
+import builtins
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from regft_core.runs.syntax_facts import Facts, last_name
-from regft_core.runs.syntax_rules import (
-    DECLARATIONS,
-    DECLARED,
-    DECLARED_ATTRIBUTES,
-    FIELD_TEXTS,
-    IGNORED_NAMES,
-    SAYS,
-    SILENT_FIELDS,
-    VALUE_EXCEPTIONS,
-    VIEWS,
-    Function,
-    annotation_kind,
-    assigned,
-    bindings,
-    may_read_annotations,
-    running,
+from regft_core.runs.bindings import Bound, bound_in, imported, last_name, never_runs, running, walk
+
+#: Parts of a method (of a class with a ``name``) that change no result: members, and the argument ``says``.
+SAID = frozenset(
+    {
+        *("says", "off", "check_task", "check_options", "token_confidence", "input_views"),
+        *("cost", "fit_cost", "degraded", "smallest_effect", "variant"),
+        *("refused_precisions", "refused_architectures", "padding_invariant"),
+    }
 )
+#: Arguments of pydantic's ``Field`` that are text for people.
+_FIELD_TEXTS = frozenset({"description", "title"})
+#: Annotations that change what a class-level assignment is.
+_FIELD_KINDS = frozenset({"ClassVar", "InitVar", "KW_ONLY"})
+#: Decorators that neither read annotations nor do anything but wrap.
+_PLAIN_DECORATORS = frozenset(
+    {
+        *("classmethod", "staticmethod", "property", "setter", "cached_property", "abstractmethod", "override"),
+        *("cache", "lru_cache", "total_ordering", "dataclass", "contextmanager", "runtime_checkable", "wraps"),
+        *("no_grad", "enable_grad", "inference_mode", "model_validator", "field_validator"),
+    }
+)
+#: Functions of other packages that do nothing but return a value.
+_PURE = frozenset({"compile", "getLogger", "fromkeys", "items", "keys", "values", "split", "join", "time_ns"})
+#: Fields of syntax trees that say nothing, or differ between versions of Python.
+_SILENT_FIELDS = frozenset({"ctx", "kind", "type_comment", "type_params", "annotation", "returns"})
+_DOTTED = re.compile(r"\w+(\.\w+)+\.?")
+#: Stands in a text for what ``Piece.names`` says.
+_MARK = "\0"
 
 
 @dataclass(frozen=True)
-class Declared:
-    """What all classes of a module declare under one name; ``asks`` as in ``Meaning``."""
+class Piece:
+    """One statement at the top of a module.
 
-    sha256: str
-    asks: frozenset[str]
+    Attributes:
+        text: equal texts with equal names mean the same.
+        names: dotted name of what each mark in the text stands for.
+        asks: members of ``SAID`` that it reads of whatever object.
+        types: dotted names in annotations, but for what only type checkers import: objects of these classes are used
+            here, whoever makes them.
+        said: members of ``SAID`` that it declares, by name.
+        acts: whether it may do more than bind names when the module is imported.
+    """
+
+    text: str
+    names: tuple[str, ...]
+    asks: tuple[str, ...]
+    types: tuple[str, ...] = field(default=(), repr=False)
+    said: Mapping[str, Piece] = field(default_factory=dict)
+    acts: bool = False
 
 
 @dataclass(frozen=True)
 class Meaning:
-    """A module's hash, and what its hash leaves out although another module may need it.
+    """What a module means.
 
     Attributes:
-        sha256: what the module computes.
-        hidden: imports used in annotations and messages only, as local name -> origin. They
-            count for another module that takes the name from here.
-        declared: parts of entries that count only if some module asks for them.
-        asks: names of ``declared`` parts that this module reads of whatever object.
+        pieces: the statements at its top but imports.
+        bound: each name at its top -> the indices of pieces and the dotted names of imports that bind it.
+        typed: names that only type checkers import -> what they stand for.
+        loaded: dotted names of all that it imports when it is loaded itself.
+        unused: those of them that the module does not mention: for others to take, or for their effect.
+        sha256: of all of it.
     """
 
+    pieces: tuple[Piece, ...]
+    bound: Mapping[str, tuple[int | str, ...]]
+    typed: Mapping[str, str]
+    loaded: tuple[str, ...]
+    unused: tuple[str, ...]
     sha256: str
-    hidden: Mapping[str, str]
-    declared: Mapping[str, Declared]
-    asks: frozenset[str]
 
 
-@dataclass
-class _Imports:
-    """A run of import statements: local name -> origin; their order says nothing."""
-
-    bound: dict[str, str]
-    at_module_level: bool
-
-    def text(self, counts: Callable[[str], bool]) -> str:
-        kept = sorted((local, origin) for local, origin in self.bound.items() if counts(local))
-        return f"Import{kept!r}," if kept else ""
-
-
-@dataclass
-class _Scope:
-    """Where statements stand: in a class, a function or (neither) the module."""
-
-    in_class: bool = False
-    in_function: bool = False
-    is_entry: bool = False  # a class that declares a name, by which it is looked up
-    annotations: bool = False  # whether a decorator may read annotations
-
-
-@dataclass
-class _Part:
-    """Text written so far, the names used in it, and the declarations that it reads."""
-
-    out: list[str | _Imports] = field(default_factory=list)
-    used: set[str] = field(default_factory=set)
-    asks: set[str] = field(default_factory=set)
-
-
-@dataclass
-class _Writer:
-    """Writes a tree as text; equal texts mean equal meanings."""
-
-    facts: Facts
-    part: _Part = field(default_factory=_Part)
-    declared: dict[str, _Part] = field(default_factory=dict)
-    scope: _Scope = field(default_factory=_Scope)
-
-    # -------------------------------------------------------------------------- statements
-
-    def block(self, statements: Sequence[ast.stmt], name: str = "") -> None:
-        """Write a list of statements, or nothing when none of them counts."""
-        start = len(self.part.out)
-        self.part.out.append(f"{name}=[")
-        imports: dict[str, str] = {}
-        for statement in running(statements):
-            if isinstance(statement, ast.Import | ast.ImportFrom):
-                imports.update(bindings(statement))
-                continue
-            if self._is_silent(statement):
-                continue
-            name_declared = self._declares(statement)
-            if name_declared:
-                # Written aside: it counts for those who ask for it.
-                counted, self.part = self.part, self.declared.setdefault(name_declared, _Part())
-                self._statement(statement)
-                self.part = counted
-                continue
-            self._flush(imports)
-            self._statement(statement)
-        self._flush(imports)
-        if name and len(self.part.out) == start + 1:
-            del self.part.out[start:]
-        else:
-            self.part.out.append("],")
-
-    def _flush(self, imports: dict[str, str]) -> None:
-        if imports:
-            self.part.out.append(_Imports(dict(imports), not self._is_nested()))
-            imports.clear()
-
-    def _is_silent(self, statement: ast.stmt) -> bool:
-        if isinstance(statement, ast.Pass):
-            return True
-        if isinstance(statement, ast.Expr):  # docstrings, and strings used as comments
-            return isinstance(statement.value, ast.Constant)
-        if isinstance(statement, ast.Assign):
-            silent = IGNORED_NAMES if self._is_nested() else IGNORED_NAMES | self.facts.loggers
-            return all(isinstance(target, ast.Name) and target.id in silent for target in statement.targets)
+def meaning(tree: ast.Module, module: str, is_package: bool = False) -> Meaning:
+    """Return what a module means; ``module``: its dotted name, from which relative imports go."""
+    package = module.split(".") if is_package else module.split(".")[:-1]
+    nodes = [node for node in walk(tree) if isinstance(node, ast.Name | ast.NamedExpr)]
+    mentioned = {node.id for node in nodes if isinstance(node, ast.Name)}
+    walrus = any(isinstance(node, ast.NamedExpr) for node in nodes)
+    bound: dict[str, list[int | str]] = {}
+    loaded, unused, kept = list[str](), list[str](), list[ast.stmt]()
+    for statement in running(tree.body):
+        found = bound_in([statement], package, walrus)
+        loaded += found.loaded
+        for name, origins in found.imports.items():
+            bound.setdefault(name, []).extend(origins)
+        if isinstance(statement, ast.Import | ast.ImportFrom):
+            unused += [whole for local, _, whole in imported(statement, package) if local not in mentioned]
+            continue
         if isinstance(statement, ast.AnnAssign) and statement.value is None:
-            return not self.scope.in_class or annotation_kind(statement.annotation) == "ClassVar"
-        return isinstance(statement, Function) and "overload" in map(last_name, statement.decorator_list)
-
-    def _is_nested(self) -> bool:
-        return self.scope.in_class or self.scope.in_function
-
-    def _declares(self, statement: ast.stmt) -> str:
-        """The name under which an entry's class declares something here, or nothing."""
-        if not self.scope.is_entry:
-            return ""
-        if isinstance(statement, Function):
-            asked_of_class = "classmethod" in map(last_name, statement.decorator_list)
-            return statement.name if statement.name in (DECLARATIONS | VIEWS if asked_of_class else VIEWS) else ""
-        is_field = isinstance(statement, ast.AnnAssign) and annotation_kind(statement.annotation) != "ClassVar"
-        names = assigned(statement)
-        return names[0] if len(names) == 1 and names[0] in DECLARED_ATTRIBUTES and not is_field else ""
-
-    def _statement(self, node: ast.stmt) -> None:
-        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call) and self.facts.only_talks(node.value):
-            for effect in self.facts.effects(node.value):
-                self._named("effect", effect)
-        elif isinstance(node, Function):
-            self._function(node)
-        elif isinstance(node, ast.ClassDef):
-            self._class(node)
-        elif isinstance(node, ast.AnnAssign):
-            self._annotated(node)
-        elif isinstance(node, ast.Raise):
-            self.part.out.append("Raise(")
-            self._named("exc", self._raised(node.exc))
-            self.part.out.append("),")
-        elif isinstance(node, ast.Assert):
-            self.part.out.append("Assert(")
-            self._named("test", node.test)
-            self.part.out.append("),")
-        else:
-            self.node(node)
-            self.part.out.append(",")
-
-    def _raised(self, raised: ast.expr | None) -> ast.expr | None:
-        """The class, without the message: ``raise X`` and ``raise X("...")`` mean the same."""
-        if not isinstance(raised, ast.Call):
-            return raised
-        name = last_name(raised.func)
-        is_class = name.lstrip("_")[:1].isupper()
-        says = is_class and name not in VALUE_EXCEPTIONS and name not in self.facts.caught
-        return raised.func if says else raised
-
-    def _inside(self, scope: _Scope, body: Sequence[ast.stmt]) -> None:
-        outer, self.scope = self.scope, scope
-        self.block(body, "body")
-        self.scope = outer
-
-    def _function(self, node: Function) -> None:
-        outer = self.scope
-        annotations = may_read_annotations(node.decorator_list)
-        self.part.out.append(f"{type(node).__name__}(name={node.name},")
-        self._named("decorators", node.decorator_list)
-        self.scope = _Scope(annotations=annotations)
-        self._named("args", node.args)
-        if annotations:
-            self._named("returns", node.returns)
-        self.scope = outer
-        self._inside(_Scope(in_function=True), node.body)
-        self.part.out.append("),")
-
-    def _class(self, node: ast.ClassDef) -> None:
-        self.part.out.append(f"ClassDef(name={node.name},")
-        self._named("decorators", node.decorator_list)
-        self._named("bases", node.bases)
-        self._named("keywords", node.keywords)
-        names = {name for statement in node.body for name in assigned(statement)}
-        annotations = may_read_annotations(node.decorator_list)
-        self._inside(_Scope(in_class=True, is_entry="name" in names, annotations=annotations), node.body)
-        self.part.out.append("),")
-
-    def _annotated(self, node: ast.AnnAssign) -> None:
-        kind = annotation_kind(node.annotation)
-        if self.scope.in_class and kind != "ClassVar":
-            self.part.out.append(f"Field(kind={kind},")
-            if self.scope.annotations:
-                self._named("annotation", node.annotation)
-        else:
-            self.part.out.append("Assign(")
-        self._named("targets", [node.target])
-        self._named("value", node.value)
-        self.part.out.append("),")
-
-    # ------------------------------------------------------------------------- expressions
-
-    def _named(self, name: str, value: Any) -> None:
-        if value is None or value == []:
-            return
-        if isinstance(value, list) and isinstance(value[0], ast.stmt):
-            self.block(value, name)
-            return
-        self.part.out.append(f"{name}=")
-        if isinstance(value, list):
-            self.part.out.append("[")
-            for item in value:
-                self.node(item)
-                self.part.out.append(",")
-            self.part.out.append("]")
-        else:
-            self.node(value)
-        self.part.out.append(",")
-
-    def node(self, node: Any) -> None:
-        """Write any part of a tree."""
-        # Not ast.dump: its text changes between Python versions (new fields, empty lists), and
-        # machines that share a run store need not have the same one.
-        if isinstance(node, ast.Name):
-            self.part.used.add(node.id)
-            self.part.out.append(node.id)
-        elif isinstance(node, ast.Constant):
-            self.part.out.append(f"{type(node.value).__name__}:{node.value!r}")
-        elif isinstance(node, ast.AST):
-            self._note_question(node)
-            self.part.out.append(f"{type(node).__name__}(")
-            for name in node._fields:
-                if name in SILENT_FIELDS or (name == "annotation" and not self.scope.annotations):
-                    continue
-                value = getattr(node, name, None)
-                if name == "keywords" and last_name(node) == "Field":
-                    value = [keyword for keyword in value or () if keyword.arg not in FIELD_TEXTS]
-                if name == "keywords" and last_name(node) == "Declares":
-                    value = self._without_says(value or ())
-                self._named(name, value)
-            self.part.out.append(")")
-        else:
-            self.part.out.append(repr(node))
-
-    def _without_says(self, keywords: Sequence[ast.keyword]) -> list[ast.keyword]:
-        """What a method says about itself is written aside: it counts for those who ask for it."""
-        for keyword in keywords:
-            if keyword.arg == SAYS:
-                counted, self.part = self.part, self.declared.setdefault(SAYS, _Part())
-                self.node(keyword.value)
-                self.part = counted
-        return [keyword for keyword in keywords if keyword.arg != SAYS]
-
-    def _note_question(self, node: ast.AST) -> None:
-        name = ""
-        if isinstance(node, ast.Attribute) and last_name(node.value) != "options":  # those are validated options
-            name = node.attr
-        elif isinstance(node, ast.Call) and last_name(node) == "getattr" and len(node.args) > 1:
-            name = getattr(node.args[1], "value", "")
-        if name in DECLARED:
-            self.part.asks.add(name)
-
-    def finish(self) -> Meaning:
-        """Decide which imports count: those of names that are used, or that nothing mentions.
-
-        A name that is not even mentioned is there for others to import, or for its effect.
-        """
-
-        def counts(local: str) -> bool:
-            name = local.split(".")[0]
-            return name in self.part.used or name not in self.facts.mentioned
-
-        imports = [part for part in self.part.out if isinstance(part, _Imports) and part.at_module_level]
-        bound = {local: origin for part in imports for local, origin in part.bound.items()}
-        hidden = {local: origin for local, origin in bound.items() if not counts(local)}
-        declared = {}
-        for name, part in self.declared.items():
-            part.out.append(repr(sorted((local, hidden[local]) for local in part.used & set(hidden))))
-            declared[name] = Declared(_digest(part.out, lambda _: True), frozenset(part.asks))
-        return Meaning(_digest(self.part.out, counts), hidden, declared, frozenset(self.part.asks))
+            continue
+        for name in sorted(found.names):
+            bound.setdefault(name, []).append(len(kept))
+        kept.append(statement)
+    typed = {
+        local: meant
+        for statement in tree.body
+        if isinstance(statement, ast.If) and never_runs(statement.test)
+        for one in statement.body
+        if isinstance(one, ast.Import | ast.ImportFrom)
+        for local, meant, _ in imported(one, package)
+    }
+    writer = _Writer(module, package, frozenset(bound), frozenset(mentioned), walrus)
+    pieces = tuple(writer.piece(statement) for statement in kept)
+    known = {name: tuple(dict.fromkeys(found)) for name, found in bound.items()}
+    whole = sha256(repr((pieces, sorted((name, repr(found)) for name, found in known.items()), loaded)))
+    return Meaning(pieces, known, typed, tuple(loaded), tuple(unused), whole)
 
 
-def _digest(parts: Sequence[str | _Imports], counts: Callable[[str], bool]) -> str:
-    text = "".join(part if isinstance(part, str) else part.text(counts) for part in parts)
+def sha256(text: str) -> str:
+    """The hash of a text, also of one with lone surrogates, which a string constant may have."""
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def meaning(tree: ast.Module) -> Meaning:
-    """What a module means; see the head of this file for what counts."""
-    writer = _Writer(Facts.of(tree))
-    writer.block(tree.body)
-    return writer.finish()
+class _Writer:
+    """Writes statements as text; a name that the module binds becomes a mark."""
+
+    def __init__(
+        self, module: str, package: Sequence[str], bound: frozenset[str], mentioned: frozenset[str], walrus: bool
+    ) -> None:
+        self.module, self.package = module, package
+        self.bound, self.mentioned, self.walrus = bound, mentioned, walrus
+        self.scopes: list[Bound] = []
+        self.in_class = False  # directly in the body of a class
+        self.is_entry = False  # in a class that declares a name, by which it is looked up
+        self.annotations = False  # below a decorator that may read annotations
+        self.names: list[str] = []
+        self.asks: set[str] = set()
+        self.types: list[str] = []
+        self.said: dict[str, Piece] = {}
+
+    def piece(self, statement: ast.stmt) -> Piece:
+        """One statement at the top of the module."""
+        self.said = {}
+        return replace(self._apart(lambda: self.text(statement)), said=self.said, acts=_acts(statement))
+
+    def _apart(self, write: Callable[[], str]) -> Piece:
+        outer, self.names, self.asks, self.types = (self.names, self.asks, self.types), [], set(), []
+        text = write()
+        found = Piece(text, tuple(self.names), tuple(sorted(self.asks)), tuple(dict.fromkeys(self.types)))
+        self.names, self.asks, self.types = outer
+        return found
+
+    @contextmanager
+    def _inside(self, **state: Any) -> Iterator[None]:
+        before = {name: getattr(self, name) for name in state}
+        vars(self).update(state)
+        yield
+        vars(self).update(before)
+
+    def text(self, node: Any) -> str:
+        """Any part of a tree, as text."""
+        # Not ast.dump: its text changes between Python versions (new fields, empty lists), and
+        # machines that share a run store need not have the same one.
+        if isinstance(node, ast.Name | ast.Attribute) and (meant := self._meant(node)):
+            self._ask(node)
+            self.names += meant
+            return _MARK * len(meant)
+        if isinstance(node, list):
+            return "".join(f"{text}," for item in node if (text := self.text(item)))
+        if isinstance(node, ast.Constant):
+            return self._constant(node.value)
+        if not isinstance(node, ast.AST):
+            return repr(node)
+        write = getattr(self, f"write_{type(node).__name__}", None)
+        return str(write(node)) if write else self._plain(node)
+
+    def _plain(self, node: ast.AST) -> str:
+        parts = []
+        for name in node._fields:
+            value = getattr(node, name, None)
+            if name in _SILENT_FIELDS or value is None or value == []:
+                continue
+            if isinstance(value, list) and isinstance(value[0], ast.stmt):
+                value = list(running(value))
+            if text := self.text(value):
+                parts.append(f"{name}=[{text}]" if isinstance(value, list) else f"{name}={text}")
+        return f"{type(node).__name__}({','.join(parts)})"
+
+    # ------------------------------------------------------------------------------- names
+
+    def _meant(self, node: ast.expr) -> list[str]:
+        """Dotted names of what ``a.b.c`` stands for, if a module-level name or an import is ``a``."""
+        attributes: list[str] = []
+        while isinstance(node, ast.Attribute):
+            attributes.insert(0, node.attr)
+            node = node.value
+        origins = self._origins(node.id) if isinstance(node, ast.Name) else []
+        return [".".join([origin, *attributes]) for origin in origins]
+
+    def _origins(self, name: str) -> list[str]:
+        for scope in reversed(self.scopes):
+            if name in scope.imports:
+                return scope.imports[name]
+            if name in scope.names:
+                return []
+        return [f"{self.module}.{name}"] if name in self.bound else []
+
+    def _constant(self, value: Any) -> str:
+        if isinstance(value, str) and _DOTTED.fullmatch(value) and value.split(".")[0] == self.module.split(".")[0]:
+            return "module"  # one of this package, wherever it lies; what is found there counts by itself
+        return f"{type(value).__name__}:{value!r}"
+
+    def _ask(self, node: ast.expr) -> None:
+        if isinstance(node, ast.Attribute):
+            if node.attr in SAID and last_name(node.value) != "options":  # those are validated options
+                self.asks.add(node.attr)
+            self._ask(node.value)
+
+    def write_Attribute(self, node: ast.Attribute) -> str:
+        self._ask(node)
+        return self._plain(node)
+
+    # -------------------------------------------------------------------------- statements
+
+    def _import(self, node: ast.Import | ast.ImportFrom) -> str:
+        """Nothing, unless it is there for its effect, or binds a name of a class."""
+        text = ""
+        for local, _, loaded in imported(node, self.package):
+            if self.in_class or local not in self.mentioned:
+                self.names.append(loaded)
+                text += f"Import({local if self.in_class else ''}={_MARK})"
+        return text
+
+    write_Import = write_ImportFrom = _import
+
+    def write_FunctionDef(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> str:
+        with self._inside(annotations=_may_read_annotations(node), in_class=False):
+            head = f"{type(node).__name__}({node.name},{self.text(node.decorator_list)}{self.text(node.args)}"
+            if self.annotations:
+                head += f"->{self.text(node.returns)}"
+            self._types(node.returns)
+        return f"{head}[{self._body(node, node.body)}])"
+
+    write_AsyncFunctionDef = write_FunctionDef
+
+    def write_Lambda(self, node: ast.Lambda) -> str:
+        return f"Lambda({self.text(node.args)}{self._body(node, [ast.Return(node.body)])})"
+
+    def _body(self, node: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda, body: Sequence[ast.stmt]) -> str:
+        scope = bound_in(body, self.package, self.walrus)
+        given = node.args
+        named = [*given.posonlyargs, *given.args, *given.kwonlyargs, given.vararg, given.kwarg]
+        scope.names.update(one.arg for one in named if one is not None)
+        with self._inside(scopes=[*self.scopes, scope], in_class=False, is_entry=False, annotations=False):
+            return self.text(list(running(body)))
+
+    def write_arg(self, node: ast.arg) -> str:
+        if self.annotations and node.annotation:
+            return f"{node.arg}:{self.text(node.annotation)}"
+        self._types(node.annotation)
+        return node.arg
+
+    def _types(self, annotation: ast.expr | None) -> None:
+        """Note what an annotation names: an object of such a class may come from where nobody here looks."""
+        for node in walk(annotation) if annotation is not None else ():
+            if isinstance(node, ast.Name | ast.Attribute):
+                self.types += self._meant(node)
+
+    def _scoped(self, node: Any) -> str:
+        targets = {name.id for one in node.generators for name in ast.walk(one.target) if isinstance(name, ast.Name)}
+        first = self.text(node.generators[0].iter)  # outside of its scope
+        with self._inside(scopes=[*self.scopes, Bound(targets)]):
+            return f"{first}{self._plain(node)}"
+
+    write_ListComp = write_SetComp = write_DictComp = write_GeneratorExp = _scoped
+
+    def write_ClassDef(self, node: ast.ClassDef) -> str:
+        head = "".join(self.text(part) + ";" for part in (node.decorator_list, node.bases, node.keywords))
+        is_entry = not self.scopes and any("name" in _assigned(statement) for statement in node.body)
+        with self._inside(in_class=True, is_entry=is_entry, annotations=_may_read_annotations(node)):
+            members = [statement for statement in running(node.body) if not self._says(statement)]
+            return f"ClassDef({node.name},{head}[{self.text(members)}])"
+
+    def _says(self, statement: ast.stmt) -> bool:
+        """Whether a member of an entry counts only for who asks for it; it is set apart then."""
+        names = [statement.name] if isinstance(statement, ast.FunctionDef) else _assigned(statement)
+        if not self.is_entry or len(names) != 1 or names[0] not in SAID:
+            return False
+        self.said[names[0]] = self._apart(lambda: self.text(statement))
+        return True
+
+    def write_keyword(self, node: ast.keyword) -> str:
+        if node.arg == "says":
+            self.said["says"] = self._apart(lambda: self.text(node.value))
+            return ""
+        return self._plain(node)
+
+    def write_Call(self, node: ast.Call) -> str:
+        name = last_name(node)
+        if name in ("import_module", "__import__") and node.args and isinstance(node.args[0], ast.Constant):
+            path = str(node.args[0].value)
+            level = len(path) - len(path.lstrip("."))
+            above = self.package[: len(self.package) - level + 1] if level else []
+            self.names.append(".".join([*above, path[level:]]))
+            return f"Module({_MARK})"
+        if name == "getattr" and len(node.args) > 1 and getattr(node.args[1], "value", "") in SAID:
+            self.asks.add(getattr(node.args[1], "value", ""))
+        if name == "Field":
+            keywords = [keyword for keyword in node.keywords if keyword.arg not in _FIELD_TEXTS]
+            return self._plain(ast.Call(node.func, node.args, keywords))
+        return self._plain(node)
+
+    def write_AnnAssign(self, node: ast.AnnAssign) -> str:
+        value = "" if node.value is None else self.text(node.value)
+        self._types(node.annotation)
+        if not self.in_class:
+            return f"Assign(targets=[{self.text(node.target)},],value={value})" if value else ""
+        kept = self.text(node.annotation) if self.annotations else self._acting(node.annotation)
+        return f"Field({self.text(node.target)}:{kept}={value})"
+
+    def _acting(self, annotation: ast.expr) -> str:
+        """What acts at run time of a field's annotation."""
+        if isinstance(annotation, ast.Constant) and isinstance(annotation.value, str):
+            annotation = ast.parse(annotation.value, mode="eval").body
+        text = ""
+        for node in ast.walk(annotation):
+            if isinstance(node, ast.Subscript) and last_name(node.value) == "Annotated":
+                text += self.text(getattr(node.slice, "elts", [])[1:])
+            elif isinstance(node, ast.Name | ast.Attribute) and last_name(node) in _FIELD_KINDS:
+                text += last_name(node)
+        return text
+
+
+def _assigned(statement: ast.stmt) -> list[str]:
+    """Names that a member of a class gives a value to, but for fields of a model or dataclass."""
+    if isinstance(statement, ast.Assign):
+        return [target.id for target in statement.targets if isinstance(target, ast.Name)]
+    if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name) and statement.value is not None:
+        return [statement.target.id] if "ClassVar" in ast.dump(statement.annotation) else []
+    return []
+
+
+def _may_read_annotations(node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) -> bool:
+    return any(last_name(decorator) not in _PLAIN_DECORATORS for decorator in node.decorator_list)
+
+
+def _acts(statement: ast.AST) -> bool:
+    """Whether a statement at the top of a module may do more than bind names. When in doubt it does."""
+    if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef):
+        return _may_read_annotations(statement)
+    if isinstance(statement, ast.ClassDef):
+        return _may_read_annotations(statement) or bool(statement.keywords)
+    if isinstance(statement, ast.Assign | ast.AnnAssign):
+        targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
+        return not all(isinstance(one, ast.Name | ast.Tuple) for one in targets) or _calls(statement)
+    if isinstance(statement, ast.If | ast.Try | ast.ExceptHandler):
+        return any(_acts(one) for one in ast.iter_child_nodes(statement))
+    if isinstance(statement, ast.expr):
+        return _calls(statement)
+    return not isinstance(statement, ast.Import | ast.ImportFrom | ast.Pass)
+
+
+def _calls(node: ast.AST) -> bool:
+    """Whether a call in here may do more than make a value."""
+    return any(isinstance(one, ast.Call) and not _is_pure(one) for one in ast.walk(node))
+
+
+def _is_pure(call: ast.Call) -> bool:
+    """Whether a call only makes a value: of a class, or by a function that is known to."""
+    name = last_name(call)
+    return name in _PURE or name.lstrip("_")[:1].isupper() or (hasattr(builtins, name) and name not in ("exec", "eval"))

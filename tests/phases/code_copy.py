@@ -17,10 +17,11 @@ from tests.phases.conftest import REPOSITORY
 #: process, forked from one that has loaded the third parties and has parsed every file (of regft it has loaded
 #: no more than that needs).
 DRIVER = """
-import json, os, sys
+import importlib, json, os, sys
 from pathlib import Path
 import numpy, pydantic, yaml  # noqa
-from regft_core.runs.fingerprint import graph_of
+[fingerprint] = Path("regft_core").rglob("fingerprint.py")
+graph_of = importlib.import_module(".".join(fingerprint.with_suffix("").parts)).graph_of
 modules = [".".join(path.with_suffix("").parts) for path in Path("regft_core").rglob("[!_]*.py")]
 graph_of().reach(modules, ())
 

@@ -49,10 +49,10 @@ def score(gold, predicted, positive):
 
 #: (file below regft_core, old text, new text, methods whose runs it touches, other stages that it touches).
 TABLE: list[tuple[str, str, str, set[str], set[str]]] = [
-    # Harmless: comments, docstrings, words, annotations, layout, what schedules and draws.
+    # Harmless: comments, docstrings, descriptions, annotations, layout, what schedules and draws, what nobody uses.
+    ("training/loop.py", "", "\nUNUSED = 1\n\n\ndef unused() -> None: ...\n", set(), set()),
     ("training/loop.py", "", "\n# a comment\n", set(), set()),
     ("training/loop.py", '"""The only training loop.', '"""The one loop.', set(), set()),
-    ("training/loop.py", "lower training.learning_rate", "try a lower training.learning_rate", set(), set()),
     (
         "training/trainee.py",
         "def generator(self, *key: str | int,",
@@ -75,7 +75,7 @@ TABLE: list[tuple[str, str, str, set[str], set[str]]] = [
     ),
     ("config/schema/report.py", "0.95, gt=0.5", "0.9, gt=0.5", set(), {"report"}),
     ("plan/pool.py", '"2147483647"', '"1"', set(), set()),
-    ("reporting/svg.py", "", "\nUSED = 1\n", set(), {"report"}),
+    ("reporting/svg.py", "", "\nprint('loaded')\n", set(), {"report"}),
     ("__init__.py", '__version__ = "', '__version__ = "9', set(), set()),
     # New files: a regulariser, a kind of task, a family, an optimiser, a metric, an executor, whatever nobody lists.
     ("methods/unlisted.py", "", NEW_METHOD, set(), set()),
@@ -93,11 +93,11 @@ TABLE: list[tuple[str, str, str, set[str], set[str]]] = [
     ("methods/pats.py", "LOG_EVERY = 10", "LOG_EVERY = 20", {"pats"}, set()),
     ("methods/hype.py", "draw * 2 - 1", "draw * 2 - 2", {"hype_n"}, set()),
     ("methods/masked_lm.py", "0.15, gt=0", "0.2, gt=0", {"posttrained"}, set()),
-    ("training/optimisers/adamax.py", "", "\nUSED = 1\n", {"pats", "adamax"}, set()),
-    ("training/two_level.py", "", "\nUSED = 1\n", {"weight_mixup"}, set()),
-    ("models/mixing.py", "", "\nUSED = 1\n", {"weight_mixup"}, set()),
-    ("models/mixing_together.py", "", "\nUSED = 1\n", {"weight_mixup"}, set()),
-    ("models/masked_lm.py", "", "\nUSED = 1\n", {"posttrained"}, set()),
+    ("training/optimisers/adamax.py", "", "\nprint('loaded')\n", {"pats", "adamax"}, set()),
+    ("training/two_level.py", "", "\nprint('loaded')\n", {"weight_mixup"}, set()),
+    ("models/mixing.py", "", "\nprint('loaded')\n", {"weight_mixup"}, set()),
+    ("models/mixing_together.py", "", "\nprint('loaded')\n", {"weight_mixup"}, set()),
+    ("models/masked_lm.py", "", "\nprint('loaded')\n", {"posttrained"}, set()),
     ("models/families/bert.py", '"attention.output"', '"attention"', METHODS, {"evaluate"}),
     ("training/schedule.py", "1.0 - progress", "1.1 - progress", METHODS, set()),
     ("training/loop.py", "math.inf\n", "1.0\n", METHODS, set()),
@@ -124,7 +124,7 @@ TABLE: list[tuple[str, str, str, set[str], set[str]]] = [
     ("kinds/_base.py", "", "\nUNUSED = 1\n", set(), set()),
     ("kinds/_reading.py", "BINS = 10", "BINS = 5", set(), {"dataset", "subsample"}),
     ("kinds/_judging.py", "BELOW_CHANCE_P = 1e-3", "BELOW_CHANCE_P = 1e-4", {"soup"}, {"evaluate"}),
-    ("data/builtin_words.py", "", "\nUSED = 1\n", set(), {"dataset"}),
+    ("data/builtin_words.py", "GOOD = (", "GOOD = ('fine',", set(), {"dataset"}),
     ("rng.py", "sha256", "sha512", METHODS, {"dataset", "subsample", "evaluate", "report"}),
 ]
 

@@ -42,9 +42,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 import cost
 
-from regft_core.phases.training_run import PhaseInputs
-from regft_core.runs.devices import free_memory, take_device
-from regft_core.runs.executors import run_all
+from regft_core.execution.devices import free_memory, take_device
+from regft_core.execution.executors import run_all
+from regft_core.run.training_run import PhaseInputs
 from regft_core.training.loop import Loop
 
 #: What is timed where no method is named: the five methods and the optimisers that they stand on.
@@ -97,8 +97,8 @@ def source_of(shape: str, folder: Path) -> Any:
 
 def run_cell(cell: Cell, *, device: str) -> float:
     """Train one cell and predict its rows; seconds of the work itself. Reads the model from disk, as runs do."""
-    from regft_core.evaluation.predict import EVALUATION_BATCH, EVALUATION_TOKENS, predict
-    from regft_core.phases.training_run import train
+    from regft_core.run.training_run import train
+    from regft_core.scoring.predict import EVALUATION_BATCH, EVALUATION_TOKENS, predict
 
     started = time.perf_counter()
     bench = cost.Bench(
@@ -282,7 +282,7 @@ def in_bf16(inputs: PhaseInputs) -> PhaseInputs:
 
 def evaluation(model: torch.nn.Module, length: int, options: argparse.Namespace, table: Table) -> None:
     """Adds the rows per second of a whole evaluation (batches made, sent, and logits read back), interleaved."""
-    from regft_core.evaluation.predict import EVALUATION_BATCH, EVALUATION_TOKENS, predict
+    from regft_core.scoring.predict import EVALUATION_BATCH, EVALUATION_TOKENS, predict
 
     encoded = cost.tokens(options.evaluated, length)
     seconds: dict[str, list[float]] = {"fp32": [], "bf16": []}

@@ -60,7 +60,7 @@ class Counter:
 @cache
 def counter() -> Counter:
     """The counter of this process, with what it counts in place."""
-    from regft_core.phases.trained import Trained
+    from regft_core.run.finished_model import Trained
     from regft_core.training.loop import Loop
     from regft_core.training.stack import Stack
 

@@ -82,8 +82,8 @@ def install_stubs() -> None:
     import numpy as np
     import torch
 
-    from regft_core.phases import training_run
-    from regft_core.phases.trained import Trained as Answering
+    from regft_core.run import training_run
+    from regft_core.run.finished_model import Trained as Answering
     from regft_core.training.loop import Progression
     from regft_core.training.stack import Stack
 

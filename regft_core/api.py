@@ -17,12 +17,12 @@ from pathlib import Path
 
 from regft_core.config.grid import Cell, cells
 from regft_core.errors import RunFailed
-from regft_core.phases.project import open_project
 from regft_core.plan.compute import compute_only
 from regft_core.reporting import Report
-from regft_core.reporting.load import read_grid
+from regft_core.reporting.read_grid import read_grid
 from regft_core.reporting.write import build_report
 from regft_core.results.work import Work
+from regft_core.run.project import open_project
 
 __all__ = ["Project", "Score", "load"]
 

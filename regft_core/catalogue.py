@@ -93,5 +93,5 @@ class Catalogue:
 KINDS = Catalogue("regft_core.kinds", "kind")
 METRICS = Catalogue("regft_core.metrics", "metric")
 OPTIMISERS = Catalogue("regft_core.training.optimisers", "optimiser")
-EVALUATIONS = Catalogue("regft_core.evaluations", "evaluation")
-EXECUTORS = Catalogue("regft_core.runs.executors", "executor")
+EVALUATIONS = Catalogue("regft_core.analyses", "evaluation")
+EXECUTORS = Catalogue("regft_core.execution.executors", "executor")

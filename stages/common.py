@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from regft_core.errors import RegftError
-from regft_core.runs.processes import die_with_parent
+from regft_core.execution.processes import die_with_parent
 
 
 @dataclass(frozen=True)

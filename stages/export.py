@@ -8,8 +8,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from regft_core.phases.context import Job
-from regft_core.phases.export import export
+from regft_core.exporting.export import export
+from regft_core.run.context import Job
 from stages.common import METHOD, SEED, SIZE, TASK, run
 
 

@@ -10,9 +10,9 @@ from stages.common import run
 
 def main(root: Path, arguments: argparse.Namespace) -> None:
     """Write work/datasets, work/subsamples, work/lengths and work/plan; what is up to date is left alone."""
-    from regft_core.phases.project import open_project
     from regft_core.plan.data import prepare
     from regft_core.plan.keys import forget_failures, write_plan
+    from regft_core.run.project import open_project
 
     project = open_project(root)
     prepare(project)

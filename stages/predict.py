@@ -19,7 +19,7 @@ from stages.common import Argument, run, whole_number
 
 def device_of(given: str) -> str:
     """The device that ``--device`` means on this machine. Raises ModelError when it is not there."""
-    from regft_core.runs.executors import visible_devices
+    from regft_core.execution.executors import visible_devices
 
     if not re.fullmatch(r"auto|cpu|mps|cuda(:\d+)?", given):
         raise ModelError(

@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 
 from regft_core.config.preset import FOLDER, lay_out, preset_file
-from regft_core.phases.project import open_project
+from regft_core.run.project import open_project
 from stages.common import Argument, run
 
 

@@ -7,12 +7,13 @@ import sys
 from pathlib import Path
 
 from regft_core.config.grid import cells
-from regft_core.config.store import store_path
+from regft_core.config.store_path import store_path
 from regft_core.errors import RunFailed
 from regft_core.names import plural
-from regft_core.phases.project import open_project
 from regft_core.plan.keys import read_failures
-from regft_core.reporting import looks, summary_table, write_report
+from regft_core.reporting import interim as looks
+from regft_core.reporting import summary_table, write_report
+from regft_core.run.project import open_project
 from stages.common import run
 
 

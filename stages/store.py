@@ -27,8 +27,8 @@ def main(root: Path, arguments: argparse.Namespace) -> None:
 
     A run is computed again from the project as it is now. It ends with 6 when a file is damaged or bits differ.
     """
-    from regft_core.phases.context import project_store
-    from regft_core.phases.project import open_project
+    from regft_core.run.context import project_store
+    from regft_core.run.project import open_project
 
     project = open_project(root)
     store = project_store(project)
@@ -36,10 +36,10 @@ def main(root: Path, arguments: argparse.Namespace) -> None:
     print(f"{store.path}: {plural(len(list(store.keys())), 'run')}, {len(damaged)} damaged", flush=True)
     wrong = [f"{damage.path}: {damage.problem}" for damage in damaged]
     if arguments.recompute:
-        from regft_core.phases.recompute import recompute
+        from regft_core.execution.executors import visible_devices
+        from regft_core.execution.failures import torch_threads
         from regft_core.plan.pool import prepared_devices
-        from regft_core.runs.executors import visible_devices
-        from regft_core.runs.jobs import torch_threads
+        from regft_core.run.recompute import recompute
 
         device = visible_devices(prepared_devices(project)[0])[0]
         with torch_threads(project.params.execution.threads):

@@ -15,19 +15,19 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from regft_core.config.controls import with_controls, write_controls
+from regft_core.config.cost import PlanRow, plan_rows, table
 from regft_core.config.find_controls import find_controls
-from regft_core.config.gpu_hours import gpu_hours
 from regft_core.config.grid import cells
-from regft_core.config.plan import PlanRow, plan_rows, table
-from regft_core.config.prepared import size_warnings, undrawn
 from regft_core.config.preset import lay_out, preset_file
 from regft_core.config.project import Project
 from regft_core.config.provenance import settings_lines
-from regft_core.config.store import store_path
-from regft_core.config.tuning import budget_lines
+from regft_core.config.store_path import store_path
+from regft_core.config.trial_values import budget_lines
 from regft_core.errors import RegftError
 from regft_core.names import plural
-from regft_core.phases.project import open_project
+from regft_core.plan.gpu_hours import gpu_hours
+from regft_core.plan.prepared import size_warnings, undrawn
+from regft_core.run.project import open_project
 
 
 def validate(root: Path, params_file: str) -> str:
@@ -46,8 +46,8 @@ def validate(root: Path, params_file: str) -> str:
 def plan(root: Path, params_file: str, detect: float | None = None) -> str:
     """The dry run's table; with ``detect`` how many seeds that difference takes as well."""
     from regft_core.hooks.registry import discover
+    from regft_core.identity.fingerprint import one_moment
     from regft_core.plan.stored import cached_seeds
-    from regft_core.runs.fingerprint import one_moment
 
     project = open_project(root, params_file)
     _warn(project)
@@ -67,7 +67,8 @@ def plan(root: Path, params_file: str, detect: float | None = None) -> str:
 
 def _seeds(project: Project, rows: Sequence[PlanRow], difference: float) -> str:
     """How many seeds every pair of arms takes to show ``difference``."""
-    from regft_core.reporting import looks, planner
+    from regft_core.reporting import interim as looks
+    from regft_core.reporting import planner
 
     remembered = store_path(project.root, project.params) / looks.FILE
     return planner.table(planner.needs(project, rows, difference, remembered), difference)
@@ -85,7 +86,7 @@ def _positive(text: str) -> float:
 def _lengths(project: Project) -> str:
     """Tokens of the texts of every prepared task, and how many rows ``max_length`` cuts."""
     from regft_core.data import lengths
-    from regft_core.phases.lengths import known_lengths, modes
+    from regft_core.plan.lengths import known_lengths, modes
 
     every = {task: known_lengths(project, task) for task in project.params.grid.tasks}
     found = {task: measured for task, measured in every.items() if measured is not None}

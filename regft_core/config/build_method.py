@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from regft_core.config.check_methods import (
+from regft_core.config.checks.methods import (
     Matched,
     SharedFor,
     build_method,
@@ -13,14 +13,14 @@ from regft_core.config.check_methods import (
     incomparable,
     method_factor,
 )
-from regft_core.config.explain import validate
 from regft_core.config.files import method_file
-from regft_core.config.layered import Layered, lay
+from regft_core.config.messages.explain import validate
 from regft_core.config.method import Method, Registry
-from regft_core.config.parts import parts
 from regft_core.config.schema.methods import MethodConfig
 from regft_core.config.schema.params import Params
-from regft_core.config.yamlio import Document, KeyPath, load_yaml
+from regft_core.config.yaml.document import Document, KeyPath, load_yaml
+from regft_core.config.yaml.layers import Layered, lay
+from regft_core.config.yaml.valid_parts import parts
 from regft_core.errors import ConfigError, Problem
 
 #: Keys of ``method_settings`` that are no part of a method's file.

@@ -12,7 +12,7 @@ from typing import Any
 from ruamel.yaml import YAML, nodes
 
 from regft_core.config.find_controls import Control
-from regft_core.config.yamlio import load_yaml
+from regft_core.config.yaml.document import load_yaml
 from regft_core.errors import ConfigError, Problem
 from regft_core.io import write_bytes
 

@@ -1,4 +1,4 @@
-"""Copies of a project that workers on other machines make for themselves (``runs/bundle.py``).
+"""Copies of a project that workers on other machines make for themselves (``execution/bundle.py``).
 
 A copy has the project's files under their own names, and in one folder of its own what a project has elsewhere:
 its encoder, which may be an alias, any directory or from the hub, and the rows of other tasks.

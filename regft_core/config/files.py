@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from regft_core.config.yamlio import Document, KeyPath
+from regft_core.config.yaml.document import Document, KeyPath
 from regft_core.errors import Problem
 from regft_core.names import suggestion
 

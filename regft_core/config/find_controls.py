@@ -14,7 +14,7 @@ from typing import Any
 
 from regft_core.config.files import METHODS
 from regft_core.config.method import Method, is_name
-from regft_core.config.yamlio import load_yaml
+from regft_core.config.yaml.document import load_yaml
 from regft_core.errors import ConfigError
 
 

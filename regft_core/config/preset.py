@@ -16,7 +16,7 @@ import yaml
 
 from regft_core.config.aliases import ALIASES
 from regft_core.config.files import CONTAMINATION, FOLDERS, names_in
-from regft_core.config.yamlio import load_yaml
+from regft_core.config.yaml.document import load_yaml
 from regft_core.errors import ConfigError, Problem
 from regft_core.io import write_text
 from regft_core.names import suggestion

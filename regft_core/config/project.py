@@ -14,8 +14,8 @@ from regft_core.config.schema.params import Params
 from regft_core.config.schema.tasks import TaskConfig
 from regft_core.config.schema.training import TrainingConfig
 from regft_core.config.settings import model_of, training_of
-from regft_core.config.tuning import Trial, trials_of, tuned_method
-from regft_core.config.yamlio import Document
+from regft_core.config.trial_values import Trial, trials_of, tuned_method
+from regft_core.config.yaml.document import Document
 from regft_core.errors import ConfigError
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from regft_core.config.files import method_file, task_file
-from regft_core.config.yamlio import Document, KeyPath
+from regft_core.config.yaml.document import Document, KeyPath
 
 if TYPE_CHECKING:
     from regft_core.config.project import Project

@@ -6,16 +6,16 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from regft_core.config.build_method import MethodBuilder
-from regft_core.config.check_methods import SharedFor
+from regft_core.config.checks.methods import SharedFor
 from regft_core.config.files import METHODS, method_file, missing
 from regft_core.config.method import Method
-from regft_core.config.parts import parts
 from regft_core.config.read_tasks import TaskReader
 from regft_core.config.reading import Reading
 from regft_core.config.schema.methods import MethodConfig
 from regft_core.config.schema.training import TrainingConfig
 from regft_core.config.settings import arms_of, training_of
-from regft_core.config.yamlio import Document, KeyPath
+from regft_core.config.yaml.document import Document, KeyPath
+from regft_core.config.yaml.valid_parts import parts
 from regft_core.errors import ConfigError
 
 

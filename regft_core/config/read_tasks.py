@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from regft_core.config.check_builtin import Builtin
-from regft_core.config.check_sources import file_name, is_there
-from regft_core.config.check_tasks import check_task, referenced_tasks
-from regft_core.config.explain import validate
+from regft_core.config.checks.builtin_tasks import Builtin
+from regft_core.config.checks.sources import file_name, is_there
+from regft_core.config.checks.tasks import check_task, referenced_tasks
 from regft_core.config.files import TASKS, task_file
+from regft_core.config.messages.explain import validate
 from regft_core.config.method import is_name
-from regft_core.config.parts import parts
 from regft_core.config.reading import Reading
 from regft_core.config.schema.tasks import FilesSource, TaskConfig
-from regft_core.config.yamlio import Document, KeyPath, load_yaml
+from regft_core.config.yaml.document import Document, KeyPath, load_yaml
+from regft_core.config.yaml.valid_parts import parts
 from regft_core.errors import ConfigError
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from regft_core.config.files import missing
-from regft_core.config.yamlio import Document, KeyPath, load_yaml
+from regft_core.config.yaml.document import Document, KeyPath, load_yaml
 from regft_core.errors import ConfigError, Problem
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from regft_core.errors import RegftError
 from regft_core.names import suggestion
-from regft_core.phases.method_table import as_markdown, as_text, catalogue
+from regft_core.plan.method_table import as_markdown, as_text, catalogue
 
 
 def main() -> int:

@@ -17,11 +17,11 @@ from torch import nn
 
 from regft_core.config.schema import DropoutConfig
 from regft_core.errors import ModelError
+from regft_core.execution.alone import computing_alone
 from regft_core.kinds import find
 from regft_core.models.architectures import Architecture, apply_dropout, architecture_of
 from regft_core.models.pooling import POOLINGS, PooledClassifier, without_pooler
 from regft_core.models.source import ModelSource
-from regft_core.runs.alone import computing_alone
 
 #: Name of the attribute of a loaded classifier that lists its newly drawn parameters.
 NEW_PARAMETERS = "regft_new_parameters"

@@ -35,7 +35,7 @@ class Served(BaseModel):
         labels: names in the order of the logits; None where the task has none.
         max_length: tokens that the model saw of a row; None for what reads whole texts.
         rows_per_example: 2 when the texts of a pair are rows of their own.
-        answered_by: what answers where there is no model (evaluation/answers.py).
+        answered_by: what answers where there is no model (scoring/answers.py).
     """
 
     model_config = ConfigDict(extra="ignore", frozen=True)

@@ -20,8 +20,8 @@ from regft_core.config.aliases import ALIASES, fetched_directory
 from regft_core.config.paths import expand, what_is
 from regft_core.config.schema.encoder import EncoderConfig
 from regft_core.errors import InputChanged, ModelError
+from regft_core.identity.file_states import FileState, content_sha256, file_state
 from regft_core.models.architectures import Architecture, architecture_of
-from regft_core.runs.files import FileState, content_sha256, file_state
 
 TOKENIZER_FILES = (
     "added_tokens.json",

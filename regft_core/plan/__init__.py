@@ -1,0 +1,1 @@
+"""The whole grid: its keys, its jobs, its rows, and what is there already."""

@@ -16,14 +16,10 @@ from regft_core.config.grid import Cell, parse_size
 from regft_core.config.project import Project
 from regft_core.config.provenance import described
 from regft_core.errors import PlanOutdated, RegftError, StoreError
+from regft_core.execution.executors import JobsFailed
+from regft_core.identity.fingerprint import one_moment
 from regft_core.io import remove, write_json
 from regft_core.keyed import is_current
-from regft_core.phases.context import Context, Job, project_store
-from regft_core.phases.one_run import STAGES, Record, Stage, look_up, run
-from regft_core.phases.outputs import write_evaluation, write_training
-from regft_core.phases.project import check_listed, kept_open, open_project
-from regft_core.phases.run_phase import produce
-from regft_core.phases.tuning import try_values
 from regft_core.plan.data import prepare
 from regft_core.plan.jobs import Jobs, Planner, jobs_of
 from regft_core.plan.keys import FAILURES, Keys, cell_keys, read_plan, write_plan
@@ -31,8 +27,12 @@ from regft_core.plan.lines import describe, describe_trial
 from regft_core.plan.pool import run_on_executor, settle_kernels
 from regft_core.progress import ProgressBoard
 from regft_core.results.work import Work
-from regft_core.runs.executors import JobsFailed
-from regft_core.runs.fingerprint import one_moment
+from regft_core.run.context import Context, Job, project_store
+from regft_core.run.one_run import STAGES, Record, Stage, look_up, run
+from regft_core.run.outputs import write_evaluation, write_training
+from regft_core.run.project import check_listed, kept_open, open_project
+from regft_core.run.run_phase import produce
+from regft_core.run.trial_scores import try_values
 
 log = logging.getLogger(__name__)
 

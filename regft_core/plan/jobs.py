@@ -8,18 +8,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
+from regft_core.config.cost import phase_cost, training_rows
 from regft_core.config.grid import Cell, parse_size
 from regft_core.config.method import FINETUNE, Phase
-from regft_core.config.plan import phase_cost, training_rows
 from regft_core.config.project import Project
 from regft_core.hooks.registry import discover
-from regft_core.phases.context import Context, Job
-from regft_core.phases.evaluation_key import evaluation_key
-from regft_core.phases.one_run import Record, Stage
-from regft_core.phases.phase_data import member_label
-from regft_core.phases.records import tuned_values
-from regft_core.phases.trials import trials_that_choose
-from regft_core.phases.tuning import judging_rows, look_up_trial, score_identity
+from regft_core.run.context import Context, Job
+from regft_core.run.evaluation_key import evaluation_key
+from regft_core.run.one_run import Record, Stage
+from regft_core.run.phase_data import member_label
+from regft_core.run.records import tuned_values
+from regft_core.run.trial_scores import judging_rows, look_up_trial, score_identity
+from regft_core.run.trials import trials_that_choose
 
 #: Share of an evaluation in the work of a run, in steps of plain fine-tuning; only the progress bar asks.
 EVALUATION_STEPS = 10.0

@@ -10,28 +10,28 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from regft_core.config.contamination import read_contamination, to_json
 from regft_core.config.files import method_file
 from regft_core.config.grid import Cell, cells
 from regft_core.config.method import FINETUNE
+from regft_core.config.papers.contamination import read_contamination, to_json
+from regft_core.config.papers.published import read_published
 from regft_core.config.project import Project
-from regft_core.config.published import read_published
 from regft_core.errors import DataError
 from regft_core.hooks import compose
+from regft_core.identity.fingerprint import once, one_moment
 from regft_core.io import canonical_json, read_json, remove, sha256_text, write_json
 from regft_core.models.source import resolve_model
-from regft_core.phases.code import report_scope, scope_sha256
-from regft_core.phases.context import Context
-from regft_core.phases.evaluation_key import evaluation_settings
-from regft_core.phases.inputs import training_set_inputs
-from regft_core.phases.one_run import STAGES, Stage
-from regft_core.phases.outputs import manifest_head
-from regft_core.phases.project import kept_open
-from regft_core.phases.switched_on import evaluations_inputs, switched_on
-from regft_core.phases.trials import trials_that_choose
-from regft_core.phases.tuning import judging_rows, score_identity
 from regft_core.plan.jobs import jobs_of
-from regft_core.runs.fingerprint import once, one_moment
+from regft_core.run.context import Context
+from regft_core.run.enabled_evaluations import evaluations_inputs, switched_on
+from regft_core.run.evaluation_key import evaluation_settings
+from regft_core.run.inputs import training_set_inputs
+from regft_core.run.one_run import STAGES, Stage
+from regft_core.run.outputs import manifest_head
+from regft_core.run.project import kept_open
+from regft_core.run.scopes import report_scope, scope_sha256
+from regft_core.run.trial_scores import judging_rows, score_identity
+from regft_core.run.trials import trials_that_choose
 
 FOLDER = Path("work") / "plan"
 #: What methods say about themselves, which only the report shows.

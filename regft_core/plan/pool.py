@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from regft_core.config.project import Project
-from regft_core.phases.carried import carry, run_where_found
-from regft_core.phases.context import Job
-from regft_core.phases.project import open_project
-from regft_core.runs.devices import take_device
-from regft_core.runs.executors import is_remote, run_all, visible_devices
+from regft_core.execution.devices import take_device
+from regft_core.execution.executors import is_remote, run_all, visible_devices
+from regft_core.run.context import Job
+from regft_core.run.project import open_project
+from regft_core.run.shipping import carry, run_where_found
 
 #: For training on a CPU under glibc: freed activations stay with the process, in huge pages. Handing
 #: them back to the kernel costs page faults in every step; keeping them costs memory (figures: benchmarks/).
@@ -32,7 +32,7 @@ def settle_kernels(job: Job, device: str) -> None:
     Else an evaluation would have other bits in a process of its own than right after its training.
     """
     if device.startswith("cuda"):
-        from regft_core.phases import training_run
+        from regft_core.run import training_run
 
         take_device(device)
         execution = open_project(Path(job.root)).params.execution

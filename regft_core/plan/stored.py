@@ -10,11 +10,11 @@ from regft_core.config.method import FINETUNE
 from regft_core.config.project import Project
 from regft_core.errors import DataError
 from regft_core.keyed import keys_of
-from regft_core.phases.context import Context, Job
-from regft_core.phases.tuning import choice_of
 from regft_core.plan.jobs import jobs_of
 from regft_core.plan.keys import cell_keys
-from regft_core.runs.lookup import NotStored
+from regft_core.run.context import Context, Job
+from regft_core.run.trial_scores import choice_of
+from regft_core.store.lookup import NotStored
 
 
 def cached_seeds(project: Project, cell: Cell) -> set[int]:

@@ -12,8 +12,8 @@ import numpy as np
 from regft_core import metrics
 from regft_core.config.schema.report import ReportConfig
 from regft_core.metrics import higher_is_better
-from regft_core.reporting.formatting import factor
 from regft_core.reporting.model import AcrossTasks, Block, Row
+from regft_core.reporting.page.formatting import factor
 from regft_core.statistics.bootstrap import Estimate, average_over_tasks
 from regft_core.statistics.failed import failure_rate
 from regft_core.statistics.holm import holm

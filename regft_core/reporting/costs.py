@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from regft_core.reporting.load import CellData, Run
 from regft_core.reporting.model import Cost
+from regft_core.reporting.read_grid import CellData, Run
 
 
 def _mean(runs: Sequence[Run], name: str) -> float | None:

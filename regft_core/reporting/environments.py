@@ -13,8 +13,8 @@ from typing import Any
 from regft_core.errors import ConfigError, Problem
 from regft_core.io import canonical_json
 from regft_core.names import plural
-from regft_core.reporting.formatting import listed
-from regft_core.reporting.load import BlockData, Run
+from regft_core.reporting.page.formatting import listed
+from regft_core.reporting.read_grid import BlockData, Run
 
 UNKNOWN = "unknown (the records do not say)"
 

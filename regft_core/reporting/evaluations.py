@@ -10,10 +10,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from regft_core.evaluation.findings import Plot
-from regft_core.reporting.formatting import some
-from regft_core.reporting.load import BlockData
+from regft_core.reporting.page.formatting import some
+from regft_core.reporting.read_grid import BlockData
 from regft_core.results.records import FindingRecord, FoundTable
+from regft_core.scoring.findings import Plot
 from regft_core.statistics.bootstrap import seed_interval
 
 #: Arms that a remark names; of more it names the first and counts the rest.

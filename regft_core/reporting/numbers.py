@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from regft_core.reporting.model import Block, Comparison, Row
-from regft_core.reporting.words import overall
+from regft_core.reporting.sentences import overall
 from regft_core.statistics.bootstrap import Estimate
 from regft_core.statistics.sequential import Look
 

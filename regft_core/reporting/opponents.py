@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from regft_core.reporting.formatting import interval, score, some, unit
 from regft_core.reporting.model import Block, Comparison
+from regft_core.reporting.page.formatting import interval, score, some, unit
 
 
 def unbeaten(blocks: Sequence[Block]) -> tuple[str, ...]:

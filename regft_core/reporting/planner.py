@@ -13,17 +13,17 @@ from pathlib import Path
 from typing import Any
 
 from regft_core import metrics
+from regft_core.config.cost import PlanRow, duration, measured_seconds
 from regft_core.config.grid import Cell, parse_size
-from regft_core.config.plan import PlanRow, duration, measured_seconds
 from regft_core.config.project import Project
 from regft_core.errors import DataError
 from regft_core.names import plural
-from regft_core.reporting.formatting import number
-from regft_core.reporting.load import positive_index
-from regft_core.reporting.looks import Looks, digests
+from regft_core.reporting.interim import Looks, digests
 from regft_core.reporting.model import Role
+from regft_core.reporting.page.formatting import number
+from regft_core.reporting.read_grid import positive_index
+from regft_core.reporting.sentences import NO_SPREAD
 from regft_core.reporting.tables import opposites
-from regft_core.reporting.words import NO_SPREAD
 from regft_core.results.work import Work
 from regft_core.statistics.arms import Arms
 from regft_core.statistics.bootstrap import Estimate

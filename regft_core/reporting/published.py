@@ -12,10 +12,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from regft_core import metrics
-from regft_core.config.published import Published, PublishedRow
+from regft_core.config.papers.published import Published, PublishedRow
 from regft_core.names import plural
-from regft_core.reporting.formatting import listed, number
 from regft_core.reporting.model import Block, Printed, PublishedTable
+from regft_core.reporting.page.formatting import listed, number
 from regft_core.statistics.bootstrap import Estimate
 from regft_core.statistics.welch import welch_interval
 

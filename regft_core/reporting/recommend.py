@@ -12,9 +12,9 @@ from dataclasses import replace
 
 from regft_core import metrics
 from regft_core.names import plural
-from regft_core.reporting.formatting import interval, number, ratio, score, some, unit
-from regft_core.reporting.load import BlockData
 from regft_core.reporting.model import Contender, Cost, Recommendation, Row
+from regft_core.reporting.page.formatting import interval, number, ratio, score, some, unit
+from regft_core.reporting.read_grid import BlockData
 from regft_core.statistics.arms import Arms
 from regft_core.statistics.best import Simultaneous, against_all
 from regft_core.statistics.sequential import shares

@@ -15,9 +15,9 @@ from regft_core.errors import DataError
 from regft_core.hooks.exports import in_the_way_of_export
 from regft_core.hooks.registry import discover
 from regft_core.reporting.costs import cost_of, declared, overrides
-from regft_core.reporting.load import BlockData, CellData
-from regft_core.reporting.looks import Looks
+from regft_core.reporting.interim import Looks
 from regft_core.reporting.model import Block, Comparison, Opponents, Role, Row, Score
+from regft_core.reporting.read_grid import BlockData, CellData
 from regft_core.reporting.recommend import recommend
 from regft_core.statistics.arms import Arms
 from regft_core.statistics.bootstrap import Estimate

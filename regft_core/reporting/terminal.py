@@ -9,9 +9,9 @@ from rich.table import Table
 from rich.text import Text
 
 from regft_core.reporting import published
-from regft_core.reporting.formatting import interval, measured, ratio, score
 from regft_core.reporting.model import Block, Comparison, Report, Row, Score
-from regft_core.reporting.words import looked_at, overall
+from regft_core.reporting.page.formatting import interval, measured, ratio, score
+from regft_core.reporting.sentences import looked_at, overall
 
 STYLES = {"better": "green", "worse": "red", "no evidence": "dim", "nothing to judge": "red"}
 

@@ -10,20 +10,23 @@ from pathlib import Path
 from typing import Any
 
 from regft_core.config.grid import Cell
-from regft_core.config.published import Published, read_published
+from regft_core.config.papers.published import Published, read_published
 from regft_core.config.schema.report import ReportConfig
 from regft_core.config.schema.training import TrainingConfig
 from regft_core.io import atomic_directory, write_json, write_text
-from regft_core.reporting import averages, cuts, environments, evaluations, facts, numbers, published, tuning
+from regft_core.reporting import averages, environments, evaluations, numbers, published
+from regft_core.reporting import protocol as facts
+from regft_core.reporting import truncation as cuts
+from regft_core.reporting import tuned_values as tuning
 from regft_core.reporting.across import across_tasks, with_holm
-from regft_core.reporting.curves import thinned
-from regft_core.reporting.html import render
-from regft_core.reporting.load import BlockData, read_grid
-from regft_core.reporting.looks import Looks
+from regft_core.reporting.figures.curves import thinned
+from regft_core.reporting.interim import Looks
 from regft_core.reporting.model import Block, PublishedTable, Report
 from regft_core.reporting.opponents import unbeaten
+from regft_core.reporting.page.html import render
+from regft_core.reporting.read_grid import BlockData, read_grid
+from regft_core.reporting.sentences import findings, looked_at
 from regft_core.reporting.tables import MethodMeta, build_block
-from regft_core.reporting.words import findings, looked_at
 
 #: Folder of the files that ``dvc metrics show`` reads.
 METRICS = "metrics"

@@ -1,7 +1,7 @@
 """An exported directory, loaded.
 
 A transformers classifier, an encoder with pooling and head (models/layout.py), or what a run without a model kept
-(evaluation/answers.py).
+(scoring/answers.py).
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from regft_core.data.encode import encode
 from regft_core.data.examples import Example
 from regft_core.data.lengths import row_lengths
 from regft_core.errors import ModelError
-from regft_core.evaluation.answers import Answers, load_answers
-from regft_core.evaluation.predict import predict
 from regft_core.kinds import find, of_model
 from regft_core.models.layout import is_pooled, load_modules
 from regft_core.models.load import quiet
 from regft_core.models.served import read_served
+from regft_core.scoring.answers import Answers, load_answers
+from regft_core.scoring.predict import predict
 
 #: Lengths above this stand for "no limit" in tokenizer configurations.
 _NO_LIMIT = 1_000_000

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from regft_core.io import canonical_json, explained, sha256_text
+from regft_core.tracking.database import CURRENT, SUPERSEDED, Mirror, folder_of, is_active
 from regft_core.tracking.records import CellRecord, Point, ReportRecord, RunRecord
-from regft_core.tracking.store import CURRENT, SUPERSEDED, Mirror, folder_of, is_active
 
 if TYPE_CHECKING:
     from mlflow.entities import Run

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from regft_core.errors import StoreError
+from regft_core.identity.distributions import installed
 from regft_core.io import read_json, sha256_text, write_json
-from regft_core.runs.distributions import installed
 from regft_core.tracking.records import CellRecord, ReportRecord
 
 

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from regft_core.config.grid import Cell
+from regft_core.tracking.database import locked, open_mirror
 from regft_core.tracking.reading import read_grid, read_report
 from regft_core.tracking.reconcile import Reconciliation
 from regft_core.tracking.stamp import Stamp, content
-from regft_core.tracking.store import locked, open_mirror
 from regft_core.tracking.view import experiment_tags
 
 

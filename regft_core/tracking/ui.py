@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from regft_core.errors import RegftError
-from regft_core.tracking.store import database_uri, locked, open_mirror, quiet_environment
+from regft_core.tracking.database import database_uri, locked, open_mirror, quiet_environment
 from regft_core.tracking.view import runs_page
 
 #: The page shows everything to whoever reaches it and asks for no password.

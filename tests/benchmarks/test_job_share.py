@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from regft_core.phases.trained import Trained
+from regft_core.run.finished_model import Trained
 from regft_core.training.loop import Loop
 from regft_core.training.stack import Stack
 

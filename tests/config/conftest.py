@@ -154,8 +154,8 @@ def build(tmp_path: Path) -> Build:
 @pytest.fixture
 def failures(build: Build, registry: dict[str, Any]) -> Failures:
     """The problems that a changed project has."""
-    from regft_core.config.check_builtin import Builtin
-    from regft_core.config.load import load_project
+    from regft_core.config.checks.builtin_tasks import Builtin
+    from regft_core.config.read_project import load_project
     from regft_core.data.builtin import SPLITS, BuiltinOptions
 
     def problems(changes: dict[str, str | None]) -> list[Problem]:

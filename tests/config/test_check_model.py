@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from regft_core.config.load import load_project
+from regft_core.config.read_project import load_project
 from regft_core.errors import ConfigError, Problem
 from regft_core.models.source import encoder_problems
 

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from regft_core.config import headers
-from regft_core.config.check_builtin import COLUMNS, LABELS, RANGES, Builtin
+from regft_core.config.checks.builtin_tasks import COLUMNS, LABELS, RANGES, Builtin
 from regft_core.config.headers import columns_of, separator_hint
-from regft_core.config.load import load_project
 from regft_core.config.paths import what_is
+from regft_core.config.read_project import load_project
 from regft_core.data.builtin import GENERATORS, SPLITS, BuiltinOptions, generate
 from regft_core.errors import ConfigError, Problem
 

@@ -11,8 +11,8 @@ import yaml
 
 from regft_core.config import __main__ as main
 from regft_core.config.aliases import ALIASES
-from regft_core.config.contamination import read_contamination, sentences
 from regft_core.config.files import CONTAMINATION
+from regft_core.config.papers.contamination import read_contamination, sentences
 from regft_core.errors import ConfigError
 from tests.errors import raises_code
 

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from regft_core.config.controls import with_controls, write_controls
 from regft_core.config.find_controls import Control, find_controls
-from regft_core.config.load import load_project
+from regft_core.config.read_project import load_project
 from regft_core.errors import ConfigError
-from regft_core.phases.project import open_project
+from regft_core.run.project import open_project
 from tests.config.conftest import PARAMS
 from tests.errors import raises_code
 

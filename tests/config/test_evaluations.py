@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from regft_core import evaluations
-from regft_core.config.load import load_project
+from regft_core import analyses as evaluations
 from regft_core.config.project import Project
+from regft_core.config.read_project import load_project
 from regft_core.errors import ConfigError
 from tests.errors import raises_code
 from tests.reporting.test_own_metric import PROJECT

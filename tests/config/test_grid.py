@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from regft_core.config.grid import Cell, cells, parse_size
-from regft_core.config.load import load_project
+from regft_core.config.read_project import load_project
 
 
 def test_cells_are_every_combination_in_the_order_of_the_file(build: Any, registry: dict[str, Any]) -> None:

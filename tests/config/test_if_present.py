@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from regft_core.config.load import load_project
 from regft_core.config.project import Project
+from regft_core.config.read_project import load_project
 from regft_core.errors import ConfigError
 from regft_core.hooks.registry import discover
 from tests.errors import raises_code

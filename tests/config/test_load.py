@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from regft_core.config.check_tasks import RESERVED_SETS
-from regft_core.config.load import load_project
+from regft_core.config.checks.tasks import RESERVED_SETS
 from regft_core.config.project import Project
+from regft_core.config.read_project import load_project
 from regft_core.errors import ConfigError
 from tests.errors import raises_code
 
@@ -283,8 +283,8 @@ def test_another_params_file_and_text(files: dict[str, str], build: Any, registr
 
 
 def test_formats_and_aliases_are_those_of_data_and_models() -> None:
-    from regft_core.config.check_params import MODEL_ALIASES
-    from regft_core.config.check_sources import FORMATS
+    from regft_core.config.checks.params import MODEL_ALIASES
+    from regft_core.config.checks.sources import FORMATS
     from regft_core.data import sources
     from regft_core.models.source import ALIASES
 

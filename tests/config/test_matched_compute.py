@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from regft_core.config.check_methods import method_factor
-from regft_core.config.load import load_project
+from regft_core.config.checks.methods import method_factor
 from regft_core.config.method import Cost
+from regft_core.config.read_project import load_project
 from regft_core.hooks.declare import Declares
 from regft_core.hooks.says import Says
 from tests.config.conftest import NOISE, PARAMS, Plain

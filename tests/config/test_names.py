@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from regft_core.config.load import load_project
 from regft_core.config.method import is_name
-from regft_core.config.parts import parts
+from regft_core.config.read_project import load_project
 from regft_core.config.schema import NAME_LENGTH
 from regft_core.config.schema.params import Params
-from regft_core.config.yamlio import load_yaml
+from regft_core.config.yaml.document import load_yaml
+from regft_core.config.yaml.valid_parts import parts
 from regft_core.errors import ConfigError
 
 PARAMS = "params.yaml"

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from regft_core.catalogue import EVALUATIONS
-from regft_core.config.papers import as_markdown, main, read_papers
+from regft_core.config.papers.published import published_names
+from regft_core.config.papers.sources import as_markdown, main, read_papers
 from regft_core.config.preset import preset_names
-from regft_core.config.published import published_names
 from regft_core.errors import ConfigError
 from tests.errors import raises_code
 

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from regft_core.config.gpu_hours import gpu_hours
+from regft_core.config.cost import duration, finished_seeds, measured_seconds, optimiser_steps, plan_rows, table
 from regft_core.config.grid import Cell
-from regft_core.config.load import load_project
 from regft_core.config.method import Cost
-from regft_core.config.plan import duration, finished_seeds, measured_seconds, optimiser_steps, plan_rows, table
+from regft_core.config.read_project import load_project
 from regft_core.config.schema.training import TrainingConfig
 from regft_core.hooks.declare import Declares
 from regft_core.hooks.says import Says
+from regft_core.plan.gpu_hours import gpu_hours
 from tests.config.conftest import PARAMS, Plain
 
 ROOT = Path(__file__).resolve().parents[2]

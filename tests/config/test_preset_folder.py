@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from regft_core.config.gpu_hours import encoder_weights
 from regft_core.config.preset import lay_out, preset_text
 from regft_core.errors import ConfigError
+from regft_core.plan.gpu_hours import encoder_weights
 from tests.config.conftest import PARAMS, Build
 
 PRESET = PARAMS.replace("epochs: 2", "epochs: 7").replace("name: minilm", "name: models/own")

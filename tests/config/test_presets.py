@@ -11,7 +11,7 @@ from regft_core.config.find_controls import find_controls
 from regft_core.config.project import Project
 from regft_core.hooks import compose
 from regft_core.hooks.registry import discover
-from regft_core.phases.project import open_project
+from regft_core.run.project import open_project
 
 ROOT = Path(__file__).resolve().parents[2]
 

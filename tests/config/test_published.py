@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 import yaml
 
-from regft_core.config.published import published_names, read_published
+from regft_core.config.papers.published import published_names, read_published
 from regft_core.errors import ConfigError
-from regft_core.phases.project import open_project
+from regft_core.run.project import open_project
 from tests.errors import raises_code
 
 ROOT = Path(__file__).resolve().parents[2]

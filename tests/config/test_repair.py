@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from regft_core.config.repair import repaired
+from regft_core.config.messages.repair import repaired
 from regft_core.config.schema.encoder import EncoderConfig
 from regft_core.config.schema.execution import StoreConfig
 from regft_core.config.schema.params import GridConfig, Params

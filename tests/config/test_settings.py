@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from regft_core.config.load import load_project
 from regft_core.config.project import Project
 from regft_core.config.provenance import settings_lines
+from regft_core.config.read_project import load_project
 from regft_core.config.schema.encoder import EncoderConfig
 from regft_core.errors import ConfigError
 from tests.config.conftest import PARAMS, TASK, Build, Failures

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 import yaml
 
+from regft_core.config.cost import optimiser_steps
 from regft_core.config.method import Method
-from regft_core.config.plan import optimiser_steps
 from regft_core.hooks.registry import discover
-from regft_core.phases.project import open_project
+from regft_core.run.project import open_project
 from tests.errors import raises_code
 
 ROOT = Path(__file__).resolve().parents[2]

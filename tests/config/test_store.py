@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from regft_core.config.load import load_project
+from regft_core.config.read_project import load_project
 from regft_core.config.schema.params import Params
-from regft_core.config.store import project_root, store_path
+from regft_core.config.store_path import project_root, store_path
 from regft_core.errors import ConfigError
 from tests.errors import raises_code
 
@@ -124,7 +124,7 @@ def test_a_copy_may_not_put_the_store_into_the_project_either(
 def test_runs_are_kept_where_the_helper_says(
     build: Any, registry: dict[str, Any], files: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from regft_core.phases.context import project_store
+    from regft_core.run.context import project_store
 
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     root = build({PARAMS: files[PARAMS] + "store: {path: ~/runs}\n"})

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from regft_core.config.check_builtin import Builtin
-from regft_core.config.load import load_project
-from regft_core.config.parts import parts
+from regft_core.config.checks.builtin_tasks import Builtin
+from regft_core.config.read_project import load_project
 from regft_core.config.schema.params import Params
 from regft_core.config.schema.tasks import FilesSource, TaskConfig
+from regft_core.config.yaml.valid_parts import parts
 from regft_core.data.builtin import SPLITS, BuiltinOptions
 from regft_core.errors import ConfigError
 from tests.config.test_mistakes import MASK, NOISE, PARAMS, TASK

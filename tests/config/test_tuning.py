@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from regft_core.config.load import load_project
-from regft_core.config.plan import plan_rows
+from regft_core.config.cost import plan_rows
 from regft_core.config.project import Project
+from regft_core.config.read_project import load_project
 from regft_core.config.schema.tuning import TuningConfig
-from regft_core.config.tuning import budget_lines
+from regft_core.config.trial_values import budget_lines
 from tests.config.conftest import PARAMS, Build, Failures
 
 RATES = "values: {training.learning_rate: [1.0e-5, 2.0e-5]}"

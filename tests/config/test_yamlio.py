@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
-from regft_core.config.scalars import AmbiguousScalar, resolve
-from regft_core.config.yamlio import MAX_ALIASES, MAX_BYTES, MAX_DEPTH, Document, dotted, load_yaml
+from regft_core.config.yaml.document import MAX_ALIASES, MAX_BYTES, MAX_DEPTH, Document, dotted, load_yaml
+from regft_core.config.yaml.scalars import AmbiguousScalar, resolve
 from regft_core.errors import ConfigError
 from tests.errors import raises_code
 

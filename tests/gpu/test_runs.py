@@ -15,11 +15,11 @@ import torch
 
 from regft_core.config.schema.training import TrainingConfig
 from regft_core.data.batches import padding_of
-from regft_core.evaluation.predict import predict
+from regft_core.execution.devices import free_memory
+from regft_core.execution.executors import run_all
 from regft_core.hooks import compose
-from regft_core.phases.training_run import PhaseInputs, Trained, prepare, train
-from regft_core.runs.devices import free_memory
-from regft_core.runs.executors import run_all
+from regft_core.run.training_run import PhaseInputs, Trained, prepare, train
+from regft_core.scoring.predict import predict
 from regft_core.training.loop import Loop
 from tests.methods.harness import entries, examples, same, source_of, tokenizer_of
 from tests.methods.interruption import Killed, Memory
@@ -225,7 +225,7 @@ def test_memory_is_counted_and_freed() -> None:
 
 def test_a_project_names_what_it_ran_with(tmp_path: Path) -> None:
     from regft_core.config.schema.execution import ExecutionConfig
-    from regft_core.phases.environment import environment
+    from regft_core.run.environment import environment
 
     found = environment(DEVICE, ExecutionConfig(tf32=True))
     assert found["tf32"] is True

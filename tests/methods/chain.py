@@ -11,14 +11,14 @@ from typing import Any
 import torch
 from safetensors.torch import load, save
 
-from regft_core.config.check_methods import build_method
-from regft_core.config.explain import validate
+from regft_core.config.checks.methods import build_method
+from regft_core.config.messages.explain import validate
 from regft_core.config.method import FINETUNE, Method, Phase
 from regft_core.config.schema import DropoutConfig
 from regft_core.config.schema.encoder import EncoderConfig
 from regft_core.config.schema.methods import DataConfig, MethodConfig, RepeatConfig
 from regft_core.config.schema.training import TrainingConfig
-from regft_core.config.yamlio import load_yaml
+from regft_core.config.yaml.document import load_yaml
 from regft_core.data.encode import Encoded, encode
 from regft_core.data.examples import Example
 from regft_core.hooks import compose
@@ -26,9 +26,9 @@ from regft_core.hooks.declare import Handed
 from regft_core.hooks.registry import discover
 from regft_core.models.load import load_tokenizer, quiet
 from regft_core.models.source import ModelSource, resolve_model
-from regft_core.phases.merge import merge_mean
-from regft_core.phases.phase_data import split_rows
-from regft_core.phases.training_run import PhaseInputs, Trained, outcome_tensors, train
+from regft_core.run.merge import merge_mean
+from regft_core.run.phase_data import split_rows
+from regft_core.run.training_run import PhaseInputs, Trained, outcome_tensors, train
 from tests.methods.harness import TRAINING, Listed, entries, examples, source_of
 from tests.methods.passes import Fitted, counted_fits
 from tests.tiny import scratch_folder, tiny_config, tiny_tokenizer

@@ -300,7 +300,7 @@ def test_separate_pairs_reach_the_check_from_the_project_and_from_the_methods_ow
     from regft_core.config.schema.methods import MethodConfig
     from regft_core.config.schema.params import Params
     from regft_core.hooks.compose import check_method
-    from regft_core.phases import project
+    from regft_core.run import project
 
     joint = declaring("joint_only", says=Says(refused_separate_pairs="it swaps the two texts of an input"))
     shared = EncoderConfig(name="x", pooling="mean", pairs="separately")

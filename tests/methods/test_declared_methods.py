@@ -15,8 +15,8 @@ from regft_core.config.method import declared_fit
 from regft_core.hooks import compose
 from regft_core.hooks.declare import Handed
 from regft_core.hooks.registry import discover
-from regft_core.phases.merge import merge_mean
-from regft_core.phases.training_run import build
+from regft_core.run.merge import merge_mean
+from regft_core.run.training_run import build
 from tests.methods.cases import task
 from tests.methods.chain import METHODS, Ran, Runner, method, names_layers, six_layers
 from tests.methods.harness import TRAINING, same, source_of

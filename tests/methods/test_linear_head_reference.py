@@ -13,9 +13,9 @@ from regft_core.config.method import Phase
 from regft_core.config.schema.methods import DataConfig
 from regft_core.data.batches import padding_of
 from regft_core.data.examples import Example
-from regft_core.evaluation.predict import predict
 from regft_core.methods.linear_head import LinearHead, LinearHeadConfig
 from regft_core.models.heads import last_linear
+from regft_core.scoring.predict import predict
 from regft_core.training.linear_solution import regress_linearly
 from tests.methods.chain import NO_STEPS, Outcome, run_phase
 from tests.methods.harness import TRAINING, Bench, same

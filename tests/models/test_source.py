@@ -130,7 +130,7 @@ def test_files_that_come_or_go_are_seen(own):
 def test_an_encoder_that_was_not_written_is_hashed_once(own, monkeypatch):
     time.sleep(0.2)  # a file that was written a moment ago is read every time
     source = resolve(own)
-    monkeypatch.setattr("regft_core.runs.files.sha256_file", lambda path: pytest.fail(f"{path} was read"))
+    monkeypatch.setattr("regft_core.identity.file_states.sha256_file", lambda path: pytest.fail(f"{path} was read"))
     for _ in range(3):
         with source.opened():
             pass

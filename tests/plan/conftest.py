@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from regft_core.phases.one_run import STAGES
-from regft_core.phases.project import open_project
 from regft_core.plan.compute import compute
 from regft_core.plan.data import prepare
 from regft_core.plan.keys import forget_failures, read_plan, write_plan
-from tests.phases.conftest import change, make_project, project, runs, stored, template, trained
+from regft_core.run.one_run import STAGES
+from regft_core.run.project import open_project
+from tests.run.conftest import change, make_project, project, runs, stored, template, trained
 
 __all__ = ["make_project", "project", "template", "trained"]
 

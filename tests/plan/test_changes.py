@@ -10,20 +10,20 @@ from typing import Any
 import pytest
 
 from regft_core.errors import PlanOutdated
-from regft_core.phases.one_run import STAGES
-from regft_core.phases.project import open_project
 from regft_core.plan import compute as module
 from regft_core.plan.compute import compute
 from regft_core.plan.data import prepare
-from tests.phases.code_copy import python, run, with_code
-from tests.phases.conftest import TASK, change, edit, edit_method, runs, write_method
+from regft_core.run.one_run import STAGES
+from regft_core.run.project import open_project
 from tests.plan.conftest import bits, plan, quiet, reproduce
+from tests.run.code_copy import python, run, with_code
+from tests.run.conftest import TASK, change, edit, edit_method, runs, write_method
 
 #: Runs the stages up to ``last``, whose first job edits a file of the code; says what failed.
 EDITS = """
 import json, sys
 from pathlib import Path
-from regft_core.phases.project import open_project
+from regft_core.run.project import open_project
 from regft_core.plan import compute as module
 from regft_core.plan.data import prepare
 from regft_core.plan.keys import write_plan
@@ -64,9 +64,9 @@ SOUP = {
     ("stage", "method", "file", "old", "new"),
     [
         ("finetune", "vanilla", "training/schedule.py", "1.0 - progress", "1.1 - progress"),
-        ("search", "weight_mixup", "phases/averaging.py", ".double()", ".float()"),
+        ("search", "weight_mixup", "run/averaging.py", ".double()", ".float()"),
         ("finetune", "soup", "metrics/accuracy.py", "gold == predicted", "gold != predicted"),
-        ("evaluate", "vanilla", "evaluation/predict.py", "BATCH = 64", "BATCH = 32"),
+        ("evaluate", "vanilla", "scoring/predict.py", "BATCH = 64", "BATCH = 32"),
     ],
     ids=["loop", "mean", "soup", "evaluation"],
 )

@@ -16,21 +16,21 @@ import pytest
 
 from regft_core.errors import DataError, StoreError
 from regft_core.io import read_json
-from regft_core.phases import project as opening
-from regft_core.phases.context import Context
-from regft_core.phases.evaluate import evaluate
-from regft_core.phases.finetune import finetune
-from regft_core.phases.one_run import STAGES, look_up, run
-from regft_core.phases.project import kept_open, open_project
-from regft_core.phases.search import search
 from regft_core.plan import compute as module
 from regft_core.plan.compute import compute, compute_only
 from regft_core.plan.jobs import Planner
-from regft_core.runs.store import RunStore
-from tests.phases.conftest import DIVERGES, TASK, change, edit_method, job, runs, stored, train, write_method
-from tests.phases.test_kill import FORK
+from regft_core.run import project as opening
+from regft_core.run.context import Context
+from regft_core.run.evaluate import evaluate
+from regft_core.run.finetune import finetune
+from regft_core.run.one_run import STAGES, look_up, run
+from regft_core.run.project import kept_open, open_project
+from regft_core.run.search import search
+from regft_core.store.run_store import RunStore
 from tests.plan.conftest import bits, plan, quiet, reproduce, scores, tree
 from tests.plan.other_executors import on_other_executors
+from tests.run.conftest import DIVERGES, TASK, change, edit_method, job, runs, stored, train, write_method
+from tests.run.test_kill import FORK
 
 CELL = f"{TASK}/24"
 

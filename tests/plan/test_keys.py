@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from regft_core.config.grid import Cell
-from regft_core.phases.context import Context, Job
-from regft_core.phases.project import open_project
 from regft_core.plan.keys import cell_keys
 from regft_core.plan.stored import cached_seeds
-from tests.phases.conftest import SIZE, TASK, change, edit, edit_method, job, train, write_method
+from regft_core.run.context import Context, Job
+from regft_core.run.project import open_project
 from tests.plan.conftest import plan
+from tests.run.conftest import SIZE, TASK, change, edit, edit_method, job, train, write_method
 
 OTHER = "cue_regression"
 SENTENCES = "pipelines/tasks/cue_sentence.yaml"

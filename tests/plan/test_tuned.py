@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 
 from regft_core.io import read_json
-from regft_core.phases.project import open_project
 from regft_core.plan import compute as module
 from regft_core.plan.jobs import Planner
-from tests.phases.conftest import SIZE, TASK, change, edit_method, job
-from tests.phases.test_kill import FORK
+from regft_core.run.project import open_project
 from tests.plan.conftest import bits, plan, reproduce, scores, tree
 from tests.plan.other_executors import on_other_executors
+from tests.run.conftest import SIZE, TASK, change, edit_method, job
+from tests.run.test_kill import FORK
 
 
 def tuned_runs(root: Path, method: str) -> list[dict[str, Any]]:

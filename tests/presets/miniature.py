@@ -12,12 +12,12 @@ from typing import Any
 import yaml
 
 from regft_core.config.grid import cells
-from regft_core.phases.one_run import STAGES
-from regft_core.phases.project import open_project
 from regft_core.plan.compute import compute
 from regft_core.plan.data import prepare
 from regft_core.plan.keys import write_plan
 from regft_core.reporting import Report, write_report
+from regft_core.run.one_run import STAGES
+from regft_core.run.project import open_project
 from tests.small_project import REPOSITORY, write_csv
 from tests.tiny import MASKED_LM_ARCHITECTURES, tiny_model_dir
 

@@ -7,9 +7,9 @@ import re
 import pytest
 import yaml
 
-from regft_core.config.check_params import moves
-from regft_core.config.published import published_names, read_published
-from regft_core.phases.project import open_project
+from regft_core.config.checks.params import moves
+from regft_core.config.papers.published import published_names, read_published
+from regft_core.run.project import open_project
 from tests.presets.miniature import PRESETS, names
 from tests.small_project import REPOSITORY
 

@@ -16,8 +16,8 @@ from regft_core.config.method import Phase
 from regft_core.config.schema import StrictModel
 from regft_core.config.schema.methods import DataConfig, MethodConfig, RepeatConfig
 from regft_core.config.schema.training import TrainingConfig, TrainingOverrides
-from regft_core.evaluation.evaluate import SetInfo, evaluate_run
 from regft_core.rng import derive
+from regft_core.scoring.score import SetInfo, evaluate_run
 
 TRAINING = TrainingConfig(epochs=3)
 

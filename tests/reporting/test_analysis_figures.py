@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from regft_core.evaluation.findings import Plot
-from regft_core.reporting.emphasis import MOST, chosen
-from regft_core.reporting.evaluation_figures import plotted
 from regft_core.reporting.evaluations import ShownTable
-from regft_core.reporting.formatting import quantity, signed_quantity
-from regft_core.reporting.lines import Panel, Point, drawn
+from regft_core.reporting.figures.evaluations import plotted
+from regft_core.reporting.figures.lines import Panel, Point, drawn
+from regft_core.reporting.page.emphasis import MOST, chosen
+from regft_core.reporting.page.formatting import quantity, signed_quantity
+from regft_core.scoring.findings import Plot
 from regft_core.statistics.bootstrap import seed_interval
 
 PLOT = {"x": "rate", "y": "accuracy", "diagonal": False, "panels": "sets", "group": "noise", "paired": True}

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 from regft_core.reporting.costs import overrides
-from regft_core.reporting.epoch_figure import _lines, _mean, epoch_curves, epoch_note
-from regft_core.reporting.load import BlockData, read_grid
+from regft_core.reporting.figures.epochs import _lines, _mean, epoch_curves, epoch_note
+from regft_core.reporting.read_grid import BlockData, read_grid
 from regft_core.results.records import EpochScore, EpochScores
 
 #: Scores of three epochs, for seed 0; every later seed has 0.01 more.

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from regft_core.reporting.evaluations import _mean_rows
-from regft_core.reporting.formatting import quantity
+from regft_core.reporting.page.formatting import quantity
 from regft_core.results.records import FoundTable
 from regft_core.statistics.bootstrap import seed_interval
 

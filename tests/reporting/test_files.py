@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from regft_core.errors import StoreError
-from regft_core.reporting import formatting, summary_table
-from regft_core.reporting.curves import thinned
+from regft_core.reporting import summary_table
+from regft_core.reporting.figures.curves import thinned
+from regft_core.reporting.page import formatting
 from regft_core.results.logs import CurvePoint
 from tests.errors import raises_code
 
@@ -52,8 +53,8 @@ def test_metrics_file_holds_plain_values_only(built: Any) -> None:
 
 
 def test_every_word_beside_the_sets_is_refused_as_a_name_of_a_set(built: Any) -> None:
-    from regft_core.config.check_tasks import RESERVED_SETS
-    from regft_core.evaluation.findings import RUN
+    from regft_core.config.checks.tasks import RESERVED_SETS
+    from regft_core.scoring.findings import RUN
 
     described = [json.loads(path.read_text()) for path in built.root.glob("work/datasets/*/task.json")]
     sets = {name for task in described for name in task["sets"]}

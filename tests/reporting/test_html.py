@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from regft_core.reporting import formatting
+from regft_core.reporting.page import formatting
 
 VOID = {"meta", "br", "link", "img", "hr", "input"}
 

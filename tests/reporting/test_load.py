@@ -12,7 +12,7 @@ import pytest
 
 from regft_core.config.grid import Cell
 from regft_core.errors import DataError
-from regft_core.reporting.load import read_grid
+from regft_core.reporting.read_grid import read_grid
 from tests.errors import raises_code
 
 CELLS = [Cell("vanilla", "sst2", 300), Cell("weight_mixup", "sst2", 300)]

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from regft_core.catalogue import METRICS
-from regft_core.config.load import load_project
+from regft_core.config.read_project import load_project
 from regft_core.errors import ConfigError
 from tests.errors import raises_code
 from tests.statistics.single import one_arm

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from regft_core.config.plan import PlanRow
+from regft_core.config.cost import PlanRow
 from regft_core.config.schema.report import ReportConfig
 from regft_core.reporting.planner import needs, table
 from regft_core.statistics.detectable import plan_seeds

@@ -21,7 +21,7 @@ from regft_core.config.schema.report import ReportConfig
 from regft_core.errors import DataError
 from regft_core.reporting import summary_table, write_report
 from regft_core.reporting.costs import overrides
-from regft_core.reporting.formatting import measured
+from regft_core.reporting.page.formatting import measured
 from regft_core.reporting.tables import ordered
 from regft_core.statistics.iqm import Interval
 from tests.errors import raises_code

@@ -8,8 +8,8 @@ import pytest
 import yaml
 
 from regft_core.api import load
-from regft_core.phases.context import Job
-from regft_core.phases.export import export
+from regft_core.exporting.export import export
+from regft_core.run.context import Job
 from tests.small_project import PAIRS, SCORES, TASK, build, review, stage, write_csv
 
 #: 800 words are more tokens than any encoder here reads.

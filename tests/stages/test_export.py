@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from regft_core.errors import ConfigError, DataError
-from regft_core.phases.context import Job
-from regft_core.phases.export import export
+from regft_core.exporting.export import export
+from regft_core.run.context import Job
 from tests.errors import raises_code
 from tests.small_project import build, stage, write_csv
 from tests.stages.conftest import LONG

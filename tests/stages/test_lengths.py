@@ -10,9 +10,9 @@ import pytest
 
 from regft_core.config import __main__ as config
 from regft_core.data.prepare import prepare_dataset
-from regft_core.phases import lengths
-from regft_core.phases.project import open_project
+from regft_core.plan import lengths
 from regft_core.plan.data import prepare
+from regft_core.run.project import open_project
 from tests.small_project import PAIRS, TASK, build, python
 
 
@@ -62,7 +62,7 @@ def test_neither_needs_torch(long: Path) -> None:
     prepare_dataset(long, "reviews", open_project(long).tasks)
     code = (
         "import sys; from pathlib import Path; from regft_core.config.__main__ import main; "
-        "from regft_core.phases.project import open_project; from regft_core.plan.data import prepare; "
+        "from regft_core.run.project import open_project; from regft_core.plan.data import prepare; "
         "main(['plan']); prepare(open_project(Path()), ['reviews']); "
         "assert not {'torch', 'transformers', 'numpy'} & set(sys.modules), sys.modules.keys()"
     )

@@ -11,14 +11,14 @@ import pytest
 import yaml
 
 from regft_core.errors import DataError
+from regft_core.execution.failures import torch_threads
 from regft_core.io import canonical_json, sha256_file, sha256_text
-from regft_core.phases.context import project_store
-from regft_core.phases.project import open_project
-from regft_core.phases.recompute import differences, expected, jobs_of, recompute
-from regft_core.runs.jobs import torch_threads
-from regft_core.runs.store import RunStore
-from regft_core.runs.stored import run_key
-from regft_core.runs.tensors import read_tensors, write_tensors
+from regft_core.run.context import project_store
+from regft_core.run.project import open_project
+from regft_core.run.recompute import differences, expected, jobs_of, recompute
+from regft_core.store.run_store import RunStore
+from regft_core.store.stored_run import run_key
+from regft_core.store.tensors import read_tensors, write_tensors
 from tests.small_project import stage
 
 

@@ -13,8 +13,8 @@ import yaml
 from regft_core.config.schema.tasks import SubmissionConfig, TaskConfig
 from regft_core.data.examples import Example
 from regft_core.errors import ConfigError
-from regft_core.phases.context import Job
-from regft_core.phases.submission import submission_lines, write_submission
+from regft_core.exporting.submission import submission_lines, write_submission
+from regft_core.run.context import Job
 from tests.errors import raises_code
 from tests.small_project import review, stage, write_csv
 

@@ -15,7 +15,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 GOLDEN = ROOT / "tests" / "golden" / "messages.txt"
 COMMAND = "python -m tests.structure.messages"
-#: Where texts of pydantic's validators become problems: with what code, see ``config/explain.py``.
+#: Where texts of pydantic's validators become problems: with what code, see ``config/messages/explain.py``.
 SCHEMA = "regft_core/config/schema/"
 CODE = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 #: Parameters that hold the text of an error, beside ``code``, which comes first.

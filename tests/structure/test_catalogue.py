@@ -11,7 +11,7 @@ import pytest
 from regft_core.hooks import compose
 from regft_core.hooks.registry import discover
 from regft_core.methods.__main__ import main
-from regft_core.phases.method_table import Line, all_methods, as_markdown, as_text, catalogue, exclusive
+from regft_core.plan.method_table import Line, all_methods, as_markdown, as_text, catalogue, exclusive
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import regft_core
 from regft_core import errors
 from regft_core.errors import ConfigError, DamagedRun, DataError, Problem, RegftError, StoreError, text_of
+from regft_core.execution.failures import JobFailure, JobsFailed
 from regft_core.io import Unreadable
-from regft_core.runs.jobs import JobFailure, JobsFailed
 from tests.structure import messages
 
 

@@ -13,7 +13,7 @@ from tests.tracking.tree import Tree
 @pytest.fixture(scope="session")
 def empty_database(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A database with MLflow's tables and nothing in them."""
-    from regft_core.tracking.store import _opened
+    from regft_core.tracking.database import _opened
 
     database = tmp_path_factory.mktemp("template") / "mlflow.db"
     with _opened(database):

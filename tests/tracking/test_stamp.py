@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 from mlflow import MlflowClient
 
-from regft_core.tracking import stamp, store
-from regft_core.tracking.store import database_uri
+from regft_core.tracking import database as store
+from regft_core.tracking import stamp
+from regft_core.tracking.database import database_uri
 from regft_core.tracking.sync import sync
 from tests.tracking.tree import HYPE, VANILLA, Tree
 

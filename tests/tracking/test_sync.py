@@ -16,7 +16,7 @@ from mlflow import MlflowClient
 from mlflow.entities import ViewType
 
 from regft_core.errors import DataError, StoreError
-from regft_core.tracking.store import database_uri
+from regft_core.tracking.database import database_uri
 from regft_core.tracking.sync import SyncResult, sync
 from tests.errors import raises_code
 from tests.tracking.tree import HYPE, SEARCHED, VANILLA, Tree

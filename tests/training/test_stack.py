@@ -415,7 +415,7 @@ def test_anchors_are_what_was_loaded_and_what_the_phase_found_before_its_own_edi
 
 
 def test_a_phase_builds_its_model_with_the_same_anchors() -> None:
-    from regft_core.phases.training_run import PhaseInputs, build
+    from regft_core.run.training_run import PhaseInputs, build
     from tests.methods.chain import phase, runner
 
     checkpoint = Bench().trainee.trained_weights()

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from regft_core.config.method import Phase
-from regft_core.phases.run_phase import WAITING_FAMILIES
+from regft_core.run.run_phase import WAITING_FAMILIES
 from regft_core.training.loop import Loop
 from tests.methods.cases import CASES, REGISTRY
 from tests.methods.chain import METHODS, method, names_layers, runner, six_layers
@@ -217,7 +217,7 @@ def test_encoders_are_not_asked_to_look_at_the_mask(architecture: str) -> None:
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_where_an_encoders_own_code_waits_for_a_gpu(architecture: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Such a pass is not recorded as a CUDA graph (``phases/run_phase.py``): CUDA refuses to wait meanwhile."""
+    """Such a pass is not recorded as a CUDA graph (``run/run_phase.py``): CUDA refuses to wait meanwhile."""
     unreadable(monkeypatch)
     bench = Bench(architecture=architecture, pair=True, device=UNREADABLE)
     loop = bench.loop()

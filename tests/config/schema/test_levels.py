@@ -15,14 +15,14 @@ import yaml
 from pydantic import BaseModel
 
 from regft_core.config import schema
-from regft_core.config.describe import allowed, unwrap
-from regft_core.config.explain import validate
+from regft_core.config.messages.describe import allowed, unwrap
+from regft_core.config.messages.explain import validate
 from regft_core.config.schema import ConsistentModel, StrictModel
 from regft_core.config.schema.methods import MethodConfig
 from regft_core.config.schema.params import Params
 from regft_core.config.schema.tasks import TaskConfig
 from regft_core.config.schema.training import TrainingLayer
-from regft_core.config.yamlio import load_yaml
+from regft_core.config.yaml.document import load_yaml
 
 
 def nested(annotation: Any) -> Iterator[tuple[tuple[str | int, ...], type[BaseModel]]]:

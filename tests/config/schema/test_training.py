@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from regft_core.config.describe import allowed
+from regft_core.config.messages.describe import allowed
 from regft_core.config.schema import NOT_NULL
 from regft_core.config.schema.training import TrainingConfig, TrainingOverrides
 

@@ -1,0 +1,65 @@
+"""Which classes are right and wrong: the confusion matrix, and precision, recall and F1 of each class, per set.
+
+What is undefined because a class was never predicted (its precision) or never occurs (its recall) is 0, as
+in the metrics; macro averages are over the classes that occur among gold labels or predictions.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from regft_core.lazy import np
+from regft_core.scoring.findings import Findings, Table
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from regft_core.scoring.evaluated import EvaluatedRun, EvaluatedSet
+
+DESCRIPTION = "confusion matrix, and precision, recall and F1 of each class"
+KINDS = ("classification",)
+NEEDS_MODEL = False
+
+
+def run(run: EvaluatedRun) -> Findings:
+    scalars, tables = {}, {}
+    for name, judged in run.sets.items():
+        counts = confusion(judged)
+        precision, recall, f1 = rates(counts)
+        occurring = counts.sum(axis=0) + counts.sum(axis=1) > 0
+        present = counts.sum(axis=1) > 0
+        scalars[name] = {
+            "macro_precision": float(precision[occurring].mean()),
+            "macro_recall": float(recall[occurring].mean()),
+            "macro_f1": float(f1[occurring].mean()),
+            "lowest_recall": float(recall[present].min()),
+        }
+        support = counts.sum(axis=1)
+        columns = zip(judged.labels, support, precision, recall, f1)
+        tables[name] = {
+            "classes": Table(("class", "examples", "precision", "recall", "f1"), tuple(columns), keys=1),
+            "confusion": Table(
+                ("gold (rows), predicted", *judged.labels),
+                tuple((label, *row) for label, row in zip(judged.labels, counts)),
+                keys=1,
+            ),
+        }
+    names = ("macro_precision", "macro_recall", "macro_f1", "lowest_recall")
+    return Findings(scalars, tables, dict.fromkeys(names, (0.0, 1.0)))
+
+
+def confusion(judged: EvaluatedSet) -> npt.NDArray[Any]:
+    """[L, L] number of examples by gold label (rows) and predicted label."""
+    counts = np.zeros((len(judged.labels), len(judged.labels)), dtype=np.int64)
+    np.add.at(counts, (judged.gold, judged.predictions), 1)
+    return counts
+
+
+def rates(counts: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[Any]]:
+    """Precision, recall and F1 [L] of each class of a confusion matrix [L, L]."""
+    hits, claimed, present = np.diag(counts), counts.sum(axis=0), counts.sum(axis=1)
+
+    def ratio(above: npt.NDArray[Any], below: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        return np.divide(above, below, out=np.zeros(len(above)), where=below > 0)
+
+    return ratio(hits, claimed), ratio(hits, present), ratio(2 * hits, claimed + present)

@@ -1,0 +1,1 @@
+"""Checks of a whole project that no single value shows."""

@@ -1,0 +1,207 @@
+"""Checks on where rows come from: files that exist, their columns, ids that mean the hub."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from regft_core.config.checks.builtin_tasks import Builtin, check_columns, check_kind, check_options
+from regft_core.config.checks.params import moves, revision_problem
+from regft_core.config.headers import columns_of, separator_hint
+from regft_core.config.hub import shadow_problem
+from regft_core.config.paths import what_is
+from regft_core.config.schema.tasks import BuiltinSource, ColumnsConfig, FilesSource, HubSource
+from regft_core.config.yaml.document import Document, KeyPath
+from regft_core.errors import Problem
+from regft_core.names import listing, nearest, suggestion
+
+FORMATS = (".csv", ".tsv", ".jsonl", ".parquet")
+
+Source = HubSource | FilesSource | BuiltinSource
+
+
+@dataclass(frozen=True)
+class Use:
+    """A split that is read: ``document`` names it at ``path``."""
+
+    document: Document
+    path: KeyPath
+    split: str
+
+
+@dataclass(frozen=True)
+class Columns:
+    """The columns that are read, named at ``path`` of ``document``; ``sparse`` when rows may lack some."""
+
+    document: Document
+    path: KeyPath
+    config: ColumnsConfig
+    sparse: bool = False
+
+    def wanted(self) -> Iterator[tuple[str, str]]:
+        """(key, column) of those that are right by themselves."""
+        for key in ("text", "text_pair", "label", "id"):
+            if self.config.known(key) and (name := getattr(self.config, key)) is not None:
+                yield key, name
+
+
+@dataclass
+class Sources:
+    """Checks sources together with the splits that are read from them; ``warnings`` is added to."""
+
+    root: Path
+    builtin: Builtin | None
+    warnings: list[str]
+
+    def check(
+        self,
+        kind: str | None,
+        source: Source,
+        document: Document,
+        path: KeyPath,
+        uses: Iterable[Use],
+        columns: Columns | None,
+    ) -> list[Problem]:
+        """Problems of the ``source`` at ``path`` of ``document``; ``kind`` and ``columns`` are None when unknown."""
+        if isinstance(source, FilesSource):
+            return self._check_files(list(uses), columns)
+        if isinstance(source, HubSource):
+            return self._check_hub(source, document, path)
+        problems = check_kind(kind, source, document, path)
+        if columns is not None and columns.config.known("text", "text_pair", "label", "id"):
+            problems += check_columns(source.generator, columns.config, columns.document, columns.path)
+        if self.builtin is None:
+            return problems
+        problems += check_options(self.builtin, source, document, path)
+        for use in uses:
+            if use.split not in self.builtin.splits:
+                hint = suggestion(use.split, self.builtin.splits, "built-in tasks have")
+                problems.append(use.document.problem("unknown-split", use.path, f"unknown split '{use.split}'", hint))
+        return problems
+
+    def _check_files(self, uses: list[Use], columns: Columns | None) -> list[Problem]:
+        problems = []
+        headers: dict[str, list[str]] = {}
+        for use in uses:
+            wrong = _file_problem(self.root, use)
+            if not wrong:
+                path = file_of(self.root, use.split)
+                try:
+                    names = columns_of(path)
+                except ValueError as error:
+                    remedy = "save the file as UTF-8" if "not UTF-8" in str(error) else "repair the file"
+                    message = f"data/{_below_data(use.split).as_posix()} {error}"
+                    wrong = [use.document.problem("damaged-file", use.path, message, f"{remedy}, or name another")]
+                else:
+                    # A row that may be dropped need not have every column: the first line tells little.
+                    sparse = columns is not None and columns.sparse and ".jsonl" in path.name.lower()
+                    if names is not None and not sparse:
+                        headers.setdefault(_below_data(use.split).as_posix(), names)
+            problems += wrong
+        return problems + (_unknown_columns(headers, columns) if columns is not None else [])
+
+    def _check_hub(self, source: HubSource, document: Document, path: KeyPath) -> list[Problem]:
+        problems = []
+        if hint := shadow_problem(source.id, self.root):
+            problems.append(document.problem("dataset-shadowed", (*path, "id"), *hint))
+        at = (*path, "revision")
+        if problem := revision_problem(source.revision):
+            problems.append(
+                document.problem("bad-revision", at, problem, "give the commit (40 hex digits) of the dataset")
+            )
+        elif moves(source.revision):
+            where = f"{document.file}:{document.line(at)}"
+            warning = f"{where}: revision '{source.revision}' of {source.id} can move; pin the commit"
+            if warning not in self.warnings:
+                self.warnings.append(warning)
+        return problems
+
+
+def same_rows(root: Path, one: Source, split: str, other: Source, other_split: str) -> bool:
+    """Whether two splits hold the same rows: one file under two names, or one split of one set.
+
+    Revisions and generator options do not count: they vary a set, and its training rows stay its own.
+    """
+    if isinstance(one, FilesSource) and isinstance(other, FilesSource):
+        first, second = file_of(root, split), file_of(root, other_split)
+        try:
+            return first == second or first.samefile(second)
+        except (OSError, ValueError):
+            return False
+    if split.strip() != other_split.strip():
+        return False
+    if isinstance(one, HubSource) and isinstance(other, HubSource):
+        return (one.id.lower(), one.config) == (other.id.lower(), other.config)
+    return isinstance(one, BuiltinSource) and isinstance(other, BuiltinSource) and one.generator == other.generator
+
+
+def file_of(root: Path, split: str) -> Path:
+    """The file that a ``files`` split names: below ``data/``, which may be written in front or not."""
+    return root / "data" / _below_data(split)
+
+
+def file_name(split: str) -> str:
+    """The file of a ``files`` split, for messages."""
+    return f"data/{_below_data(split).as_posix()}"
+
+
+def is_there(root: Path, split: str) -> bool:
+    """Whether a ``files`` split has something under its name, right or wrong."""
+    inside = not Path(split).is_absolute() and ".." not in Path(split).parts and "\0" not in split
+    return not inside or what_is(file_of(root, split)) is not None
+
+
+def _below_data(split: str) -> Path:
+    parts = Path(split).parts
+    return Path(*parts[1:]) if parts[:1] == ("data",) else Path(*parts)
+
+
+def _file_problem(root: Path, use: Use) -> list[Problem]:
+    """The problem of a split that is no data file below ``data/``."""
+
+    def wrong(code: str, message: str, hint: str) -> list[Problem]:
+        return [use.document.problem(code, use.path, message, hint)]
+
+    split = use.split
+    folder = root / "data"
+    inside = "copy the file below data/ and give its path from there"
+    if Path(split).is_absolute() or split.startswith("~"):
+        return wrong("outside-data", f"'{split}' is not a path below data/", inside)
+    if ".." in Path(split).parts or "\\" in split or "\0" in split:
+        return wrong("outside-data", f"'{split}' leaves data/", inside)
+    relative = _below_data(split)
+    if not _known_format(relative.name):
+        hint = f"the name ends in one of {', '.join(FORMATS)}, or that and .gz"
+        return wrong("unknown-format", f"'{split}' has an unknown format", hint)
+    path = folder / relative
+    kind = what_is(path)
+    if kind is None:
+        present = sorted(p.relative_to(folder).as_posix() for p in folder.rglob("*") if _known_format(p.name))
+        present = [name for name in present if what_is(folder / name) == "a file"]
+        near = nearest(relative.as_posix(), present)
+        hint = f"did you mean '{near}'?" if near else "put the file there"
+        return wrong("file-missing", f"there is no file data/{relative.as_posix()}", hint)
+    if kind != "a file":
+        return wrong("not-a-file", f"data/{relative.as_posix()} is {kind}, not a file", "give the path of a data file")
+    # DVC may link tracked files into its cache; a link to anywhere else would escape its watch.
+    homes = (folder.resolve(), (root / ".dvc" / "cache").resolve())
+    if not any(path.resolve().is_relative_to(home) for home in homes):
+        return wrong("outside-data", f"'{split}' is a link that leaves data/ (to {path.resolve()})", inside)
+    return []
+
+
+def _unknown_columns(headers: dict[str, list[str]], columns: Columns) -> list[Problem]:
+    problems = []
+    for key, name in columns.wanted():
+        lacking = [file for file, names in headers.items() if name not in names]
+        if lacking:
+            message = f"no column '{name}' in {listing(f'data/{file}' for file in lacking)}"
+            names = headers[lacking[0]]
+            hint = separator_hint(names, [name], lacking[0]) or suggestion(name, names, "its columns")
+            problems.append(columns.document.problem("column-missing", (*columns.path, key), message, hint))
+    return problems
+
+
+def _known_format(name: str) -> bool:
+    return name.lower().removesuffix(".gz").endswith(FORMATS)

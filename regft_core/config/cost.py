@@ -1,0 +1,266 @@
+"""What ``dvc repro`` would train, and about how long: a dry run that builds no model.
+
+Cost is counted in steps of plain fine-tuning (one forward and one backward pass over a batch,
+a forward counted 1 and a backward 2), so that methods can be compared before anything ran. What is fitted without
+steps counts by its passes over the rows, an epoch of plain fine-tuning being one of each.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from regft_core.config.grid import Cell, cells
+from regft_core.config.method import Method, Phase, Registry
+from regft_core.config.papers.public_sizes import published_rows
+from regft_core.config.project import Project
+from regft_core.config.schema.training import TrainingConfig
+
+#: Seeds of a cell whose runs exist, or None when that cannot be told.
+Cached = Callable[[Cell], set[int] | None]
+#: Seconds of one plain fine-tuning step on a task, or None when none was measured.
+SecondsPerStep = Callable[[str], float | None]
+
+
+@dataclass(frozen=True)
+class PlanRow:
+    """The plan of one cell.
+
+    Attributes:
+        cell: the cell.
+        seeds: seeds that the grid asks for.
+        cached: seeds whose run exists; None when unknown.
+        rows: training rows of a run; None for ``full`` of a set of unknown size before it was prepared.
+        steps: optimiser steps of one run's fine-tuning; None when ``rows`` matters and is unknown.
+        cost: plain-step equivalents of one run, search and trials included; None when unknown.
+        seconds: estimate for all runs still to train; None without a measurement.
+        examples: examples that plain steps of the same cost would train on, per run; None when unknown.
+        published: whether ``rows`` is the published size of a public set that is not prepared yet.
+    """
+
+    cell: Cell
+    seeds: int
+    cached: int | None
+    rows: int | None
+    steps: int | None
+    cost: float | None
+    seconds: float | None
+    examples: float | None = None
+    published: bool = False
+
+    @property
+    def to_train(self) -> int:
+        return self.seeds - (self.cached or 0)
+
+
+def plan_rows(
+    project: Project,
+    registry: Registry,
+    cached: Cached | None = None,
+    seconds_per_step: SecondsPerStep | None = None,
+) -> list[PlanRow]:
+    """One row per cell of the grid.
+
+    Args:
+        project: a valid project.
+        cached: what the run store holds; by default what the cells' last manifests list.
+        seconds_per_step: measured time; by default from manifests of the same task.
+        registry: the regularisers' classes, which declare what a step costs.
+    """
+    cached = cached or (lambda cell: finished_seeds(project.root, cell))
+    measure = seconds_per_step or (lambda task: measured_seconds(project.root, task))
+    seconds = {task: measure(task) for task in dict.fromkeys(project.params.grid.tasks)}
+    rows = []
+    for cell in cells(project):
+        wanted = set(project.params.grid.seeds)
+        done = cached(cell)
+        prepared = training_rows(project.root, cell)
+        count = published_rows(project.tasks[cell.task]) if prepared is None else prepared
+        method = project.method(cell.method, cell.task)
+        steps = optimiser_steps(method.training, count)
+        shared = project.shared(cell.task)
+        cost = _run_cost(method, count, registry, shared)
+        if trials := project.trials(cell.method):
+            share, final = _trial_share(project)
+            cost = None if cost is None else cost * (len(trials) * share + final)
+        examples = None if cost is None else cost * shared.batch_size
+        have = len(done & wanted) if done is not None else None
+        per_step = seconds[cell.task]
+        remaining = None
+        if cost is not None and per_step is not None:
+            remaining = cost * per_step * (len(wanted) - (have or 0))
+        published = prepared is None and count is not None
+        rows.append(PlanRow(cell, len(wanted), have, count, steps, cost, remaining, examples, published))
+    return rows
+
+
+def optimiser_steps(training: TrainingConfig, rows: int | None) -> int | None:
+    """Optimiser steps of one run on ``rows`` examples; None when that needs an unknown ``rows``."""
+    if training.epochs == 0:
+        return 0
+    if training.max_steps is not None:
+        return training.max_steps
+    if rows is None:
+        return None
+    return training.epochs * epoch_steps(training, rows)
+
+
+def epoch_steps(training: TrainingConfig, rows: int) -> int:
+    """Optimiser steps of one epoch over ``rows`` examples."""
+    return math.ceil(math.ceil(rows / training.batch_size) / training.accumulation)
+
+
+def training_rows(root: Path, cell: Cell) -> int | None:
+    """Examples that one run of ``cell`` trains on; None for ``full`` until the dataset is prepared."""
+    return prepared_rows(root, cell.task) if cell.size == "full" else cell.size
+
+
+def prepared_rows(root: Path, task: str) -> int | None:
+    """Training rows of a dataset as last prepared; None where it never was."""
+    counts = (_read(root / "work" / "datasets" / task / "task.json") or {}).get("counts")
+    count = counts.get("train") if isinstance(counts, dict) else None
+    return count if isinstance(count, int) else None
+
+
+def finished_seeds(root: Path, cell: Cell) -> set[int] | None:
+    """Seeds that the cell's last manifest lists as finished; empty when there is no manifest.
+
+    None when the manifest cannot be read. A changed configuration does not show here; DVC and
+    the run store decide in the end.
+    """
+    path = root / "work" / "finetune" / cell.directory / "manifest.json"
+    if not path.exists():
+        return set()
+    runs = (_read(path) or {}).get("runs")
+    if not isinstance(runs, list):
+        return None
+    return {run["seed"] for run in runs if isinstance(run, dict) and run.get("status") == "ok" and "seed" in run}
+
+
+def measured_seconds(root: Path, task: str) -> float | None:
+    """Median seconds of a plain step over one batch, over all finished runs on ``task``, or None."""
+    found = []
+    for path in sorted((root / "work" / "finetune").glob(f"*/{task}/*/manifest.json")):
+        manifest = _read(path) or {}
+        for run in manifest.get("runs") or ():
+            cost = run.get("cost") or {}
+            step, ratio = cost.get("seconds_per_step"), _step_ratio(cost)
+            if run.get("status") == "ok" and isinstance(step, int | float) and step > 0:
+                found.append(step / ratio / (cost.get("batches_per_step") or 1.0))
+    return median(found) if found else None
+
+
+def _step_ratio(cost: dict[str, Any]) -> float:
+    """Plain steps that one batch of a finished run is worth, by the passes that it counted.
+
+    Its declared cost is that of the whole method, other phases and fits included; it stands in where no pass is noted.
+    """
+    passes = [cost.get(f"{way}_passes_per_step") for way in ("forward", "backward")]
+    forward, backward = (value if isinstance(value, int | float) else 0.0 for value in passes)
+    return (forward + 2 * backward) / 3 or cost.get("declared_ratio") or 1.0
+
+
+def _trial_share(project: Project) -> tuple[float, int]:
+    """What a trial costs of a run, and how many runs follow the trials: the chosen one is the run, or is redone."""
+    tuning = project.params.tuning
+    assert tuning is not None
+    return (tuning.split, 1) if tuning.selection == "split" else (1.0, 0)
+
+
+def _run_cost(method: Method, rows: int | None, registry: Registry, shared: TrainingConfig) -> float | None:
+    """Plain-step equivalents of all phases of one run; None where rows are unknown."""
+    costs = [phase_cost(phase, rows, registry, shared) for phase in method.phases]
+    return None if None in costs else sum(cost for cost in costs if cost is not None)
+
+
+def phase_cost(phase: Phase, rows: int | None, registry: Registry, shared: TrainingConfig) -> float | None:
+    """Plain-step equivalents of all members of a phase, in a cell of ``rows`` rows; None when that needs an unknown.
+
+    A plain step is one over a batch of the ``shared`` protocol: one of a phase with smaller batches is a part of it.
+    """
+    count: int | None = rows
+    if phase.data.task is not None or phase.data.size is not None:
+        count = phase.data.size if isinstance(phase.data.size, int) else None
+    if count is not None:
+        count = int(count * phase.data.split)
+    own = phase.training
+    steps, fit = optimiser_steps(own, count), phase.fit_ratio(registry)
+    if steps is None or (fit and count is None):
+        return None
+    plain = steps * phase.ratio(registry) + (fit * epoch_steps(own, count) if count is not None else 0.0)
+    return plain * own.accumulation * phase.members * own.batch_size / shared.batch_size
+
+
+def same_batches(own: TrainingConfig, shared: TrainingConfig) -> bool:
+    """Whether a step goes over as many rows under both protocols."""
+    return (own.batch_size, own.accumulation) == (shared.batch_size, shared.accumulation)
+
+
+def plain_steps(steps: int, own: TrainingConfig, shared: TrainingConfig, rows: int) -> float:
+    """The steps in which plain fine-tuning goes over as many of ``rows`` rows as ``steps`` steps of ``own`` do."""
+    return steps * epoch_steps(shared, rows) / epoch_steps(own, rows)
+
+
+def _read(path: Path) -> dict[str, Any] | None:
+    try:
+        value = json.loads(path.read_bytes())
+    except (OSError, ValueError):
+        return None
+    return value if isinstance(value, dict) else None
+
+
+# ------------------------------------------------------------------------------------ table
+
+
+def table(rows: list[PlanRow]) -> str:
+    """The plan as text, with totals; ``?`` stands for what cannot be known yet."""
+    head = ("cell", "seeds", "cached", "to train", "steps/run", "plain steps/run", "estimate")
+    lines = [head]
+    for row in rows:
+        cost = "?" if row.cost is None else f"{row.cost:,.0f}"
+        steps = "?" if row.steps is None else f"{row.steps:,}"
+        cached = "?" if row.cached is None else str(row.cached)
+        time = "-" if row.to_train == 0 else "?" if row.seconds is None else duration(row.seconds)
+        lines.append((row.cell.name, str(row.seeds), cached, str(row.to_train), steps, cost, time))
+    widths = [max(len(line[i]) for line in lines) for i in range(len(head))]
+    text = [
+        "  ".join(
+            word.ljust(width) if i == 0 else word.rjust(width) for i, (word, width) in enumerate(zip(line, widths))
+        )
+        for line in lines
+    ]
+    text.insert(1, "  ".join("-" * width for width in widths))
+    return "\n".join([*text, "", summary(rows)])
+
+
+def summary(rows: list[PlanRow]) -> str:
+    """One line: runs to train, their cost, the time where it was measured."""
+    runs = sum(row.to_train for row in rows)
+    known = [row.cost * row.to_train for row in rows if row.cost is not None]
+    unknown = sum(row.to_train for row in rows if row.cost is None)
+    text = f"{runs} of {sum(row.seeds for row in rows)} runs to train, about {sum(known):,.0f} plain steps"
+    if unknown:
+        text += f" and {unknown} runs of unknown length (size full, dataset not prepared)"
+    if any(row.published for row in rows):
+        text += " (sets that are not prepared yet with their published numbers of rows)"
+    waiting = [row for row in rows if row.to_train]
+    timed = [row.seconds for row in waiting if row.seconds is not None]
+    if timed:
+        missing = len(waiting) - len(timed)
+        rest = f", {missing} cell{'s' if missing != 1 else ''} without a measurement not counted" if missing else ""
+        text += f"; {duration(sum(timed))} one after another{rest}"
+    return text
+
+
+def duration(seconds: float) -> str:
+    """``95`` as ``1m 35s``."""
+    if seconds < 60:
+        return f"{seconds:.0f}s"
+    if seconds < 3600:
+        return f"{int(seconds) // 60}m {int(seconds) % 60:02d}s"
+    return f"{int(seconds) // 3600}h {int(seconds) % 3600 // 60:02d}m"

@@ -1,0 +1,1 @@
+"""What papers print, and what public sets are known to be."""

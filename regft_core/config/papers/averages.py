@@ -1,0 +1,52 @@
+"""``report.averages``: means over tasks and sets, as papers form their average columns."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from regft_core.config.schema.params import Params
+from regft_core.config.schema.report import Part
+from regft_core.config.schema.tasks import TaskConfig
+from regft_core.config.yaml.document import Document, KeyPath
+from regft_core.errors import Problem
+from regft_core.names import suggestion
+
+
+def split_part(part: str) -> tuple[str, str]:
+    """``mnli/mnli_mm`` as (task, set); a task alone stands for its dev set."""
+    task, _, name = part.partition("/")
+    return task, name or "dev"
+
+
+def leaves(parts: Sequence[Part]) -> dict[tuple[str, str], float]:
+    """(task, set) -> weight; a nested list weighs as one part. Weights add up to 1."""
+    found: dict[tuple[str, str], float] = {}
+    for part in parts:
+        inner = [part] if isinstance(part, str) else part
+        for name in inner:
+            key = split_part(name)
+            found[key] = found.get(key, 0.0) + 1 / len(parts) / len(inner)
+    return found
+
+
+def check_averages(params: Params, document: Document, tasks: Mapping[str, TaskConfig]) -> list[Problem]:
+    """Parts that are no task of the grid, or no set of their task; ``params`` and ``tasks`` may be incomplete."""
+    if not (params.known("report", "grid") and params.report.known("averages") and params.grid.known("tasks")):
+        return []
+    problems = []
+    for name, parts in params.report.averages.items():
+        for i, part in enumerate(parts):
+            for j, text in enumerate([part] if isinstance(part, str) else part):
+                at: KeyPath = (
+                    ("report", "averages", name, i) if isinstance(part, str) else ("report", "averages", name, i, j)
+                )
+                task, own = split_part(text)
+                if task not in params.grid.tasks:
+                    hint = suggestion(task, params.grid.tasks, "tasks listed")
+                    problems.append(document.problem("not-listed", at, f"'{task}' is not in grid.tasks", hint))
+                elif task in tasks and tasks[task].known("ood") and own not in ("dev", *tasks[task].ood):
+                    hint = suggestion(own, ["dev", *tasks[task].ood], f"sets of {task}")
+                    problems.append(
+                        document.problem("unknown-set", at, f"task '{task}' is not judged on '{own}'", hint)
+                    )
+    return problems

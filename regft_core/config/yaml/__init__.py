@@ -1,0 +1,1 @@
+"""YAML files with their lines."""

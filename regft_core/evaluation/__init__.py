@@ -1,1 +1,0 @@
-"""From logits to metrics, warnings and prediction rows; only ``predict`` needs torch."""

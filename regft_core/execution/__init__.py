@@ -1,0 +1,1 @@
+"""Jobs to processes, devices and other hosts."""

@@ -1,0 +1,1 @@
+"""A finished run as a folder that predicts, and as files for a benchmark."""

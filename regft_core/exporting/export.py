@@ -1,0 +1,116 @@
+"""Export one fine-tuned run as an ordinary Hugging Face directory, or what it kept where there is no model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from regft_core.data.batches import collate, padding_of
+from regft_core.errors import ModelError, RunFailed
+from regft_core.exporting.model_card import card_facts
+from regft_core.hooks import compose
+from regft_core.hooks.exports import answers_without_encoder
+from regft_core.models.export import export_model, model_card
+from regft_core.models.served import AnsweredBy, Served
+from regft_core.results.records import TrainingRecord
+from regft_core.results.work import Work
+from regft_core.run.context import Context, Job
+from regft_core.run.finished_model import Trained
+from regft_core.run.outputs import cell_of
+from regft_core.scoring.answers import write_answers
+
+#: Examples whose logits the written model must reproduce.
+CHECKED_EXAMPLES = 8
+
+
+def export(job: Job, out: Path | None = None) -> Path:
+    """Write the run's model to ``out`` (default ``exports/<method>-<task>-<size>-seed-<seed>``).
+
+    The directory holds safetensors weights, configuration with label names, tokenizer and a
+    model card; of a run that reads no encoder (a bag of words) what was fitted. It is loaded again and must give
+    the same logits.
+
+    Raises:
+        RunFailed: the run has no model, because its training failed.
+        ConfigError: the cell or the seed is not in the grid.
+        ModelError: ``out`` exists and is something else.
+        ExportMismatch: the written model differs.
+    """
+    context, record = finished_run(job)
+    entries = context.entries(context.phase("finetune"))
+    refuse_kept(entries, job.method)
+    # The tracker finds exports by the run key on their cards, one folder deep.
+    name = f"{job.method}-{job.task}-{job.size}-seed-{job.seed}"
+    target = out if out is not None else context.root / "exports" / name
+    trained, served = Trained(context), _served(context, record.key)
+    examples = context.data(context.phase("finetune")).examples[:CHECKED_EXAMPLES]
+    answering = answers_without_encoder(entries)
+    if answering is not None:
+        cls, options = answering
+        own = {key.removeprefix(f"{cls.name}."): t for key, t in trained.kept.items() if key.startswith(f"{cls.name}.")}
+        by = AnsweredBy(regulariser=cls.name, options=options.model_dump(mode="json"))
+        served = served.model_copy(update={"answered_by": by, "max_length": None, "rows_per_example": 1})
+        card = model_card(card_facts(context, record) | {"answered_by": cls.name})
+        return write_answers(target, served, own, card, examples, trained.answer(examples))
+    model = trained.model
+    encoded = context.encode(examples)
+    padding = padding_of(context.tokenizer)
+    rows = list(range(len(encoded.input_ids)))
+    batch = collate(encoded, rows, padding.pad_id, padding.pad_token_type_id, padding.side, context.task["kind"])
+    card = model_card(card_facts(context, record) | {"summary": getattr(model, "summary", None)})
+    export_model(
+        model,
+        context.tokenizer,
+        target,
+        card=card,
+        check_batch=batch.model_inputs(),
+        max_length=context.encoder.max_length,
+        served=served,
+    )
+    return target
+
+
+def finished_run(job: Job) -> tuple[Context, TrainingRecord]:
+    """The context of a run that was trained, with its tuned values and keys, and its record.
+
+    Raises:
+        RunFailed: the run has no model, because its training failed or did not happen.
+        ConfigError: the cell or the seed is not in the grid.
+        DataError: what the finetune stage wrote cannot be read.
+    """
+    context = Context(job)  # says what is not in the grid
+    work, cell = Work(Path(job.root)), cell_of(job)
+    runs = work.finetune(cell).runs if work.manifest_file("finetune", cell).is_file() else []
+    record = next((run for run in runs if run.seed == job.seed), None)
+    if record is None or not record.ok:
+        why = record.error if record is not None else "it was not trained yet; run `dvc repro` first"
+        raise RunFailed("no-model", f"seed {job.seed} of {job.method} on {job.task}-{job.size} has no model: {why}")
+    known = replace(job, keys=record.keys, values=record.tuned.values if record.tuned else None)
+    return Context(known, project=context.project), record
+
+
+def refuse_kept(entries: Sequence[compose.Entry], method: str) -> None:
+    """ModelError when a run needs more than plain weights: its directory would give other logits."""
+    for entry in compose.active(entries):
+        if entry.declares.keeps_for_inference:
+            raise ModelError(
+                "no-plain-export",
+                f"export: '{entry.name}' learned tensors that an ordinary model directory cannot hold, so {method} has "
+                "no export; its predictions are in work/evaluate, and a method that folds (lora) can be exported",
+            )
+
+
+def _served(context: Context, key: str) -> Served:
+    columns = context.task_config.columns
+    examples = context.data(context.phase("finetune")).examples
+    return Served(
+        text=columns.text,
+        text_pair=columns.text_pair,
+        kind=context.task["kind"],
+        labels=context.task["labels"],
+        max_length=context.encoder.max_length,
+        rows_per_example=2 if context.rows_per_example(examples) == 2 else 1,
+        task=context.job.task,
+        run_key=key,
+    )

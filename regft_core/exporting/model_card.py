@@ -1,0 +1,152 @@
+"""What a model card says of a run, from what the stages have written; what is not there yet is left out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from regft_core.data.lengths import share
+from regft_core.errors import DataError, StoreError
+from regft_core.io import read_json
+from regft_core.results.records import Cost, Draw, EvaluationRecord, TrainingRecord
+from regft_core.results.work import Work
+from regft_core.run.context import Context
+from regft_core.run.outputs import cell_of, reads_encoder
+from regft_core.run.project import versions
+
+T = TypeVar("T")
+
+
+def card_facts(context: Context, record: TrainingRecord) -> dict[str, Any]:
+    """The facts of ``models.card.model_card``.
+
+    Args:
+        record: the run's entry in the manifest of the finetune stage.
+    """
+    job, task = context.job, context.task
+    examples = context.data(context.phase("finetune")).examples
+    drawn, judged = _drawn(context), _judged(context)
+    columns = context.task_config.columns
+    read = reads_encoder(context)
+    return {
+        "name": f"{job.method} on {job.task}",
+        "method": job.method,
+        "description": context.method.config.description,
+        "paper": context.method.config.paper,
+        "base_model": context.source.name if read else None,
+        "revision": context.source.revision if read else None,
+        "pooling": context.encoder.pooling if read else "head",
+        "rows_per_example": context.rows_per_example(examples),
+        "max_length": context.encoder.max_length if read else None,
+        "task": job.task,
+        "kind": task["kind"],
+        "labels": task["labels"],
+        "train_rows": len(examples),
+        "train_total": task["counts"]["train"],
+        "train_labels": drawn.label_counts if drawn else None,
+        "columns": {"text": columns.text, "second text": columns.text_pair, "label": columns.label},
+        "source": _source(task["source"]),
+        "seed": job.seed,
+        "run_key": record.key,
+        "scores": _scores(context, judged),
+        "confidence": context.params.report.confidence,
+        "cost": _cost(record),
+        "limits": _limits(context, record, drawn, judged),
+        "versions": versions(),
+        "training": context.phase("finetune").training.model_dump(mode="json"),
+    }
+
+
+def _there(read: Callable[..., T], *what: Any) -> T | None:
+    """What ``read`` gives; None where the stage has not run, or must run again, which it says by itself."""
+    try:
+        return read(*what)
+    except (DataError, StoreError):
+        return None
+
+
+def _drawn(context: Context) -> Draw | None:
+    """What the subsample stage wrote down of this seed's rows."""
+    found = _there(Work(context.root).subsample, context.job.task, context.job.size)
+    return found.seeds.get(str(context.job.seed)) if found else None
+
+
+def _source(source: dict[str, Any]) -> str:
+    named = [source["kind"], source.get("id"), source.get("config"), source.get("generator")]
+    revision = f" at {source['revision']}" if source.get("revision") else ""
+    return " ".join(str(part) for part in named if part) + revision
+
+
+def _judged(context: Context) -> EvaluationRecord | None:
+    """What the evaluate stage wrote down of the run; None when it was not evaluated."""
+    found = _there(Work(context.root).evaluation, cell_of(context.job))
+    return next((run for run in found.runs if run.seed == context.job.seed), None) if found else None
+
+
+def _scores(context: Context, judged: EvaluationRecord | None) -> list[dict[str, Any]]:
+    """This run's scores beside mean and interval over all seeds, where the report has them."""
+    job, scores = context.job, []
+    reported = _there(read_json, context.root / "reports" / "results.json") or {}
+    cell = (reported.get(f"{job.task}-{job.size}") or {}).get(job.method) or {}
+    for name, found in (judged.sets if judged else {}).items():
+        for metric, value in found.metrics.items():
+            over = (cell.get(name) or {}).get(metric) or {}
+            bounds = {"mean": over.get("mean"), "low": over.get("low"), "high": over.get("high"), "runs": over.get("n")}
+            scores.append({"set": name, "metric": metric, "value": value, **bounds})
+    return scores
+
+
+def _cost(record: TrainingRecord) -> dict[str, str]:
+    cost, search, found = record.cost, record.search_cost, {}
+    if record.ok:
+        found["Training"] = f"{record.steps:,} steps in {_seconds(cost):.0f} s"
+        found["Passes per step"] = (
+            f"{cost.forward_passes_per_step:.1f} forward, {cost.backward_passes_per_step:.1f} backward"
+        )
+        found["Compute, declared"] = f"{cost.declared_ratio:.2f} times plain fine-tuning, all phases together"
+    if search:
+        found["Phases before"] = f"{search.steps:,} steps in {_seconds(search):.0f} s"
+    if record.environment:
+        found["Trained on"] = ", ".join(f"{key} {value}" for key, value in sorted(record.environment.items()))
+    return found
+
+
+def _seconds(cost: Cost) -> float:
+    return (cost.train_seconds or 0.0) + (cost.fit_seconds or 0.0)
+
+
+def _limits(context: Context, record: TrainingRecord, drawn: Draw | None, judged: EvaluationRecord | None) -> list[str]:
+    """Sentences on what weakens the model or its scores."""
+    limits = [f"Degraded: {text}" for text in record.degraded]
+    if judged is not None:
+        limits += [
+            f"On {name} it does no better than a constant answer ({what})."
+            for name, what in judged.collapsed.items()
+            if what
+        ]
+        limits += [f"{name}: {found.warning}" for name, found in judged.sets.items() if found.warning]
+    absent = [label for label, count in ((drawn and drawn.label_counts) or {}).items() if not count]
+    if absent:
+        limits.append(f"No training row has the label {', '.join(absent)}.")
+    limits += _cut(context)
+    seen = {name: count for name, count in (drawn.duplicates_with if drawn else {}).items() if count}
+    if seen:
+        shown = ", ".join(f"{count} rows of {name}" for name, count in seen.items())
+        limits.append(f"Contamination: {shown} have the text of a training row, so scores there count what was seen.")
+    elif drawn:
+        limits.append("Contamination: no row of an evaluation set has the text of a training row.")
+    if judged is None:
+        limits.append("Not evaluated when it was exported.")
+    return limits
+
+
+def _cut(context: Context) -> list[str]:
+    found = _there(Work(context.root).lengths, context.job.task)
+    if not reads_encoder(context) or not found or found["max_length"] != context.encoder.max_length:
+        return []
+    mode = context.encoder.pairs
+    cut = {name: (one.get(mode) or one["jointly"])["cut"] for name, one in found["sets"].items()}
+    shown = ", ".join(f"{share(value)} of {name}" for name, value in cut.items() if value)
+    if not shown:
+        return [f"Truncation: no row is longer than {found['max_length']} tokens."]
+    return [f"Truncation: {shown} are longer than {found['max_length']} tokens and were read in part."]

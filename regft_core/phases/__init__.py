@@ -1,1 +1,0 @@
-"""The phases of a cell: search, finetune, evaluate. Each asks the run store first."""

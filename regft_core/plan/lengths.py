@@ -1,0 +1,105 @@
+"""Token lengths of a task's sets under the project's encoder: ``work/lengths/<task>.json``. No torch."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from regft_core.config.project import Project
+from regft_core.data import lengths
+from regft_core.data.examples import read_jsonl
+from regft_core.errors import DataError, ModelError, StoreError
+from regft_core.io import read_json, write_json
+from regft_core.models.source import ModelSource, longest_input, resolve_model
+from regft_core.run.inputs import lengths_inputs
+
+#: Raise it when the content of the file changes.
+FORMAT = 2
+
+
+def lengths_file(root: Path, task: str) -> Path:
+    return root / "work" / "lengths" / f"{task}.json"
+
+
+def settings(project: Project, task: str) -> dict[str, Any]:
+    """What of the encoder decides the token lengths of a task."""
+    model = project.model(task)
+    source = resolve_model(model, project.root)
+    return {
+        "format": FORMAT,
+        "encoder": source.name,
+        "tokenizer": source.tokenizer_sha256,
+        "max_length": model.max_length,
+        "limit": longest_input(source, model),
+    }
+
+
+def measure_task(project: Project, task: str) -> dict[str, Any]:
+    """Tokenise every set of a prepared task once.
+
+    Raises:
+        DataError: the task is not prepared.
+        ModelError: the encoder or its tokenizer cannot be read.
+    """
+    folder = project.root / "work" / "datasets" / task
+    if not (folder / "task.json").is_file():
+        raise DataError("not-prepared", f"{folder} has no task.json; run `dvc repro`, whose stage plan writes it")
+    found = lengths_inputs(project, task)
+    tokenizer = fast_tokenizer(resolve_model(project.params.model, project.root))
+    names = [name for name in read_json(folder / "task.json")["sets"] if name != "dev"]
+    files = {"train": "train.jsonl", "dev": "dev.jsonl"} | {name: f"ood/{name}.jsonl" for name in names}
+    sets = {
+        name: lengths.measure(read_jsonl(folder / file), tokenizer, found["max_length"], found["limit"])
+        for name, file in files.items()
+    }
+    return found | {"sets": sets}
+
+
+def up_to_date_lengths(project: Project, task: str) -> dict[str, Any] | None:
+    """The lengths of a prepared task as its file has them, if that is of this encoder, these rows and this code."""
+    wanted = lengths_inputs(project, task)
+    try:
+        found: dict[str, Any] = read_json(lengths_file(project.root, task))
+    except StoreError:
+        return None  # not counted yet
+    return found if all(found.get(key) == value for key, value in wanted.items()) else None
+
+
+def known_lengths(project: Project, task: str) -> dict[str, Any] | None:
+    """The lengths of a task: from its file where that is up to date, else measured now.
+
+    None when the task is not prepared.
+    """
+    if not (project.root / "work" / "datasets" / task / "task.json").is_file():
+        return None
+    return up_to_date_lengths(project, task) or measure_task(project, task)
+
+
+def write_lengths(project: Project, task: str, found: dict[str, Any]) -> None:
+    write_json(lengths_file(project.root, task), found)
+
+
+def modes(project: Project) -> list[str]:
+    """How the listed methods read pairs."""
+    return list(dict.fromkeys(method.encoder(project.params.model).pairs for method in project.methods.values()))
+
+
+def fast_tokenizer(source: ModelSource) -> Any:
+    """The encoder's ``tokenizers.Tokenizer``.
+
+    From ``tokenizer.json``; where there is none, transformers builds it from the vocabulary.
+    """
+    path = source.path / "tokenizer.json"
+    if not path.is_file():
+        from regft_core.models.load import load_tokenizer
+
+        return load_tokenizer(source).backend_tokenizer
+    from tokenizers import Tokenizer
+
+    with source.opened():
+        try:
+            return Tokenizer.from_file(str(path))
+        except Exception as error:  # the library raises bare Exceptions
+            raise ModelError(
+                "cannot-load", f"model '{source.name}': {path} cannot be read as a tokenizer: {error}"
+            ) from error

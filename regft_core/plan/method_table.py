@@ -1,0 +1,204 @@
+"""The catalogue of shipped methods: what each is, where it acts, what it costs, what it is compared with.
+
+``python -m regft_core.methods`` prints it; the README's table is made of it and a test keeps it so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from regft_core.config.checks.methods import method_factor
+from regft_core.config.files import METHODS, names_in
+from regft_core.config.find_controls import find_controls
+from regft_core.config.method import Method
+from regft_core.config.project import Project
+from regft_core.hooks import compose
+from regft_core.hooks.base import Regulariser
+from regft_core.hooks.registry import discover
+from regft_core.run.project import open_project
+
+#: What a method touches, by the hooks that its regularisers implement, in the order of a step.
+TOUCHES = {
+    "edit_weights": "starting weights",
+    "prepare": "modules, sites or views",
+    "fit": "fits without steps",
+    "learning_rate_factors": "learning rates",
+    "terms": "loss",
+    "backward": "step program",
+    "before_clip": "gradient",
+    "after_clip": "gradient",
+    "build_optimizer": "optimiser",
+    "after_update": "update",
+    "export": "exported weights",
+}
+
+
+@dataclass(frozen=True)
+class Line:
+    """One method of the catalogue."""
+
+    name: str
+    description: str
+    paper: str
+    phases: str
+    touches: str
+    cost: float | None
+    variant: str
+    variants: str
+    controls: str
+    combined: str
+    not_with: str
+
+
+def catalogue(root: Path) -> list[Line]:
+    """Every method in ``pipelines/methods``; raises ConfigError when one of them is wrong."""
+    project = _project(root)
+    registry = discover()
+    found = find_controls(root, project.methods)
+    controls: dict[str, list[str]] = {}
+    for method, control in found.present:
+        controls.setdefault(method, []).append(control)
+    return [_line(project, method, registry, controls.get(name, [])) for name, method in project.methods.items()]
+
+
+def _naming(project: Project, key: str, name: str) -> str:
+    """The methods whose ``variant_of`` or ``combines`` names a method."""
+    return ", ".join(other for other, method in project.methods.items() if name in getattr(method.config, key))
+
+
+def all_methods(root: Path) -> dict[str, Method]:
+    """Every shipped method by name; raises ConfigError when one of them is wrong."""
+    return dict(_project(root).methods)
+
+
+def _project(root: Path) -> Project:
+    """A project that lists every shipped method, on built-in tasks that suit most of them."""
+    names = names_in(root / METHODS)
+    names.insert(0, names.pop(names.index("vanilla")))
+    params = {
+        "model": {"name": "minilm"},
+        "grid": {"tasks": ["cue_pair"], "sizes": [128], "seeds": [0]},
+        "methods": names,
+        "subsample": {},
+        "training": {"epochs": 4},
+        "report": {},
+    }
+    return open_project(root, params_text=yaml.safe_dump(params, sort_keys=False), check_composition=False)
+
+
+def _line(project: Project, method: Method, registry: dict[str, type[Regulariser]], controls: list[str]) -> Line:
+    entries = [
+        entry for phase in method.phases for entry in compose.active(compose.entries(registry, phase.regularisers))
+    ]
+    other_rows = any(phase.data.task is not None or phase.data.size is not None for phase in method.phases)
+    factor = None if other_rows else method_factor(method, project.params.training, registry)
+    return Line(
+        method.name,
+        method.config.description,
+        method.config.paper,
+        ", ".join(f"{phase.name} x{phase.members}" if phase.members > 1 else phase.name for phase in method.phases),
+        ", ".join(touched(entries)) or _settings(method),
+        factor,
+        compose.variants(method, registry) or "",
+        _naming(project, "variant_of", method.name),
+        ", ".join(controls),
+        _naming(project, "combines", method.name),
+        _not_with(method, registry),
+    )
+
+
+def touched(entries: Sequence[compose.Entry]) -> list[str]:
+    """Where regularisers act, as the hooks show that they implement.
+
+    Most prepare something; it is told of those that change the structure or act nowhere else.
+    """
+    found: set[str] = set()
+    for entry in entries:
+        own = {hook for hook in TOUCHES if getattr(entry.cls, hook) is not getattr(Regulariser, hook)}
+        if "prepare" in own and own != {"prepare"} and "structure" not in entry.declares.edits:
+            own.remove("prepare")
+        found |= {TOUCHES[hook] for hook in own}
+    return [what for what in dict.fromkeys(TOUCHES.values()) if what in found]
+
+
+def _not_with(method: Method, registry: dict[str, type[Regulariser]]) -> str:
+    """What no phase of a method can have beside it; phases are named where they differ."""
+    found = {
+        phase.name: "; ".join(exclusive(compose.active(compose.entries(registry, phase.regularisers))))
+        for phase in method.phases
+    }
+    if len(set(found.values())) == 1:
+        return found[method.finetune.name]
+    return " | ".join(f"{name}: {text}" for name, text in found.items() if text)
+
+
+def exclusive(entries: Sequence[compose.Entry]) -> list[str]:
+    """What the rules of composition (``hooks.compose``) refuse in one phase beside these regularisers."""
+    declared = [entry.declares for entry in entries]
+    if any(declares.owns_prediction for declares in declared):
+        return ["anything else"]
+    owned = []
+    if any(declares.program for declares in declared):
+        owned.append("another step program or added loss")
+    elif any(declares.adds_terms for declares in declared):
+        owned.append("a step program")
+    if any(declares.owns_weights for declares in declared):
+        owned.append("another weight view")
+    if any(declares.optimizer for declares in declared):
+        owned.append("another optimiser")
+    if any(declares.freezes_encoder for declares in declared):
+        owned.append("what works on trained encoder weights")
+    elif any(map(compose.works_on_encoder, entries)):
+        owned.append("a frozen encoder")
+    if any(map(compose.solves_head, entries)):
+        owned.append("a view of the head")
+    elif any(map(compose.views_head, entries)):
+        owned.append("a solved head")
+    if any(declares.moves_tokens for declares in declared):
+        owned.append("what reads hidden states by position")
+    elif any(declares.reads_positions for declares in declared):
+        owned.append("virtual tokens that move the text")
+    return owned
+
+
+def _settings(method: Method) -> str:
+    changed = sorted({key for phase in method.phases for key in phase.explicit})
+    if method.config.model is not None:
+        changed.append("model")
+    return "settings: " + ", ".join(changed) if changed else ("phases" if len(method.phases) > 1 else "nothing")
+
+
+def as_text(lines: Sequence[Line]) -> str:
+    """The catalogue for a terminal: a block of three lines a method."""
+    blocks = []
+    for line in lines:
+        cost = "depends on other rows" if line.cost is None else f"{line.cost:.2f}x"
+        facts = [f"phases: {line.phases}", f"touches: {line.touches}", f"declared cost: {cost}"]
+        facts += [f"variant: {line.variant}"] if line.variant else []
+        facts += [f"has variants: {line.variants}"] if line.variants else []
+        facts += [f"controls: {line.controls}"] if line.controls else []
+        facts += [f"combined in: {line.combined}"] if line.combined else []
+        facts += [f"not with: {line.not_with}"] if line.not_with else []
+        paper = f" ({line.paper})" if line.paper else ""
+        blocks.append(f"{line.name}: {line.description}{paper}\n    " + "\n    ".join(facts))
+    return "\n".join(blocks)
+
+
+def as_markdown(lines: Sequence[Line]) -> str:
+    """The catalogue as the README's table; cost is relative to plain fine-tuning at 4 epochs."""
+    head = "| method | what it is | acts on | cost | controls |\n|---|---|---|---|---|"
+    rows = [
+        f"| `{line.name}` | {_cell(line.description)} | {_cell(line.touches)} | "
+        f"{'-' if line.cost is None else f'{line.cost:.3g}'} | {_cell(line.controls) or '-'} |"
+        for line in lines
+    ]
+    return "\n".join([head, *rows])
+
+
+def _cell(text: Any) -> str:
+    return str(text).replace("|", "\\|")

@@ -1,0 +1,190 @@
+"""``report.html``: one file that needs nothing else, filled in from ``report.html.j2``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from regft_core import metrics
+from regft_core.names import plural
+from regft_core.reporting import protocol as facts
+from regft_core.reporting import published
+from regft_core.reporting import sentences as words
+from regft_core.reporting.costs import overrides
+from regft_core.reporting.families import GROUPED_ABOVE, grouped
+from regft_core.reporting.figures.epochs import epoch_curves, epoch_note
+from regft_core.reporting.figures.scores import evaluations as evaluation_figures
+from regft_core.reporting.figures.scores import scores as figures
+from regft_core.reporting.figures.search import search_curves
+from regft_core.reporting.figures.sizes import size_figures
+from regft_core.reporting.figures.tuning import best_of_k
+from regft_core.reporting.model import Block, Comparison, Report, Row
+from regft_core.reporting.page import formatting
+from regft_core.reporting.page.emphasis import chosen
+from regft_core.reporting.read_grid import BlockData
+from regft_core.reporting.tables import MethodMeta
+
+
+@lru_cache(maxsize=1)
+def _environment() -> Environment:
+    environment = Environment(
+        loader=PackageLoader("regft_core.reporting", "."),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    for name in (
+        "score",
+        "interval",
+        "ratio",
+        "seconds",
+        "memory",
+        "p_value",
+        "setting",
+        "number",
+        "unit",
+        "quantity",
+        "signed_quantity",
+    ):
+        environment.filters[name] = getattr(formatting, name)
+    environment.filters["plural"] = plural
+    environment.filters["listed"] = lambda words: formatting.listed(list(words))
+    environment.filters["capitalise"] = lambda text: text[:1].upper() + text[1:]
+    environment.filters["sort_value"] = _sort_value
+    environment.filters["detectable"] = words.detectable
+    environment.filters["looks"] = words.looks
+    environment.filters["bounds"] = published.bounds
+    environment.filters["tested"] = words.p_of
+    environment.globals["seed_values"] = lambda estimate: zip(estimate.seeds, estimate.values, strict=True)
+    environment.globals["factor"] = formatting.factor
+    environment.globals["counts_examples"] = lambda metric: metrics.find(metric).counts_examples
+    return environment
+
+
+def _sort_value(value: float | None) -> str:
+    """The full value for sorting and for those who read the source; empty when there is none."""
+    return "" if value is None or value != value else repr(float(value))
+
+
+def render(
+    report: Report,
+    data: Sequence[BlockData],
+    methods: Mapping[str, MethodMeta],
+    shared_training: Mapping[str, Any] | None = None,
+    task_training: Mapping[str, Mapping[str, Any]] | None = None,
+) -> str:
+    """Return the page. All text from files is escaped; only the figures are markup."""
+    cells = [cell for block in data for cell in block.cells.values()]
+    present = list(dict.fromkeys(row.method for block in report.blocks for row in block.rows))
+    return _environment().get_template("report.html.j2").render(
+        report=report,
+        blocks=[_block(block, own, report.reference) for block, own in zip(report.blocks, data, strict=True)],
+        matrix=_matrix(report),
+        evaluation_figures=_evaluation_figures(report),
+        size_figures=size_figures(report, data),
+        methods={name: methods[name] for name in present},
+        uses={name: _uses(report, name) for name in present},
+        diagnostics=[entry for block in data for entry in facts.diagnostics(block)],
+        data_facts=facts.data_facts(data),
+        models=[model.plain() for model in facts.distinct(cells, "model")],
+        versions=facts.distinct(cells, "versions"),
+        training=shared_training or _reference_training(report, data),
+        tuning_figures={
+            block.name: Markup(best_of_k([arm for arm in report.tuned if arm.block == block.name], report.reference))
+            for block in report.blocks
+        },
+        on_tasks={
+            task: changed
+            for task, own in (task_training or {}).items()
+            if (changed := overrides(own, shared_training))
+        },
+        failed=[(block, row, seed, text) for block in report.blocks for row in block.rows for seed, text in row.failed],
+        collapsed=[(block, row, *entry) for block in report.blocks for row in block.rows for entry in row.collapsed],
+        runs=[(block, cell, run) for block in data for cell in block.cells.values() for run in cell.runs],
+    )  # fmt: skip
+
+
+def _reference_training(report: Report, data: Sequence[BlockData]) -> Mapping[str, Any]:
+    for block in data:
+        if report.reference is not None and report.reference in block.cells:
+            return block.cells[report.reference].finetune.training
+    return {}
+
+
+def _block(block: Block, data: BlockData, reference: str | None) -> dict[str, Any]:
+    families = grouped(block)
+    rows = [row for _, own in families for row in own]
+    return {
+        "block": block,
+        "families": families,
+        "rows": rows,
+        "large": len(rows) > GROUPED_ABOVE,
+        "sets": [name for name in block.sets if any(name in row.scores for row in block.rows)],
+        "others": [metric for metric in block.metrics if metric != block.primary],
+        "pairs": _pairs(rows),
+        "without_curve": [name for name, cell in data.cells.items() if not cell.curves],
+        "figures": {
+            "scores": Markup(figures.scores(block)),
+            "differences": Markup(figures.differences(block)),
+            "curves": Markup(figures.learning_curves(block, data)),
+            "cost": Markup(figures.cost_and_score(block)),
+            "search": Markup(search_curves(block, data, chosen(block, reference, data.cells))),
+            "epochs": Markup(epoch_curves(block, data)),
+        },
+        "epoch_note": epoch_note(block, data),
+    }
+
+
+def _evaluation_figures(report: Report) -> dict[tuple[str, str], dict[str, Markup]]:
+    """(evaluation, block) -> name of a table that says how it is drawn -> figure."""
+    found: dict[tuple[str, str], dict[str, Markup]] = {}
+    blocks = {block.name: block for block in report.blocks}
+    for section in report.evaluations:
+        for entry in section.found:
+            own = found.setdefault((section.name, entry.block), {})
+            present = {table.method for shown in entry.tables.values() for table in shown}
+            picked = chosen(blocks[entry.block], report.reference, present)
+            for name in dict.fromkeys(name for _, name in entry.tables):
+                tables = {place: shown for (place, other), shown in entry.tables.items() if other == name}
+                key = f"{section.name}-{name}-{entry.block}".replace(", ", "-").replace(" ", "-")
+                title = f"{section.name}: {name} on {entry.title}"
+                svg = evaluation_figures.plotted(key, title, tables, picked)
+                if svg:
+                    own[name] = Markup(svg)
+    return found
+
+
+def _pairs(rows: Sequence[Row]) -> list[dict[str, Any]]:
+    """Rows of the table of differences: a method's controls first, then the reference."""
+    found = []
+    for row in rows:
+        groups: dict[tuple[str, str], dict[str, Comparison]] = {}
+        for c in row.comparisons:
+            groups.setdefault((c.role, c.other), {})[c.set] = c
+        for (role, other), by_set in sorted(groups.items(), key=lambda item: item[0][0] != "control"):
+            first = next(iter(by_set.values()))
+            found.append({"row": row, "role": role, "other": other, "by_set": by_set, "first": first})
+    return found
+
+
+def _matrix(report: Report) -> list[dict[str, Any]]:
+    """Method by block: the development-set words of all comparisons."""
+    names = list(dict.fromkeys(finding.method for finding in report.findings))
+    found = {(finding.method, finding.block): finding for finding in report.findings}
+    return [{"method": name, "cells": [found.get((name, block.name)) for block in report.blocks]} for name in names]
+
+
+def _uses(report: Report, name: str) -> dict[str, Any]:
+    """What the runs of one method were, over all blocks."""
+    rows: list[Row] = [row for block in report.blocks if (row := block.row(name)) is not None]
+    return {
+        "variants": list(dict.fromkeys(variant for row in rows for variant in row.variants)),
+        "degraded": list(dict.fromkeys(text for row in rows for text in row.degraded)),
+        "overrides": {key: values for row in rows for key, values in row.overrides.items()},
+        "devices": list(dict.fromkeys(device for row in rows for device in row.cost.devices)),
+    }

@@ -1,0 +1,475 @@
+"""What one job needs, found once: configuration, paths, store, encoder, and the keys of its phases.
+
+The key of a phase is the hash of everything that determines its result. It is computed in the
+process that trains, from the code that this process has loaded; what an earlier stage has
+produced is taken by the key that this stage wrote down.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property, lru_cache, partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from regft_core.config.method import FINETUNE, Phase
+from regft_core.config.project import Project
+from regft_core.config.schema.encoder import EncoderConfig
+from regft_core.config.schema.methods import RepeatConfig
+from regft_core.config.schema.tuning import TuningConfig
+from regft_core.config.store_path import store_path
+from regft_core.data.examples import Example, read_jsonl, to_jsonl
+from regft_core.errors import DataError, PlanOutdated
+from regft_core.hooks import compose
+from regft_core.hooks.declare import Setting
+from regft_core.hooks.exports import answers_without_encoder
+from regft_core.hooks.registry import discover
+from regft_core.identity.fingerprint import Scope, once
+from regft_core.io import canonical_json, canonical_object, read_json, sha256_text
+from regft_core.kinds import find
+from regft_core.run.inputs import phase_identity, settled_training
+from regft_core.run.other_task import training_rows
+from regft_core.run.phase_data import (
+    PhaseData,
+    member_rows,
+    member_streams,
+    read_phase_data,
+    rows_of,
+    run_rows,
+    split_rows,
+)
+from regft_core.run.project import check_listed, open_project
+from regft_core.run.scopes import TOKENISER, merge_scope, phase_scope, scope_sha256
+from regft_core.run.shipping import encoder_source
+from regft_core.store.lookup import LookupStore
+from regft_core.store.run_store import RunStore
+
+if TYPE_CHECKING:
+    from regft_core.data.encode import Encoded
+    from regft_core.identity.guard import LoadedCode
+    from regft_core.models.source import ModelSource
+
+#: Raised when the meaning of stored runs changes in a way that no fingerprint shows.
+RUN_FORMAT = 3
+#: Parts of an identity that are those of the method's phase, whatever the rows and the seed.
+_SHARED = ("data", "regularisers", "training", "model", "packages")
+
+
+@dataclass(frozen=True)
+class Job:
+    """One run to do, as plain values that can be sent to another process.
+
+    Attributes:
+        keys: phase -> key of its result, as the stages before wrote them down.
+        values: tuned settings of the run, dotted; None where nothing is tuned.
+        trial: number of the trial that this is; None for a run of the grid.
+        progress: folder of the progress board, or None.
+        stored_only: only look the run up; what is not in the run store raises ``NotStored``.
+        shown: its name on the progress board.
+        phase: the one phase of it that is meant; None: all of them, and what judges the last.
+        weights: of that phase: whether some run reads its weights, not only its own.
+        until: the last stage that is meant, where all phases are.
+        store: the run store's folder where it is not that of ``params.yaml``: for a copy of a project on a worker.
+    """
+
+    root: str
+    method: str
+    task: str
+    size: str
+    seed: int
+    keys: Mapping[str, str] = field(default_factory=dict)
+    progress: str | None = None
+    values: Mapping[str, Any] | None = None
+    trial: int | None = None
+    stored_only: bool = False
+    shown: str = ""
+    store: str | None = None
+    phase: str | None = None
+    weights: bool = False
+    until: Literal["search", "finetune", "evaluate"] = "evaluate"
+
+    @property
+    def name(self) -> str:
+        """The run among all of them: ``vanilla cue_pair 300 seed 1``, ``vanilla cue_pair 300 seed 1 trial 2``."""
+        phase = "" if self.phase is None else f" phase {self.phase}"
+        return f"{self.method} {self.task} {self._run}{phase}"
+
+    def __str__(self) -> str:
+        return self.name
+
+    def with_values(self, values: Mapping[str, Any]) -> Job:
+        """The same run with these tuned settings."""
+        return replace(self, values=values)
+
+    @property
+    def _run(self) -> str:
+        trial = "" if self.trial is None else f" trial {self.trial + 1}"
+        return f"{self.size} seed {self.seed}{trial}"
+
+    @property
+    def run(self) -> str:
+        """The run among those of its stage, or what it is to be called: ``300 seed 1``, ``300 seed 1 trial 2``."""
+        return self.shown or self._run
+
+
+class Context:
+    """Everything one job needs, loaded when first asked for.
+
+    Args:
+        job: the cell and seed.
+        device: where tensors live, e.g. ``cpu`` or ``cuda:0``.
+        project: the loaded project, if the caller has it.
+    """
+
+    def __init__(self, job: Job, device: str = "cpu", project: Project | None = None) -> None:
+        self.job = job
+        self.device = device
+        self.root = Path(job.root)
+        self.project = open_project(self.root) if project is None else project
+        self.params = self.project.params
+        check_listed(self.project, method=job.method, task=job.task, size=job.size, seed=job.seed)
+        self.method, self.shared = self.project.method(job.method, job.task), self.project.shared(job.task)
+        if job.values is not None:
+            self.method, self._start = self.project.tuned(job.method, job.task, job.values)
+        else:
+            self._start = self.shared
+        self.task_config = self.project.tasks[job.task]
+        self.registry = discover()
+        self._data: dict[str, PhaseData] = {}
+        self._keys: dict[tuple[str, tuple[tuple[str, str], ...]], str] = {}
+
+    @cached_property
+    def _alike(self) -> tuple[Any, ...]:
+        """What phases are settled from: equal for the jobs, of one moment, that have the same ones."""
+        values = None if self.job.values is None else canonical_json(self.job.values)
+        changed = (
+            self.method is not self.project.methods[self.job.method]
+            or self.shared != self.params.training
+            or self.project.model(self.job.task) != self.params.model
+        )
+        return self.root, self.job.method, self.job.task if changed else None, values, self._without_dev
+
+    # -------------------------------------------------------------------------------- paths
+
+    @property
+    def dataset(self) -> Path:
+        return self.root / "work" / "datasets" / self.job.task
+
+    @property
+    def rows_file(self) -> Path:
+        folder = self.root / "work" / "subsamples" / self.job.task / self.job.size
+        return folder / f"seed-{self.job.seed}.jsonl"
+
+    @cached_property
+    def store(self) -> RunStore:
+        return project_store(self.project, stored_only=self.job.stored_only, path=self.job.store)
+
+    # ------------------------------------------------------------------------------ encoder
+
+    @cached_property
+    def encoder(self) -> EncoderConfig:
+        """The encoder's section of ``params.yaml`` with what the task and the method override."""
+        return self.method.encoder(self.project.model(self.job.task))
+
+    @cached_property
+    def source(self) -> ModelSource:
+        return once(("encoder", self.root, self.encoder), lambda: encoder_source(self.encoder, self.root))
+
+    @cached_property
+    def tokenizer(self) -> Any:
+        return _tokenizer(self.source)
+
+    def rows_per_example(self, examples: list[Example]) -> int:
+        """Rows of the encoder's batch that one example takes: two where pairs go through it separately."""
+        return self.encoder.rows_per_example(bool(examples) and examples[0].text_pair is not None)
+
+    def encode(self, examples: list[Example]) -> Encoded:
+        """Tokenise, or read the tokens from the cache beside the run store."""
+        from regft_core.data.encode import encode
+
+        return encode(
+            examples,
+            self.tokenizer,
+            self.encoder.max_length,
+            cache_dir=self.store.path / "tokens",
+            # Another version of the tokenizer's package, or of our code, may cut a text in another way.
+            tokenizer_hash=f"{self.source.tokenizer_sha256}-{scope_sha256(TOKENISER)}",
+            rows_per_example=self.rows_per_example(examples),
+        )
+
+    # --------------------------------------------------------------------------------- data
+
+    @cached_property
+    def task(self) -> dict[str, Any]:
+        """``work/datasets/<task>/task.json``."""
+        path = self.dataset / "task.json"
+        if not path.is_file():
+            raise DataError("not-prepared", f"{path} is missing; run `dvc repro` (stage dataset@{self.job.task}) first")
+        return read_json(path)
+
+    def data(self, phase: Phase) -> PhaseData:
+        """The rows that a phase trains on."""
+        if phase.name not in self._data:
+            other = phase.data.task
+            dataset = self.dataset if other is None else training_rows(self.project, other, self.store.path)
+            found = read_phase_data(
+                phase.data,
+                dataset,
+                self.rows_file,
+                task=other or self.job.task,
+                seed=self.seed(phase),
+                stratified=self.params.subsample.stratified,
+            )
+            if other is None:
+                found = replace(found, task=self.task)  # one reading of it for all that this context says and does
+            if other in (None, self.job.task) and self.set_aside:
+                hidden = {row.idx for row in self.set_aside}
+                whole = found
+
+                def shown() -> list[Example]:
+                    return [row for row in whole.read() if row.idx not in hidden]
+
+                found = replace(found, read=shown, source=(*found.source, "tuning", self.tuning.split, self.job.seed))
+            self._data[phase.name] = found
+        return self._data[phase.name]
+
+    @property
+    def tuning(self) -> TuningConfig:
+        """The section ``tuning``, which a trial has."""
+        assert self.params.tuning is not None
+        return self.params.tuning
+
+    @property
+    def _without_dev(self) -> bool:
+        """Whether this is a trial that is judged by rows of its own: it has nothing to do with the dev set."""
+        return self.job.trial is not None and self.tuning.selection == "split"
+
+    @cached_property
+    def set_aside(self) -> list[Example]:
+        """Rows of the cell that a trial must not see, by its weights or by its choices, for they judge it."""
+        if not self._without_dev:
+            return []
+        if not self.rows_file.is_file():
+            raise DataError(
+                "rows-missing", f"{self.rows_file} is missing; run `dvc repro`, whose stage subsample writes it"
+            )
+        rows = read_jsonl(self.rows_file)
+        _, hidden = split_rows(len(rows), self.tuning.split, self.job.seed, "tuning", 0)
+        return [rows[index] for index in hidden]
+
+    # ------------------------------------------------------------------------------- phases
+
+    def phase(self, name: str) -> Phase:
+        """A phase with its settled protocol (dropout negotiated, optimiser owned)."""
+
+        def settled() -> Phase:
+            phase = self.method.phase(name)
+            stack = compose.entries(self.registry, phase.regularisers)
+            rows = phase.data.task
+            shared = self._start if rows is None else self.project.shared(rows)
+            training = settled_training(phase, stack, shared)
+            if self._without_dev and training.epoch_scores:
+                training = training.model_copy(update={"epoch_scores": False})
+            return replace(phase, training=training)
+
+        return once(("phase", *self._alike, name), settled)
+
+    def entries(self, phase: Phase) -> list[compose.Entry]:
+        return compose.entries(self.registry, phase.regularisers)
+
+    def seed(self, phase: Phase) -> int:
+        return self.job.seed if phase.seed is None else phase.seed
+
+    def setting(self, phase: Phase) -> Setting:
+        """What the regularisers of the last phase know of the run, for rebuilding what they kept."""
+        return Setting(
+            kind=self.task["kind"],
+            num_labels=len(find(self.task["kind"]).output_names(self.task["labels"])),
+            seed=self.seed(phase),
+            training=phase.training,
+            phase=phase.name,
+            keyword_segment=self.task.get("keyword_segment"),
+            max_length=self.encoder.max_length,
+            value_range=self.data(phase).value_range,
+        )
+
+    def start_head(self, phase: Phase) -> bool:
+        """Whether a phase takes over the head of the phase it starts from: the same labels, the same seed."""
+        if phase.start == "checkpoint":
+            return False
+        before = self.method.phase(phase.start)
+        return before.keeps_head and phase.data.task == before.data.task and phase.seed == before.seed
+
+    def needs(self, phase: Phase) -> dict[str, str]:
+        """Earlier phases that the active regularisers of ``phase`` take something from, and what."""
+        needed: dict[str, str] = {}
+        for entry in compose.active(self.entries(phase)):
+            for name, what in entry.declares.needs.items():
+                needed[name] = "weights" if "weights" in (what, needed.get(name)) else what
+        return needed
+
+    def weights_wanted(self, phase: Phase) -> bool:
+        """Whether anything starts from, or needs, the weights of ``phase``; the last one's are the result.
+
+        What answers in place of the model and does not read the encoder leaves none.
+        """
+        if phase.name == FINETUNE:
+            return answers_without_encoder(self.entries(phase)) is None
+        later = self.method.phases[[p.name for p in self.method.phases].index(phase.name) + 1 :]
+        return any(other.start == phase.name or self.needs(other).get(phase.name) == "weights" for other in later)
+
+    # --------------------------------------------------------------------------------- keys
+
+    def identity(self, name: str, member: int | None = None) -> dict[str, Any]:
+        """Everything that determines the result of a phase (of one member of it)."""
+        phase = self.phase(name)
+        if phase.repeat is not None and member is None:
+            return self._merged_identity(phase, phase.repeat)
+        shared, data = self.shared_identity(phase), self.data(phase)
+        rows, set_aside = member_rows(phase, member, data.summary.length, self.seed(phase))
+        judged_by = self._judged_by(phase, member)
+        return judged_by | {
+            "format": RUN_FORMAT,
+            **{key: shared[key] for key in ("phase", "data", "regularisers", "training", "model", "code", "packages")},
+            "seed": self.seed(phase),
+            "rows": data.sha256,
+            "rows_per_example": self.encoder.rows_per_example(data.summary.pairs),
+            "split": sha256_text(canonical_json([rows, set_aside])) if set_aside else None,
+            "task": {
+                "kind": data.kind,
+                "labels": data.labels,
+                "keyword_segment": data.task.get("keyword_segment"),
+                "range": data.value_range,
+            },
+            "start": None if phase.start == "checkpoint" else self.key(phase.start),
+            "start_head": self.start_head(phase),
+            "needs": {needed: self.key(needed) for needed in sorted(self.needs(phase))},
+            # How many members there are, and how they are merged, is nothing to a member.
+            "member": member,
+            "streams": member_streams(phase, member),
+        }
+
+    def _judged_by(self, phase: Phase, member: int | None) -> dict[str, Any]:
+        """What epochs are judged on, to choose one or to be shown, for the identity; empty where none is judged."""
+        judges = {}
+        if phase.training.checkpoint != "last":
+            judges["checkpoint"] = self.judging_rows(phase, member)
+        if phase.training.epoch_scores:
+            judges["epoch_scores"] = self.dev_rows
+        metric = {name: self.task.get(name) for name in ("primary", "positive_label")} if judges else {}
+        return {name: {"rows": sha256_text(to_jsonl(rows)), **metric} for name, rows in judges.items()}
+
+    @cached_property
+    def dev_rows(self) -> list[Example]:
+        """The development set, as it was read first: what judges is what the key says."""
+        return rows_of(self.dataset / "dev.jsonl")
+
+    def judging_rows(self, phase: Phase, member: int | None) -> list[Example]:
+        """The rows that choose the epoch of a phase: of its own, set aside, or the dev set."""
+        if phase.training.checkpoint == "best_on_dev_as_published":
+            return self.dev_rows
+        examples = self.data(phase).examples
+        return [examples[row] for row in run_rows(phase, member, len(examples), self.seed(phase))[2]]
+
+    def _merged_identity(self, phase: Phase, repeat: RepeatConfig) -> dict[str, Any]:
+        members = [self.store.run_key(self.identity(phase.name, index)) for index in range(repeat.times)]
+        identity = {
+            "format": RUN_FORMAT,
+            "phase": phase.name,
+            "merge": repeat.merge,
+            "members": members,
+            "code": scope_sha256(self.merge_scope(phase)),
+        }
+        if repeat.merge == "greedy":
+            task = self.data(phase).task
+            identity["metric"] = {name: task.get(name) for name in ("primary", "positive_label")}
+            if repeat.variant != "paper":
+                identity["variant"] = repeat.variant
+        return identity
+
+    def merge_scope(self, phase: Phase) -> Scope:
+        """The code that merges the members of a phase."""
+        assert phase.repeat is not None
+        data = self.data(phase)
+        return merge_scope(phase.repeat.merge, [data.kind], [data.task["primary"]], self.source)
+
+    def training_scope(self, phase: Phase) -> Scope:
+        """The code that trains a phase."""
+        return phase_scope(self.entries(phase), phase, self.source, self._kinds(phase), [self.task["primary"]])
+
+    def _kinds(self, phase: Phase) -> list[str]:
+        """The kind of the rows of a phase, and of the task where that judges its epochs."""
+        return sorted({self.data(phase).kind, *([self.task["kind"]] if phase.training.judges_epochs else [])})
+
+    def key(self, name: str) -> str:
+        """The key of a phase's result: as an earlier stage wrote it down, or computed."""
+        if name in self.job.keys:
+            return self.job.keys[name]
+        asked = name, tuple(sorted(self.job.keys.items()))
+        if asked not in self._keys:
+            self._keys[asked] = self._hash(name, self.identity(name))
+        return self._keys[asked]
+
+    def unchanged(self, code: LoadedCode) -> Callable[[], None]:
+        """What is asked before a result is stored: whether code and encoder were, from now on, those of its key.
+
+        Weights may be read from the file whenever they are first used. Rows are kept as they were read, and hashed so.
+        """
+        before = self.source.check()
+
+        def check() -> None:
+            code.check()
+            self.source.check(before)
+
+        return check
+
+    def require_current(self, name: str) -> None:
+        """Raise PlanOutdated unless the key that an earlier stage wrote down for a phase is the one of what is here."""
+        known = self.job.keys.get(name)
+        if known is not None and known != self.store.run_key(self.identity(name)):
+            raise PlanOutdated(
+                "out-of-date",
+                f"the encoder, configuration, code, data or packages of phase '{name}' of {self.job.name} are no "
+                "longer those it was trained with\n    -> nothing was stored; run `dvc repro`",
+            )
+
+    def _hash(self, name: str, identity: Mapping[str, Any]) -> str:
+        """The key of an identity; its large parts, which all seeds of a moment share, are written out once."""
+        alike = *self._alike, self.task["kind"], self.task["primary"]
+        parts = {
+            part: once(("written", *alike, name, part), partial(canonical_json, value))
+            if part in _SHARED
+            else canonical_json(value)
+            for part, value in identity.items()
+        }
+        return sha256_text(canonical_object(parts))
+
+    def shared_identity(self, phase: Phase) -> dict[str, Any]:
+        """What determines a phase besides rows, seed and earlier phases."""
+        kinds, primary = self._kinds(phase), self.task["primary"]
+        return once(
+            ("shared identity", *self._alike, phase.name, self.task["kind"], primary),
+            lambda: phase_identity(self.encoder, phase, self.entries(phase), self.source, kinds, [primary]),
+        )
+
+
+@lru_cache(maxsize=4)
+def _tokenizer(source: ModelSource) -> Any:
+    """The tokenizer with these bytes, for all runs of a process: making it takes as long as 200 rows."""
+    from regft_core.models.load import load_tokenizer
+
+    return load_tokenizer(source)
+
+
+def project_store(project: Project, *, stored_only: bool = False, path: str | None = None) -> RunStore:
+    """The run store that ``params.yaml`` names; ``stored_only``: to look runs up in; ``path``: in another folder."""
+    budget = project.params.store.budget_gb
+    kind = LookupStore if stored_only else RunStore
+    remote = None
+    if project.params.store.remote is not None:
+        from regft_core.store.remote import Remote
+
+        remote = Remote(project.params.store.remote)
+    folder = store_path(project.root, project.params) if path is None else Path(path)
+    return kind(folder, int(budget * 1e9) if budget else None, remote)

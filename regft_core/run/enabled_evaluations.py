@@ -1,0 +1,78 @@
+"""The evaluations that ``params.yaml`` switches on, with their options and their code. No torch here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from regft_core.analyses import Evaluation, find
+from regft_core.catalogue import EVALUATIONS
+from regft_core.config.schema import StrictModel
+from regft_core.config.schema.params import Params
+from regft_core.hooks.base import Regulariser
+from regft_core.hooks.registry import discover
+from regft_core.identity.fingerprint import Scope, stage_scope
+from regft_core.models.source import ModelSource
+from regft_core.run.scopes import family_module, kind_modules, metric_modules, scope_sha256
+
+
+def switched_on(params: Params) -> dict[str, tuple[Evaluation, StrictModel]]:
+    """Name -> the evaluation and its options, in the order of ``params.yaml``."""
+    found = {}
+    for name, options in params.evaluations.items():
+        evaluation = find(name)
+        found[name] = (evaluation, evaluation.Config.model_validate(options))
+    return found
+
+
+def finding_scope(
+    evaluation: Evaluation,
+    options: StrictModel,
+    source: ModelSource,
+    kinds: Iterable[str],
+    metrics: Iterable[str] = (),
+) -> Scope:
+    """The code of one evaluation: its file and, as it declares, what makes models, views and scores.
+
+    ``kinds``: of the tasks that it sees. ``metrics``: those that the tasks are judged by.
+    """
+    own = [_entry(evaluation), *kind_modules(kinds)]
+    if evaluation.needs_model(options):
+        own += [*stage_scope("evaluate").entries, family_module(source)]
+    if evaluation.reads_views:
+        own += _with_views()
+    if evaluation.scores:
+        own += metric_modules(metrics)
+    return stage_scope("evaluation", sorted(set(own)))
+
+
+def _with_views() -> list[str]:
+    """Modules of the regularisers that say something of tokens or views after training."""
+    hooks = ("token_confidence", "input_views")
+
+    def has_some(cls: type[Regulariser]) -> bool:
+        return any(getattr(cls, hook) is not getattr(Regulariser, hook) for hook in hooks)
+
+    return [cls.__module__ for cls in discover().values() if has_some(cls)]
+
+
+def _entry(evaluation: Evaluation) -> str:
+    """The module of an evaluation, or the path of its file where that is no module of regft."""
+    path = EVALUATIONS.path(evaluation.name)
+    if path.parent == EVALUATIONS.folders[0]:
+        return f"{EVALUATIONS.package}.{evaluation.name}"
+    return str(path.resolve())
+
+
+def evaluations_inputs(
+    params: Params, source: ModelSource, kinds: Iterable[str], metrics: Iterable[str]
+) -> dict[str, Any]:
+    """What the stages that make and show findings depend on; see :func:`finding_scope`."""
+    return {
+        name: {
+            "options": options.model_dump(mode="json"),
+            "code": scope_sha256(finding_scope(evaluation, options, source, kinds, metrics)),
+            "description": evaluation.description,
+        }
+        for name, (evaluation, options) in switched_on(params).items()
+    }

@@ -1,0 +1,201 @@
+"""The evaluations that are switched on, for one run: taken from the run store, or made and put there.
+
+Each has an entry of its own, under the hash of all that it depends on: the run, the logits and rows of every
+set, its options, its code. So switching one on trains nothing, scores nothing and leaves the others alone.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from functools import cached_property, partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from regft_core.analyses import Evaluation
+from regft_core.errors import CodeChanged, DataError, RunFailed
+from regft_core.identity.file_states import content_sha256
+from regft_core.identity.guard import LoadedCode
+from regft_core.io import read_json
+from regft_core.lazy import np
+from regft_core.run.context import Context
+from regft_core.run.enabled_evaluations import finding_scope, switched_on
+from regft_core.run.environment import set_up
+from regft_core.run.evaluation_key import set_files
+from regft_core.run.finished_model import Trained
+from regft_core.run.logits import to_npy
+from regft_core.run.other_task import training_rows
+from regft_core.run.phase_data import rows_of
+from regft_core.run.scopes import scope_sha256
+from regft_core.scoring.findings import Findings, Unfit
+from regft_core.store.lookup import NotStored
+from regft_core.store.stored_run import StoredRun, run_key
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from regft_core.config.schema import StrictModel
+    from regft_core.models.source import ModelSource
+    from regft_core.scoring.evaluated import EvaluatedSet, OtherRows
+
+#: Raised when the meaning of stored findings changes in a way that no fingerprint shows.
+FORMAT = 2
+#: What an evaluation sees of ``task.json``; anything else would be missing from its key.
+_TASK = ("kind", "labels", "positive_label", "primary", "sets")
+
+
+def evaluations_of(
+    context: Context, model: Trained, finetuned: str, logits: Mapping[str, npt.NDArray[Any]]
+) -> dict[str, dict[str, Any]]:
+    """Name -> what each evaluation that is switched on and fits the task found out about a run.
+
+    Args:
+        finetuned: the run's key.
+        logits: [n, K] of every set.
+
+    Raises:
+        CodeChanged: an evaluation's code is edited while it runs.
+        DataError: an evaluation found something that is no finding.
+    """
+    judged = _Judged(context, model, finetuned, logits)
+    found = {}
+    for name, (evaluation, options) in switched_on(context.params).items():
+        if evaluation.fits(judged.task["kind"]):
+            ensure = partial(judged.ensure, evaluation, options)
+            found[name] = context.store.read_intact(ensure, lambda stored: stored.result)
+    return found
+
+
+class _Judged:
+    """One run with its logits, as all evaluations share it."""
+
+    def __init__(
+        self, context: Context, model: Trained, finetuned: str, logits: Mapping[str, npt.NDArray[Any]]
+    ) -> None:
+        self.context = context
+        self.model = model
+        self.finetuned = finetuned
+        self.logits = logits
+        self.task: dict[str, Any] = {key: context.task.get(key) for key in _TASK}
+        self._others: dict[str, tuple[Path, dict[str, Any]]] = {}
+        self.files = {name: context.dataset / file for name, file in set_files(context.task).items()}
+
+    def ensure(self, evaluation: Evaluation, options: StrictModel) -> StoredRun:
+        """What one evaluation found, from the store or found out now."""
+        context, here = self.context, None
+        if evaluation.machine_dependent:
+            if context.job.stored_only:
+                raise NotStored(evaluation.name)  # which machine this is only torch can say
+            here = set_up(context.device, context.params.execution)
+        identity = self.identity(evaluation, options, here)
+        stored = context.store.get(run_key(identity))
+        if stored is not None:
+            return stored
+        if evaluation.needs_model(options):
+            here = set_up(context.device, context.params.execution)
+        guard = LoadedCode(finding_scope(evaluation, options, *self._entries(evaluation, options)))
+        if identity["code"] != guard.sha256:
+            raise CodeChanged(
+                "code-edited",
+                f"the code of evaluation '{evaluation.name}' was edited a moment ago; run `dvc repro` again",
+            )
+        context.require_current("finetune")
+        with context.store.open(run_key(identity), identity, guard=context.unchanged(guard)) as working:
+            if working.finished is not None:
+                return working.finished
+            described = {
+                "description": evaluation.description,
+                "options": options.model_dump(mode="json"),
+                "machine_dependent": evaluation.machine_dependent,
+                "environment": here,
+            }
+            return working.commit(described | self.find(evaluation, options))
+
+    def identity(self, evaluation: Evaluation, options: StrictModel, here: Mapping[str, Any] | None) -> dict[str, Any]:
+        """Everything that determines what one evaluation finds out about the run."""
+        identity = {
+            "format": FORMAT,
+            "phase": "evaluation",
+            "evaluation": evaluation.name,
+            "run": self.finetuned,
+            "task": self.task,
+            "sets": self._contents,
+            "options": options.model_dump(mode="json"),
+            "code": scope_sha256(finding_scope(evaluation, options, *self._entries(evaluation, options))),
+        }
+        if tasks := evaluation.other_tasks(options):
+            identity["other_rows"] = {task: self._other(task)[1]["content"] for task in tasks}
+        return identity | ({"environment": here} if evaluation.machine_dependent else {})
+
+    def _entries(self, evaluation: Evaluation, options: StrictModel) -> tuple[ModelSource, set[str], list[str]]:
+        """What the code of an evaluation depends on beside its file: encoder, kinds of task, metric."""
+        tasks = self.context.project.tasks
+        others = {tasks[task].kind for task in evaluation.other_tasks(options)}
+        return self.context.source, {self.task["kind"], *others}, [self.task["primary"]]
+
+    @cached_property
+    def _contents(self) -> dict[str, dict[str, str]]:
+        return {
+            name: {"rows": content_sha256(self.files[name]), "logits": hashlib.sha256(to_npy(values)).hexdigest()}
+            for name, values in self.logits.items()
+        }
+
+    def _other(self, task: str) -> tuple[Path, dict[str, Any]]:
+        """The folder with the training rows of another task, and its ``task.json`` as it was read first."""
+        if task not in self._others:
+            folder = training_rows(self.context.project, task, self.context.store.path)
+            self._others[task] = folder, read_json(folder / "task.json")
+        return self._others[task]
+
+    def _rows_of(self, task: str) -> OtherRows:
+        from regft_core.scoring.evaluated import OtherRows  # brings numpy, which planning does without
+
+        folder, described = self._other(task)
+        examples = rows_of(folder / "train.jsonl", described["content"]["train"])
+        return OtherRows(task, described["kind"], tuple(described["labels"] or ()), examples)
+
+    def find(self, evaluation: Evaluation, options: StrictModel) -> dict[str, Any]:
+        """Run one evaluation; a RunFailed (a prediction that is not finite) is a finding too."""
+        from regft_core.scoring.evaluated import EvaluatedRun
+
+        trained = self.model.for_views(evaluation.reads_views) if evaluation.needs_model(options) else None
+        others = self._rows_of if evaluation.tasks else None
+        run = EvaluatedRun(self.task, self.context.job.seed, options, self._sets, trained, others)
+        try:
+            if evaluation.model_for is True and self.model.answered_by is not None:
+                raise Unfit(
+                    f"'{self.model.answered_by}' answers in the place of a model, so there is none to look into"
+                )
+            found = evaluation.run(run).as_json(self._sets)
+        except Unfit as reason:
+            found = Findings(remarks=(str(reason),)).as_json(self._sets)
+        except RunFailed as error:
+            return {"status": "failed", "error": str(error), **Findings().as_json(self._sets)}
+        except ValueError as error:
+            raise DataError(
+                "evaluation-failed",
+                f"evaluation '{evaluation.name}' on {self.context.job.name}: {error}\n    -> correct its file, "
+                "or take it out of `evaluations` in params.yaml",
+            ) from error
+        return {"status": "ok", "error": None, **found}
+
+    @cached_property
+    def _sets(self) -> dict[str, EvaluatedSet]:
+        from regft_core.scoring.evaluated import EvaluatedSet
+        from regft_core.scoring.ood import label_indices
+
+        own = list(self.task["labels"] or ())
+        found = {}
+        for name, values in self.logits.items():
+            examples, declared = rows_of(self.files[name], self._contents[name]["rows"]), self.task["sets"][name]
+            labels = list(declared.get("labels") or own)
+            found[name] = EvaluatedSet(
+                name=name,
+                kind=self.task["kind"],
+                logits=values,
+                gold=np.asarray([example.label for example in examples]),
+                examples=examples,
+                labels=tuple(labels),
+                to_set=label_indices(own, labels, declared.get("label_map"), name),
+            )
+        return found

@@ -1,0 +1,165 @@
+"""Open a project: its configuration, checked against the regularisers that there are. No torch."""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from regft_core import __version__
+from regft_core.analyses import find
+from regft_core.catalogue import EVALUATIONS, EXECUTORS, KINDS, METRICS, OPTIMISERS
+from regft_core.config.checks.builtin_tasks import Builtin
+from regft_core.config.files import CONTAMINATION, FOLDERS
+from regft_core.config.method import Method
+from regft_core.config.project import Project
+from regft_core.config.read_project import load_project
+from regft_core.config.schema.params import Params
+from regft_core.config.schema.tasks import TaskConfig
+from regft_core.data.builtin import SPLITS, BuiltinOptions
+from regft_core.errors import ConfigError, Problem
+from regft_core.hooks import compose
+from regft_core.hooks.registry import discover
+from regft_core.identity.distributions import installed
+from regft_core.identity.file_states import FileState, file_state, folder_state, settled
+from regft_core.models.source import encoder_problems
+from regft_core.names import suggestion
+
+REPORTED_PACKAGES = (
+    "torch",
+    "transformers",
+    "tokenizers",
+    "numpy",
+    "datasets",
+    "dvc",
+    "mlflow",
+    "pydantic",
+    "safetensors",
+    "scipy",
+)
+
+
+def compose_check(
+    method: Method, task: TaskConfig | None, params: Params, tasks: Mapping[str, TaskConfig]
+) -> list[str]:
+    """Composition problems of one method on one task (None: on any), for the validator.
+
+    ``tasks`` holds those that phases name.
+    """
+    model = None if method.encoder_problem(params.model) else params.model  # that is a problem of its own
+    return compose.check_method(discover(), method, params.training, task, model, tasks, tf32=params.execution.tf32)
+
+
+def open_project(
+    root: Path, params_file: str = "params.yaml", params_text: str | None = None, *, check_composition: bool = True
+) -> Project:
+    """Load and validate the whole project, without torch; once, while none of its files changes.
+
+    Args:
+        root: project root.
+        params_file: another file in the place of ``params.yaml``, for instance a preset.
+        params_text: content to check in place of that file's.
+        check_composition: whether every method must be able to act on every task of the grid.
+
+    Raises:
+        ConfigError: all problems of all files, together.
+    """
+    if params_text is not None:
+        return _load(root, params_file, params_text, check_composition)
+    catalogues = (KINDS, METRICS, OPTIMISERS, EVALUATIONS, EXECUTORS)
+    folders = tuple(str(folder) for one in catalogues for folder in one.folders)
+    asked = os.path.abspath(root), str(root), params_file, check_composition, folders
+    if asked in _kept:
+        return _kept[asked]
+    project = _unchanged_or_loaded(asked, root, params_file, check_composition)
+    if _keepers:
+        _kept[asked] = project
+    return project
+
+
+def _unchanged_or_loaded(asked: tuple[Any, ...], root: Path, params_file: str, check_composition: bool) -> Project:
+    before = _files(root, params_file)
+    known = _opened.get(asked)
+    if known is not None and known[0] == before:
+        return known[1]
+    project = _load(root, params_file, None, check_composition)
+    if all(map(settled, before)) and _files(root, params_file) == before:
+        _opened[asked] = before, project
+    return project
+
+
+#: What was asked -> the files that it was read from, as they were, and the project.
+_opened: dict[tuple[Any, ...], tuple[list[FileState], Project]] = {}
+#: What was asked -> the project, while ``kept_open``.
+_kept: dict[tuple[Any, ...], Project] = {}
+_keepers = 0
+
+
+@contextmanager
+def kept_open() -> Iterator[None]:
+    """Within the block a project is looked at once: all that is asked of one run is of one configuration.
+
+    Its files are hundreds, and the stages of a run ask for it a dozen times.
+    """
+    global _keepers
+    _keepers += 1
+    try:
+        yield
+    finally:
+        _keepers -= 1
+        if not _keepers:
+            _kept.clear()
+
+
+def _files(root: Path, params_file: str) -> list[FileState]:
+    """States of everything that a project is read from: its YAML files, what lies in data/."""
+    paths = [str(root / params_file), str(root / CONTAMINATION), os.environ.get("DVC_ROOT", "") or "."]
+    for folder in (*FOLDERS, "data"):
+        with suppress(OSError):
+            paths += sorted(entry.path for entry in os.scandir(root / folder))
+    states = (file_state(path) or folder_state(path) for path in paths)
+    return [state for state in states if state is not None]
+
+
+def _load(root: Path, params_file: str, params_text: str | None, check_composition: bool) -> Project:
+    return load_project(
+        root,
+        discover(),
+        compose_check if check_composition else None,
+        builtin=Builtin(BuiltinOptions, SPLITS),
+        encoder_check=encoder_problems,
+        find_evaluation=find,
+        params_file=params_file,
+        params_text=params_text,
+    )
+
+
+def check_listed(project: Project, **given: str | int) -> None:
+    """Check names that a command line gave: ``method``, ``task``, ``size``, ``seed``.
+
+    Raises ConfigError for those that ``params.yaml`` does not list, with the nearest name.
+    """
+    grid = project.params.grid
+    listed = {
+        "method": list(project.methods),
+        "task": list(grid.tasks),
+        "size": [str(size) for size in grid.sizes],
+        "seed": [str(seed) for seed in grid.seeds],
+    }
+    problems = []
+    for what, value in given.items():
+        if str(value) not in listed[what]:
+            key = "methods" if what == "method" else f"grid.{what}s"
+            hint = suggestion(str(value), listed[what], f"{what}s listed")
+            problems.append(Problem("not-listed", "params.yaml", 0, key, f"{what} '{value}' is not listed", hint))
+    if problems:
+        raise ConfigError(problems)
+
+
+def versions() -> dict[str, str]:
+    """What ran, for the result record."""
+    found = {"python": platform.python_version(), "regft": __version__}
+    return found | {name: version for name, version in installed(REPORTED_PACKAGES).items() if version is not None}

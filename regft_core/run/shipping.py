@@ -1,0 +1,217 @@
+"""Projects on workers of other machines: what their jobs read is published by content, and found or fetched there.
+
+The process that starts the jobs publishes (``carry``): the YAML files, the data files that they name, the prepared
+rows and subsamples of the jobs' tasks, rows of other tasks, and the encoder's files. With a job go hashes and places
+only. A worker (``run_where_found``) uses the project at the path it was started from when it has the published bytes
+(a shared file system), else a copy that it makes from what was published. A copy gives the same keys: no path is in
+a key.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import socket
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+from regft_core.config.checks.sources import file_name, file_of
+from regft_core.config.copies import ENCODER, ROWS, carried_encoder
+from regft_core.config.files import CONTAMINATION, FOLDERS
+from regft_core.config.project import Project
+from regft_core.config.schema.encoder import EncoderConfig
+from regft_core.config.store_path import project_root, store_path
+from regft_core.errors import DataError, RegftError
+from regft_core.execution.bundle import files_of, materialise, publish
+from regft_core.execution.shared_files import ObjectStorage, Place, SharedFolder
+from regft_core.identity.file_states import content_sha256
+from regft_core.io import read_json
+from regft_core.models.source import TOKENIZER_FILES, ModelSource, resolve_model
+from regft_core.run.enabled_evaluations import switched_on
+from regft_core.run.inputs import task_files
+from regft_core.run.other_task import training_rows
+from regft_core.run.project import open_project
+from regft_core.store.remote import Remote
+
+#: Below the run store, or ``store.remote``.
+FOLDER = "inputs"
+R = TypeVar("R")
+
+
+class RunJob(Protocol):
+    """One run as its job names it; ``context.Job``."""
+
+    @property
+    def root(self) -> str: ...
+
+    @property
+    def method(self) -> str: ...
+
+    @property
+    def task(self) -> str: ...
+
+    @property
+    def size(self) -> str: ...
+
+
+@dataclass(frozen=True)
+class Carried:
+    """Where the workers of a call find the project of their jobs.
+
+    Attributes:
+        bundle: SHA-256 of the list of what was published; None when there is no place for it.
+        remote: ``store.remote``, which then is that place.
+        store: the run store's folder, when it lies outside of the project; the place without a remote.
+    """
+
+    bundle: str | None = None
+    remote: str | None = None
+    store: str | None = None
+
+    def place(self) -> Place:
+        """Where it was published."""
+        if self.remote is not None:
+            return ObjectStorage(Remote(self.remote), FOLDER)
+        assert self.store is not None
+        return SharedFolder(Path(self.store) / FOLDER)
+
+    def store_here(self) -> str:
+        """The run store of a copy on this host: the shared one, or one for the runs of this remote storage."""
+        if self.store is not None:
+            return self.store
+        assert self.remote is not None
+        return str(cache_folder() / "stores" / hashlib.sha256(self.remote.encode()).hexdigest()[:16])
+
+
+def cache_folder() -> Path:
+    """Where a host keeps what it fetched: ``$REGFT_CACHE``, else ``regft`` below the user's cache folder."""
+    given = os.environ.get("REGFT_CACHE")
+    if given:
+        return Path(given).expanduser().absolute()
+    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "regft"
+
+
+def encoder_source(encoder: EncoderConfig, root: Path) -> ModelSource:
+    """``resolve_model``; in a copy the encoder that was published with it, whatever its name stands for."""
+    carried = carried_encoder(root)
+    if carried is None:
+        return resolve_model(encoder, root)
+    there = encoder.model_copy(update={"name": str(carried.absolute()), "revision": None})
+    return replace(resolve_model(there, root), name=encoder.name, revision=encoder.revision)
+
+
+# ------------------------------------------------------------------------------------- where jobs are started
+
+
+def shared_store(project: Project) -> Path | None:
+    """The run store's folder when it lies outside of the project, where other hosts may see it; else None."""
+    store = store_path(project.root, project.params).absolute()
+    store, home = Path(os.path.normpath(store)), project_root(project.root).absolute()
+    return None if store.is_relative_to(Path(os.path.normpath(home))) else store
+
+
+def carry(project: Project, jobs: Sequence[RunJob]) -> Carried:
+    """Publish what the jobs read, in ``store.remote`` or else the shared store; nothing where there is neither.
+
+    Raises as ``bundle.publish``, and DataError when the rows of another task cannot be made.
+    """
+    store = shared_store(project)
+    carried = Carried(None, project.params.store.remote, None if store is None else str(store))
+    if carried.remote is None and store is None:
+        return carried
+    return replace(carried, bundle=publish(carried.place(), files_for(project, jobs), content_sha256))
+
+
+def files_for(project: Project, jobs: Sequence[RunJob]) -> dict[str, Path]:
+    """Name in a copy -> file, of everything that the jobs read."""
+    root = project.root
+    read = [root / "params.yaml", root / CONTAMINATION]
+    read += [path for folder in FOLDERS for path in sorted((root / folder).glob("*.yaml"))]
+    found = {path.relative_to(root).as_posix(): path for path in read}
+    for task in project.tasks:
+        found |= {file_name(file): file_of(root, file) for file in task_files(project, task)}
+    for task in sorted({job.task for job in jobs}):
+        found |= _below(root / "work" / "datasets" / task, root)
+    for task, size in sorted({(job.task, str(job.size)) for job in jobs}):
+        found |= _below(root / "work" / "subsamples" / task / size, root)
+    store = store_path(root, project.params)
+    for other in sorted(set(_other_tasks(project, jobs))):
+        folder = training_rows(project, other, store)
+        found |= {f"{ROWS}/{folder.name}/{name}": folder / name for name in ("task.json", "train.jsonl")}
+    encoder = resolve_model(project.params.model, root).path
+    found |= {f"{ENCODER}/{path.name}": path for path in _encoder_files(encoder)}
+    return {name: path for name, path in found.items() if path.is_file()}
+
+
+def _below(folder: Path, root: Path) -> dict[str, Path]:
+    return {path.relative_to(root).as_posix(): path for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+def _other_tasks(project: Project, jobs: Sequence[RunJob]) -> Iterator[str]:
+    """Tasks beside their own whose rows a phase of the jobs, or an evaluation, reads."""
+    for method, task in {(job.method, job.task) for job in jobs}:
+        for phase in project.method(method, task).phases:
+            if phase.data.task is not None:
+                yield phase.data.task
+    for evaluation, options in switched_on(project.params).values():
+        yield from evaluation.other_tasks(options)
+
+
+def _encoder_files(folder: Path) -> list[Path]:
+    """The files of an encoder's folder that its hashes cover; the others are not read."""
+    weights, index = [folder / "model.safetensors"], folder / "model.safetensors.index.json"
+    if not weights[0].is_file() and index.is_file():
+        weights = [index, *(folder / name for name in sorted(set(read_json(index)["weight_map"].values())))]
+    return [folder / "config.json", *weights, *(folder / name for name in TOKENIZER_FILES)]
+
+
+# ------------------------------------------------------------------------------------- where a job runs
+
+#: (project, carried) -> whether it is at its path on this host, as this process has found.
+_found: dict[tuple[str, Carried], bool] = {}
+
+
+def run_where_found(function: Callable[..., R], carried: Carried, job: Any, *, device: str) -> R:
+    """``function`` of the job, in the project at its path if that is here, else in a copy.
+
+    Raises:
+        DataError: it is not here, and was not published.
+        StoreError: what was published cannot be fetched, or is damaged.
+    """
+    at = job.root, carried
+    if at not in _found:
+        _found[at] = _is_here(Path(job.root), carried)
+    if not _found[at]:
+        assert carried.bundle is not None
+        copy = materialise(carried.place(), carried.bundle, cache_folder())
+        job = replace(job, root=str(copy), store=carried.store_here())
+    return function(job, device=device)
+
+
+def _is_here(root: Path, carried: Carried) -> bool:
+    """Whether this host has the project at ``root``: with the content that was published, if it was."""
+    there = (root / "params.yaml").is_file()
+    if carried.bundle is None:
+        if there:
+            return True
+        raise DataError(
+            "project-not-here",
+            f"{socket.gethostname()} has no project at {root}\n    -> give it the project and the run store at the "
+            "paths that they have where the jobs are started (a shared file system), or set store.remote, or a "
+            "store.path outside of the project that all hosts see: workers then fetch what they need (docs/scale.md)",
+        )
+    if not there:
+        return False
+    entries = files_of(carried.place(), carried.bundle, cache_folder())
+    try:
+        encoder = resolve_model(open_project(root).params.model, root).path
+        for name, entry in entries.items():
+            if not name.startswith(ROWS):  # found, or made, beside the run store
+                path = encoder / Path(name).name if name.startswith(ENCODER) else root / name
+                if path.stat().st_size != entry["bytes"] or content_sha256(path) != entry["sha256"]:
+                    return False
+    except (OSError, RegftError):
+        return False  # another project, or an older one, without some of the files
+    return True

@@ -1,0 +1,20 @@
+"""The trials of a run as jobs. No torch here."""
+
+from __future__ import annotations
+
+from regft_core.config.project import Project
+from regft_core.run.context import Job
+
+
+def trials_of_run(project: Project, method: str, task: str, size: str, seed: int) -> list[Job]:
+    """The trials of one run of the grid, in their order; empty where nothing is tuned."""
+    values = enumerate(project.trials(method))
+    return [Job(str(project.root), method, task, size, seed, values=one, trial=number) for number, one in values]
+
+
+def trials_that_choose(project: Project, job: Job) -> list[Job]:
+    """The trials that the choice for a run is made from: its own, or those of all seeds where these choose together."""
+    tuning, seeds = project.params.tuning, project.params.grid.seeds
+    if tuning is not None and tuning.judged_by_seed:
+        seeds = (job.seed,)
+    return [one for seed in seeds for one in trials_of_run(project, job.method, job.task, job.size, seed)]

@@ -1,0 +1,1 @@
+"""Predictions, and the scores that they get."""

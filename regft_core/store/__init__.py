@@ -1,0 +1,1 @@
+"""Finished runs, checkpoints, locks, pruning, and the storage that hosts share."""

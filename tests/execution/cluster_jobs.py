@@ -1,0 +1,61 @@
+"""What tests of executors run in other processes: functions that they import by name."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+from regft_core.errors import RunFailed, StoreError
+from regft_core.store.run_store import RunStore
+from regft_core.store.stored_run import run_key
+
+
+def square(job: int, device: str) -> tuple[int, str]:
+    return job * job, device
+
+
+def settings_of_process(job: int, device: str) -> dict[str, str | None]:
+    return {name: os.environ.get(name) for name in ("OMP_NUM_THREADS", "TOKENIZERS_PARALLELISM")}
+
+
+def process(job: int, device: str) -> int:
+    return os.getpid()
+
+
+def sometimes(job: str, device: str) -> str:
+    """``raise``: a defect; ``diverged``: a run that failed; ``storage FILE``: a machine fault, the first time."""
+    what, _, note = job.partition(" ")
+    if what == "raise":
+        raise ValueError("broken on purpose")
+    if what == "diverged":
+        with Path(note).open("a") as file:
+            file.write("x")
+        raise RunFailed("not-finite", "the loss is not a number")
+    if what == "storage" and not Path(note).exists():
+        Path(note).touch()
+        raise StoreError("cannot-read", "the disk is away")
+    if what == "killed" and not Path(note).exists():
+        Path(note).touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    if what == "hangs" and not Path(note).exists():
+        Path(note).touch()
+        time.sleep(600)
+    return what
+
+
+def commit(job: tuple[str, int, float], device: str) -> str:
+    """Train for a while, as a run does: (store, number, seconds); notes every training beside the store."""
+    path, number, seconds = job
+    identity: dict[str, Any] = {"number": number}
+    key = run_key(identity)
+    store = RunStore(path)
+    with store.open(key, identity) as run:
+        if run.finished is None:
+            with Path(path, "trained.log").open("a") as log:
+                log.write(f"{number} {os.getpid()}\n")
+            time.sleep(seconds)
+            run.commit({"number": number, "square": number * number})
+    return key

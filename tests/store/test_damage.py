@@ -1,0 +1,287 @@
+"""A damaged run is set aside and trained again; nothing of it is deleted or overwritten."""
+
+from __future__ import annotations
+
+import copy
+import json
+import logging
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from regft_core.errors import DamagedRun, RegftError, StoreError
+from regft_core.store import killpoints
+from regft_core.store.run_store import RunStore, StoredRun, run_key
+from tests.errors import raises_code
+from tests.store.test_kill import in_child
+from tests.store.test_store import IDENTITY, KEY, commit, flip_byte, tensors
+
+
+def ensure(store: RunStore, value: float = 1.0) -> StoredRun:
+    """Find or train the run, as the phases do."""
+    with store.open(KEY, IDENTITY) as run:
+        if run.finished is not None and run.finished.has_weights:
+            return run.finished
+        return run.commit({"score": 0}, {"weights": {"w": torch.full((6,), value)}}, {"curves.csv": "a,b\n"})
+
+
+def damage(stored: StoredRun, harm: str) -> None:
+    weights = stored.path / "weights.safetensors"
+    if harm == "flipped weights":
+        flip_byte(weights)
+    elif harm == "short weights":
+        weights.write_bytes(weights.read_bytes()[:-1])
+    elif harm == "no weights":
+        weights.unlink()
+    elif harm == "no manifest":
+        (stored.path / "manifest.json").unlink()
+    else:
+        flip_byte(stored.path / "result.json")
+
+
+HARMS = ["flipped weights", "short weights", "no weights", "no manifest", "flipped result"]
+
+
+@pytest.mark.parametrize("harm", HARMS)
+def test_weights_are_read_although_the_run_was_damaged(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, harm: str
+) -> None:
+    store = RunStore(tmp_path)
+    damage(ensure(store), harm)
+    before = {p.name: p.read_bytes() for p in store.directory(KEY).iterdir() if p.name != "used"}
+    assert torch.equal(store.read_intact(lambda: ensure(store), StoredRun.load_tensors)["w"], torch.ones(6))
+    aside = store.directory(KEY).with_name(f"{KEY}.damaged-1")
+    assert {p.name: p.read_bytes() for p in aside.iterdir() if p.name != "used"} == before
+    assert "is damaged" in caplog.text
+    assert str(aside) in caplog.text
+    assert "trained again" in caplog.text
+    assert "differ" not in caplog.text  # the recorded hash was met, or is lost
+    assert store.verify() == []
+    assert list(store.keys()) == [KEY]
+    damage(ensure(store), harm)
+    store.read_intact(lambda: ensure(store), StoredRun.load_tensors)
+    assert sorted(p.name for p in aside.parent.glob("*.damaged-*")) == [f"{KEY}.damaged-1", f"{KEY}.damaged-2"]
+
+
+def test_open_sets_aside_what_it_sees_and_keeps_the_checkpoints(tmp_path: Path) -> None:
+    store = RunStore(tmp_path)
+    stored = ensure(store)
+    store.prune(0)
+    with store.open(KEY, IDENTITY) as run:
+        run.save_checkpoint(tensors(), {"step": 1})  # being trained again, killed
+    flip_byte(stored.path / "result.json")
+    with store.open(KEY, IDENTITY) as run:
+        assert run.finished is None
+        assert run.load_checkpoint() is not None
+        assert not store.directory(KEY).exists()
+
+
+def test_a_file_beside_the_weights_is_read_although_it_was_damaged(tmp_path: Path) -> None:
+    store = RunStore(tmp_path)
+    flip_byte(ensure(store).path / "curves.csv")
+    assert store.read_intact(lambda: ensure(store), lambda run: run.read_text("curves.csv")) == "a,b\n"
+
+
+def test_other_weights_in_the_place_of_damaged_ones_are_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    store = RunStore(tmp_path)
+    stored = ensure(store)
+    old = stored.tensors_sha256()
+    flip_byte(stored.path / "weights.safetensors")
+    new = store.read_intact(lambda: ensure(store, 2.0), lambda run: (run.load_tensors(), run.tensors_sha256())[1])
+    assert f"its weights differ from those that were lost ({new} instead of {old})" in caplog.text
+    # A run trained again only because it was pruned is compared with its own record.
+    caplog.clear()
+    store.prune(10**9)
+    store.prune(0, keep=())
+    ensure(store, 2.0)
+    assert "differ" not in caplog.text
+
+
+def test_whoever_has_the_run_open_sets_it_aside(tmp_path: Path) -> None:
+    store = RunStore(tmp_path)
+    flip_byte(ensure(store).path / "weights.safetensors")
+    with store.open(KEY, IDENTITY) as run:
+        assert run.finished is not None
+        with pytest.raises(DamagedRun) as caught:
+            run.finished.load_tensors()
+        with raises_code(StoreError, "run-open-already"):
+            store.set_aside(KEY, caught.value.reason)
+        assert run.set_aside(caught.value.reason) == store.directory(KEY).with_name(f"{KEY}.damaged-1")
+        assert run.finished is None
+        assert run.set_aside("again") is None
+        run.commit({"score": 1})
+    assert store.get(KEY) is not None
+
+
+def test_an_intact_run_is_not_set_aside(tmp_path: Path) -> None:
+    store = RunStore(tmp_path)
+    stored = ensure(store)
+    assert store.set_aside(KEY, "what another process has mended meanwhile") is None
+    store.prune(0)
+    assert store.set_aside(KEY, "its weights are gone, but by intent") is None
+    assert stored.path.is_dir()
+    assert store.set_aside(run_key({"no": "run"}), "absent") is None
+
+
+def test_damage_that_stays_is_passed_on(tmp_path: Path) -> None:
+    store = RunStore(tmp_path)
+    ensure(store)
+
+    def read(run: StoredRun) -> Any:
+        flip_byte(run.path / "weights.safetensors")  # a disk that harms all it is given
+        return run.load_tensors()
+
+    with pytest.raises(DamagedRun):
+        store.read_intact(lambda: ensure(store), read)
+
+
+def test_prune_removes_what_was_set_aside_first(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    store = RunStore(tmp_path)
+    flip_byte(ensure(store).path / "weights.safetensors")
+    stored = store.read_intact(lambda: ensure(store), lambda run: (run.load_tensors(), run)[1])
+    os.utime(stored.path / "used", (1, 1))  # older than the damaged one, and still spared
+    aside = stored.path.with_name(f"{KEY}.damaged-1")
+    size = sum(p.stat().st_size for p in aside.iterdir())
+    assert store.prune(stored.tensor_bytes + size).keys == ()
+    assert aside.is_dir()
+    done = store.prune(stored.tensor_bytes + size - 1, keep=[KEY])
+    assert (done.keys, done.freed_bytes, done.remaining_bytes) == ((KEY,), size, stored.tensor_bytes)
+    assert not aside.exists()
+    assert stored.has_weights
+    assert f"{aside}, a damaged run that was set aside, was deleted" in caplog.text
+
+
+def test_killed_while_setting_aside(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    store = RunStore(tmp_path)
+    stored = ensure(store)
+    flip_byte(stored.path / "weights.safetensors")
+
+    def set_aside() -> None:
+        os.environ[killpoints.VARIABLE] = "aside.renamed"
+        store.set_aside(KEY, "flipped")
+
+    assert in_child(set_aside) == -9
+    assert store.get(KEY) is None
+    ensure(store, 3.0)
+    assert "differ from those that were lost" in caplog.text  # remembered by the directory, not by the process
+
+
+def test_the_error_survives_the_way_from_a_worker(tmp_path: Path) -> None:
+    error = copy.copy(DamagedRun(KEY, tmp_path, "weights.safetensors: missing"))  # as pickling does
+    assert isinstance(error, DamagedRun)
+    assert isinstance(error, StoreError)
+    assert (error.key, error.path, error.reason) == (KEY, tmp_path, "weights.safetensors: missing")
+    assert "is damaged: weights.safetensors: missing. Delete that directory" in str(error)
+
+
+# ----------------------------------------------------------------------------- checkpoints of another environment
+
+
+def test_checkpoints_of_another_environment_are_not_continued(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    store = RunStore(tmp_path)
+    made_in = {"device": "cuda", "threads": 4, "packages": {"torch": "2"}}
+    with store.open(KEY, IDENTITY, environment=made_in) as run:
+        run.save_checkpoint(tensors(1), {"step": 1})
+        run.save_checkpoint(tensors(2), {"step": 2})
+    with store.open(KEY, IDENTITY, environment=dict(reversed(made_in.items()))) as run:
+        found = run.load_checkpoint()
+        assert found is not None
+        assert found[1] == {"step": 2}
+    assert store.verify() == []
+    with store.open(KEY, IDENTITY, environment={**made_in, "device": "cpu", "threads": 2}) as run:
+        with caplog.at_level(logging.WARNING):
+            assert run.load_checkpoint() is None
+        assert list(run.path.iterdir()) == []
+        run.save_checkpoint(tensors(3), {"step": 1})
+    assert "device: 'cuda' then, 'cpu' now; threads: 4 then, 2 now" in caplog.text
+    assert "bits of a result may depend" in caplog.text
+    assert "starts afresh" in caplog.text
+    with store.open(KEY, IDENTITY) as run:  # who names no environment asks for no comparison
+        assert run.load_checkpoint() is not None
+
+
+def test_a_checkpoint_without_environment_is_not_continued_in_one(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = RunStore(tmp_path)
+    with store.open(KEY, IDENTITY) as run:
+        run.save_checkpoint(tensors(), {"step": 1})
+    with store.open(KEY, IDENTITY, environment={"device": "cpu"}) as run:
+        assert run.load_checkpoint() is None
+    assert "does not say in which" in caplog.text
+
+
+# ----------------------------------------------------------------------------- the guard
+
+
+def test_the_guard_is_asked_last_and_its_refusal_stores_nothing(tmp_path: Path) -> None:
+    store, seen = RunStore(tmp_path), []
+
+    def refuse() -> None:
+        (temporary,) = store.directory(KEY).with_name(f"{KEY}.partial").glob("commit-*.unfinished")
+        seen.append(sorted(json.loads((temporary / "manifest.json").read_text())["files"]))
+        raise RegftError("code-edited", "the code changed")
+
+    with store.open(KEY, IDENTITY, guard=refuse) as run:
+        run.save_checkpoint(tensors(), {"step": 1})
+        assert seen == []
+        with raises_code(RegftError, "code-edited"):
+            run.commit({"score": 1}, {"weights": tensors()}, {"curves.csv": ""})
+        assert run.finished is None
+        assert run.load_checkpoint() is None  # made by the same process, under the same doubt
+        assert list(run.path.iterdir()) == []
+    assert seen == [["curves.csv", "identity.json", "result.json", "weights.safetensors"]]
+    assert store.get(KEY) is None
+    with store.open(KEY, IDENTITY, guard=lambda: seen.append([])) as run:
+        run.commit({"score": 1})
+    assert len(seen) == 2
+    assert store.get(KEY) is not None
+
+
+def test_a_guard_that_fails_itself_keeps_the_checkpoints(tmp_path: Path) -> None:
+    store = RunStore(tmp_path)
+
+    def fail() -> None:
+        raise OSError("cannot look")
+
+    with store.open(KEY, IDENTITY, guard=fail) as run:
+        run.save_checkpoint(tensors(), {"step": 1})
+        with pytest.raises(OSError, match="cannot look"):
+            run.commit({})
+        assert run.load_checkpoint() is not None
+    assert store.get(KEY) is None
+
+
+def test_a_refused_run_leaves_the_pruned_one_as_it_was(tmp_path: Path) -> None:
+    store = RunStore(tmp_path)
+    stored = commit(store)
+    store.prune(0)
+
+    def refuse() -> None:
+        raise RegftError("code-edited", "the code changed")
+
+    with store.open(KEY, IDENTITY, guard=refuse) as run, pytest.raises(RegftError):
+        run.commit({"score": 5}, {"weights": {"w": torch.ones(6)}}, {"curves.csv": "a,b\n"})
+    again = store.get(KEY)
+    assert again is not None
+    assert again.result == stored.result
+    assert not again.has_weights
+
+
+def test_weights_that_are_pruned_between_finding_and_reading_are_made_again(tmp_path: Path) -> None:
+    """By another process or host, when nobody holds them by a pin."""
+    store, other = RunStore(tmp_path), RunStore(tmp_path)
+    ensure(store)
+    pruned: list[str] = []
+
+    def ensured() -> StoredRun:
+        found = ensure(store)
+        if not pruned:
+            pruned.extend(other.prune(0).keys)
+        return found
+
+    assert torch.equal(store.read_intact(ensured, StoredRun.load_tensors)["w"], torch.ones(6))
+    assert pruned == [KEY]

@@ -1,0 +1,165 @@
+"""A run is killed at every point of the store's writing and must end as if nothing had happened."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import random
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from regft_core.store import killpoints
+from regft_core.store.run_store import RunStore, run_key
+
+IDENTITY: dict[str, Any] = {"kill": "test"}
+KEY = run_key(IDENTITY)
+STEPS = 6
+#: Forked children share the imported torch: starting Python anew for each kill would take minutes.
+FORK = multiprocessing.get_context("fork")
+
+
+def train(path: Path, kill_at: str = "", pause: float = 0.0, count: Path | None = None) -> None:
+    """Stand-in for training: the weights depend on every step and on the order of the steps."""
+    os.environ[killpoints.VARIABLE] = kill_at
+    with RunStore(path).open(KEY, IDENTITY) as run:
+        if run.finished is not None and run.finished.has_weights:
+            return
+        found = run.load_checkpoint()
+        weights, start = (found[0]["w"], found[1]["step"]) if found else (torch.zeros(5), 0)
+        for step in range(start, STEPS):
+            weights = weights * 0.5 + step
+            if count is not None:
+                with count.open("a") as file:
+                    file.write(f"{step}\n")
+            time.sleep(pause)
+            run.save_checkpoint({"w": weights}, {"step": step + 1})
+        run.commit({"steps": STEPS}, {"weights": {"w": weights}}, {"curves.csv": "step\n"})
+
+
+def in_child(function: Any, *arguments: Any) -> int:
+    process = FORK.Process(target=function, args=arguments)
+    process.start()
+    process.join(60)
+    assert process.exitcode is not None
+    return process.exitcode
+
+
+def assert_as_if_uninterrupted(path: Path) -> None:
+    expected = torch.zeros(5)
+    for step in range(STEPS):
+        expected = expected * 0.5 + step
+    store = RunStore(path)
+    stored = store.get(KEY)
+    assert stored is not None
+    assert stored.result == {"steps": STEPS}
+    assert torch.equal(stored.load_tensors()["w"], expected)
+    assert store.verify() == []
+    names = sorted(p.name for p in stored.path.parent.iterdir())
+    assert names == [KEY, f"{KEY}.lock"]  # nothing unfinished is left
+    assert sorted(p.name for p in stored.path.iterdir()) == [
+        "curves.csv",
+        "identity.json",
+        "manifest.json",
+        "result.json",
+        "used",
+        "weights.safetensors",
+    ]
+
+
+@pytest.mark.parametrize(
+    "point",
+    [
+        *(f"checkpoint.{place}:{n}" for place in ("tensors", "manifest", "renamed") for n in (1, 3)),
+        "commit.tensors",
+        "commit.manifest",
+        "commit.renamed",
+    ],
+)
+def test_killed_at(tmp_path: Path, point: str) -> None:
+    steps = tmp_path / "steps"
+    assert in_child(train, tmp_path / "store", point, 0.0, steps) == -signal.SIGKILL
+    # A commit is there as a whole or not at all.
+    assert (RunStore(tmp_path / "store").get(KEY) is not None) == (point == "commit.renamed")
+    done_before = len(steps.read_text().split())
+    assert in_child(train, tmp_path / "store", "", 0.0, steps) == 0
+    with RunStore(tmp_path / "store").open(KEY, IDENTITY) as run:
+        assert run.finished is not None
+    assert_as_if_uninterrupted(tmp_path / "store")
+    # At most the step whose checkpoint was cut off is repeated.
+    assert len(steps.read_text().split()) - STEPS == (1 if point.startswith(("checkpoint.t", "checkpoint.m")) else 0)
+    assert done_before >= 1
+
+
+def test_killed_at_random_moments(tmp_path: Path) -> None:
+    chance, kills = random.Random(0), 0
+    for _ in range(60):
+        process = FORK.Process(target=train, args=(tmp_path, "", 0.015))
+        process.start()
+        process.join(chance.uniform(0.005, 0.08))  # six steps take at least 0.09 s
+        if process.exitcode is None:
+            os.kill(process.pid or 0, signal.SIGKILL)
+            kills += 1
+        process.join()
+        if process.exitcode == 0:
+            break
+    assert in_child(train, tmp_path) == 0
+    assert kills >= 1
+    assert_as_if_uninterrupted(tmp_path)
+
+
+def test_killed_while_pruning(tmp_path: Path) -> None:
+    train(tmp_path)
+
+    def prune(kill_at: str) -> None:
+        os.environ[killpoints.VARIABLE] = kill_at
+        RunStore(tmp_path).prune(0)
+
+    assert in_child(prune, "prune.marked") == -signal.SIGKILL
+    stored = RunStore(tmp_path).get(KEY)
+    assert stored is not None
+    assert not stored.has_weights
+    assert (stored.path / "weights.safetensors").exists()
+    prune("")
+    assert not (stored.path / "weights.safetensors").exists()
+    assert in_child(train, tmp_path, "commit.renamed") == -signal.SIGKILL  # the weights come back
+    assert in_child(train, tmp_path) == 0
+    assert_as_if_uninterrupted(tmp_path)
+
+
+def test_two_processes_on_one_key_train_once(tmp_path: Path) -> None:
+    steps = tmp_path / "steps"
+    processes = [FORK.Process(target=train, args=(tmp_path / "store", "", 0.01, steps)) for _ in range(3)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join(60)
+    assert [process.exitcode for process in processes] == [0, 0, 0]
+    assert steps.read_text().split() == [str(step) for step in range(STEPS)]
+    assert_as_if_uninterrupted(tmp_path / "store")
+
+
+def test_the_lock_of_a_killed_process_goes_to_the_one_that_waits(tmp_path: Path) -> None:
+    first = FORK.Process(target=train, args=(tmp_path, "", 0.2))
+    first.start()
+    while not list(tmp_path.rglob("checkpoint-000001")):
+        time.sleep(0.01)
+    second = FORK.Process(target=train, args=(tmp_path,))
+    second.start()
+    time.sleep(0.1)
+    os.kill(first.pid or 0, signal.SIGKILL)
+    second.join(60)
+    first.join()
+    assert second.exitcode == 0
+    assert_as_if_uninterrupted(tmp_path)
+
+
+def test_a_malformed_killpoint_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(killpoints.VARIABLE, "here:0")
+    killpoints.killpoint("elsewhere")
+    with pytest.raises(ValueError, match="which passing kills"):
+        killpoints.killpoint("here")

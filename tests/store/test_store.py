@@ -1,0 +1,443 @@
+from __future__ import annotations
+
+import errno
+import json
+import logging
+import os
+import resource
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from regft_core.errors import StoreError
+from regft_core.store.run_store import RunStore, StoredRun, run_key
+from tests.errors import raises_code
+
+IDENTITY: dict[str, Any] = {"method": "vanilla", "seed": 0, "training": {"learning_rate": 2e-5}}
+KEY = run_key(IDENTITY)
+
+
+def tensors(value: float = 1.0) -> dict[str, torch.Tensor]:
+    return {"weight": torch.full((3, 2), value), "step": torch.tensor(7), "half": torch.ones(2, dtype=torch.bfloat16)}
+
+
+def commit(store: RunStore, seed: int = 0, value: float = 1.0, numbers: int = 6) -> StoredRun:
+    identity = {**IDENTITY, "seed": seed}
+    with store.open(run_key(identity), identity) as run:
+        return run.commit({"score": seed}, {"weights": {"w": torch.full((numbers,), value)}}, {"curves.csv": "a,b\n"})
+
+
+def flip_byte(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(bytes(content))
+
+
+# ----------------------------------------------------------------------------- keys
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@given(st.dictionaries(st.text(max_size=5), json_values, max_size=4))
+@settings(max_examples=60)
+def test_key_ignores_order_and_sees_every_value(identity: dict[str, Any]) -> None:
+    reordered = dict(reversed(list(identity.items())))
+    assert run_key(identity) == run_key(reordered)
+    assert run_key({**identity, "added": 0}) != run_key({**identity, "added": 1})
+    assert run_key({**identity, "added": 1}) != run_key({**identity, "added": "1"})
+
+
+def test_key_refuses_what_json_would_merge_or_cannot_say() -> None:
+    with pytest.raises(ValueError, match=r"value\.training\.rate: JSON has no nan"):
+        run_key({"training": {"rate": float("nan")}})
+    with pytest.raises(TypeError, match="JSON keys are strings"):
+        run_key({"seeds": {0: "a"}})
+    with pytest.raises(TypeError, match=r"value\.path: PosixPath"):
+        run_key({"path": Path("x")})
+
+
+def test_open_refuses_a_key_of_another_identity(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="is not the key of this identity"):
+        RunStore(tmp_path).open(KEY, {**IDENTITY, "seed": 1})
+
+
+# ----------------------------------------------------------------------------- commit and get
+
+
+def test_commit_is_found_again_with_everything_in_it(tmp_path: Path) -> None:
+    store = RunStore(tmp_path / "store")
+    assert store.get(KEY) is None
+    with store.open(KEY, IDENTITY) as run:
+        assert run.finished is None
+        run.commit(
+            {"status": "ok", "loss": 0.25},
+            {"weights": tensors(), "search": {"a": torch.zeros(1)}},
+            {"predictions/dev.jsonl": '{"é": 1}\n', "raw.bin": b"\0\1"},
+        )
+    stored = store.get(KEY)
+    assert stored is not None
+    assert (stored.identity, stored.result) == (IDENTITY, {"status": "ok", "loss": 0.25})
+    assert stored.has_weights
+    assert stored.tensor_names == ["search", "weights"]
+    loaded = stored.load_tensors()
+    assert loaded.keys() == tensors().keys()
+    assert all(torch.equal(loaded[n], t) and loaded[n].dtype == t.dtype for n, t in tensors().items())
+    assert stored.read_text("predictions/dev.jsonl") == '{"é": 1}\n'
+    assert stored.read_bytes("raw.bin") == b"\0\1"
+    assert sorted(stored.files) == ["predictions/dev.jsonl", "raw.bin"]
+    assert not list(tmp_path.rglob("*.partial"))
+    assert not list(tmp_path.rglob("*.tmp-*"))
+    assert store.verify() == []
+    assert list(store.keys()) == [KEY]
+
+
+def test_a_failed_run_is_a_result_without_weights(tmp_path: Path) -> None:
+    store = RunStore(tmp_path)
+    with store.open(KEY, IDENTITY) as run:
+        run.commit({"status": "failed", "error": "loss is NaN at step 3", "final_loss": None})
+    stored = store.get(KEY)
+    assert stored is not None
+    assert not stored.has_weights
+    with raises_code(StoreError, "not-in-run", "'weights'", "none"):
+        stored.load_tensors()
+    with store.open(KEY, IDENTITY) as run:
+        assert run.finished is not None
+        assert run.finished.result["status"] == "failed"
+
+
+def test_shared_and_strided_tensors_are_stored_in_full(tmp_path: Path) -> None:
+    base = torch.arange(12.0).reshape(3, 4)
+    given_tensors = {"a": base, "tied": base, "column": base[:, 1], "transposed": base.T, "empty": torch.empty(0, 3)}
+    with RunStore(tmp_path).open(KEY, IDENTITY) as run:
+        loaded = run.commit({}, {"weights": given_tensors}).load_tensors()
+    assert all(torch.equal(loaded[name], tensor) for name, tensor in given_tensors.items())
+
+
+def test_equal_tensors_hash_equal_however_memory_is_laid_out(tmp_path: Path) -> None:
+    one, other = RunStore(tmp_path / "1"), RunStore(tmp_path / "2")
+    base = torch.arange(6.0).reshape(2, 3)
+    with one.open(KEY, IDENTITY) as run:
+        first = run.commit({}, {"weights": {"x": base, "y": base}})
+    with other.open(KEY, IDENTITY) as run:
+        second = run.commit({}, {"weights": {"y": base.clone(), "x": base.T.contiguous().T}})
+    assert first.tensors_sha256() == second.tensors_sha256()
+
+
+@pytest.mark.parametrize("name", ["../out", "/out", "a/../../out", "result.json", "w.safetensors", "", "a//b", "."])
+def test_file_names_stay_inside_the_run(tmp_path: Path, name: str) -> None:
+    store = RunStore(tmp_path)
+    with store.open(KEY, IDENTITY) as run, pytest.raises(ValueError, match="relative path"):
+        run.commit({}, {}, {name: "x"})
+    assert store.get(KEY) is None
+
+
+def test_a_manifest_that_leads_out_of_the_run_is_refused(tmp_path: Path) -> None:
+    store = RunStore(tmp_path)
+    stored = commit(store)
+    manifest = json.loads((stored.path / "manifest.json").read_text())
+    manifest["files"]["../../secret"] = {"bytes": 1, "sha256": "0"}
+    (stored.path / "manifest.json").write_text(json.dumps(manifest))
+    assert store.get(stored.key) is None
+
+
+def test_python_objects_are_refused_as_tensors(tmp_path: Path) -> None:
+    with RunStore(tmp_path).open(KEY, IDENTITY) as run, pytest.raises(TypeError, match="'x' is not a dense tensor"):
+        run.save_checkpoint({"x": [1, 2]}, {})  # type: ignore[dict-item]
+
+
+# ----------------------------------------------------------------------------- damage
+
+
+@pytest.mark.parametrize("name", ["result.json", "identity.json", "manifest.json"])
+@pytest.mark.parametrize("harm", ["flip", "truncate", "delete"])
+def test_a_damaged_run_counts_as_absent_and_is_replaced(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, name: str, harm: str
+) -> None:
+    store = RunStore(tmp_path)
+    path = commit(store).path / name
+    if harm == "flip":
+        path.write_bytes(
+            path.read_bytes().replace(b"seed", b"sEEd").replace(b"score", b"scorf").replace(b"sha", b"shb")
+        )
+    elif harm == "truncate":
+        path.write_bytes(path.read_bytes()[:-5])
+    else:
+        path.unlink()
+    key = path.parent.name
+    with caplog.at_level(logging.WARNING):
+        assert store.get(key) is None
+    assert "is damaged" in caplog.text
+    assert "trained again" in caplog.text
+    assert [d.key for d in store.verify()] == [key]
+    assert commit(store).result == {"score": 0}
+    assert store.verify() == []
+
+
+def test_damaged_weights_are_never_loaded(tmp_path: Path) -> None:
+    store = RunStore(tmp_path)
+    stored = commit(store)
+    flip_byte(stored.path / "weights.safetensors")
+    again = store.get(stored.key)
+    assert again is not None  # sizes are right: only the full hash can tell
+    with raises_code(StoreError, "damaged-run", "weights.safetensors: its content has changed"):
+        again.load_tensors()
+    assert [d.problem for d in store.verify()] == ["weights.safetensors: its content has changed since it was written"]
+    (stored.path / "weights.safetensors").unlink()
+    assert store.get(stored.key) is None
+
+
+def test_a_run_moved_under_another_key_is_refused(tmp_path: Path) -> None:
+    store = RunStore(tmp_path)
+    stored = commit(store, seed=0)
+    other = run_key({**IDENTITY, "seed": 1})
+    store.directory(other).parent.mkdir(parents=True, exist_ok=True)
+    stored.path.rename(store.directory(other))
+    assert store.get(other) is None
+
+
+def test_damaged_files_are_refused_on_reading(tmp_path: Path) -> None:
+    stored = commit(RunStore(tmp_path))
+    flip_byte(stored.path / "curves.csv")
+    with raises_code(StoreError, "damaged-run", "curves.csv: its content has changed"):
+        stored.read_text("curves.csv")
+    with raises_code(StoreError, "not-in-run", "file 'x'", "curves.csv"):
+        stored.read_text("x")
+
+
+# ----------------------------------------------------------------------------- checkpoints
+
+
+def test_checkpoints_resume_and_only_two_are_kept(tmp_path: Path) -> None:
+    store = RunStore(tmp_path)
+    with store.open(KEY, IDENTITY) as run:
+        assert run.load_checkpoint() is None
+        for step in range(1, 5):
+            run.save_checkpoint(tensors(step), {"step": step, "phase": "finetune"})
+        assert sorted(p.name for p in run.path.iterdir()) == ["checkpoint-000003", "checkpoint-000004"]
+    with store.open(KEY, IDENTITY) as run:
+        found = run.load_checkpoint()
+        assert found is not None
+        loaded, meta = found
+        assert meta == {"step": 4, "phase": "finetune"}
+        assert torch.equal(loaded["weight"], tensors(4)["weight"])
+        run.save_checkpoint({}, {"step": 5})
+        assert run.load_checkpoint() == ({}, {"step": 5})
+        run.commit({})
+        assert not run.path.exists()
+
+
+@pytest.mark.parametrize("name", ["tensors.safetensors", "meta.json", "manifest.json"])
+@pytest.mark.parametrize("harm", ["flip", "delete"])
+def test_a_damaged_checkpoint_falls_back_to_the_one_before(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, name: str, harm: str
+) -> None:
+    store = RunStore(tmp_path)
+    with store.open(KEY, IDENTITY) as run:
+        run.save_checkpoint(tensors(1), {"step": 1})
+        run.save_checkpoint(tensors(2), {"step": 2})
+        path = run.path / "checkpoint-000002" / name
+    if harm == "delete":
+        path.unlink()
+    else:
+        path.write_bytes(path.read_bytes()[:-2] + b"#\n")
+    assert len(store.verify()) >= 1
+    with store.open(KEY, IDENTITY) as run:
+        with caplog.at_level(logging.WARNING):
+            found = run.load_checkpoint()
+        assert found is not None
+        assert found[1] == {"step": 1}
+        assert "checkpoint-000002 is damaged" in caplog.text
+        assert [p.name for p in run.path.iterdir()] == ["checkpoint-000001"]
+
+
+def test_a_checkpoint_of_another_run_is_not_used(tmp_path: Path) -> None:
+    store, other = RunStore(tmp_path), {**IDENTITY, "seed": 1}
+    with store.open(KEY, IDENTITY) as run, store.open(run_key(other), other) as second:
+        run.save_checkpoint(tensors(), {"step": 1})
+        second.path.mkdir()
+        (run.path / "checkpoint-000001").rename(second.path / "checkpoint-000001")
+        assert second.load_checkpoint() is None
+
+
+def test_an_error_in_training_keeps_the_checkpoints_and_frees_the_lock(tmp_path: Path) -> None:
+    store = RunStore(tmp_path)
+
+    def train_and_fail() -> None:
+        with store.open(KEY, IDENTITY) as run:
+            run.save_checkpoint(tensors(), {"step": 1})
+            raise RuntimeError("boom")
+
+    with pytest.raises(RuntimeError, match="boom"):
+        train_and_fail()
+    with store.open(KEY, IDENTITY, timeout=0) as run:
+        assert run.load_checkpoint() is not None
+    with raises_code(StoreError, "run-closed"):
+        run.save_checkpoint(tensors(), {"step": 2})
+
+
+# ----------------------------------------------------------------------------- locks
+
+
+def test_a_thread_cannot_wait_for_itself(tmp_path: Path) -> None:
+    store = RunStore(tmp_path)
+    with store.open(KEY, IDENTITY), raises_code(StoreError, "run-open-already"):
+        store.open(KEY, IDENTITY)
+
+
+def test_waiting_ends_with_the_name_of_the_holder_or_with_its_result(tmp_path: Path) -> None:
+    store = RunStore(tmp_path)
+    outcome: list[Any] = []
+
+    def second(timeout: float) -> None:
+        try:
+            with store.open(KEY, IDENTITY, timeout=timeout) as run:
+                outcome.append(run.finished.result if run.finished else None)
+        except StoreError as error:
+            outcome.append(str(error))
+
+    with store.open(KEY, IDENTITY) as run:
+        thread = threading.Thread(target=second, args=(0.05,))
+        thread.start()
+        thread.join()
+        assert f"still locked by process {os.getpid()}" in outcome[0]
+        thread = threading.Thread(target=second, args=(30,))
+        thread.start()
+        run.commit({"score": 1})
+    thread.join()
+    assert outcome[1] == {"score": 1}
+
+
+# ----------------------------------------------------------------------------- budget
+
+
+def test_prune_deletes_the_least_recently_used_weights_and_keeps_results(tmp_path: Path) -> None:
+    store = RunStore(tmp_path)
+    runs = [commit(store, seed, numbers=1000) for seed in range(4)]
+    for age, stored in enumerate(runs):
+        os.utime(stored.path / "used", (1000 - age, 1000 - age))  # the last committed is the oldest
+    runs[3].load_tensors()  # now the most recently used
+    size = runs[0].tensor_bytes
+    done = store.prune(2 * size, keep={runs[2].key})
+    assert done.keys == (runs[1].key, runs[0].key)
+    assert (done.freed_bytes, done.remaining_bytes) == (2 * size, 2 * size)
+    again = [store.get(stored.key) for stored in runs]
+    assert [s.has_weights for s in again if s] == [False, False, True, True]
+    assert [s.result["score"] for s in again if s] == [0, 1, 2, 3]
+    assert again[0] is not None
+    assert again[0].tensors_sha256() == runs[0].tensors_sha256()
+    with raises_code(StoreError, "run-pruned"):
+        again[0].load_tensors()
+    assert store.verify() == []
+    assert store.prune(0, keep=[s.key for s in runs]).keys == ()
+    assert store.prune().keys == ()  # no budget, nothing happens
+
+
+def test_prune_spares_open_runs_and_drops_abandoned_checkpoints(tmp_path: Path) -> None:
+    store, other = RunStore(tmp_path, budget_bytes=0), {**IDENTITY, "seed": 1}
+    with store.open(KEY, IDENTITY) as abandoned:
+        abandoned.save_checkpoint(tensors(), {})
+    with store.open(run_key(other), other) as running:
+        running.save_checkpoint(tensors(), {})
+        assert store.prune().keys == (KEY,)
+        assert running.load_checkpoint() is not None
+    assert not abandoned.path.exists()
+
+
+def test_pruned_weights_come_back_only_if_they_are_the_same(tmp_path: Path) -> None:
+    store = RunStore(tmp_path)
+    stored = commit(store, value=1.0)
+    store.prune(0)
+    with store.open(stored.key, stored.identity) as run:
+        assert run.finished is not None
+        assert not run.finished.has_weights
+        with raises_code(StoreError, "not-reproducible", "weights"):
+            run.commit({"score": 9}, {"weights": {"w": torch.full((6,), 2.0)}})
+    kept = store.get(stored.key)
+    assert kept is not None
+    assert kept.result == {"score": 0}
+    assert not kept.has_weights
+    restored = commit(store, value=1.0)
+    assert restored.has_weights
+    assert torch.equal(restored.load_tensors()["w"], torch.ones(6))
+    store.prune(0)
+    with store.open(stored.key, stored.identity) as run:
+        replaced = run.commit({"score": 9}, {"weights": {"w": torch.zeros(6)}}, require_same_tensors=False)
+    assert replaced.result == {"score": 9}
+    assert replaced.has_weights
+    assert store.verify() == []
+
+
+# ----------------------------------------------------------------------------- the disk refuses
+
+
+def test_a_full_disk_is_named_and_harms_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = RunStore(tmp_path)
+    with store.open(KEY, IDENTITY) as run:
+        run.save_checkpoint(tensors(1), {"step": 1})
+
+        def full(descriptor: int) -> None:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "fsync", full)
+            with raises_code(StoreError, "cannot-write", "checkpoint-000002"):
+                run.save_checkpoint(tensors(2), {"step": 2})
+            with raises_code(StoreError, "cannot-write"):
+                run.commit({"score": 1}, {"weights": tensors()})
+        found = run.load_checkpoint()
+        assert found is not None
+        assert found[1] == {"step": 1}
+        assert store.get(KEY) is None
+        run.commit({"score": 1}, {"weights": tensors()})
+    assert store.verify() == []
+
+
+def test_a_file_size_limit_while_weights_are_written(tmp_path: Path) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    store = RunStore(tmp_path)
+    with store.open(KEY, IDENTITY) as run:
+        try:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (4096, hard))
+            with raises_code(StoreError, "cannot-write", "weights.safetensors"):
+                run.commit({}, {"weights": {"w": torch.zeros(10_000)}})
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        assert list(run.path.iterdir()) == []
+    assert store.get(KEY) is None
+
+
+def test_a_store_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with raises_code(StoreError, "cannot-write", "file/store"):
+        RunStore(tmp_path / "file" / "store").open(KEY, IDENTITY)
+
+
+def test_a_run_pruned_while_it_is_looked_at_is_not_taken_for_damaged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    from regft_core.store import stored_run as module
+
+    store = RunStore(tmp_path)
+    commit(store)
+    compare, pruned = module.problems, []
+
+    def prune_first(*arguments: Any) -> list[str]:
+        if not pruned:
+            pruned.append(True)
+            store.prune(0)
+        return compare(*arguments)
+
+    monkeypatch.setattr(module, "problems", prune_first)
+    found = store.get(KEY)
+    assert found is not None
+    assert not found.has_weights
+    assert caplog.text == ""

@@ -187,7 +187,7 @@ def test_a_model_of_pairs_needs_both_texts(exported: dict[tuple[str, str], Path]
         ("header.csv", b"review\n", "no rows below the header"),
         ("empty.jsonl", b"\n\n", "no rows"),
         ("new.xlsx", b"x", "unknown format"),
-        ("cut.csv.gz", gzip.compress(b"review\n" + b"good\n" * 999)[:-9], "damaged or cut off"),
+        ("cut.csv.gz", gzip.compress(b"review\n" + b"good\n" * 999, mtime=0)[:-9], "damaged or cut off"),
         ("latin.csv", "review\ncaf\xe9\n".encode("latin-1"), "not UTF-8"),
         ("quote.csv", b'review\n"good\n', "check the quotes"),
         ("new.parquet", b"PAR1nothing", "damaged or cut off"),

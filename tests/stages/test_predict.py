@@ -188,7 +188,7 @@ def test_a_model_of_pairs_needs_both_texts(exported: dict[tuple[str, str], Path]
         ("header.csv", b"review\n", "no-rows"),
         ("empty.jsonl", b"\n\n", "no-rows"),
         ("new.xlsx", b"x", "unknown-format"),
-        ("cut.csv.gz", gzip.compress(b"review\n" + b"good\n" * 999)[:-9], "damaged-file"),
+        ("cut.csv.gz", gzip.compress(b"review\n" + b"good\n" * 999, mtime=0)[:-9], "damaged-file"),
         ("latin.csv", "review\ncaf\xe9\n".encode("latin-1"), "not-utf8"),
         ("quote.csv", b'review\n"good\n', "csv-syntax"),
         ("new.parquet", b"PAR1nothing", "damaged-file"),

@@ -77,11 +77,10 @@ def finished_run(job: Job) -> tuple[Context, TrainingRecord]:
     Raises:
         RunFailed: the run has no model, because its training failed or did not happen.
         ConfigError: the cell or the seed is not in the grid.
-        DataError: what the finetune stage wrote cannot be read.
+        DataError: the finetune stage has not run, or what it wrote cannot be read.
     """
     context = Context(job)  # says what is not in the grid
-    work, cell = Work(Path(job.root)), cell_of(job)
-    runs = work.finetune(cell).runs if work.manifest_file("finetune", cell).is_file() else []
+    runs = Work(Path(job.root)).finetune(cell_of(job)).runs
     record = next((run for run in runs if run.seed == job.seed), None)
     if record is None or not record.ok:
         why = record.error if record is not None else "it was not trained yet; run `dvc repro` first"

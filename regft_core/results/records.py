@@ -9,17 +9,21 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal, NamedTuple
 
-from pydantic import BaseModel, ConfigDict, PlainValidator
+from pydantic import BaseModel, ConfigDict, PlainSerializer, PlainValidator
 
 
 def _number(value: Any) -> float:
-    """What JSON has written as an integer stays one, so that a record that is read and written again is the same."""
+    """What was an integer stays one, so that a record that is read and written again is the same."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise ValueError("Input should be a number")
     return value
 
 
-Number = Annotated[float, PlainValidator(_number)]
+def _as_it_is(value: Any) -> Any:
+    return value
+
+
+Number = Annotated[float, PlainValidator(_number), PlainSerializer(_as_it_is)]
 
 
 class Record(BaseModel):

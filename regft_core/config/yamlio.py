@@ -187,6 +187,8 @@ def _syntax_problem(file: str, error: MarkedYAMLError, text: str) -> Problem:
     def wrong(code: str, hint: str) -> Problem:
         return Problem(code, file, line, "", message, hint)
 
+    if "escape" in (error.problem or ""):
+        return wrong("bad-escape", "write the character itself, or put text with backslashes in single quotes")
     if "quoted scalar" in (context or ""):
         return wrong("open-quotes", f"close the quotes that begin on line {begun}")
     if "flow" in (context or ""):

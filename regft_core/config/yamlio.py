@@ -148,24 +148,17 @@ def _read(path: Path, file: str) -> str:
         hint = f"did you mean '{near}'? " if near else ""
         raise _error("file-missing", file, 0, "does not exist", f"{hint}files there: {listing(present)}") from None
     except OSError as error:
-        raise _error(
-            "cannot-read", file, 0, f"cannot be read: {error.strerror}", "check the file's permissions"
-        ) from error
+        message = f"cannot be read: {error.strerror}"
+        raise _error("cannot-read", file, 0, message, "check the file's permissions") from error
     if len(content) > MAX_BYTES:
-        raise _error(
-            "file-too-large",
-            file,
-            0,
-            f"is larger than {MAX_BYTES // 1024} KiB",
-            "a configuration is short; is it a data file?",
-        )
+        message = f"is larger than {MAX_BYTES // 1024} KiB"
+        raise _error("file-too-large", file, 0, message, "a configuration is short; is it a data file?")
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
-        raise _error(
-            "not-utf8", file, line, f"is not UTF-8 (byte 0x{content[error.start]:02x})", "save it as UTF-8"
-        ) from error
+        message = f"is not UTF-8 (byte 0x{content[error.start]:02x})"
+        raise _error("not-utf8", file, line, message, "save it as UTF-8") from error
 
 
 def _syntax_problem(file: str, error: MarkedYAMLError, text: str) -> Problem:

@@ -172,7 +172,10 @@ def test_jobs_that_raise_are_collected_after_the_others_end(jobs_module: Any, ex
     assert isinstance(error, JobsFailed)
     assert error.results == [None, "a", None, "b"]
     assert done == [1, 3]
-    assert [failure.message for failure in error.failures] == ["ValueError: broken on purpose", "no such column"]
+    assert [failure.message for failure in error.failures] == [
+        "ValueError: broken on purpose",
+        "no such column [column-missing]",
+    ]
     assert "in sometimes" in error.failures[0].trace  # a defect shows its traceback
     assert error.failures[1].trace == ""  # an error of ours explains itself
     assert "job 0: ValueError" in str(error)

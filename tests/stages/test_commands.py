@@ -36,14 +36,14 @@ def test_every_stage_of_the_pipeline_is_known() -> None:
 @pytest.mark.parametrize(
     ("name", "arguments", "message"),
     [
-        ("dataset", ("--task", "review"), "task 'review' is not listed\n    -> did you mean 'reviews'?"),
+        ("dataset", ("--task", "review"), "task 'review' is not listed [not-listed]\n    -> did you mean 'reviews'?"),
         ("subsample", ("--task", "review"), "did you mean 'reviews'?"),
         ("lengths", ("--task", "review"), "did you mean 'reviews'?"),
         ("search", ("--method", "vanilla", "--task", "review"), "did you mean 'reviews'?"),
         (
             "finetune",
             ("--method", "pool", "--task", "reviews"),
-            "method 'pool' is not listed\n    -> did you mean 'pooled'?",
+            "method 'pool' is not listed [not-listed]\n    -> did you mean 'pooled'?",
         ),
         ("evaluate", ("--method", "vanila", "--task", "reviews"), "did you mean 'vanilla'?"),
     ],

@@ -52,7 +52,7 @@ def test_a_list_and_a_mapping_mean_the_same(tmp_path: Path) -> None:
         ),
         (
             "evaluations:\n  calibration: {bins: 1}",
-            ("invalid-value", "evaluations.calibration.bins: is 1;", "least 2"),
+            ("invalid-value", "evaluations.calibration.bins: is 1 ", "least 2"),
         ),
         ("evaluations: [1]", ("invalid-value", "params.yaml:7: ", "lists 1; list names, or write a mapping")),
         ("evaluations: calibration", ("invalid-value", "params.yaml:7: evaluations: is 'calibration' (text)")),

@@ -182,9 +182,9 @@ def test_compositions_are_checked_per_method_and_task(
     with pytest.raises(ConfigError) as caught:
         load(root, registry, compose_check=check)
     assert [str(problem) for problem in caught.value.problems] == [
-        f"{NOISE}:1: regularisers: clashes",
-        f"{NOISE}:1: regularisers: has no text",
-        f"{NOISE}:1: regularisers: on task films: has no meaning here",
+        f"{NOISE}:1: regularisers: clashes [bad-composition]",
+        f"{NOISE}:1: regularisers: has no text [bad-composition]",
+        f"{NOISE}:1: regularisers: on task films: has no meaning here [bad-composition]",
     ]
     assert set(seen) == {(m, t, 2) for m in ("vanilla", "noise", "mask") for t in ("opinions", "films", None)}
 
@@ -201,7 +201,7 @@ def test_a_check_of_compositions_sees_the_tasks_that_phases_train_on(
     with pytest.raises(ConfigError) as caught:
         load(build({MASK: text}), registry, compose_check=check)
     assert [str(problem) for problem in caught.value.problems] == [
-        f"{MASK}:1: phases: on task opinions: 'regression' is refused"
+        f"{MASK}:1: phases: on task opinions: 'regression' is refused [bad-composition]"
     ]
 
 
@@ -241,7 +241,9 @@ def test_clashes_are_found_whatever_else_is_wrong(
     with pytest.raises(ConfigError) as caught:
         load(build({PARAMS: params, TASK: broken.get(TASK, files[TASK])}), registry, compose_check=check)
     assert len(caught.value.problems) > 1
-    assert [str(p) for p in caught.value.problems if p.file == NOISE] == [f"{NOISE}:1: regularisers: clashes"]
+    assert [(p.code, p.line, p.message) for p in caught.value.problems if p.file == NOISE] == [
+        ("bad-composition", 1, "clashes")
+    ]
     if "training" in broken:
         assert (seen[0].epochs, seen[0].dropout.hidden, seen[0].batch_size) == (10, "keep", 4)
 

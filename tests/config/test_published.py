@@ -112,14 +112,14 @@ def test_a_right_table_has_no_problem(tmp_path: Path) -> None:
         ({"row": {"average": 79.0, "recomputed": 80.0}}, "list the misprints in words too"),
         ({"row": {"recomputed": 80.0}, "misprints": ["m"]}, "follows from the scores; remove it"),
         ({"row": {"average": 79.0, "recomputed": 81.0}, "misprints": ["m"]}, "recomputed 81, but"),
-        ({"row": {"scores": {"sst2": 90.0, "stsb": 70.0}}}, "column 'stsb' has no metric"),
+        ({"row": {"scores": {"sst2": 90.0, "stsb": 70.0}}}, "column 'stsb' has no metric [column-without-metric]"),
         ({"row": {"deviations": {"mrpc": 1.0}}}, "a deviation of 'mrpc', which has no score"),
-        ({"row": {"arm": "vanila"}}, "unknown method 'vanila'\n    -> did you mean 'vanilla'?"),
+        ({"row": {"arm": "vanila"}}, "'vanila' [unknown-method]\n    -> did you mean 'vanilla'?"),
         ({"row": {"scores": {}, "average": None}}, "says nothing"),
         ({"metrics": {"sst2": "acuracy", "rte": "accuracy"}}, "did you mean 'accuracy'?"),
-        ({"metrics": {"sst2": "accuracy", "rte": "accuracy", "sst3": "accuracy"}}, "unknown task 'sst3'"),
+        ({"metrics": {"sst2": "accuracy", "rte": "accuracy", "sst3": "accuracy"}}, "'sst3' [unknown-task]"),
         ({"rows": []}, "'missing' does not say why"),
-        ({"row": {"scor": 1}}, "unknown key 'scor'"),
+        ({"row": {"scor": 1}}, "'scor' [unknown-key]"),
     ],
 )
 def test_wrong_tables_are_refused_with_file_and_line(tmp_path: Path, changes: dict[str, Any], said: str) -> None:

@@ -262,7 +262,7 @@ def test_a_wrong_value_of_a_task_is_a_problem_beside_the_lengths_of_others(
     """Lengths are compared with the encoder also where another value of the task is wrong."""
 
     def longest(model: EncoderConfig, root: Path) -> list[tuple[str, str]]:
-        return [("max_length", "too long")] if model.name and model.max_length > 512 else []
+        return [("max_length", "input-too-long", "too long")] if model.name and model.max_length > 512 else []
 
     root = build({"params.yaml": PARAMS + params, "pipelines/tasks/opinions.yaml": TASK + task})
     with pytest.raises(ConfigError) as caught:
@@ -280,7 +280,7 @@ def test_an_encoder_without_a_right_name_is_not_asked_for_the_lengths_of_tasks(
         }
     )
     with pytest.raises(ConfigError) as caught:
-        load_project(root, registry, encoder_check=lambda model, root: [("name", model.name)])
+        load_project(root, registry, encoder_check=lambda model, root: [("name", "model-missing", model.name)])
     assert [problem.key for problem in caught.value.problems] == ["model.name"]
 
 

@@ -112,9 +112,9 @@ def test_what_is_not_listed_is_named(trained: Path) -> None:
         export(Job(str(trained), "vanilla", "reviews", "16", 7))
     done = stage(trained, "export", "--method", "vanila", "--task", "review", "--size", "61", "--seed", "0")
     assert done.returncode == 2
-    assert "grid.tasks: task 'review' is not listed\n    -> did you mean 'reviews'?" in done.stderr
-    assert "methods: method 'vanila' is not listed\n    -> did you mean 'vanilla'?" in done.stderr
-    assert "grid.sizes: size '61' is not listed\n    -> sizes listed: 16" in done.stderr
+    assert "grid.tasks: task 'review' is not listed [not-listed]\n    -> did you mean 'reviews'?" in done.stderr
+    assert "methods: method 'vanila' is not listed [not-listed]\n    -> did you mean 'vanilla'?" in done.stderr
+    assert "grid.sizes: size '61' is not listed [not-listed]\n    -> sizes listed: 16" in done.stderr
     assert "Traceback" not in done.stderr
 
 

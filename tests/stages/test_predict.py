@@ -78,7 +78,7 @@ def test_the_command_says_what_it_did(exported: dict[tuple[str, str], Path], dat
     assert list(lines(out)[0]) == ["row", "id", "prediction", "probability_bad", "probability_good"]
     again = stage(data.parent, "predict", "--model", model, "--data", str(data), "--out", str(out))
     assert again.returncode == 3
-    assert "exists\n    -> choose another name, or add --overwrite" in again.stderr
+    assert "exists [in-the-way]\n    -> choose another name, or add --overwrite" in again.stderr
 
 
 @pytest.mark.parametrize("ending", [".tsv", ".jsonl", ".parquet", ".csv.gz", ".jsonl.gz", ".parquet.gz"])

@@ -148,24 +148,17 @@ def _read(path: Path, file: str) -> str:
         hint = f"did you mean '{near}'? " if near else ""
         raise _error("file-missing", file, 0, "does not exist", f"{hint}files there: {listing(present)}") from None
     except OSError as error:
-        raise _error(
-            "cannot-read", file, 0, f"cannot be read: {error.strerror}", "check the file's permissions"
-        ) from error
+        message = f"cannot be read: {error.strerror}"
+        raise _error("cannot-read", file, 0, message, "check the file's permissions") from error
     if len(content) > MAX_BYTES:
-        raise _error(
-            "file-too-large",
-            file,
-            0,
-            f"is larger than {MAX_BYTES // 1024} KiB",
-            "a configuration is short; is it a data file?",
-        )
+        message = f"is larger than {MAX_BYTES // 1024} KiB"
+        raise _error("file-too-large", file, 0, message, "a configuration is short; is it a data file?")
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
-        raise _error(
-            "not-utf8", file, line, f"is not UTF-8 (byte 0x{content[error.start]:02x})", "save it as UTF-8"
-        ) from error
+        message = f"is not UTF-8 (byte 0x{content[error.start]:02x})"
+        raise _error("not-utf8", file, line, message, "save it as UTF-8") from error
 
 
 def _syntax_problem(file: str, error: MarkedYAMLError, text: str) -> Problem:
@@ -187,6 +180,8 @@ def _syntax_problem(file: str, error: MarkedYAMLError, text: str) -> Problem:
     def wrong(code: str, hint: str) -> Problem:
         return Problem(code, file, line, "", message, hint)
 
+    if "escape" in (error.problem or ""):
+        return wrong("bad-escape", "write the character itself, or put text with backslashes in single quotes")
     if "quoted scalar" in (context or ""):
         return wrong("open-quotes", f"close the quotes that begin on line {begun}")
     if "flow" in (context or ""):

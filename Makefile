@@ -19,7 +19,7 @@ repro: $(VENV)/.installed
 ifdef PRESET
 	@$(RUN) python -m stages.preset $(PRESET)
 else
-	@$(RUN) python -m regft_core.config
+	@$(RUN) python -m stages.config
 	@$(RUN) dvc repro
 endif
 
@@ -33,7 +33,7 @@ lint: $(VENV)/.installed-test
 	@$(RUN) mypy
 
 plan: $(VENV)/.installed
-	@$(RUN) python -m regft_core.config plan $(if $(PRESET),--preset $(PRESET))
+	@$(RUN) python -m stages.config plan $(if $(PRESET),--preset $(PRESET))
 
 ui: $(VENV)/.installed
 	@$(RUN) python -m regft_core.tracking ui

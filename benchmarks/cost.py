@@ -32,14 +32,14 @@ from regft_core.config.method import Method, Phase
 from regft_core.config.schema.training import TrainingConfig
 from regft_core.data.encode import Encoded
 from regft_core.errors import RegftError
+from regft_core.execution.devices import free_memory, take_device
 from regft_core.hooks import compose
 from regft_core.hooks.declare import Handed
 from regft_core.hooks.registry import discover
 from regft_core.models.source import ModelSource
-from regft_core.phases.method_table import all_methods
-from regft_core.phases.training_run import PhaseInputs, outcome_tensors, prepare, train
+from regft_core.plan.method_table import all_methods
 from regft_core.plan.pool import KEEP_FREED_MEMORY
-from regft_core.runs.devices import free_memory, take_device
+from regft_core.run.training_run import PhaseInputs, outcome_tensors, prepare, train
 from regft_core.training.loop import Loop
 
 ROOT = Path(__file__).resolve().parents[1]

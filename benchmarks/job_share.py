@@ -60,14 +60,14 @@ class Counter:
 @cache
 def counter() -> Counter:
     """The counter of this process, with what it counts in place."""
-    from regft_core.run.finished_model import Trained
+    from regft_core.run.finished_model import FinishedModel
     from regft_core.training.loop import Loop
     from regft_core.training.stack import Stack
 
     found = Counter()
     Loop.train = found.counted("training", Loop.train)
     Stack.fit = found.counted("training", Stack.fit)
-    Trained.answer = found.counted("answers", Trained.answer)
+    FinishedModel.answer = found.counted("answers", FinishedModel.answer)
     return found
 
 
@@ -110,7 +110,7 @@ def measure(changes: list[str]) -> dict[str, float]:
             set_param(project / "params.yaml", key, value)
         python, dvc = sys.executable, (sys.executable, "-m", "dvc")
         found: dict[str, float] = {}
-        found["the configuration's check"], _ = run(project, python, "-m", "regft_core.config")
+        found["the configuration's check"], _ = run(project, python, "-m", "stages.config")
         found["data"], _ = run(project, *dvc, "repro", "dataset", "subsample", "lengths")
         found["fill"], _ = run(project, python, str(project / "benchmarks" / "job_share.py"), "--fill", str(project))
         found["`dvc repro`"], said = run(project, *dvc, "repro")

@@ -83,15 +83,15 @@ def install_stubs() -> None:
     import torch
 
     from regft_core.run import training_run
-    from regft_core.run.finished_model import Trained as Answering
+    from regft_core.run.finished_model import FinishedModel as Answering
     from regft_core.training.loop import Progression
     from regft_core.training.stack import Stack
 
-    def train(inputs: training_run.PhaseInputs, **_: Any) -> training_run.Trained:
+    def train(inputs: training_run.PhaseInputs, **_: Any) -> training_run.TrainedPhase:
         done = Progression()
         done.curve.extend((step, step / 16, 0.7, 1e-4, 1.0) for step in range(32))
         stack = Stack((), inputs.setting())
-        return training_run.Trained(None, stack, done, 0.0, None, None)  # type: ignore[arg-type]
+        return training_run.TrainedPhase(None, stack, done, 0.0, None, None)  # type: ignore[arg-type]
 
     def tensors(*_: Any, **__: Any) -> dict[str, dict[str, torch.Tensor]]:
         return {"weights": {"w": torch.zeros(2)}}
@@ -156,7 +156,7 @@ def measure(cells: int, seeds: int, executor: str, keep: bool) -> dict[str, floa
         if len(re.findall(r"Running stage", said)) > 1:
             raise SystemExit(f"an unchanged repro ran stages:\n{said[-2000:]}")
         found["no-op fill"], _ = run(root, python, "-m", "stages.fill")
-        found["plan"], _ = run(root, python, "-m", "regft_core.config", "plan")
+        found["plan"], _ = run(root, python, "-m", "stages.config", "plan")
         found["second sync"], _ = run(root, python, "-m", "regft_core.tracking", "sync")
         return {"stages": stages, **found}
     finally:

@@ -108,7 +108,7 @@ class StoreError(RegftError):
 class DamagedRun(StoreError):
     """A stored run is not what was written.
 
-    Catch it, ``RunStore.set_aside`` the run and produce it again (``RunStore.read_intact`` does so).
+    Catch it, ``RunStore.quarantine`` the run and produce it again (``RunStore.read_intact`` does so).
     ``path`` is the run's directory, ``reason`` what is wrong with it.
     """
 

@@ -29,7 +29,7 @@ def main(root: Path, arguments: argparse.Namespace) -> None:
     open_project(folder)
     here = folder.relative_to(root)
     print(
-        f"preset {arguments.name} runs in {here}; the dry run: python -m regft_core.config plan --root {here}",
+        f"preset {arguments.name} runs in {here}; the dry run: python -m stages.config plan --root {here}",
         flush=True,
     )
     done = subprocess.run([sys.executable, "-m", "dvc", "repro"], cwd=folder, env=environment(root), check=False)

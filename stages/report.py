@@ -11,8 +11,7 @@ from regft_core.config.store_path import store_path
 from regft_core.errors import RunFailed
 from regft_core.names import plural
 from regft_core.plan.keys import read_failures
-from regft_core.reporting import interim as looks
-from regft_core.reporting import summary_table, write_report
+from regft_core.reporting import interim, summary_table, write_report
 from regft_core.run.project import open_project
 from stages.common import run
 
@@ -25,7 +24,7 @@ def main(root: Path, arguments: argparse.Namespace) -> None:
     params = project.params
     failures = read_failures(root)
     planned = [cell for cell in cells(project) if cell.directory not in failures]
-    remembered = store_path(root, params) / looks.FILE
+    remembered = store_path(root, params) / interim.FILE
     report = write_report(
         root,
         planned,

@@ -23,7 +23,7 @@ trains nothing and scores nothing again. An evaluation is a file of this folder.
 A run that an evaluation has nothing to say about is answered by ``raise Unfit(reason)``, which becomes a remark
 (``regft_core/scoring/findings.py``); so is one without a model of its own where ``NEEDS_MODEL = True``.
 
-The file defines ``run(run: EvaluatedRun) -> Findings`` (``regft_core/evaluation``), and optionally ``Config``, a
+The file defines ``run(run: EvaluatedRun) -> Findings`` (``regft_core/scoring``), and optionally ``Config``, a
 ``StrictModel`` of its options, which ``run.options`` is an instance of. Heavy imports belong into functions
 or come from ``regft_core.lazy``: the validator reads these files too. Draw random numbers from
 ``numpy.random.default_rng(regft_core.rng.derive(run.seed, "<name>.<purpose>"))`` only.

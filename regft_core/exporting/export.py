@@ -16,7 +16,7 @@ from regft_core.models.served import AnsweredBy, Served
 from regft_core.results.records import TrainingRecord
 from regft_core.results.work import Work
 from regft_core.run.context import Context, Job
-from regft_core.run.finished_model import Trained
+from regft_core.run.finished_model import FinishedModel
 from regft_core.run.outputs import cell_of
 from regft_core.scoring.answers import write_answers
 
@@ -43,7 +43,7 @@ def export(job: Job, out: Path | None = None) -> Path:
     # The tracker finds exports by the run key on their cards, one folder deep.
     name = f"{job.method}-{job.task}-{job.size}-seed-{job.seed}"
     target = out if out is not None else context.root / "exports" / name
-    trained, served = Trained(context), _served(context, record.key)
+    trained, served = FinishedModel(context), _served(context, record.key)
     examples = context.data(context.phase("finetune")).examples[:CHECKED_EXAMPLES]
     answering = answers_without_encoder(entries)
     if answering is not None:

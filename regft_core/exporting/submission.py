@@ -18,7 +18,7 @@ from regft_core.exporting.export import finished_run
 from regft_core.io import write_text
 from regft_core.kinds import find
 from regft_core.run.context import Context, Job
-from regft_core.run.finished_model import Trained
+from regft_core.run.finished_model import FinishedModel
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -43,7 +43,7 @@ def write_submission(job: Job, out: Path | None = None) -> list[tuple[Path, int]
         raise ConfigError([Problem("no-submission", file, 0, "submission", "the task declares no submission", hint)])
     name = f"{job.method}-{job.task}-{job.size}-seed-{job.seed}"
     folder = out if out is not None else context.root / "submissions" / name
-    model = Trained(context)
+    model = FinishedModel(context)
     found = []
     for file, split in wanted.files.items():
         examples = unlabelled(context, split)

@@ -32,7 +32,9 @@ NEVER: Mapping[str, str] = {
     "regft_core.progress": "draws on the terminal",
     "regft_core.kinds._base": "lists the questions; the file of the kind in use has the answers, and is an entry",
     "regft_core.lazy": "when a package is imported, not what it computes",
-    "regft_core.runs": "keeps, schedules and identifies runs; tensors pass through bit by bit",
+    "regft_core.identity": "identifies runs",
+    "regft_core.store": "keeps runs; tensors pass through bit by bit",
+    "regft_core.execution": "schedules runs",
 }
 #: Modules that cannot change what is computed with a configuration that passed.
 EXEMPT: Mapping[str, str] = {
@@ -53,7 +55,7 @@ TRAINING = ("regft_core.run.training_run", *TOKENS)
 
 _FINISHED: Mapping[str, str] = {
     **EXEMPT,
-    "regft_core.phases": "finds inputs and makes the key, which has them by content; what computes is an entry",
+    "regft_core.run": "finds inputs and makes the key, which has them by content; what computes is an entry",
     "regft_core.training": "trains; its results are hashed by content",
 }
 StageName = Literal["dataset", "subsample", "lengths", "evaluate", "evaluation", "merge", "report"]

@@ -17,8 +17,8 @@ from regft_core.data.subsample import write_subsamples
 from regft_core.errors import PlanOutdated
 from regft_core.io import canonical_json, remove, sha256_text
 from regft_core.keyed import is_current, seal
-from regft_core.plan.lengths import measure_task, modes, up_to_date_lengths, write_lengths
-from regft_core.run.inputs import lengths_inputs, subsample_inputs, task_inputs
+from regft_core.plan.lengths import lengths_inputs, measure_task, modes, up_to_date_lengths, write_lengths
+from regft_core.run.inputs import subsample_inputs, task_inputs
 from regft_core.run.project import open_project
 
 #: Key of a task's rows in one folder, from the project as it is.

@@ -9,9 +9,10 @@ from regft_core.config.project import Project
 from regft_core.data import lengths
 from regft_core.data.examples import read_jsonl
 from regft_core.errors import DataError, ModelError, StoreError
+from regft_core.identity.fingerprint import stage_code
 from regft_core.io import read_json, write_json
 from regft_core.models.source import ModelSource, longest_input, resolve_model
-from regft_core.run.inputs import lengths_inputs
+from regft_core.run.inputs import content_of
 
 #: Raise it when the content of the file changes.
 FORMAT = 2
@@ -32,6 +33,11 @@ def settings(project: Project, task: str) -> dict[str, Any]:
         "max_length": model.max_length,
         "limit": longest_input(source, model),
     }
+
+
+def lengths_inputs(project: Project, task: str) -> dict[str, Any]:
+    """What decides the token lengths of a prepared task: the tokenizer, ``max_length``, the rows and the code."""
+    return settings(project, task) | {"content": content_of(project, task), "code": stage_code("lengths")["sha256"]}
 
 
 def measure_task(project: Project, task: str) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """The catalogue of shipped methods: what each is, where it acts, what it costs, what it is compared with.
 
-``python -m regft_core.methods`` prints it; the README's table is made of it and a test keeps it so.
+``python -m stages.methods`` prints it; the README's table is made of it and a test keeps it so.
 """
 
 from __future__ import annotations

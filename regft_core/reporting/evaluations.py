@@ -1,6 +1,6 @@
 """What the evaluations beyond the scores found out, over seeds: the same for every evaluation.
 
-An evaluation is a file (``regft_core/evaluations``) that says nothing about reports; its numbers are shown
+An evaluation is a file (``regft_core/analyses``) that says nothing about reports; its numbers are shown
 with their mean and Student's t interval over seeds, its tables as the mean over seeds or of the first seed.
 """
 

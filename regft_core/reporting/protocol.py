@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from regft_core.names import plural
-from regft_core.reporting import truncation as cuts
+from regft_core.reporting import truncation
 from regft_core.reporting.page.formatting import listed
 from regft_core.reporting.read_grid import BlockData, CellData
 from regft_core.reporting.tables import MethodMeta, controlled_methods
@@ -155,7 +155,7 @@ def data_facts(blocks: Sequence[BlockData]) -> list[dict[str, Any]]:
                 "described": own[0].described,
                 "draws": [_draws(block) for block in own],
                 "max_length": own[0].lengths["max_length"],
-                "lengths": cuts.rows(own[0].lengths),
+                "lengths": truncation.rows(own[0].lengths),
             }
         )
     return found

@@ -14,10 +14,16 @@ from regft_core.config.papers.published import Published, read_published
 from regft_core.config.schema.report import ReportConfig
 from regft_core.config.schema.training import TrainingConfig
 from regft_core.io import atomic_directory, write_json, write_text
-from regft_core.reporting import averages, environments, evaluations, numbers, published
-from regft_core.reporting import protocol as facts
-from regft_core.reporting import truncation as cuts
-from regft_core.reporting import tuned_values as tuning
+from regft_core.reporting import (
+    averages,
+    environments,
+    evaluations,
+    numbers,
+    protocol,
+    published,
+    truncation,
+    tuned_values,
+)
 from regft_core.reporting.across import across_tasks, with_holm
 from regft_core.reporting.figures.curves import thinned
 from regft_core.reporting.interim import Looks
@@ -136,7 +142,7 @@ def build_report(
     order = {block.name: [row.method for row in block.rows] for block in blocks}
     found = evaluations.sections(data, order, config.confidence, config.reference)
     results = numbers.results(blocks)
-    tuned = tuning.tuned_arms(data)
+    tuned = tuned_values.tuned_arms(data)
     columns = averages.average_columns(blocks, config.averages, config.reference)
     if columns:
         results["averages"] = averages.as_numbers(columns)
@@ -156,14 +162,14 @@ def build_report(
         findings=findings(blocks, config.reference),
         # What the model never saw comes before everything else.
         warnings=(
-            *cuts.warnings(data),
-            *tuning.warnings(tuned),
+            *truncation.warnings(data),
+            *tuned_values.warnings(tuned),
             *looked_at(blocks),
-            *facts.warnings(data, methods, config.reference, seeds, marks),
+            *protocol.warnings(data, methods, config.reference, seeds, marks),
         ),
         unbeaten=unbeaten(blocks),
-        cuts=cuts.summary(data),
-        cut_warnings=cuts.warnings(data),
+        cuts=truncation.summary(data),
+        cut_warnings=truncation.warnings(data),
         evaluations=found,
         published=beside,
         results=results,

@@ -86,7 +86,7 @@ class Tuned(Record):
 
 
 class EpochScore(NamedTuple):
-    """The score of one epoch on ``rows`` (``dev``, ``set_aside``); None where it is no number."""
+    """The score of one epoch on ``rows`` (``dev``, ``held_out``); None where it is no number."""
 
     phase: str
     rows: str
@@ -151,6 +151,8 @@ class TrainingRecord(PhasesRecord):
     degraded: list[str] = []
     #: Name of the last phase, and what a greedy soup chose in it.
     phase: str | None = None
+    #: Attention and type of the parameters of the model that was trained.
+    numerics: dict[str, str] | None = None
     soup: dict[str, Any] | None = None
 
     @property

@@ -223,8 +223,8 @@ class Context:
             )
             if other is None:
                 found = replace(found, task=self.task)  # one reading of it for all that this context says and does
-            if other in (None, self.job.task) and self.set_aside:
-                hidden = {row.idx for row in self.set_aside}
+            if other in (None, self.job.task) and self.held_out:
+                hidden = {row.idx for row in self.held_out}
                 whole = found
 
                 def shown() -> list[Example]:
@@ -246,7 +246,7 @@ class Context:
         return self.job.trial is not None and self.tuning.selection == "split"
 
     @cached_property
-    def set_aside(self) -> list[Example]:
+    def held_out(self) -> list[Example]:
         """Rows of the cell that a trial must not see, by its weights or by its choices, for they judge it."""
         if not self._without_dev:
             return []
@@ -327,7 +327,7 @@ class Context:
         if phase.repeat is not None and member is None:
             return self._merged_identity(phase, phase.repeat)
         shared, data = self.shared_identity(phase), self.data(phase)
-        rows, set_aside = member_rows(phase, member, data.summary.length, self.seed(phase))
+        rows, held_out = member_rows(phase, member, data.summary.length, self.seed(phase))
         judged_by = self._judged_by(phase, member)
         return judged_by | {
             "format": RUN_FORMAT,
@@ -335,7 +335,7 @@ class Context:
             "seed": self.seed(phase),
             "rows": data.sha256,
             "rows_per_example": self.encoder.rows_per_example(data.summary.pairs),
-            "split": sha256_text(canonical_json([rows, set_aside])) if set_aside else None,
+            "split": sha256_text(canonical_json([rows, held_out])) if held_out else None,
             "task": {
                 "kind": data.kind,
                 "labels": data.labels,

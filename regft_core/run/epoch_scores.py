@@ -9,13 +9,13 @@ from regft_core import metrics
 from regft_core.config.schema.training import CheckpointRule
 
 if TYPE_CHECKING:
-    from regft_core.run.training_run import Trained
+    from regft_core.run.training_run import TrainedPhase
 
 #: The rows that an epoch was scored on: the development set, or training rows that chose the epoch.
-DEV, SET_ASIDE = "dev", "set_aside"
+DEV, SET_ASIDE = "dev", "held_out"
 
 
-def epoch_scores(label: str, trained: Trained, rule: CheckpointRule, primary: str) -> dict[str, Any]:
+def epoch_scores(label: str, trained: TrainedPhase, rule: CheckpointRule, primary: str) -> dict[str, Any]:
     """The metric and [phase, rows, step, epoch, score] of every look, in order; empty where no epoch was judged.
 
     A score is None where the model gave something that is no number. What a rule chooses by is shown like what was

@@ -12,7 +12,7 @@ from regft_core.progress import ProgressWriter
 from regft_core.run.context import Context, Job
 from regft_core.run.evaluation_key import evaluation_identity, evaluation_key, scope_of, set_files
 from regft_core.run.findings import evaluations_of
-from regft_core.run.finished_model import Trained
+from regft_core.run.finished_model import FinishedModel
 from regft_core.run.logits import from_npy, to_npy
 from regft_core.run.phase_data import rows_of
 from regft_core.store.stored_run import StoredRun
@@ -39,7 +39,7 @@ def evaluate(job: Job, trained: dict[str, Any], *, device: str = "cpu") -> dict[
     record["cost"] = _cost(trained)
     if trained["status"] != "ok":
         return record | {"collapsed": {}, "sets": {}, "predictions": {}, "evaluations": {}}
-    model = Trained(context)
+    model = FinishedModel(context)
     result, files = context.store.read_intact(
         lambda: _ensure(context, model, trained["key"]),
         lambda run: (run.result, {file: run.read_bytes(file) for file in run.files}),
@@ -55,7 +55,7 @@ def _under(folder: str, files: dict[str, bytes]) -> dict[str, bytes]:
     return {name.removeprefix(folder).rpartition(".")[0]: files[name] for name in files if name.startswith(folder)}
 
 
-def _ensure(context: Context, model: Trained, finetuned: str) -> StoredRun:
+def _ensure(context: Context, model: FinishedModel, finetuned: str) -> StoredRun:
     """The evaluation of a run, from the store or made now.
 
     Raises CodeChanged, InputChanged or PlanOutdated when its code, a set or the encoder is edited meanwhile.
@@ -83,7 +83,7 @@ def _cost(trained: dict[str, Any]) -> dict[str, Any]:
 
 
 def evaluated(
-    context: Context, model: Trained, sets_sha256: Mapping[str, str]
+    context: Context, model: FinishedModel, sets_sha256: Mapping[str, str]
 ) -> tuple[dict[str, Any], dict[str, str | bytes]]:
     """What evaluating a run gives, whatever the store has: its result, and the files beside it.
 
@@ -96,7 +96,7 @@ def evaluated(
 
 
 def _evaluate(
-    context: Context, model: Trained, sets_sha256: Mapping[str, str]
+    context: Context, model: FinishedModel, sets_sha256: Mapping[str, str]
 ) -> tuple[dict[str, Any], dict[str, str | bytes]]:
     from regft_core.scoring.score import SetInfo, evaluate_run
 

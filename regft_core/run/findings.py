@@ -22,7 +22,7 @@ from regft_core.run.context import Context
 from regft_core.run.enabled_evaluations import finding_scope, switched_on
 from regft_core.run.environment import set_up
 from regft_core.run.evaluation_key import set_files
-from regft_core.run.finished_model import Trained
+from regft_core.run.finished_model import FinishedModel
 from regft_core.run.logits import to_npy
 from regft_core.run.other_task import training_rows
 from regft_core.run.phase_data import rows_of
@@ -45,7 +45,7 @@ _TASK = ("kind", "labels", "positive_label", "primary", "sets")
 
 
 def evaluations_of(
-    context: Context, model: Trained, finetuned: str, logits: Mapping[str, npt.NDArray[Any]]
+    context: Context, model: FinishedModel, finetuned: str, logits: Mapping[str, npt.NDArray[Any]]
 ) -> dict[str, dict[str, Any]]:
     """Name -> what each evaluation that is switched on and fits the task found out about a run.
 
@@ -70,7 +70,7 @@ class _Judged:
     """One run with its logits, as all evaluations share it."""
 
     def __init__(
-        self, context: Context, model: Trained, finetuned: str, logits: Mapping[str, npt.NDArray[Any]]
+        self, context: Context, model: FinishedModel, finetuned: str, logits: Mapping[str, npt.NDArray[Any]]
     ) -> None:
         self.context = context
         self.model = model

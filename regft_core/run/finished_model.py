@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from regft_core.training.trainee import Trainee
 
 
-class Trained:
+class FinishedModel:
     """What answers for a finished run: its model, or the regulariser that answers in the model's place.
 
     Weights that were pruned are trained again.
@@ -35,7 +35,7 @@ class Trained:
         #: Whether who asks has the files of the methods' views in its key.
         self._shows_views = False
 
-    def for_views(self, shown: bool) -> Trained:
+    def for_views(self, shown: bool) -> FinishedModel:
         """This model, with the views of its methods open to the evaluation that is about to run, or closed."""
         self._shows_views = shown
         return self

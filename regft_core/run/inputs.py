@@ -117,17 +117,10 @@ def subsample_inputs(project: Project, task: str) -> dict[str, Any]:
         "stratified": project.params.subsample.stratified,
         "sizes": list(grid.sizes),
         "seeds": list(grid.seeds),
-        "rows": _content(project, task),
+        "rows": content_of(project, task),
     }
 
 
-def lengths_inputs(project: Project, task: str) -> dict[str, Any]:
-    """What decides the token lengths of a prepared task: the tokenizer, ``max_length``, the rows and the code."""
-    from regft_core.plan.lengths import settings
-
-    return settings(project, task) | {"content": _content(project, task), "code": stage_code("lengths")["sha256"]}
-
-
-def _content(project: Project, task: str) -> dict[str, str]:
+def content_of(project: Project, task: str) -> dict[str, str]:
     """Hashes of the prepared sets of a task."""
     return dict(read_json(project.root / "work" / "datasets" / task / "task.json")["content"])

@@ -192,9 +192,9 @@ def differences(project: Project, made: Made, stored: StoredRun, device: str) ->
 
 def _evaluation_differences(context: Context, made: Made, stored: StoredRun) -> list[str]:
     from regft_core.run.evaluate import evaluated
-    from regft_core.run.finished_model import Trained
+    from regft_core.run.finished_model import FinishedModel
 
-    result, files = evaluated(context, Trained(context), made.identity["sets"])
+    result, files = evaluated(context, FinishedModel(context), made.identity["sets"])
     found = _result_differences(stored.result, result)
     if sorted(files) != sorted(stored.files):
         return [*found, f"files {sorted(files)} in place of {sorted(stored.files)}"]

@@ -12,12 +12,12 @@ from regft_core.run.epoch_scores import merged_epoch_scores
 from regft_core.store.stored_run import StoredRun
 
 if TYPE_CHECKING:
-    from regft_core.run.training_run import Trained
+    from regft_core.run.training_run import TrainedPhase
 
 _SUMMED = ("train_seconds", "fit_seconds", "real_tokens", "padded_tokens")
 
 
-def phase_record(label: str, trained: Trained) -> dict[str, Any]:
+def phase_record(label: str, trained: TrainedPhase) -> dict[str, Any]:
     """Steps, cost, curve ([phase, step, epoch, loss, learning rate, gradient norm]) and diagnostics."""
     done = trained.progression
     batches = max(1, done.batches)
@@ -46,7 +46,7 @@ def phase_record(label: str, trained: Trained) -> dict[str, Any]:
     }
 
 
-def phase_marks(trained: Trained) -> list[str]:
+def phase_marks(trained: TrainedPhase) -> list[str]:
     """Marks that only the prepared model shows: those of its regularisers, and passes that no dropout tells apart."""
     from regft_core.models.architectures import without_dropout
 

@@ -100,7 +100,7 @@ class PhaseInputs:
 
 
 @dataclass
-class Trained:
+class TrainedPhase:
     """A phase that ran to its end; ``skipped`` is the reason when it had nothing to do."""
 
     trainee: Trainee
@@ -202,7 +202,7 @@ def train(
     on_step: Callable[[int], None] | None = None,
     judge: Judge | None = None,
     watch: Judge | None = None,
-) -> Trained:
+) -> TrainedPhase:
     """Run a phase to its end; the trainee is left with its weight views in place.
 
     With a ``judge`` the phase leaves its best epoch instead of its last step. What ``watch`` says of every epoch is
@@ -223,12 +223,12 @@ def train(
         watched=EpochScores(watch) if watch is not None else None,
     )
     if ready.loop is None:
-        return Trained(ready.trainee, ready.stack, Progression(), 0.0, None, ready.skipped)
+        return TrainedPhase(ready.trainee, ready.stack, Progression(), 0.0, None, ready.skipped)
     progression = ready.loop.train()
     device = ready.trainee.device
     peak = torch.cuda.max_memory_allocated(device) if device.type == "cuda" else None
     loop = ready.loop
-    return Trained(
+    return TrainedPhase(
         ready.trainee,
         ready.stack,
         progression,
@@ -255,7 +255,7 @@ def _stream(inputs: PhaseInputs, trainee: Trainee, rows: Sequence[int], name: st
     )
 
 
-def outcome_tensors(inputs: PhaseInputs, trained: Trained, *, weights: bool) -> dict[str, dict[str, Tensor]]:
+def outcome_tensors(inputs: PhaseInputs, trained: TrainedPhase, *, weights: bool) -> dict[str, dict[str, Tensor]]:
     """What is stored of a finished phase: method state, kept tensors, and the weights if they are needed.
 
     Of the last phase these are plain weights, with every view folded; before it, the trained ones

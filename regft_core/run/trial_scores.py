@@ -20,7 +20,7 @@ from regft_core.io import sha256_text
 from regft_core.run.choice import choose
 from regft_core.run.context import Context, Job
 from regft_core.run.finetune import finetune
-from regft_core.run.finished_model import Trained
+from regft_core.run.finished_model import FinishedModel
 from regft_core.run.project import open_project
 from regft_core.run.records import known_keys
 from regft_core.run.scopes import evaluation_scope, scope_sha256
@@ -128,7 +128,7 @@ def _score_scope(context: Context) -> Scope:
 def judging_rows(context: Context) -> list[Example]:
     """The rows that judge a trial: set aside from the run's own, or the dev set."""
     if context.tuning.selection == "split":
-        return context.set_aside
+        return context.held_out
     return context.dev_rows
 
 
@@ -136,7 +136,7 @@ def _score(context: Context, examples: Sequence[Example]) -> float:
     from regft_core.scoring.score import SetInfo, evaluate_run
 
     primary = context.task["primary"]
-    logits = Trained(context).answer(examples)
+    logits = FinishedModel(context).answer(examples)
     info = SetInfo(labels=[example.label for example in examples], ids=[str(n) for n in range(len(examples))])
     found = evaluate_run({"dev": logits}, {"dev": info}, context.task | {"metrics": [primary]})
     return float(found.sets["dev"]["metrics"][primary])

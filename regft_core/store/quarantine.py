@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 ASIDE = re.compile(r"(?P<key>[0-9a-f]{64})\.damaged-(?P<number>[1-9]\d*)")
 
 
-def directories_aside(target: Path) -> list[Path]:
+def quarantined(target: Path) -> list[Path]:
     """Return where damaged runs of ``target``'s key were set aside, the oldest first."""
     found = []
     with suppress(FileNotFoundError), os.scandir(target.parent) as entries:  # hundreds, of which few have the key
@@ -30,12 +30,12 @@ def directories_aside(target: Path) -> list[Path]:
     return [path for _, path in sorted(found)]
 
 
-def move_aside(target: Path, reason: str) -> Path:
+def put_in_quarantine(target: Path, reason: str) -> Path:
     """Rename the run's directory and say so in a warning; returns the new path.
 
     The caller holds the run's lock. Raises ``StoreError`` when the directory cannot be renamed.
     """
-    earlier = directories_aside(target)
+    earlier = quarantined(target)
     number = int(earlier[-1].name.rpartition("-")[2]) + 1 if earlier else 1
     aside = target.with_name(f"{target.name}.damaged-{number}")
     with explained(target):
@@ -57,7 +57,7 @@ def recorded_hashes(target: Path) -> dict[str, str]:
 
     Only a manifest that survived is used, so a hash may stand for weights that are lost.
     """
-    for path in reversed(directories_aside(target)):
+    for path in reversed(quarantined(target)):
         try:
             manifest = read_manifest(path)
         except (StoreError, ValueError):

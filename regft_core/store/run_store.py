@@ -27,7 +27,7 @@ from regft_core.store.locks import KeyLock
 from regft_core.store.manifest import MANIFEST
 from regft_core.store.needed import NEEDED_DAYS, Needed, needed
 from regft_core.store.pruning import Pruned, prune
-from regft_core.store.quarantine import ASIDE, move_aside
+from regft_core.store.quarantine import ASIDE, put_in_quarantine
 from regft_core.store.stored_run import StoredRun, run_key
 from regft_core.store.verification import Damage, run_problems, verify
 from regft_core.store.working_run import HOW_TO_WRITE, WorkingRun
@@ -167,24 +167,24 @@ class RunStore:
         try:
             return StoredRun(key, path)
         except DamagedRun as damage:
-            move_aside(path, damage.reason)
+            put_in_quarantine(path, damage.reason)
             return None
 
     # ------------------------------------------------------------------------- damage
 
-    def set_aside(self, key: str, reason: str, timeout: float | None = None) -> Path | None:
+    def quarantine(self, key: str, reason: str, timeout: float | None = None) -> Path | None:
         """Rename a run that proved damaged to ``<key>.damaged-<n>``, so that it is trained again.
 
         Waits for whoever has the run open, then hashes all its files: a run that is intact (trained
         again by another process meanwhile) stays and None is returned, as when there is none;
-        else the new path. For a run that this thread has open use ``WorkingRun.set_aside``.
+        else the new path. For a run that this thread has open use ``WorkingRun.quarantine``.
 
         Raises ``StoreError`` when the store cannot be written or ``timeout`` was not enough.
         """
         lock, path = self.lock(key), self.directory(key)
         try:
             lock.acquire(timeout)
-            return move_aside(path, reason) if path.is_dir() and run_problems(key, path) else None
+            return put_in_quarantine(path, reason) if path.is_dir() and run_problems(key, path) else None
         except StoreError as error:
             if not may_not_write(error):
                 raise
@@ -206,7 +206,7 @@ class RunStore:
         try:
             return read(ensure())
         except DamagedRun as damage:
-            self.set_aside(damage.key, damage.reason)
+            self.quarantine(damage.key, damage.reason)
         except PrunedRun as gone:
             log.info("%s: once more", gone)
         return read(ensure())

@@ -20,7 +20,7 @@ from regft_core.store.killpoints import killpoint
 from regft_core.store.ledger import note_written
 from regft_core.store.locks import LEASE_SECONDS, KeyLock
 from regft_core.store.manifest import MANIFEST, is_relative_name, manifest_of
-from regft_core.store.quarantine import move_aside, recorded_hashes
+from regft_core.store.quarantine import put_in_quarantine, recorded_hashes
 from regft_core.store.stored_run import IDENTITY, PRUNED, RESULT, TENSORS_SUFFIX, USED, StoredRun
 from regft_core.store.tensors import write_tensors
 
@@ -112,14 +112,14 @@ class WorkingRun:
                 f"{HOW_TO_WRITE}",
             )
 
-    def set_aside(self, reason: str) -> Path | None:
+    def quarantine(self, reason: str) -> Path | None:
         """Take a finished run that proved damaged out of the way; ``finished`` is None afterwards.
 
-        Like ``RunStore.set_aside``, for whoever has the run open. Nothing is checked: the caller
+        Like ``RunStore.quarantine``, for whoever has the run open. Nothing is checked: the caller
         has met the damage. Returns where the run is now, None when there was none.
         """
         self.require_writable()
-        aside = move_aside(self._target, reason) if self._target.is_dir() else None
+        aside = put_in_quarantine(self._target, reason) if self._target.is_dir() else None
         self.finished = None
         return aside
 

@@ -66,7 +66,7 @@ class Mirror:
         found = client.get_experiment_by_name(self.experiment)
         if found is not None and found.artifact_location.rstrip("/") != self.artifacts.as_uri():
             self._opened.close()
-            _set_aside(self.database, self.artifacts, found.artifact_location)
+            _move_away(self.database, self.artifacts, found.artifact_location)
             client = self._opened.enter_context(_opened(self.database))
         with explained(self.artifacts):
             self.artifacts.mkdir(parents=True, exist_ok=True)
@@ -190,7 +190,7 @@ def _opened(database: Path) -> Iterator[MlflowClient]:
         _close(database)
 
 
-def _set_aside(database: Path, artifacts: Path, location: str) -> None:
+def _move_away(database: Path, artifacts: Path, location: str) -> None:
     """Rename a closed database whose runs keep their files in ``location``, and the files that were copied with it."""
     number = 1
     while (aside := database.with_name(f"{database.name}.moved-{number}")).exists():

@@ -122,8 +122,6 @@ def cases() -> Iterator[Any]:
         for column, moment in enumerate(MOMENTS):
             for number, method in enumerate(METHODS):
                 marks = [] if number == (row + column) % len(METHODS) else [pytest.mark.slow]
-                if kind == "data file":
-                    marks.append(pytest.mark.xfail(reason="it is in no key yet", strict=True))
                 yield pytest.param(kind, moment, method, marks=marks, id=f"{kind}, {moment}, {method}")
 
 

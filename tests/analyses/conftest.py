@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from regft_core import analyses as evaluations
+from regft_core import analyses
 from regft_core.data.examples import Example
 from regft_core.scoring.evaluated import EvaluatedRun, EvaluatedSet
 from regft_core.scoring.findings import Findings
@@ -61,7 +61,7 @@ def find() -> Callable[..., Findings]:
     """Run an evaluation on sets; ``trained`` stands for the model."""
 
     def _find(name: str, *sets: EvaluatedSet, trained: Any = None, **options: Any) -> Findings:
-        evaluation = evaluations.find(name)
+        evaluation = analyses.find(name)
         chosen = evaluation.Config(**options)
         by_name: Mapping[str, EvaluatedSet] = {one.name: one for one in sets}
         task = {"kind": sets[0].kind, "labels": list(LABELS) if sets[0].labels else None, "sets": {}}

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from sklearn.metrics import confusion_matrix, precision_recall_fscore_support
 
-from regft_core import analyses as evaluations
+from regft_core import analyses
 from regft_core.catalogue import EVALUATIONS
 from regft_core.errors import ConfigError
 from regft_core.scoring.findings import Findings, Plot, Table
@@ -113,12 +113,12 @@ RUN = "def run(run):\n    return None\n"
 def test_a_file_that_is_no_evaluation_says_what_is_missing(tmp_path: Path, text: str, message: str) -> None:
     (tmp_path / "half.py").write_text(text)
     with EVALUATIONS.also(tmp_path), raises_code(ConfigError, "bad-evaluation-file", "half.py", message):
-        evaluations.find("half")
+        analyses.find("half")
 
 
 @pytest.mark.parametrize("name", EVALUATIONS.names())
 def test_every_evaluation_is_one_and_describes_its_options(name: str) -> None:
-    found = evaluations.find(name)
+    found = analyses.find(name)
     assert found.description
     assert all(field.description for field in found.Config.model_fields.values())
 
@@ -129,7 +129,7 @@ def test_reading_them_imports_neither_torch_nor_numpy() -> None:
 
     code = (
         "import sys; from regft_core.catalogue import EVALUATIONS; from regft_core import evaluations; "
-        "[evaluations.find(n) for n in EVALUATIONS.names()]; "
+        "[analyses.find(n) for n in EVALUATIONS.names()]; "
         "print([m for m in ('torch', 'numpy', 'scipy', 'sklearn') if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)

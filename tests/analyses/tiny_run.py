@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from regft_core import analyses as evaluations
+from regft_core import analyses
 from regft_core.config.schema import DropoutConfig
 from regft_core.data.batches import Batch, collate, evaluation_batches, padding_of
 from regft_core.data.encode import Encoded, encode
@@ -24,7 +24,7 @@ BATCH = 5
 
 
 class TinyModel:
-    """Stands for ``phases.trained.Trained``; ``confidence`` and ``views`` are what a method would say."""
+    """Stands for ``run.finished_model.FinishedModel``; ``confidence`` and ``views`` are what a method would say."""
 
     def __init__(
         self, architecture: str = "bert", *, kind: str = "classification", separately: bool = False, seed: int = 0
@@ -90,7 +90,7 @@ def found(
     **options: Any,
 ) -> Findings:
     """Run an evaluation on one set."""
-    evaluation = evaluations.find(name)
+    evaluation = analyses.find(name)
     labels = list(LABELS) if judged.labels else None
     task = {"kind": trained.kind, "labels": labels, "primary": primary, "positive_label": None, "sets": {}}
     chosen = evaluation.Config.model_validate(options)

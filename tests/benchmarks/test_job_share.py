@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from regft_core.run.finished_model import Trained
+from regft_core.run.finished_model import FinishedModel
 from regft_core.training.loop import Loop
 from regft_core.training.stack import Stack
 
@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parents[2]
 @pytest.fixture
 def job_share(monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
-    for owner, name in ((Loop, "train"), (Stack, "fit"), (Trained, "answer")):
+    for owner, name in ((Loop, "train"), (Stack, "fit"), (FinishedModel, "answer")):
         monkeypatch.setattr(owner, name, getattr(owner, name))  # put back at the end
     module = importlib.import_module("job_share")
     module.counter.cache_clear()
@@ -31,12 +31,12 @@ def test_answers_inside_training_are_training(job_share: Any, monkeypatch: pytes
     """An epoch that is judged answers within the loop, and no second is in two counts."""
     clock = iter(range(100))
     monkeypatch.setattr(time, "process_time", lambda: float(next(clock)))
-    monkeypatch.setattr(Trained, "answer", lambda self: "answer")
-    monkeypatch.setattr(Loop, "train", lambda self: Trained.answer(None))
+    monkeypatch.setattr(FinishedModel, "answer", lambda self: "answer")
+    monkeypatch.setattr(Loop, "train", lambda self: FinishedModel.answer(None))
     counter = job_share.counter()
     assert Loop.train(None) == "answer"
     assert counter.seconds == {"training": 1.0}
-    Trained.answer(None)
+    FinishedModel.answer(None)
     assert counter.seconds == {"training": 1.0, "answers": 1.0}
     monkeypatch.setenv(job_share.COUNTS, str(tmp_path))
     counter.write()

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 import yaml
 
-from regft_core.config import __main__ as main
 from regft_core.config.aliases import ALIASES
 from regft_core.config.files import CONTAMINATION
 from regft_core.config.papers.contamination import read_contamination, sentences
 from regft_core.errors import ConfigError
+from stages import config as main
 from tests.errors import raises_code
 
 ROOT = Path(__file__).resolve().parents[2]

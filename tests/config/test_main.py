@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from regft_core.config import __main__ as main
+from stages import config as main
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -96,7 +96,7 @@ def test_a_control_that_is_wrong_itself_is_not_written(build: Any, capsys: Any) 
 def test_nothing_imports_torch(build: Any, command: str) -> None:
     arguments = [*([command] if command else []), "--root", str(build(REAL))]
     code = (
-        "import sys; from regft_core.config.__main__ import main; "
+        "import sys; from stages.config import main; "
         f"assert main({arguments!r}) == 0; "
         "heavy = {'torch', 'transformers', 'datasets', 'mlflow', 'scipy', 'pandas', 'numpy'} & set(sys.modules); "
         "assert not heavy, heavy"
@@ -113,7 +113,7 @@ def test_validation_takes_less_than_a_second(build: Any) -> None:
     seconds = []
     for _ in range(2):
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        done = python(f"-m\0regft_core.config\0--root\0{root}")
+        done = python(f"-m\0stages.config\0--root\0{root}")
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
         assert done.returncode == 0, done.stderr
         assert "27 methods" in done.stdout

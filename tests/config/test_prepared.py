@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from regft_core.config.__main__ import main
 from regft_core.plan.prepared import undrawn
 from regft_core.run.project import open_project
+from stages.config import main
 from tests.small_project import build
 
 

@@ -18,7 +18,7 @@ from regft_core.data.batches import padding_of
 from regft_core.execution.devices import free_memory
 from regft_core.execution.executors import run_all
 from regft_core.hooks import compose
-from regft_core.run.training_run import PhaseInputs, Trained, prepare, train
+from regft_core.run.training_run import PhaseInputs, TrainedPhase, prepare, train
 from regft_core.scoring.predict import predict
 from regft_core.training.loop import Loop
 from tests.methods.harness import entries, examples, same, source_of, tokenizer_of
@@ -80,7 +80,7 @@ def inputs(method: str, **changes: Any) -> PhaseInputs:
     return dataclasses.replace(found, **changes)
 
 
-def weights(trained: Trained) -> dict[str, torch.Tensor]:
+def weights(trained: TrainedPhase) -> dict[str, torch.Tensor]:
     trained.stack.export(trained.trainee)
     return trained.trainee.trained_weights()
 

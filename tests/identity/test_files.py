@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from regft_core.identity import file_states as files
+from regft_core.identity import file_states
 from regft_core.identity.file_states import Missing, content_sha256
 from regft_core.store import ledger
 
@@ -19,14 +19,14 @@ def old(tmp_path: Path) -> Path:
     folder = tmp_path / "package"
     (folder / "inner").mkdir(parents=True)
     (folder / "rows.jsonl").write_text("one\n")
-    time.sleep(files.RACY_NS / 1e9 + 0.05)
+    time.sleep(file_states.RACY_NS / 1e9 + 0.05)
     return folder
 
 
 def test_a_file_is_hashed_again_only_when_it_was_written(old: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path, asked = old / "rows.jsonl", []
-    real = files.sha256_file
-    monkeypatch.setattr(files, "sha256_file", lambda name: asked.append(name) or real(name))
+    real = file_states.sha256_file
+    monkeypatch.setattr(file_states, "sha256_file", lambda name: asked.append(name) or real(name))
     first = content_sha256(path)
     assert content_sha256(path) == first
     assert len(asked) == 1
@@ -53,7 +53,7 @@ def test_a_file_that_appears_is_seen_wherever_it_would_be(old: Path, made: str) 
     for parent in reversed((old / made).relative_to(old).parents):
         (old / parent).mkdir(exist_ok=True)
         assert missing.still()  # a folder is no file
-    time.sleep(files.RACY_NS / 1e9 + 0.05)
+    time.sleep(file_states.RACY_NS / 1e9 + 0.05)
     assert missing.still()
     (old / made).write_text("")
     assert not missing.still()

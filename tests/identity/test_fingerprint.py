@@ -13,8 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from regft_core.errors import ConfigError
-from regft_core.identity import code_graph, distributions
-from regft_core.identity import file_states as files
+from regft_core.identity import code_graph, distributions, file_states
 from regft_core.identity.code_graph import prefixes
 from regft_core.identity.distributions import providers, versions
 from regft_core.identity.fingerprint import (
@@ -469,7 +468,7 @@ def test_a_file_is_parsed_again_only_when_it_was_written(
     assert len(parsed) == number == 10
     toy("toy.methods.hype")
     assert len(parsed) == 2 * number  # too young: they could change without a trace in their times
-    time.sleep(files.RACY_NS / 1e9 + 0.05)
+    time.sleep(file_states.RACY_NS / 1e9 + 0.05)
     toy("toy.methods.hype")
     toy("toy.methods.hype")
     assert len(parsed) == 3 * number

@@ -28,7 +28,7 @@ from regft_core.models.load import load_tokenizer, quiet
 from regft_core.models.source import ModelSource, resolve_model
 from regft_core.run.merge import merge_mean
 from regft_core.run.phase_data import split_rows
-from regft_core.run.training_run import PhaseInputs, Trained, outcome_tensors, train
+from regft_core.run.training_run import PhaseInputs, TrainedPhase, outcome_tensors, train
 from tests.methods.harness import TRAINING, Listed, entries, examples, source_of
 from tests.methods.passes import Fitted, counted_fits
 from tests.tiny import scratch_folder, tiny_config, tiny_tokenizer
@@ -105,7 +105,7 @@ class Ran:
 
     phase: Phase
     tensors: dict[str, dict[str, torch.Tensor]]
-    members: list[Trained]
+    members: list[TrainedPhase]
     fits: list[Fitted] = field(default_factory=list)
     handed: Handed = field(init=False)
 
@@ -202,7 +202,7 @@ class Outcome:
     """What one phase left: weights by plain name, and the finished run."""
 
     weights: dict[str, torch.Tensor]
-    trained: Trained
+    trained: TrainedPhase
     inputs: PhaseInputs
 
     @property

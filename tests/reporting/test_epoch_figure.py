@@ -55,7 +55,7 @@ def test_without_scores_there_is_nothing(built: Any, data: BlockData) -> None:
 
 def test_one_panel_for_each_arm_that_was_scored(built: Any, data: BlockData) -> None:
     block = built.report.blocks[0]
-    given = scored(data, {"vanilla": ("last", ("dev",)), "hype_n": ("best_on_split", ("set_aside", "dev"))})
+    given = scored(data, {"vanilla": ("last", ("dev",)), "hype_n": ("best_on_split", ("held_out", "dev"))})
     svg = epoch_curves(block, given)
     assert svg == epoch_curves(block, given)
     assert re.search(r">\s*vanilla\s*<", svg)
@@ -84,7 +84,7 @@ def test_it_is_said_what_the_scores_were_for(built: Any, data: BlockData) -> Non
     rules = {
         "vanilla": ("last", ("dev",)),
         "hype_n": ("best_on_dev_as_published", ("dev",)),
-        "weight_mixup": ("best_on_split", ("set_aside",)),
+        "weight_mixup": ("best_on_split", ("held_out",)),
     }
     every = epoch_note(block, scored(data, rules))
     assert "on the development set of vanilla are shown only" in every

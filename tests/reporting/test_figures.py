@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from regft_core.reporting.figures.scores import scores as figures
+from regft_core.reporting.figures import scores as figures
 from regft_core.reporting.figures.svg import VARIABLES, panels
 from regft_core.reporting.read_grid import read_grid
 from regft_core.results.logs import CurvePoint

@@ -96,7 +96,7 @@ def test_arms_without_results_do_not_hide_the_others(project: Any, synthetic: An
 
 
 def test_on_the_command_line(project: Any, tmp_path: Path, capsys: Any) -> None:
-    from regft_core.config import __main__ as main
+    from stages import config as main
 
     for wrong in ("0", "-1", "nan", "much"):
         with pytest.raises(SystemExit):

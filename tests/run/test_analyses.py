@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from regft_core import analyses as evaluations
+from regft_core import analyses
 from regft_core.config.grid import cells
 from regft_core.errors import ConfigError
 from regft_core.execution.failures import JobsFailed
@@ -130,20 +130,20 @@ def test_what_methods_say_of_tokens_is_in_the_key_of_evaluations_and_of_no_train
     one, other = (meaning(ast.parse(text)) for text in (source, source.replace("(1 - confidence) * filler", "filler")))
     assert one.sha256 == other.sha256
     assert one.declared["input_views"].sha256 != other.declared["input_views"].sha256
-    views, speed = evaluations.find("views"), evaluations.find("speed")
+    views, speed = analyses.find("views"), analyses.find("speed")
     source_of: Any = type("Source", (), {"architecture": type("Family", (), {"name": "bert"})})
-    from regft_core.run import enabled_evaluations as module
+    from regft_core.run import enabled_evaluations
 
-    original = module.family_module
-    module.family_module = lambda source: "regft_core.models.families.bert"  # type: ignore[assignment]
+    original = enabled_evaluations.family_module
+    enabled_evaluations.family_module = lambda source: "regft_core.models.families.bert"  # type: ignore[assignment]
     try:
         assert tdt.__name__ in finding_scope(views, views.Config(), source_of, ["regression"]).entries
         assert tdt.__name__ not in finding_scope(speed, speed.Config(), source_of, ["regression"]).entries
-        robustness = evaluations.find("robustness")
+        robustness = analyses.find("robustness")
         scope = finding_scope(robustness, robustness.Config(), source_of, ["regression"], ["accuracy"])
         assert {"regft_core.metrics.accuracy", "regft_core.kinds.regression"} <= set(scope.entries)
     finally:
-        module.family_module = original
+        enabled_evaluations.family_module = original
 
 
 def test_who_does_not_declare_it_may_not_ask_methods_or_other_tasks(project: Path) -> None:

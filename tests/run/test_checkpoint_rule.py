@@ -62,16 +62,16 @@ def test_the_rule_and_what_judges_are_in_the_key_of_the_last_phase_alone(project
 
 
 def test_the_code_that_judges_counts_only_where_it_judges(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from regft_core.run import scopes as code
+    from regft_core.run import scopes
 
     phase = Context(job(project, "vanilla")).phase("finetune")
     source = Context(job(project, "vanilla")).source
-    plain = code.phase_scope([], phase, source, ["classification"], ["accuracy"])
-    assert code.CHECKPOINT_RULE not in plain.entries
+    plain = scopes.phase_scope([], phase, source, ["classification"], ["accuracy"])
+    assert scopes.CHECKPOINT_RULE not in plain.entries
     change(project, training=SPLIT)
     phase = Context(job(project, "vanilla")).phase("finetune")
-    assert {code.CHECKPOINT_RULE, "regft_core.metrics.accuracy"} <= set(
-        code.phase_scope([], phase, source, ["classification"], ["accuracy"]).entries
+    assert {scopes.CHECKPOINT_RULE, "regft_core.metrics.accuracy"} <= set(
+        scopes.phase_scope([], phase, source, ["classification"], ["accuracy"]).entries
     )
     assert "checkpoint" in Context(job(project, "vanilla")).identity("finetune")["training"]
 

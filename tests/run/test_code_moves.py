@@ -110,7 +110,7 @@ MOVES: dict[str, Callable[[Path], None]] = {
     "a module under another name": lambda root: move_module(root, "regft_core.data.shuffle", "regft_core.data.order"),
     "a module to a new room": lambda root: move_module(root, "regft_core.rng", "regft_core.kept.streams"),
     "an entry": lambda root: move_module(root, "regft_core.run.training_run", "regft_core.training.one_run"),
-    "what keeps runs": lambda root: move_module(root, "regft_core.runs", "regft_core.store"),
+    "what keeps runs": lambda root: move_module(root, "regft_core.store", "regft_core.kept"),
     "a room of code that trains": lambda root: move_module(root, "regft_core.training", "regft_core.learning"),
     "a room of entries": lambda root: move_module(root, "regft_core.models.families", "regft_core.models.kinds"),
     "a function": lambda root: move_definition(

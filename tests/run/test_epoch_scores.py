@@ -113,13 +113,13 @@ def test_beside_a_rule_on_rows_set_aside_both_are_recorded(project: Path) -> Non
     rule = {"checkpoint": "best_on_split", "checkpoint_share": 0.25}
     change(project, training={**OFF, **rule})
     plain = train(project, "vanilla")
-    assert {row[1] for row in plain["epoch_scores"]["scores"]} == {"set_aside"}
+    assert {row[1] for row in plain["epoch_scores"]["scores"]} == {"held_out"}
     change(project, training=ON)
     both = train(project, "vanilla")
     assert weights(project, both) == weights(project, plain)
     assert both["checkpoint"] == plain["checkpoint"]
     rows = both["epoch_scores"]["scores"]
-    assert [row[1] for row in rows] == ["set_aside"] * 3 + ["dev"] * 3
+    assert [row[1] for row in rows] == ["held_out"] * 3 + ["dev"] * 3
     assert [row[4] for row in rows[:3]] == [score for _, score in both["checkpoint"]["scores"]]
 
 
@@ -158,7 +158,7 @@ def test_a_metric_that_is_better_lower_is_recorded_as_it_is() -> None:
 
     found = epoch_scores("finetune", cast(Any, Trained()), "best_on_split", "mse")
     assert found["epoch_scores"]["scores"] == [
-        ["finetune", "set_aside", 2, 1.0, 0.5],
+        ["finetune", "held_out", 2, 1.0, 0.5],
         ["finetune", "dev", 2, 1.0, 0.25],
         ["finetune", "dev", 4, 2.0, None],
     ]

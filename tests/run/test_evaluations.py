@@ -149,7 +149,7 @@ def test_switching_one_on_trains_nothing_scores_nothing_and_leaves_the_others_al
 
     monkeypatch.setattr(training_run, "train", never)
     monkeypatch.setattr(evaluating, "_evaluate", never)
-    monkeypatch.setattr("regft_core.run.finished_model.Trained.predict", never)
+    monkeypatch.setattr("regft_core.run.finished_model.FinishedModel.predict", never)
     monkeypatch.setattr("regft_core.analyses.per_class.confusion", never)
     switch_on(project, ["per_class", "toy", "mistakes", "calibration"])
     train(project, "vanilla")

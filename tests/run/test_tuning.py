@@ -73,7 +73,7 @@ def test_trials_then_the_run_on_all_rows(tuned: Path, trained: list[tuple[str, i
 def test_a_trial_sees_no_row_that_judges_it(tuned: Path) -> None:
     values = {"training.learning_rate": 3e-3}
     context = Context(Job(str(tuned), "weight_mixup", TASK, SIZE, 0, values=values, trial=0))
-    judging = {row.idx for row in context.set_aside}
+    judging = {row.idx for row in context.held_out}
     assert len(judging) == 6
     for phase in context.method.phases:
         seen = {row.idx for row in context.data(context.phase(phase.name)).examples}
@@ -85,7 +85,7 @@ def test_a_trial_sees_no_row_that_judges_it(tuned: Path) -> None:
     for phase in context.method.phases:
         assert not {row.idx for row in context.data(context.phase(phase.name)).examples} & judging
     plain = Context(Job(str(tuned), "weight_mixup", TASK, SIZE, 0, values=values))
-    assert plain.set_aside == []
+    assert plain.held_out == []
     assert len(plain.data(plain.phase("finetune")).examples) == 24
 
 

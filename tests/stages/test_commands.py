@@ -37,7 +37,11 @@ def test_every_stage_of_the_pipeline_is_known() -> None:
     ("name", "arguments", "message"),
     [
         ("search", ("--only", "vanilla/review"), "did you mean 'reviews'?"),
-        ("finetune", ("--only", "pool/reviews"), "method 'pool' is not listed [not-listed]\n    -> did you mean 'pooled'?"),
+        (
+            "finetune",
+            ("--only", "pool/reviews"),
+            "method 'pool' is not listed [not-listed]\n    -> did you mean 'pooled'?",
+        ),
         ("evaluate", ("--only", "vanila/reviews"), "did you mean 'vanilla'?"),
         ("evaluate", ("--only", "vanilla"), "task '' is not listed"),
     ],

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from regft_core.config import __main__ as config
 from regft_core.data.prepare import prepare_dataset
 from regft_core.plan import lengths
 from regft_core.plan.data import prepare
 from regft_core.run.project import open_project
+from stages import config
 from tests.small_project import PAIRS, TASK, build, python
 
 
@@ -61,7 +61,7 @@ def test_known_lengths_are_read_and_never_those_of_another_length(long: Path, mo
 def test_neither_needs_torch(long: Path) -> None:
     prepare_dataset(long, "reviews", open_project(long).tasks)
     code = (
-        "import sys; from pathlib import Path; from regft_core.config.__main__ import main; "
+        "import sys; from pathlib import Path; from stages.config import main; "
         "from regft_core.run.project import open_project; from regft_core.plan.data import prepare; "
         "main(['plan']); prepare(open_project(Path()), ['reviews']); "
         "assert not {'torch', 'transformers', 'numpy'} & set(sys.modules), sys.modules.keys()"

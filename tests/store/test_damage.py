@@ -108,10 +108,10 @@ def test_whoever_has_the_run_open_sets_it_aside(tmp_path: Path) -> None:
         with pytest.raises(DamagedRun) as caught:
             run.finished.load_tensors()
         with raises_code(StoreError, "run-open-already"):
-            store.set_aside(KEY, caught.value.reason)
-        assert run.set_aside(caught.value.reason) == store.directory(KEY).with_name(f"{KEY}.damaged-1")
+            store.quarantine(KEY, caught.value.reason)
+        assert run.quarantine(caught.value.reason) == store.directory(KEY).with_name(f"{KEY}.damaged-1")
         assert run.finished is None
-        assert run.set_aside("again") is None
+        assert run.quarantine("again") is None
         run.commit({"score": 1})
     assert store.get(KEY) is not None
 
@@ -119,11 +119,11 @@ def test_whoever_has_the_run_open_sets_it_aside(tmp_path: Path) -> None:
 def test_an_intact_run_is_not_set_aside(tmp_path: Path) -> None:
     store = RunStore(tmp_path)
     stored = ensure(store)
-    assert store.set_aside(KEY, "what another process has mended meanwhile") is None
+    assert store.quarantine(KEY, "what another process has mended meanwhile") is None
     store.prune(0)
-    assert store.set_aside(KEY, "its weights are gone, but by intent") is None
+    assert store.quarantine(KEY, "its weights are gone, but by intent") is None
     assert stored.path.is_dir()
-    assert store.set_aside(run_key({"no": "run"}), "absent") is None
+    assert store.quarantine(run_key({"no": "run"}), "absent") is None
 
 
 def test_damage_that_stays_is_passed_on(tmp_path: Path) -> None:
@@ -159,11 +159,11 @@ def test_killed_while_setting_aside(tmp_path: Path, caplog: pytest.LogCaptureFix
     stored = ensure(store)
     flip_byte(stored.path / "weights.safetensors")
 
-    def set_aside() -> None:
+    def quarantine() -> None:
         os.environ[killpoints.VARIABLE] = "aside.renamed"
-        store.set_aside(KEY, "flipped")
+        store.quarantine(KEY, "flipped")
 
-    assert in_child(set_aside) == -9
+    assert in_child(quarantine) == -9
     assert store.get(KEY) is None
     ensure(store, 3.0)
     assert "differ from those that were lost" in caplog.text  # remembered by the directory, not by the process

@@ -134,7 +134,7 @@ def test_a_holder_that_renews_keeps_its_lock(tmp_path: Path, monkeypatch: pytest
     assert lock.path.stat().st_mtime_ns > before
     assert not lock.lost
     child = (
-        "import sys\nfrom pathlib import Path\nfrom regft_core.runs import locks\nlocks.LEASE_SECONDS = 1.0\n"
+        "import sys\nfrom pathlib import Path\nfrom regft_core.store import locks\nlocks.LEASE_SECONDS = 1.0\n"
         "locks.KeyLock(Path(sys.argv[1])).acquire(timeout=3)\n"
     )
     command = [sys.executable, "-c", child, str(lock.path)]

@@ -10,8 +10,8 @@ import pytest
 
 from regft_core.hooks import compose
 from regft_core.hooks.registry import discover
-from regft_core.methods.__main__ import main
 from regft_core.plan.method_table import Line, all_methods, as_markdown, as_text, catalogue, exclusive
+from stages.methods import main
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -24,11 +24,11 @@ def shipped() -> dict[str, Line]:
 
 def test_the_readme_has_the_catalogue() -> None:
     text = (ROOT / "README.md").read_text(encoding="utf-8")
-    start = text.index("\n", text.index("<!-- made by python -m regft_core.methods --markdown")) + 1
+    start = text.index("\n", text.index("<!-- made by python -m stages.methods --markdown")) + 1
     shown, wanted = text[start : text.index("<!-- end -->", start)].strip(), as_markdown(list(shipped().values()))
     lacking = sorted(set(wanted.splitlines()) ^ set(shown.splitlines()))
     assert shown == wanted, (
-        f"put the output of `python -m regft_core.methods --markdown` into README.md; differs: {lacking}"
+        f"put the output of `python -m stages.methods --markdown` into README.md; differs: {lacking}"
     )
 
 

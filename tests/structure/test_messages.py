@@ -72,8 +72,9 @@ def test_errors_come_home_from_worker_processes_with_their_code() -> None:
 
 
 def _every_class() -> set[type[RegftError]]:
-    for module in pkgutil.iter_modules([str(Path(regft_core.__file__).parent / "runs")], "regft_core.runs."):
-        importlib.import_module(module.name)
+    for room in ("store", "execution"):
+        for module in pkgutil.iter_modules([str(Path(regft_core.__file__).parent / room)], f"regft_core.{room}."):
+            importlib.import_module(module.name)
     found, queue = set(), [errors.RegftError]
     while queue:
         found.add(queue[-1])

@@ -106,7 +106,7 @@ def as_markdown(papers: Mapping[str, Sequence[Item]], presets: Sequence[str]) ->
         "<!-- made by python -m regft_core.config.papers.sources --markdown from docs/papers.yaml; tested -->",
         "# Tables and figures of the five papers",
         "",
-        "Presets run with `python -m stages.preset NAME` (a GPU and the hub; GPU hours: `python -m regft_core.config "
+        "Presets run with `python -m stages.preset NAME` (a GPU and the hub; GPU hours: `python -m stages.config "
         "plan --preset NAME`) and put the printed numbers of `published/` beside ours; evaluations are switched on in "
         "`params.yaml`. *Miniature*: every arm runs in the tests with a tiny encoder on a few rows. Each preset's head "
         "lists what it assumes.",

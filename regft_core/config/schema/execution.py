@@ -10,7 +10,7 @@ from pydantic import Field
 from regft_core.catalogue import EXECUTORS
 from regft_core.config.schema import ConsistentModel, Inconsistency, StrictModel, named_in
 
-#: The name of a file of ``regft_core/runs/executors``.
+#: The name of a file of ``regft_core/execution/executors``.
 Executor = Annotated[str, named_in(EXECUTORS)]
 
 
@@ -56,7 +56,7 @@ class ExecutionConfig(ConsistentModel):
     """
 
     device: str = Field("auto", pattern=r"^(auto|cpu|mps|cuda(:\d+)?)$")
-    executor: Executor = Field("serial", description="a file of regft_core/runs/executors")
+    executor: Executor = Field("serial", description="a file of regft_core/execution/executors")
     workers: int = Field(1, ge=1, le=64, description="worker processes per device")
     threads: int = Field(
         1, ge=1, le=256, description="CPU threads of one run; another number can change the last bits of a result"

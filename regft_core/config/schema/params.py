@@ -56,7 +56,7 @@ class Params(StrictModel):
     task_settings: dict[Name, TaskSettings] = Field({}, description="per task of the grid")
     method_settings: dict[Name, MethodSettings] = Field({}, description="per listed method; arms without a file")
     tuning: Override[TuningConfig] = Field(None, description="values to try, and what chooses among them")
-    evaluations: Evaluations = Field({}, description="files of regft_core/evaluations, with their options")
+    evaluations: Evaluations = Field({}, description="files of regft_core/analyses, with their options")
     execution: ExecutionConfig = ExecutionConfig()
     store: StoreConfig = StoreConfig()
     report: ReportConfig

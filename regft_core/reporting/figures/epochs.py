@@ -20,7 +20,7 @@ Line = tuple[Array, Array]
 #: Rows that were scored, as runs record them -> their name, and how seeds and mean are drawn.
 _DRAWN: dict[str, tuple[str, Any, Any, Any]] = {
     "dev": ("dev", ACCENT, INK, "-"),
-    "set_aside": ("set aside", WORSE, WORSE, (0, (4, 1.5))),
+    "held_out": ("set aside", WORSE, WORSE, (0, (4, 1.5))),
 }
 
 
@@ -59,7 +59,7 @@ def epoch_curves(block: Block, data: BlockData) -> str:
                     epochs, mean * scale, color=thick, linewidth=1.4, linestyle=dashes, marker=marker, markersize=4,
                     label=label,
                 )  # fmt: skip
-            if "set_aside" in lines:
+            if "held_out" in lines:
                 axis.legend(frameon=False, fontsize=7, labelcolor=INK)
         for axis in axes[len(shown) :]:
             axis.set_visible(False)
@@ -71,7 +71,7 @@ def epoch_note(block: Block, data: BlockData) -> str:
     lines = {row.method: _lines(data.cells[row.method], block.primary) for row in block.rows}
     rules = {name: data.cells[name].finetune.training.get("checkpoint", "last") for name in lines}
     chose_on_dev = [name for name, own in lines.items() if own and rules[name] == "best_on_dev_as_published"]
-    set_aside = [name for name, own in lines.items() if "set_aside" in own]
+    held_out = [name for name, own in lines.items() if "held_out" in own]
     looked = [name for name, own in lines.items() if "dev" in own and name not in chose_on_dev]
     said = [
         f"Score ({block.primary}) after every epoch of fine-tuning, before what a method makes of its weights after "
@@ -82,8 +82,8 @@ def epoch_note(block: Block, data: BlockData) -> str:
         said.append(f"Scores on the development set{whose} are shown only: no epoch was chosen by them.")
     if chose_on_dev:
         said.append(f"The development set chose the epoch of {listed(chose_on_dev)}, as published.")
-    if set_aside:
-        said.append(f"Dashed: training rows set aside, which chose the epoch of {listed(set_aside)}.")
+    if held_out:
+        said.append(f"Dashed: training rows set aside, which chose the epoch of {listed(held_out)}.")
     return " ".join(said)
 
 

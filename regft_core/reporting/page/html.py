@@ -11,14 +11,12 @@ from markupsafe import Markup
 
 from regft_core import metrics
 from regft_core.names import plural
-from regft_core.reporting import protocol as facts
-from regft_core.reporting import published
-from regft_core.reporting import sentences as words
+from regft_core.reporting import protocol, published, sentences
 from regft_core.reporting.costs import overrides
 from regft_core.reporting.families import GROUPED_ABOVE, grouped
+from regft_core.reporting.figures import evaluations as evaluation_figures
+from regft_core.reporting.figures import scores as figures
 from regft_core.reporting.figures.epochs import epoch_curves, epoch_note
-from regft_core.reporting.figures.scores import evaluations as evaluation_figures
-from regft_core.reporting.figures.scores import scores as figures
 from regft_core.reporting.figures.search import search_curves
 from regft_core.reporting.figures.sizes import size_figures
 from regft_core.reporting.figures.tuning import best_of_k
@@ -56,10 +54,10 @@ def _environment() -> Environment:
     environment.filters["listed"] = lambda words: formatting.listed(list(words))
     environment.filters["capitalise"] = lambda text: text[:1].upper() + text[1:]
     environment.filters["sort_value"] = _sort_value
-    environment.filters["detectable"] = words.detectable
-    environment.filters["looks"] = words.looks
+    environment.filters["detectable"] = sentences.detectable
+    environment.filters["looks"] = sentences.looks
     environment.filters["bounds"] = published.bounds
-    environment.filters["tested"] = words.p_of
+    environment.filters["tested"] = sentences.p_of
     environment.globals["seed_values"] = lambda estimate: zip(estimate.seeds, estimate.values, strict=True)
     environment.globals["factor"] = formatting.factor
     environment.globals["counts_examples"] = lambda metric: metrics.find(metric).counts_examples
@@ -89,10 +87,10 @@ def render(
         size_figures=size_figures(report, data),
         methods={name: methods[name] for name in present},
         uses={name: _uses(report, name) for name in present},
-        diagnostics=[entry for block in data for entry in facts.diagnostics(block)],
-        data_facts=facts.data_facts(data),
-        models=[model.plain() for model in facts.distinct(cells, "model")],
-        versions=facts.distinct(cells, "versions"),
+        diagnostics=[entry for block in data for entry in protocol.diagnostics(block)],
+        data_facts=protocol.data_facts(data),
+        models=[model.plain() for model in protocol.distinct(cells, "model")],
+        versions=protocol.distinct(cells, "versions"),
         training=shared_training or _reference_training(report, data),
         tuning_figures={
             block.name: Markup(best_of_k([arm for arm in report.tuned if arm.block == block.name], report.reference))

@@ -1,9 +1,9 @@
 """Validate the project, show what would run, list missing controls; none of it trains.
 
-python -m regft_core.config                   is the configuration valid?
-python -m regft_core.config plan              what would be trained, and how long?
-python -m regft_core.config plan --detect 1   and how many seeds find a difference of 1 point, from the spread so far?
-python -m regft_core.config controls --write  add the controls of the listed methods
+python -m stages.config                   is the configuration valid?
+python -m stages.config plan              what would be trained, and how long?
+python -m stages.config plan --detect 1   and how many seeds find a difference of 1 point, from the spread so far?
+python -m stages.config controls --write  add the controls of the listed methods
 """
 
 from __future__ import annotations
@@ -67,10 +67,9 @@ def plan(root: Path, params_file: str, detect: float | None = None) -> str:
 
 def _seeds(project: Project, rows: Sequence[PlanRow], difference: float) -> str:
     """How many seeds every pair of arms takes to show ``difference``."""
-    from regft_core.reporting import interim as looks
-    from regft_core.reporting import planner
+    from regft_core.reporting import interim, planner
 
-    remembered = store_path(project.root, project.params) / looks.FILE
+    remembered = store_path(project.root, project.params) / interim.FILE
     return planner.table(planner.needs(project, rows, difference, remembered), difference)
 
 
@@ -142,7 +141,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     shared.add_argument("--root", type=Path, default=argparse.SUPPRESS, help="project root (default: here)")
     shared.add_argument("--params", default=argparse.SUPPRESS, help="another file in the place of params.yaml")
     shared.add_argument("--preset", default=argparse.SUPPRESS, help="a preset, as `python -m stages.preset` runs it")
-    parser = argparse.ArgumentParser("python -m regft_core.config", description=__doc__, parents=[shared])
+    parser = argparse.ArgumentParser("python -m stages.config", description=__doc__, parents=[shared])
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     commands = parser.add_subparsers(dest="command")
     commands.add_parser("validate", parents=[shared], help="check everything (the default)")

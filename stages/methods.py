@@ -1,7 +1,7 @@
 """Print the catalogue of methods.
 
-python -m regft_core.methods               every method: phases, what it touches, cost, controls
-python -m regft_core.methods --markdown    the README's table
+python -m stages.methods               every method: phases, what it touches, cost, controls
+python -m stages.methods --markdown    the README's table
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from regft_core.plan.method_table import as_markdown, as_text, catalogue
 
 def main() -> int:
     """Print all methods, or those named; returns the exit code."""
-    parser = argparse.ArgumentParser("python -m regft_core.methods", description=__doc__)
+    parser = argparse.ArgumentParser("python -m stages.methods", description=__doc__)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("names", nargs="*", help="methods to show (default: all)")
     parser.add_argument("--markdown", action="store_true", help="as the README's table")

@@ -25,7 +25,7 @@ from typing import Any
 import yaml
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
-from dvc_cells import run
+from commands import run, stage_with, stages_by
 
 ROOT = Path(__file__).resolve().parents[1]
 #: Where the workers write what they counted: one file a process.
@@ -71,29 +71,14 @@ def counter() -> Counter:
     return found
 
 
-def counted_piece(piece: Any, *, device: str) -> str:
-    """``run_piece``, counted, in whatever process an executor calls it."""
-    from regft_core.phases.fill import run_piece
+def counted_job(job: Any, *, device: str) -> str:
+    """``run_job``, counted, in whatever process an executor calls it."""
+    from regft_core.plan.compute import run_job
 
     found = counter()
-    line = run_piece(piece, device=device)
+    line = run_job(job, device=device)
     found.write()
     return line
-
-
-def counted_fill(root: Path) -> None:
-    """A whole fill. Workers import ``counted_piece`` from this file."""
-    import job_share
-
-    from regft_core.phases import fill
-
-    real = fill.run_on_executor
-
-    def on_executor(project: Any, jobs: Any, _: Any, **order: Any) -> None:
-        real(project, jobs, job_share.counted_piece, **order)
-
-    fill.run_on_executor = on_executor
-    fill.fill(root)
 
 
 def measure(changes: list[str]) -> dict[str, float]:
@@ -108,14 +93,10 @@ def measure(changes: list[str]) -> dict[str, float]:
         for change in changes:
             key, value = change.split("=", 1)
             set_param(project / "params.yaml", key, value)
-        python, dvc = sys.executable, (sys.executable, "-m", "dvc")
+        stages_by(project / "benchmarks" / "job_share.py", project)
         found: dict[str, float] = {}
-        found["the configuration's check"], _ = run(project, python, "-m", "stages.config")
-        found["data"], _ = run(project, *dvc, "repro", "dataset", "subsample", "lengths")
-        found["fill"], _ = run(project, python, str(project / "benchmarks" / "job_share.py"), "--fill", str(project))
-        found["`dvc repro`"], said = run(project, *dvc, "repro")
-        if "from the run store" in said:
-            raise SystemExit("a stage did not find its output ready")
+        found["the configuration's check"], _ = run(project, sys.executable, "-m", "stages.config")
+        found["`dvc repro`"], _ = run(project, sys.executable, "-m", "dvc", "repro")
         found["together"] = sum(found.values())
         for name in ("training", "answers"):
             found[name] = sum(json.loads(path.read_text()).get(name, 0.0) for path in counts.iterdir())
@@ -136,10 +117,12 @@ def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--set", nargs="*", default=[], metavar="KEY=VALUE", help="change the job, as grid.seeds=[0]")
-    parser.add_argument("--fill", help=argparse.SUPPRESS)
+    parser.add_argument("--stage", help=argparse.SUPPRESS)
     given = parser.parse_args()
-    if given.fill:
-        counted_fill(Path(given.fill))
+    if given.stage:
+        import job_share  # by its name: workers import the job from there
+
+        stage_with(given.stage, job_share.counted_job)
         return
     found = measure(given.set)
     whole = found["together"]

@@ -4,11 +4,11 @@
 
 A grid of n cells is methods x tasks x sizes on a tiny encoder and the built-in task under several names; every
 fifth method has a phase before fine-tuning. Optimiser steps and forward passes are left out (a run stores two
-numbers as its weights, and logits drawn from its seed); everything else is real: configuration, facts, data, keys,
-the run store with its files, evaluation, the lines of each stage, DVC, the report, MLflow. Measured in a temporary
-directory: the fill, `dvc repro` up to the report, the report, a first sync of MLflow into an empty database (measured
-by itself, and taken from the report, which has one too), a second build that finds nothing to do, the plan, and the
-second sync. One line says what a cell and a run cost; MLflow has a run for each seed and each cell.
+numbers as its weights, and logits drawn from its seed); everything else is real: configuration, data, keys, the run
+store with its files, evaluation, the lines of each stage, DVC, the report, MLflow. Measured in a temporary directory:
+`dvc repro` up to the report with its stages and DVC's own part, the report, a first sync of MLflow into an empty
+database (measured by itself, and taken from the report, which has one too), a second `dvc repro` that finds nothing to
+do, the plan, the dry run, and the second sync. One line says what a cell and a run cost.
 
 Disk, below TMPDIR: 0.5 MB and 30 files a run, 5 GB for 1,000 cells with ten seeds, which take about half an hour of one
 core (`--cells 1000`); they go at the end, also when a command fails.
@@ -29,13 +29,12 @@ from typing import Any
 import yaml
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
-from dvc_cells import run
+from commands import run, stage_seconds, stage_with, stages_by
 
 ROOT = Path(__file__).resolve().parents[1]
 #: Cells -> methods, tasks, sizes.
 GRIDS = {20: (5, 2, 2), 24: (6, 2, 2), 40: (10, 2, 2), 50: (5, 2, 5), 60: (15, 2, 2), 80: (20, 2, 2)}
 GRIDS |= {200: (25, 4, 2), 600: (25, 8, 3), 1000: (25, 8, 5)}
-DATA = ("dataset", "subsample", "lengths")
 
 
 def build(root: Path, cells: int, seeds: int, executor: str) -> None:
@@ -103,27 +102,12 @@ def install_stubs() -> None:
     Answering.answer = answer  # type: ignore[method-assign]
 
 
-def stub_piece(piece: Any, *, device: str) -> str:
-    """``run_piece`` with stubs, in whatever process an executor calls it."""
-    from regft_core.phases.fill import run_piece
+def stub_job(job: Any, *, device: str) -> str:
+    """``run_job`` with stubs, in whatever process an executor calls it."""
+    from regft_core.plan.compute import run_job
 
     install_stubs()
-    return run_piece(piece, device=device)
-
-
-def fill_with_stubs(root: Path) -> None:
-    """A whole fill of stubs. Workers elsewhere import ``stub_piece`` from this file."""
-    import overhead
-
-    from regft_core.phases import fill
-
-    real = fill.run_on_executor
-
-    def on_executor(project: Any, jobs: Any, _: Any, **order: Any) -> None:
-        real(project, jobs, overhead.stub_piece, **order)
-
-    fill.run_on_executor = on_executor
-    fill.fill(root, say=lambda line: None)
+    return run_job(job, device=device)
 
 
 def measure(cells: int, seeds: int, executor: str, keep: bool) -> dict[str, float]:
@@ -134,15 +118,14 @@ def measure(cells: int, seeds: int, executor: str, keep: bool) -> dict[str, floa
     python, dvc = sys.executable, (sys.executable, "-m", "dvc")
     try:
         build(root, cells, seeds, executor)
+        stages_by(Path(__file__).resolve(), root)
         found: dict[str, float] = {}
-        found["data"], _ = run(root, *dvc, "repro", *DATA)
         began = time.monotonic()
-        found["fill"], _ = run(root, python, str(Path(__file__).resolve()), "--stub", str(root))
-        found["fill (wall clock)"] = time.monotonic() - began
-        found["commit"], said = run(root, *dvc, "repro", "-R", "pipelines")
-        stages = len(re.findall(r"Running stage", said))
-        if "from the run store" in said:
-            raise SystemExit("a stage did not find its output ready")
+        build_seconds, _ = run(root, *dvc, "repro", "evaluate")
+        found["wall clock"] = time.monotonic() - began
+        found |= stage_seconds(root)
+        found["plan"], _ = run(root, python, "-m", "stages.plan")
+        found["DVC"] = build_seconds - sum(found[name] for name in ("search", "finetune", "evaluate", "plan"))
         found["report"], _ = run(root, *dvc, "repro")
         found["disk (MB)"] = sum(path.lstat().st_size for path in root.rglob("*")) / 1e6
         for path in root.glob("mlflow.db*"):
@@ -155,10 +138,9 @@ def measure(cells: int, seeds: int, executor: str, keep: bool) -> dict[str, floa
         found["no-op"], said = run(root, *dvc, "repro")
         if len(re.findall(r"Running stage", said)) > 1:
             raise SystemExit(f"an unchanged repro ran stages:\n{said[-2000:]}")
-        found["no-op fill"], _ = run(root, python, "-m", "stages.fill")
-        found["plan"], _ = run(root, python, "-m", "stages.config", "plan")
+        found["dry run"], _ = run(root, python, "-m", "stages.config", "plan")
         found["second sync"], _ = run(root, python, "-m", "regft_core.tracking", "sync")
-        return {"stages": stages, **found}
+        return found | {"build": build_seconds}
     finally:
         if keep:
             print(f"kept in {root}")
@@ -171,16 +153,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--cells", type=int, nargs="+", default=[24], choices=sorted(GRIDS))
     parser.add_argument("--seeds", type=int, default=10)
-    parser.add_argument("--executor", default="serial", help="of the fill (CPU seconds leave out Ray's workers)")
+    parser.add_argument("--executor", default="serial", help="of the stages (CPU seconds leave out Ray's workers)")
     parser.add_argument("--keep", action="store_true", help="leave the project for a look at it")
-    parser.add_argument("--stub", help=argparse.SUPPRESS)
+    parser.add_argument("--stage", help=argparse.SUPPRESS)
     given = parser.parse_args()
-    if given.stub:
-        fill_with_stubs(Path(given.stub))
+    if given.stage:
+        import overhead  # by its name: workers import the job from there
+
+        stage_with(given.stage, overhead.stub_job)
         return
     for cells in given.cells:
         found = measure(cells, given.seeds, given.executor, given.keep)
-        total = sum(found[name] for name in ("data", "fill", "commit"))
+        total = found.pop("build")
         print(
             f"{cells} cells x {given.seeds} seeds: {total:.0f} CPU-s to build ({total / cells:.2f} a cell, "
             f"{1000 * total / cells / given.seeds:.0f} ms a run)"

@@ -57,6 +57,7 @@ _FINISHED: Mapping[str, str] = {
     **EXEMPT,
     "regft_core.run": "finds inputs and makes the key, which has them by content; what computes is an entry",
     "regft_core.training": "trains; its results are hashed by content",
+    "regft_core.hooks.says": "what methods say about themselves",
 }
 StageName = Literal["dataset", "subsample", "lengths", "evaluate", "evaluation", "merge", "report"]
 

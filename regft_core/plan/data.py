@@ -79,7 +79,7 @@ def _sealing(root: Path, key: str, key_of: KeyOf, task: str) -> Callable[[Path],
     def commit(folder: Path) -> None:
         if key_of(open_project(root)) != key:
             raise PlanOutdated(
-                "inputs-changed",
+                "rows-edited",
                 f"the definition, files or code of task '{task}' changed while its rows were prepared; nothing was "
                 "written. Run `dvc repro` again",
             )
@@ -95,7 +95,7 @@ def _lengths(project: Project, task: str) -> None:
     found = measure_task(project, task)
     if lengths_inputs(open_project(project.root), task) != before:
         raise PlanOutdated(
-            "inputs-changed",
+            "rows-edited",
             f"the tokenizer, max_length or code changed while the tokens of task '{task}' were counted; nothing was "
             "written. Run `dvc repro` again",
         )

@@ -44,11 +44,11 @@ def test_a_list_and_a_mapping_mean_the_same(tmp_path: Path) -> None:
     ("section", "said"),
     [
         ("evaluations: [calibraton]", ("unknown-evaluation", "params.yaml:7: evaluations[0]:", "'calibration'?")),
-        ("evaluations:\n  speeed: {}", ("unknown-evaluation", "params.yaml:8: analyses.speeed:", "'speed'?")),
+        ("evaluations:\n  speeed: {}", ("unknown-evaluation", "params.yaml:8: evaluations.speeed:", "'speed'?")),
         ("evaluations: [speed, speed]", ("listed-twice", "params.yaml:7: evaluations[1]: speed")),
         (
             "evaluations:\n  calibration: {bin: 3}",
-            ("unknown-key", "yaml:8: analyses.calibration.bin:", "'bins'?"),
+            ("unknown-key", "yaml:8: evaluations.calibration.bin:", "'bins'?"),
         ),
         (
             "evaluations:\n  calibration: {bins: 1}",
@@ -58,7 +58,7 @@ def test_a_list_and_a_mapping_mean_the_same(tmp_path: Path) -> None:
         ("evaluations: calibration", ("invalid-value", "params.yaml:7: evaluations: is 'calibration' (text)")),
         (
             "evaluations:\n  calibration:",
-            ("invalid-value", "yaml:8: analyses.calibration: is nothing", "write {}"),
+            ("invalid-value", "yaml:8: evaluations.calibration: is nothing", "write {}"),
         ),
         ("evaluation: [speed]", ("unknown-key", "params.yaml:7: evaluation:", "'evaluations'?")),
     ],

@@ -436,7 +436,7 @@ BROKEN: list[tuple[str, str, str, tuple[str, ...]]] = [
         ("opinions.yaml:5: metrics[1]: 'pearson", "[metric-does-not-fit]", "classification", "accuracy, accuracy_f1"),
     ),
     (TASK, "accuracy, f1_macro", "accuracy, accuracy", ("opinions.yaml:5: metrics[1]: 'accuracy", "[listed-twice]")),
-    (TASK, LAST, LAST + "\nrange: [0, 1]", ("opinions.yaml:7: range:", "[regression-only]")),
+    (TASK, LAST, LAST + "\nrange: [0, 1]", ("opinions.yaml:7: range:", "[bad-range]")),
     (
         TASK,
         LAST,

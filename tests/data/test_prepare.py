@@ -95,7 +95,7 @@ def test_who_refuses_at_the_last_moment_leaves_the_old_directory(root: Path) -> 
     out = prepare_dataset(root, "mine", {"mine": task()})
     before = (out / "task.json").read_bytes()
 
-    def refuse() -> None:
+    def refuse(_: Path) -> None:
         raise DataError("out-of-date", "changed meanwhile")
 
     with raises_code(DataError, "out-of-date"):

@@ -149,7 +149,7 @@ def test_who_refuses_at_the_last_moment_leaves_the_old_folder(tmp_path: Path) ->
     dataset(tmp_path)
     out = write_subsamples(tmp_path, "t", [8], [0])
 
-    def refuse() -> None:
+    def refuse(_: Path) -> None:
         raise DataError("out-of-date", "changed meanwhile")
 
     with raises_code(DataError, "out-of-date"):

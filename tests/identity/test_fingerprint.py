@@ -106,7 +106,7 @@ RUNS = {"hype", "pats"}
         ("scoring/predict.py", "EVALUATION_BATCH = 64", "EVALUATION_BATCH = 32", {"evaluate", "merge"}),
         ("statistics/bootstrap.py", "", "UNUSED = 1", set()),
         ("statistics/bootstrap.py", "", "print('loaded')", {"report"}),  # acts when it is imported
-        ("reporting/report.html.j2", "<", "< ", {"report"}),
+        ("reporting/page/report.html.j2", "<", "< ", {"report"}),
         ("reporting/figures/svg.py", "", "UNUSED = 1", set()),
         ("data/prepare.py", "unicodedata.normalize", "unicodedata.normalise", {"dataset", "subsample"}),
         ("data/builtin_words.py", "GOOD = (", "GOOD = ('fine',", {"dataset"}),
@@ -139,7 +139,7 @@ def test_a_run_has_all_that_computes_and_nothing_else() -> None:
         "methods.hype",
         "rng",
     }
-    inside |= {"models.load", "models.sites", "data.encode", "data.batches", "data.examples", "phases.training_run"}
+    inside |= {"models.load", "models.sites", "data.encode", "data.batches", "data.examples", "run.training_run"}
     assert {f"regft_core.{name}" for name in inside} <= set(code["modules"])
     exempt = {name for name in code["modules"] if any(name == e or name.startswith(e + ".") for e in EXEMPT)}
     assert exempt <= set(TRAINING)

@@ -29,7 +29,7 @@ BULKY = {
 }
 FAILED = {"size": "300", "seed": 2, "key": "f", "status": "failed", "error": "loss became NaN", "phases": {}}
 SETTINGS: dict[str, Any] = {
-    "cell": {"method": "hype_n", "task": "rte"}, "phase": "finetune", "phases": ["search", "finetune"],
+    "cell": {"method": "hype_n", "task": "rte", "size": 300}, "phase": "finetune", "phases": ["search", "finetune"],
     "trains_encoder": True, "reads_encoder": True, "method": {}, "regularisers": {"finetune": {"hype": {"scale": 1}}},
     "model": {"name": "minilm", "content_sha256": "a"}, "training": {"epochs": 3}, "versions": {"torch": None},
 }  # fmt: skip
@@ -47,12 +47,14 @@ EVALUATED: dict[str, Any] = {
 JUDGED = {"primary": "accuracy", "metrics": ["accuracy"], "kind": "classification", "labels": ["no", "yes"]}
 
 
+KEYS = {"runs": {"1": "k", "2": "f"}, "with": "h"}
+
+
 @pytest.fixture
 def work(tmp_path: Path) -> Work:
     work = Work(tmp_path)
-    write.training(work.folder("finetune", CELL).parent, SETTINGS, [TRAINED | BULKY, FAILED])
-    metrics = tmp_path / "work" / "metrics" / "hype_n" / "rte.json"
-    write.evaluation(work.folder("evaluate", CELL).parent, metrics, JUDGED | {"cell": SETTINGS["cell"]}, [EVALUATED])
+    write.training(work.folder("finetune", CELL), SETTINGS, [TRAINED | BULKY, FAILED], KEYS)
+    write.evaluation(work.folder("evaluate", CELL), JUDGED | {"cell": SETTINGS["cell"]}, [EVALUATED], KEYS)
     return work
 
 
@@ -81,14 +83,12 @@ def test_what_is_written_is_read(work: Work) -> None:
         "k",
         True,
     )
-    summary = json.loads((work.root / "work/metrics/hype_n/rte.json").read_text())
-    assert summary == {"300": {"accuracy": {"dev": 0.5}, "collapsed_runs": 0, "failed_runs": 0, "runs": 1}}
 
 
 def test_what_could_not_be_read_is_not_written(tmp_path: Path) -> None:
     for wrong in ({"seed": "first"}, {"a_new_field": 1}):
         with pytest.raises(ValidationError, match=r"runs\.0\.(seed|a_new_field)"):
-            write.training(tmp_path / "rte", SETTINGS, [TRAINED | wrong])
+            write.training(tmp_path / "rte", SETTINGS, [TRAINED | wrong], KEYS)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -105,7 +105,7 @@ def test_what_could_not_be_read_is_not_written(tmp_path: Path) -> None:
 def test_a_wrong_value_is_named_with_its_key(work: Work, how: Callable[[Any], object], key: str) -> None:
     path = work.manifest_file("finetune", CELL)
     change(path, how)
-    with pytest.raises(DataError, match=rf"finetune/hype_n/rte/300/manifest\.json: {key}.*\n.*finetune@hype_n-rte"):
+    with pytest.raises(DataError, match=rf"finetune/hype_n/rte/300/manifest\.json: {key}.*\n.*stage finetune"):
         work.finetune(CELL)
 
 
@@ -120,7 +120,7 @@ def test_a_file_of_a_later_version_may_say_more(work: Work) -> None:
 def test_a_row_that_is_no_step_is_refused(work: Work, row: str) -> None:
     log = work.curves("finetune", CELL)
     log.path.write_text(f"seed,phase,step,epoch,loss,learning_rate,gradient_norm\n{row}\n")
-    with pytest.raises(DataError, match=r"curves\.csv: not a log of steps.*\n.*finetune@hype_n-rte"):
+    with pytest.raises(DataError, match=r"curves\.csv: not a log of steps.*\n.*stage finetune"):
         log.curve([1])
     assert log.curve([0]) == []  # of another seed
 

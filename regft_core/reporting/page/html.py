@@ -30,7 +30,7 @@ from regft_core.reporting.tables import MethodMeta
 @lru_cache(maxsize=1)
 def _environment() -> Environment:
     environment = Environment(
-        loader=PackageLoader("regft_core.reporting", "."),
+        loader=PackageLoader("regft_core.reporting.page", "."),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,

@@ -1,0 +1,58 @@
+"""What benchmarks share that run a whole project: CPU seconds of commands, and the engine with other jobs."""
+
+from __future__ import annotations
+
+import os
+import re
+import resource
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+#: Stage -> CPU seconds, a line each, below the project.
+SECONDS = "stages.csv"
+
+
+def run(root: Path, *command: str) -> tuple[float, str]:
+    """CPU seconds (user and system, children included) and output of a command; it must succeed."""
+    environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
+    before = _children()
+    done = subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True)
+    if done.returncode != 0:
+        raise SystemExit(f"{' '.join(command)}\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
+    return _children() - before, done.stdout + done.stderr
+
+
+def _children() -> float:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def stages_by(script: Path, root: Path) -> None:
+    """Let DVC run ``script --stage NAME`` in the place of the stages that compute."""
+    path = root / "dvc.yaml"
+    text = re.sub(
+        r"python -m stages\.(search|finetune|evaluate) --keep-going", rf"python {script} --stage \1", path.read_text()
+    )
+    path.write_text(text)
+
+
+def stage_with(name: Any, job: Callable[..., str]) -> None:
+    """A stage whose jobs are ``job``; its CPU seconds, with those of its workers, go to ``SECONDS``."""
+    from regft_core.plan import compute
+
+    compute.run_job = job
+    failures = compute.compute(Path(), name, say=lambda line: None)
+    if failures:
+        raise SystemExit(f"{len(failures)} cells failed: {next(iter(failures.items()))}")
+    own = resource.getrusage(resource.RUSAGE_SELF)
+    with open(SECONDS, "a") as file:
+        file.write(f"{name},{own.ru_utime + own.ru_stime + _children()}\n")
+
+
+def stage_seconds(root: Path) -> dict[str, float]:
+    """Stage -> CPU seconds, as ``stage_with`` wrote them."""
+    lines = (root / SECONDS).read_text().splitlines() if (root / SECONDS).exists() else []
+    return {name: float(seconds) for name, seconds in (line.split(",") for line in lines)}

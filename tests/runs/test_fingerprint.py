@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 
 from regft_core.errors import ConfigError
 from regft_core.runs import code_graph, distributions, files
-from regft_core.runs.code_graph import prefixes
 from regft_core.runs.distributions import providers, versions
 from regft_core.runs.fingerprint import (
     EXEMPT,
@@ -26,6 +25,7 @@ from regft_core.runs.fingerprint import (
     stage_code,
     training_scope,
 )
+from regft_core.runs.reach import prefixes
 
 HYPE = "regft_core.methods.hype"
 PATS = "regft_core.methods.pats"

@@ -2,10 +2,6 @@
 
 Unknown keys are refused at every level. Nothing here imports torch: the whole configuration is validated in under a
 second, before any stage runs. This file has what the others are made of: strict models, names, marks of fields.
-
-Methods, evaluations and the code that evaluates are in the keys of stored runs, and where a module imports a name from
-is part of what it means (``runs/syntax.py``). What they build when they run (``StrictModel``, ``DropoutConfig``) stands
-here; moved to another file, it would make those runs stale.
 """
 
 from __future__ import annotations

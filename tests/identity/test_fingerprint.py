@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 
 from regft_core.errors import ConfigError
 from regft_core.identity import code_graph, distributions, file_states
-from regft_core.identity.code_graph import prefixes
 from regft_core.identity.distributions import providers, versions
 from regft_core.identity.fingerprint import (
     EXEMPT,
@@ -26,6 +25,7 @@ from regft_core.identity.fingerprint import (
     stage_code,
     training_scope,
 )
+from regft_core.identity.reach import prefixes
 from tests.errors import raises_code
 
 HYPE = "regft_core.methods.hype"

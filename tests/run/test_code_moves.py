@@ -106,16 +106,14 @@ def without_name(text: str, module: str, name: str) -> str:
 
 
 MOVES: dict[str, Callable[[Path], None]] = {
-    "a module to another room": lambda root: move_module(root, "regft_core.training.stack", "regft_core.hooks.stack"),
+    "a module to another room": lambda root: move_module(root, "regft_core.models.pooling", "regft_core.data.pooling"),
     "a module under another name": lambda root: move_module(root, "regft_core.data.shuffle", "regft_core.data.order"),
     "a module to a new room": lambda root: move_module(root, "regft_core.rng", "regft_core.kept.streams"),
     "an entry": lambda root: move_module(root, "regft_core.run.training_run", "regft_core.training.one_run"),
     "what keeps runs": lambda root: move_module(root, "regft_core.store", "regft_core.kept"),
     "a room of code that trains": lambda root: move_module(root, "regft_core.training", "regft_core.learning"),
     "a room of entries": lambda root: move_module(root, "regft_core.models.families", "regft_core.models.kinds"),
-    "a function": lambda root: move_definition(
-        root, "padding_of", "regft_core.data.batches", "regft_core.models.heads"
-    ),
+    "a function": lambda root: move_definition(root, "shuffled", "regft_core.data.shuffle", "regft_core.data.examples"),
     "a function out of an entry": lambda root: move_definition(
         root, "make_deterministic", "regft_core.run.training_run", "regft_core.training.exact"
     ),

@@ -11,7 +11,7 @@ trains nothing and scores nothing again. An evaluation is a file of this folder.
 ``KINDS`` (optional)
     the kinds of task that it fits, of the files of ``regft_core/kinds``; every kind when absent.
 ``MACHINE_DEPENDENT`` (optional)
-    True when it measures the machine as well: what it finds is kept per machine and marked.
+    True when it measures the machine as well: what it finds is marked, with the machine.
 ``SCORES`` (optional)
     True when it scores by the task's metric (``run.score``), whose file is then in its key.
 ``READS_VIEWS`` (optional)

@@ -181,8 +181,9 @@ class _Engine:
                     if failure.trace:
                         print(failure.trace, file=sys.stderr)
                     for name, indices in waiting.items():
-                        if failure.index in indices:
-                            failures.setdefault(name, f"{failure.job}: {failure.message}")
+                        # What comes after this stage may have failed: then its own result is there.
+                        if failure.index in indices and name not in failures and self._collect(name, stale[name]):
+                            failures[name] = f"{failure.job}: {failure.message}"
         return failures
 
     def _before(self, cell: Cell) -> dict[int, Record]:

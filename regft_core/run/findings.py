@@ -28,7 +28,6 @@ from regft_core.run.other_task import training_rows
 from regft_core.run.phase_data import rows_of
 from regft_core.run.scopes import scope_sha256
 from regft_core.scoring.findings import Findings, Unfit
-from regft_core.store.lookup import NotStored
 from regft_core.store.stored_run import StoredRun, run_key
 
 if TYPE_CHECKING:
@@ -83,15 +82,11 @@ class _Judged:
     def ensure(self, evaluation: Evaluation, options: StrictModel) -> StoredRun:
         """What one evaluation found, from the store or found out now."""
         context, here = self.context, None
-        if evaluation.machine_dependent:
-            if context.job.stored_only:
-                raise NotStored(evaluation.name)  # which machine this is only torch can say
-            here = set_up(context.device, context.params.execution)
-        identity = self.identity(evaluation, options, here)
+        identity = self.identity(evaluation, options)
         stored = context.store.get(run_key(identity))
         if stored is not None:
             return stored
-        if evaluation.needs_model(options):
+        if evaluation.needs_model(options) or evaluation.machine_dependent:
             here = set_up(context.device, context.params.execution)
         guard = LoadedCode(finding_scope(evaluation, options, *self._entries(evaluation, options)))
         if identity["code"] != guard.sha256:
@@ -111,8 +106,8 @@ class _Judged:
             }
             return working.commit(described | self.find(evaluation, options))
 
-    def identity(self, evaluation: Evaluation, options: StrictModel, here: Mapping[str, Any] | None) -> dict[str, Any]:
-        """Everything that determines what one evaluation finds out about the run."""
+    def identity(self, evaluation: Evaluation, options: StrictModel) -> dict[str, Any]:
+        """Everything that determines what one evaluation finds out about the run; the machine is recorded beside it."""
         identity = {
             "format": FORMAT,
             "phase": "evaluation",
@@ -125,7 +120,7 @@ class _Judged:
         }
         if tasks := evaluation.other_tasks(options):
             identity["other_rows"] = {task: self._other(task)[1]["content"] for task in tasks}
-        return identity | ({"environment": here} if evaluation.machine_dependent else {})
+        return identity
 
     def _entries(self, evaluation: Evaluation, options: StrictModel) -> tuple[ModelSource, set[str], list[str]]:
         """What the code of an evaluation depends on beside its file: encoder, kinds of task, metric."""

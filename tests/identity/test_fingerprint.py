@@ -388,16 +388,16 @@ def test_a_module_beside_the_packages_counts_too(project: Path, toy: Callable[..
 def test_a_declaration_counts_as_soon_as_somebody_reached_asks_for_it(
     project: Path, toy: Callable[..., dict[str, Any]]
 ) -> None:
-    def with_cost(value: int) -> str:
+    def with_check(value: int) -> str:
         (project / "toy/methods/hype.py").write_text(
-            f"class H:\n    name = 'hype'\n    @classmethod\n    def cost(cls): return cls.check_task()\n"
+            f"class H:\n    name = 'hype'\n    @classmethod\n    def check_options(cls): return cls.check_task()\n"
             f"    @classmethod\n    def check_task(cls): return {value}"
         )
         return str(toy("toy.methods.hype")["sha256"])
 
-    assert with_cost(1) == with_cost(2)
-    (project / "toy/training/loop.py").write_text("def fit(method): return method.cost()")
-    assert with_cost(1) != with_cost(2)  # through cost, which asks for check_task
+    assert with_check(1) == with_check(2)
+    (project / "toy/training/loop.py").write_text("def fit(method): return method.check_options()")
+    assert with_check(1) != with_check(2)  # through check_options, which asks for check_task
 
 
 def test_a_missing_entry_and_a_broken_file_are_named(project: Path, toy: Callable[..., dict[str, Any]]) -> None:

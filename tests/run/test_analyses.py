@@ -10,9 +10,9 @@ from typing import Any
 from regft_core import analyses
 from regft_core.config.grid import cells
 from regft_core.errors import ConfigError
-from regft_core.execution.failures import JobsFailed
 from regft_core.identity.syntax import Meaning, meaning
 from regft_core.methods import tdt
+from regft_core.plan.compute import compute_only
 from regft_core.plan.keys import write_plan
 from regft_core.reporting import write_report
 from regft_core.run.enabled_evaluations import finding_scope, switched_on
@@ -159,11 +159,10 @@ def test_who_does_not_declare_it_may_not_ask_methods_or_other_tasks(project: Pat
             (folder / f"asks_{name}.py").write_text(f"{text}\n\ndef run(run):\n    {call}\n")
         change(project, methods=["vanilla"], grid={**GRID, "seeds": [0]}, evaluations=["asks_views"])
         train(project, "vanilla")
-        with raises_code(JobsFailed, "jobs-failed", "READS_VIEWS = True"):
-            judge(project, "vanilla")
-        switch_on(project, ["asks_tasks"])
-        with raises_code(JobsFailed, "jobs-failed", 'TASKS = "tasks"'):
-            judge(project, "vanilla")
+        for said in ("READS_VIEWS = True", 'TASKS = "tasks"'):
+            failures = compute_only(project, "evaluate", [f"vanilla/{TASK}"], lambda _: None)
+            assert said in failures[f"vanilla/{TASK}/24"]
+            switch_on(project, ["asks_tasks"])
 
 
 def test_a_run_without_a_model_has_the_evaluations_that_need_none(project: Path) -> None:

@@ -250,8 +250,10 @@ def test_a_temperature_is_fitted_on_rows_that_were_set_aside_or_not_at_all(proje
         assert not [name for name in of[method]["scalars"]["dev"] if name.endswith("scaled")]
 
 
-def test_speed_is_marked_and_kept_per_machine(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_speed_is_marked_and_says_where_it_was_measured(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     change(project, methods=["vanilla"], grid={**GRID, "seeds": [0]}, evaluations={"speed": {"examples": 8}})
+    elsewhere = {"device": "cpu", "name": "another machine", "threads": 1, "deterministic": True}
+    monkeypatch.setattr("regft_core.run.findings.set_up", lambda *_: elsewhere)
     train(project, "vanilla")
     (first,) = judge(project, "vanilla")
     content = written(project, "vanilla", "speed")
@@ -259,12 +261,8 @@ def test_speed_is_marked_and_kept_per_machine(project: Path, monkeypatch: pytest
     numbers = content["runs"][0]["scalars"]["run"]
     assert numbers["examples_per_second"] > 0
     assert numbers["bytes"] == 4 * numbers["parameters"]
+    assert content["runs"][0]["environment"] == elsewhere
     assert judge(project, "vanilla")[0]["evaluations"] == first["evaluations"]  # kept
-    elsewhere = {"device": "cpu", "name": "another machine", "threads": 1, "deterministic": True}
-    monkeypatch.setattr("regft_core.run.findings.set_up", lambda *_: elsewhere)
-    (other,) = judge(project, "vanilla")
-    assert other["evaluations"]["speed"]["environment"] == elsewhere
-    assert other["sets"] == first["sets"]
 
 
 def test_what_does_not_fit_a_task_is_left_out_and_said(project: Path) -> None:

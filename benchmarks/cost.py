@@ -29,6 +29,7 @@ from typing import Any
 import torch
 
 from regft_core.config.method import Method, Phase
+from regft_core.config.schema.encoder import EncoderConfig
 from regft_core.config.schema.training import TrainingConfig
 from regft_core.data.encode import Encoded
 from regft_core.errors import RegftError
@@ -36,7 +37,7 @@ from regft_core.execution.devices import free_memory, take_device
 from regft_core.hooks import compose
 from regft_core.hooks.declare import Handed
 from regft_core.hooks.registry import discover
-from regft_core.models.source import ModelSource
+from regft_core.models.source import ModelSource, resolve_model
 from regft_core.plan.method_table import all_methods
 from regft_core.plan.pool import KEEP_FREED_MEMORY
 from regft_core.run.training_run import PhaseInputs, outcome_tensors, prepare, train
@@ -88,7 +89,13 @@ def checkpoint(shape: str, folder: Path) -> ModelSource:
 
     torch.manual_seed(0)
     BertForMaskedLM(BertConfig(vocab_size=VOCABULARY, **SHAPES[shape])).save_pretrained(folder)
-    return ModelSource(path=folder, name=shape, revision=None, content_sha256="0" * 64, tokenizer_sha256="0" * 64)
+    (folder / "tokenizer.json").write_text("{}")  # tokens are drawn; an encoder without a tokenizer is refused
+    return source_of(folder)
+
+
+def source_of(folder: Path) -> ModelSource:
+    """The checkpoint in a folder."""
+    return resolve_model(EncoderConfig(name=str(folder)), folder.parent)
 
 
 def tokens(rows: int, length: int) -> Encoded:

@@ -89,21 +89,13 @@ class Table:
             self.add(f"| {name} | not measured: {type(error).__name__}: {first} |")
 
 
-def source_of(shape: str, folder: Path) -> Any:
-    from regft_core.models.source import ModelSource
-
-    return ModelSource(path=folder, name=shape, revision=None, content_sha256="0" * 64, tokenizer_sha256="0" * 64)
-
-
 def run_cell(cell: Cell, *, device: str) -> float:
     """Train one cell and predict its rows; seconds of the work itself. Reads the model from disk, as runs do."""
     from regft_core.run.training_run import train
     from regft_core.scoring.predict import EVALUATION_BATCH, EVALUATION_TOKENS, predict
 
     started = time.perf_counter()
-    bench = cost.Bench(
-        source_of(cell.shape, Path(cell.folder)), cost.tokens(cell.rows * 8, cell.length), cell.rows, device
-    )
+    bench = cost.Bench(cost.source_of(Path(cell.folder)), cost.tokens(cell.rows * 8, cell.length), cell.rows, device)
     inputs = plain(bench, steps=cell.steps)
     trained = train(inputs)
     predict(

@@ -55,7 +55,7 @@ def run(job: Job, *, device: str) -> Trained:
     if job.what == "defect":
         raise ValueError("broken on purpose")
     if job.what == "refused":
-        raise DataError("no such column")
+        raise DataError("column-missing", "no such column")
     import torch
 
     from regft_core.run.training_run import outcome_tensors, train

@@ -94,7 +94,7 @@ def test_bits_order_and_failures_are_those_of_serial(executor: str, weights: dic
     found = {failure.index: failure for failure in caught.value.failures}
     assert {index: failure.message for index, failure in found.items()} == {
         1: "ValueError: broken on purpose",
-        3: "no such column",
+        3: "no such column [column-missing]",
         4: "was not started, because it needs seed 8",
     }
     assert "in run" in found[1].trace  # a defect shows its traceback

@@ -80,7 +80,7 @@ def test_code_edited_between_two_runs_of_a_stage_is_refused_and_nothing_of_it_is
     if stage == "evaluate":  # so that there is something left to evaluate
         reproduce(project)
         for path in (project / ".regft" / "runs").glob("*/*"):
-            if json.loads((path / "identity.json").read_text())["phase"] == "evaluate":
+            if path.is_dir() and json.loads((path / "identity.json").read_text())["phase"] == "evaluate":
                 shutil.rmtree(path)
         shutil.rmtree(project / "work" / "evaluate")
     code = project / "regft_core" / file

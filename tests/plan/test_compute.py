@@ -286,7 +286,7 @@ def test_a_store_that_cannot_be_pruned_now_ends_no_runs(
     project: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def failing(self: RunStore) -> None:
-        raise StoreError("the disk is full")
+        raise StoreError("cannot-write", "the disk is full")
 
     monkeypatch.setattr(RunStore, "prune", failing)
     change(project, methods=["vanilla"])

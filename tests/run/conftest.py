@@ -16,7 +16,7 @@ from regft_core.io import read_json
 from regft_core.plan.compute import compute_only
 from regft_core.plan.lengths import measure_task, write_lengths
 from regft_core.run import training_run
-from regft_core.run.context import Context, Job
+from regft_core.run.context import Job, project_store
 from regft_core.run.finetune import finetune
 from regft_core.run.project import open_project
 from regft_core.run.search import search
@@ -125,14 +125,14 @@ def train(root: Path, method: str, seed: int = 0) -> dict[str, Any]:
 
 def stored(root: Path, key: str) -> StoredRun:
     """A complete run of the project's store."""
-    found = Context(job(root, "vanilla")).store.get(key)
+    found = project_store(open_project(root)).get(key)
     assert found is not None, key
     return found
 
 
 def runs(root: Path) -> dict[str, dict[str, Any]]:
     """Key -> identity of every complete run in the project's store."""
-    store = Context(job(root, "vanilla")).store
+    store = project_store(open_project(root))
     return {key: run.identity for key in list(store.keys()) if (run := store.get(key)) is not None}
 
 

@@ -149,7 +149,7 @@ def test_outputs_of_a_method_on_a_task(make_project: Callable[..., Path]) -> Non
     # 2 searches of 3 steps at 5 passes, then 6 steps, against 6 steps of vanilla.
     assert manifest["runs"][0]["cost"]["declared_ratio"] == pytest.approx((2 * 3 * 5 + 6) / 6)
     assert manifest["runs"][0]["search_cost"]["steps"] == 6
-    assert manifest["runs"][0]["phases"] == records["search"][0]["phases"]
+    assert manifest["runs"][0]["phases"] in [record["phases"] for record in records["search"]]
     for size in ("24", "16"):
         folder = root / f"work/evaluate/weight_mixup/{TASK}/{size}"
         result = json.loads((folder / "result.json").read_text())

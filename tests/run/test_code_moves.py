@@ -150,4 +150,4 @@ def test_moved_code_computes_the_runs_of_before(
     [after] = answers(root, [])
     assert "error" not in after, after["error"]
     assert after["runs"] == before["runs"]
-    assert after["facts"] == before["facts"]
+    assert after["stages"] == before["stages"]

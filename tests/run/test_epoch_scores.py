@@ -145,7 +145,7 @@ def test_a_trial_that_is_judged_by_a_split_does_not_see_the_dev_set(project: Pat
     chosen = Context(Job(str(project), "vanilla", TASK, SIZE, 0, values=values))
     assert "epoch_scores" in chosen.identity("finetune")
     assert "epoch_scores" not in trial.identity("finetune")
-    assert "epoch_scores" not in trial.fact(trial.phase("finetune"))["training"]
+    assert "epoch_scores" not in trial.shared_identity(trial.phase("finetune"))["training"]
 
 
 def test_a_metric_that_is_better_lower_is_recorded_as_it_is() -> None:

@@ -88,8 +88,8 @@ def test_the_majority_of_the_training_rows(project: Path) -> None:
 def write(root: Path, method: str, task: str = "cue_sentence") -> None:
     job = Job(str(root), method, task, "24", 0)
     trained, evaluated = ran(root, method, task)
-    write_training(Context(job), "finetune", [trained])
-    write_evaluation(Context(job), [evaluated])
+    write_training(Context(job), "finetune", [trained], {})
+    write_evaluation(Context(job), [evaluated], {})
 
 
 def test_export_of_what_plain_weights_cannot_say_is_refused_with_the_reason(make_project: Any) -> None:
@@ -168,6 +168,6 @@ def test_the_manifest_says_whether_the_answers_need_the_encoder(make_project: An
     assert [reads_encoder(context) for context in contexts] == [True, True, False, False]
     assert [trains_encoder(context) for context in contexts] == [True, False, False, False]
     trained, _ = ran(root, "tfidf_logistic", "cue_regression")
-    folder = write_training(contexts[3], "finetune", [trained])
-    manifest = json.loads((folder / "24" / "manifest.json").read_text())
+    folder = write_training(contexts[3], "finetune", [trained], {})
+    manifest = json.loads((folder / "manifest.json").read_text())
     assert (manifest["trains_encoder"], manifest["reads_encoder"]) == (False, False)

@@ -152,7 +152,7 @@ def test_projects_that_share_a_store_share_runs_and_keep_each_others_weights(
     assert not stored(project, searched["phases"]["search"]).has_weights
     trained.clear()
     assert train(other, "hype_n")["key"] == train(project, "hype_n")["key"]
-    assert trained == []
+    assert trained == [("finetune", 0)]
 
 
 # -------------------------------------------------------------------------------- environment

@@ -124,7 +124,7 @@ def test_messages_say_what_is_allowed():
         call("accuracy", labels=[], predictions=[])
     with raises_code(DataError, "wrong-shape"):
         call("accuracy", predictions=[0, 1, 1])
-    with raises_code(DataError, "negative-class-index"):
+    with raises_code(DataError, "not-class-indices"):
         call("accuracy", labels=[-1, -1])
     with raises_code(DataError, "not-class-indices"):
         call("accuracy", predictions=[0.0, 1.0])

@@ -12,7 +12,7 @@ SENTENCE = "regft runs on POSIX systems only (Linux, macOS)"
 
 
 @pytest.mark.parametrize(
-    "module", ["stages.code", "stages.dataset", "stages.finetune", "stages.report", "regft_core.tracking"]
+    "module", ["stages.plan", "stages.store", "stages.finetune", "stages.report", "regft_core.tracking"]
 )
 def test_commands_say_it(python: Callable[..., subprocess.CompletedProcess[str]], module: str) -> None:
     arguments = "sys.argv[1:] = ['sync']; " if module == "regft_core.tracking" else ""

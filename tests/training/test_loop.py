@@ -9,10 +9,11 @@ import torch
 
 from regft_core.config.schema.training import TrainingConfig
 from regft_core.errors import OutOfMemory, RunFailed
+from regft_core.kinds import find
 from regft_core.rng import derive
 from regft_core.training.optimisers.adamax import DecoupledAdamax
 from regft_core.training.schedule import factor, warmup_steps
-from regft_core.training.step import repeat_batch, task_loss
+from regft_core.training.step import repeat_batch
 from tests.errors import raises_code
 from tests.methods.harness import TRAINING, Bench, largest_difference, same
 
@@ -158,8 +159,8 @@ def test_adamax_decay_is_decoupled_and_zero_decay_is_torch_adamax() -> None:
 
 def test_regression_loss_refuses_shapes_that_would_broadcast() -> None:
     with pytest.raises(ValueError, match="predictions"):
-        task_loss(torch.zeros(3, 2), torch.zeros(3), "regression")
-    assert task_loss(torch.zeros(3, 1), torch.ones(3), "regression").item() == 1.0
+        find("regression").task_loss(torch.zeros(3, 2), torch.zeros(3))
+    assert find("regression").task_loss(torch.zeros(3, 1), torch.ones(3)).item() == 1.0
 
 
 def test_repeat_batch_stacks_copies() -> None:

@@ -50,9 +50,9 @@ def test_the_time_left_follows_from_the_pace(board: ProgressBoard, monkeypatch: 
 
 
 def test_what_is_counted_has_its_own_name() -> None:
-    """A fill used to count its pieces as runs, beside another number of runs in the line above."""
-    with ProgressBoard("fill", RUNS, {}, called="pieces") as board:
-        assert board.summary(0.0) == "0 of 3 pieces"
+    """The engine used to count its jobs as runs, beside another number of runs in the line above."""
+    with ProgressBoard("finetune", RUNS, {}, called="jobs") as board:
+        assert board.summary(0.0) == "0 of 3 jobs"
 
 
 def test_a_later_phase_stands_after_the_earlier_ones() -> None:

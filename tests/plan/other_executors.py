@@ -1,4 +1,4 @@
-"""The executors that a fill has beside the serial one, for tests that compare them with it."""
+"""The executors that there are beside the serial one, for tests that compare them with it."""
 
 from __future__ import annotations
 

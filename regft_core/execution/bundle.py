@@ -29,7 +29,7 @@ from regft_core.store.manifest import FORMAT, is_relative_name, problems
 log = logging.getLogger(__name__)
 
 OBJECTS, BUNDLES = "objects", "bundles"
-_AGAIN = "start the fill (or `dvc repro`) again, which publishes it anew"
+_AGAIN = "run `dvc repro` again, which publishes it anew"
 #: Name -> {"bytes", "sha256"}.
 Files = Mapping[str, Mapping[str, Any]]
 #: Folders whose files this process has hashed.

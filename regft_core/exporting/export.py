@@ -8,7 +8,7 @@ from pathlib import Path
 
 from regft_core.data.batches import collate, padding_of
 from regft_core.errors import ModelError, RunFailed
-from regft_core.exporting.model_card import card_facts
+from regft_core.exporting.model_card import card_contents
 from regft_core.hooks import compose
 from regft_core.hooks.exports import answers_without_encoder
 from regft_core.models.export import export_model, model_card
@@ -51,14 +51,14 @@ def export(job: Job, out: Path | None = None) -> Path:
         own = {key.removeprefix(f"{cls.name}."): t for key, t in trained.kept.items() if key.startswith(f"{cls.name}.")}
         by = AnsweredBy(regulariser=cls.name, options=options.model_dump(mode="json"))
         served = served.model_copy(update={"answered_by": by, "max_length": None, "rows_per_example": 1})
-        card = model_card(card_facts(context, record) | {"answered_by": cls.name})
+        card = model_card(card_contents(context, record) | {"answered_by": cls.name})
         return write_answers(target, served, own, card, examples, trained.answer(examples))
     model = trained.model
     encoded = context.encode(examples)
     padding = padding_of(context.tokenizer)
     rows = list(range(len(encoded.input_ids)))
     batch = collate(encoded, rows, padding.pad_id, padding.pad_token_type_id, padding.side, context.task["kind"])
-    card = model_card(card_facts(context, record) | {"summary": getattr(model, "summary", None)})
+    card = model_card(card_contents(context, record) | {"summary": getattr(model, "summary", None)})
     export_model(
         model,
         context.tokenizer,

@@ -17,7 +17,7 @@ from regft_core.run.project import versions
 T = TypeVar("T")
 
 
-def card_facts(context: Context, record: TrainingRecord) -> dict[str, Any]:
+def card_contents(context: Context, record: TrainingRecord) -> dict[str, Any]:
     """The facts of ``models.card.model_card``.
 
     Args:

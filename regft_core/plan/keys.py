@@ -23,7 +23,7 @@ from regft_core.io import canonical_json, read_json, remove, sha256_text, write_
 from regft_core.models.source import resolve_model
 from regft_core.plan.jobs import jobs_of
 from regft_core.run.context import Context
-from regft_core.run.enabled_evaluations import evaluations_inputs, switched_on
+from regft_core.run.enabled_evaluations import enabled, evaluations_inputs
 from regft_core.run.evaluation_key import evaluation_settings
 from regft_core.run.inputs import training_set_inputs
 from regft_core.run.one_run import STAGES, Stage
@@ -154,7 +154,7 @@ def evaluations(project: Project) -> dict[str, Any]:
     """The evaluations that are switched on, with their code and the rows of other tasks that they read."""
     source, tasks = resolve_model(project.params.model, project.root), project.params.grid.tasks
     primary = {project.tasks[task].primary for task in tasks}
-    others = {name: one.other_tasks(options) for name, (one, options) in switched_on(project.params).items()}
+    others = {name: one.other_tasks(options) for name, (one, options) in enabled(project.params).items()}
     read = [*tasks, *(task for own in others.values() for task in own)]
     found = evaluations_inputs(project.params, source, {project.tasks[task].kind for task in read}, sorted(primary))
     for name, own in others.items():

@@ -16,7 +16,7 @@ from regft_core.models.source import ModelSource
 from regft_core.run.scopes import family_module, kind_modules, metric_modules, scope_sha256
 
 
-def switched_on(params: Params) -> dict[str, tuple[Evaluation, StrictModel]]:
+def enabled(params: Params) -> dict[str, tuple[Evaluation, StrictModel]]:
     """Name -> the evaluation and its options, in the order of ``params.yaml``."""
     found = {}
     for name, options in params.evaluations.items():
@@ -74,5 +74,5 @@ def evaluations_inputs(
             "code": scope_sha256(finding_scope(evaluation, options, source, kinds, metrics)),
             "description": evaluation.description,
         }
-        for name, (evaluation, options) in switched_on(params).items()
+        for name, (evaluation, options) in enabled(params).items()
     }

@@ -19,7 +19,7 @@ from regft_core.identity.guard import LoadedCode
 from regft_core.io import read_json
 from regft_core.lazy import np
 from regft_core.run.context import Context
-from regft_core.run.enabled_evaluations import finding_scope, switched_on
+from regft_core.run.enabled_evaluations import enabled, finding_scope
 from regft_core.run.environment import set_up
 from regft_core.run.evaluation_key import set_files
 from regft_core.run.finished_model import FinishedModel
@@ -58,7 +58,7 @@ def evaluations_of(
     """
     judged = _Judged(context, model, finetuned, logits)
     found = {}
-    for name, (evaluation, options) in switched_on(context.params).items():
+    for name, (evaluation, options) in enabled(context.params).items():
         if evaluation.fits(judged.task["kind"]):
             ensure = partial(judged.ensure, evaluation, options)
             found[name] = context.store.read_intact(ensure, lambda stored: stored.result)

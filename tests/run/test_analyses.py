@@ -15,7 +15,7 @@ from regft_core.methods import tdt
 from regft_core.plan.compute import compute_only
 from regft_core.plan.keys import write_plan
 from regft_core.reporting import write_report
-from regft_core.run.enabled_evaluations import finding_scope, switched_on
+from regft_core.run.enabled_evaluations import enabled, finding_scope
 from regft_core.run.project import open_project
 from tests.errors import raises_code
 from tests.run.conftest import TASK, change, edit, runs
@@ -120,7 +120,7 @@ def test_other_rows_are_in_the_key_and_other_code_too(project: Path) -> None:
     (new,) = [identity for key, identity in runs(project).items() if key not in before]
     (old,) = [identity for identity in before.values() if identity.get("evaluation") == "layer_probes"]
     assert {key for key in new if new[key] != old[key]} == {"other_rows"}
-    evaluation, options = switched_on(open_project(project).params)["layer_probes"]
+    evaluation, options = enabled(open_project(project).params)["layer_probes"]
     assert evaluation.other_tasks(options) == ("cue_pair",)
 
 

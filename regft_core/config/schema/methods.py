@@ -56,7 +56,7 @@ class RepeatConfig(StrictModel):
         return self
 
     def settled(self) -> dict[str, Any]:
-        """The values as they stand in facts: a variant that is the default one is left out of them."""
+        """The values as they stand in keys: a variant that is the default one is left out of them."""
         return self.model_dump(mode="json", exclude={"variant"} if self.variant == "paper" else None)
 
 

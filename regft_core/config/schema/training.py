@@ -74,7 +74,7 @@ class TrainingConfig(StrictModel):
         return self.checkpoint != "last" or self.epoch_scores
 
     def settled(self) -> dict[str, Any]:
-        """The values as they stand in keys and facts: a later addition at its default is left out of them."""
+        """The values as they stand in keys: a later addition at its default is left out of them."""
         values = self.model_dump(mode="json")
         if self.checkpoint != "best_on_split":
             del values["checkpoint_share"]

@@ -57,7 +57,7 @@ def compute(root: Path, stage: Stage, only: Sequence[str] = (), say: Callable[[s
     else:
         engine.drop_others(planned)
     stale = {name: keys for name, keys in planned.items() if not is_current(engine.folder / name, keys)}
-    return engine.compute(stale, planned)
+    return engine.compute(stale)
 
 
 def compute_only(root: Path, until: Stage, only: Sequence[str], say: Callable[[str], None] = print) -> Failures:
@@ -111,8 +111,8 @@ class _Engine:
             if path.is_dir() and path.relative_to(self.folder) not in wanted:
                 remove(path)
 
-    def compute(self, stale: dict[str, Keys], planned: Collection[str]) -> Failures:
-        """Compute the ``stale`` cells; those of the plan that have failed before are among them."""
+    def compute(self, stale: dict[str, Keys]) -> Failures:
+        """Compute the ``stale`` cells; those that have failed before are among them."""
         failures, waiting = dict[str, str](), dict[str, set[int]]()
         with one_moment(), kept_open():
             project = open_project(self.root)
@@ -150,6 +150,10 @@ class _Engine:
         store, execution = project_store(project), project.params.execution
         names = [job.name for job in work.jobs]
         failures: Failures = {}
+        cells: dict[int, list[str]] = {}
+        for name, indices in waiting.items():
+            for index in indices:
+                cells.setdefault(index, []).append(name)
         self.say(f"{self.stage}: {work.counted()}, {len(names)} jobs on the executor '{execution.executor}'")
         # What the stage search makes is read by the stage after it, so it is needed until the end.
         kept = {i for i, job in enumerate(work.jobs) if self.stage == "search" and job.trial is None}
@@ -160,11 +164,10 @@ class _Engine:
             def ended(index: int, line: str) -> None:
                 board.ended(names[index])
                 self.say(line)
-                for name, indices in waiting.items():
-                    if index in indices:
-                        indices.discard(index)
-                        if not indices and (reason := self._collect(name, stale[name])) is not None:
-                            failures[name] = reason
+                for name in cells.get(index, ()):
+                    waiting[name].discard(index)
+                    if not waiting[name] and (reason := self._collect(name, stale[name])) is not None:
+                        failures[name] = reason
                 if index not in kept:
                     needed.done(work.keys[index])
                 try:
@@ -180,9 +183,9 @@ class _Engine:
                 for failure in error.failures:
                     if failure.trace:
                         print(failure.trace, file=sys.stderr)
-                    for name, indices in waiting.items():
+                    for name in cells.get(failure.index, ()):
                         # What comes after this stage may have failed: then its own result is there.
-                        if failure.index in indices and name not in failures and self._collect(name, stale[name]):
+                        if name not in failures and self._collect(name, stale[name]) is not None:
                             failures[name] = f"{failure.job}: {failure.message}"
         return failures
 

@@ -18,7 +18,7 @@ SizeName = int | Literal["full"]
 class Cell:
     """One method on one task at one training size; all seeds belong to it.
 
-    DVC's stages hold all sizes of a method and a task; results are compared cell by cell.
+    A stage writes a folder for each cell; results are compared cell by cell.
 
     Raises ValueError for names outside ``[a-z0-9_-]``: they become paths and shell words.
     """

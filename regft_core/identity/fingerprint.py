@@ -81,7 +81,7 @@ STAGES: Mapping[StageName, Scope] = {
     "subsample": Scope(("regft_core.data.subsample",), _ROWS),
     "lengths": Scope(
         ("regft_core.data.lengths", "regft_core.plan.lengths"),
-        {**EXEMPT, "regft_core.models": "finds the encoder; the bytes of its tokenizer and its limit are in the fact"},
+        {**EXEMPT, "regft_core.models": "finds the encoder; the bytes of its tokenizer and its limit are in the key"},
     ),
     "evaluate": Scope(
         (

@@ -20,6 +20,7 @@ from regft_core.execution.executors import JobsFailed
 from regft_core.identity.fingerprint import one_moment
 from regft_core.io import remove, write_json
 from regft_core.keyed import is_current
+from regft_core.names import plural
 from regft_core.plan.data import prepare
 from regft_core.plan.jobs import Jobs, Planner, jobs_of
 from regft_core.plan.keys import FAILURES, Keys, cell_keys, read_plan, write_plan
@@ -154,7 +155,7 @@ class _Engine:
         for name, indices in waiting.items():
             for index in indices:
                 cells.setdefault(index, []).append(name)
-        self.say(f"{self.stage}: {work.counted()}, {len(names)} jobs on the executor '{execution.executor}'")
+        self.say(f"{self.stage}: {work.counted()}, {plural(len(names), 'job')} on the executor '{execution.executor}'")
         # What the stage search makes is read by the stage after it, so it is needed until the end.
         kept = {i for i, job in enumerate(work.jobs) if self.stage == "search" and job.trial is None}
         read = [key for keys in work.keys.values() for key in keys]

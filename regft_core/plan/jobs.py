@@ -13,6 +13,7 @@ from regft_core.config.grid import Cell, parse_size
 from regft_core.config.method import FINETUNE, Phase
 from regft_core.config.project import Project
 from regft_core.hooks.registry import discover
+from regft_core.names import plural
 from regft_core.run.context import Context, Job
 from regft_core.run.evaluation_key import evaluation_key
 from regft_core.run.one_run import Record, Stage
@@ -56,7 +57,7 @@ class Jobs:
         """How many runs of the grid there are, and how many trials."""
         trials = len({job.name for job in self.jobs if job.trial is not None and job.phase is None})
         runs = len({(job.method, job.task, job.size, job.seed) for job in self.jobs})
-        return f"{runs} runs and {trials} trials for them" if trials else f"{runs} runs"
+        return f"{plural(runs, 'run')} and {plural(trials, 'trial')} for them" if trials else plural(runs, "run")
 
 
 def jobs_of(project: Project, cell: Cell) -> list[Job]:

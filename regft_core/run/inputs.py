@@ -99,7 +99,7 @@ def training_set(task: TaskConfig) -> TaskConfig:
 
 
 def _definition(task: TaskConfig) -> dict[str, Any]:
-    # How the task is trained on is in the facts of the methods that train on it; submissions are no stage.
+    # How the task is trained on is in the keys of the runs that train on it; submissions are no stage.
     return task.model_dump(mode="json", exclude={"description", "training", "model", "submission"})
 
 

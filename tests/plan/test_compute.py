@@ -153,11 +153,11 @@ def test_only_what_is_missing_is_a_job(project: Path) -> None:
     plan(project)
     compute(project, "search", say=said.append)
     assert [line for line in said if "phase search" in line] == said[1:]
-    assert said[0] == "search: 1 runs, 1 jobs on the executor 'serial'"
+    assert said[0] == "search: 1 run, 1 job on the executor 'serial'"
     compute(project, "finetune", say=said.append)
     assert "finetune: 4 runs, 4 jobs on the executor 'serial'" in said
     compute(project, "evaluate", say=said.append)
-    assert "evaluate: 1 runs, 1 jobs on the executor 'serial'" in said  # the others when they were trained
+    assert "evaluate: 1 run, 1 job on the executor 'serial'" in said  # the others when they were trained
 
 
 def test_a_run_waits_for_the_phases_that_it_starts_from(project: Path) -> None:

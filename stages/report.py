@@ -24,6 +24,8 @@ def main(root: Path, arguments: argparse.Namespace) -> None:
     params = project.params
     failures = read_failures(root)
     planned = [cell for cell in cells(project) if cell.directory not in failures]
+    if not planned:
+        raise _failed(failures)
     remembered = store_path(root, params) / interim.FILE
     report = write_report(
         root,
@@ -34,6 +36,7 @@ def main(root: Path, arguments: argparse.Namespace) -> None:
         training=params.training,
         looks=remembered,
         task_training={task: project.shared(task) for task in params.grid.tasks},
+        failed=failures,
     )
     width = None if sys.stdout.isatty() else 180  # two out-of-distribution sets side by side
     Console(width=width).print(summary_table(report))
@@ -43,11 +46,14 @@ def main(root: Path, arguments: argparse.Namespace) -> None:
     print(sync(root, planned, params.grid.seeds))
     print("report: reports/report.html    runs: make ui")
     if failures:
-        lines = [f"  {cell}: {reason}" for cell, reason in failures.items()]
-        raise RunFailed(
-            "cells-failed",
-            "\n".join([f"{plural(len(failures), 'cell')} without a result:", *lines, "  -> `dvc repro`"]),
-        )
+        raise _failed(failures)
+
+
+def _failed(failures: dict[str, str]) -> RunFailed:
+    """The error that lists every cell without a result."""
+    lines = [f"  {cell}: {reason}" for cell, reason in failures.items()]
+    text = f"{plural(len(failures), 'cell')} without a result:"
+    return RunFailed("cells-failed", "\n".join([text, *lines, "  -> mend the cause and run `dvc repro` again"]))
 
 
 if __name__ == "__main__":

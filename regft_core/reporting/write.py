@@ -55,6 +55,7 @@ def write_report(
     training: TrainingConfig | None = None,
     looks: Path | None = None,
     task_training: Mapping[str, TrainingConfig] | None = None,
+    failed: Mapping[str, str] | None = None,
 ) -> Report:
     """Write the report's files to ``out``.
 
@@ -70,6 +71,7 @@ def write_report(
         looks: the file that remembers looks at earlier seeds (``looks.FILE`` in the run store); without it
             every look is the first.
         task_training: task -> that protocol with what the task changes; the shared one where absent.
+        failed: cells of the grid that have no result, with the reasons: the first warnings of the page.
 
     Raises:
         DataError: a result is missing or contradictory; nothing is written then.
@@ -83,6 +85,11 @@ def write_report(
     printed = [read_published(root, name) for name in report_config.published]
     on_tasks = {task: own.model_dump(mode="json") for task, own in (task_training or {}).items()}
     report = build_report(data, seeds, report_config, methods_meta, shared, on_tasks, remembered, printed)
+    if failed:
+        absent = [f"No result for {cell}: {reason.splitlines()[0]}" for cell, reason in failed.items()]
+        report = replace(
+            report, warnings=(*absent, *report.warnings), results={**report.results, "failed": dict(failed)}
+        )
     report = replace(report, html=render(report, data, methods_meta, shared, on_tasks))
     remembered.save()  # before anybody can have seen it
     folder = root / out

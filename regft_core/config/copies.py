@@ -9,17 +9,17 @@ from __future__ import annotations
 from pathlib import Path
 
 #: The folder that only copies have.
-CARRIED = ".carried"
-ENCODER = f"{CARRIED}/encoder"
-ROWS = f"{CARRIED}/rows"
+SHIPPED = ".shipped"
+ENCODER = f"{SHIPPED}/encoder"
+ROWS = f"{SHIPPED}/rows"
 
 
 def is_copy(root: Path) -> bool:
     """Whether ``root`` is a copy: where encoder and run store lie was checked in the project that it was made from."""
-    return (root / CARRIED).is_dir()
+    return (root / SHIPPED).is_dir()
 
 
-def carried_encoder(root: Path) -> Path | None:
+def shipped_encoder(root: Path) -> Path | None:
     """The folder with the encoder's files in a copy; None in a project itself."""
     folder = root / ENCODER
     return folder if folder.is_dir() else None

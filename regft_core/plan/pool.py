@@ -42,15 +42,15 @@ def settle_kernels(job: Job, device: str) -> None:
 def run_on_executor(project: Project, jobs: Sequence[Job], function: Callable[..., R], **order: Any) -> None:
     """``run_all`` as ``execution`` has it; ``order`` (``on_result``, ``after``, ``costs``) is handed on.
 
-    For workers that may be on other machines, what the jobs read is published first (``carried.py``).
+    For workers that may be on other machines, what the jobs read is published first (``shipping.py``).
     """
     execution = project.params.execution
     settings = execution.settings()
     work: Callable[..., R] = function
     if is_remote(execution.executor):
-        carried = carry(project, jobs)
-        work = partial(run_where_found, function, carried)
-        settings |= {"shared": carried.store}
+        shipped = carry(project, jobs)
+        work = partial(run_where_found, function, shipped)
+        settings |= {"shared": shipped.store}
     run_all(
         jobs,
         work,

@@ -28,9 +28,9 @@ def training_rows(project: Project, task: str, store: Path) -> Path:
 
     inputs = training_set_inputs(project, task)
     folder = store / "datasets" / f"{task}-{sha256_text(canonical_json(inputs))[:32]}"
-    carried = project.root / ROWS / folder.name
-    if _intact(carried):
-        return carried
+    shipped = project.root / ROWS / folder.name
+    if _intact(shipped):
+        return shipped
     if not _intact(folder):
         guard = LoadedCode(stage_scope("dataset", kind_modules([project.tasks[task].kind])))
         if guard.sha256 != inputs["code"]:

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from regft_core.config.checks.sources import file_name, file_of
-from regft_core.config.copies import ENCODER, ROWS, carried_encoder
+from regft_core.config.copies import ENCODER, ROWS, shipped_encoder
 from regft_core.config.files import CONTAMINATION, FOLDERS
 from regft_core.config.project import Project
 from regft_core.config.schema.encoder import EncoderConfig
@@ -57,7 +57,7 @@ class RunJob(Protocol):
 
 
 @dataclass(frozen=True)
-class Carried:
+class Shipped:
     """Where the workers of a call find the project of their jobs.
 
     Attributes:
@@ -95,10 +95,10 @@ def cache_folder() -> Path:
 
 def encoder_source(encoder: EncoderConfig, root: Path) -> ModelSource:
     """``resolve_model``; in a copy the encoder that was published with it, whatever its name stands for."""
-    carried = carried_encoder(root)
-    if carried is None:
+    shipped = shipped_encoder(root)
+    if shipped is None:
         return resolve_model(encoder, root)
-    there = encoder.model_copy(update={"name": str(carried.absolute()), "revision": None})
+    there = encoder.model_copy(update={"name": str(shipped.absolute()), "revision": None})
     return replace(resolve_model(there, root), name=encoder.name, revision=encoder.revision)
 
 
@@ -112,16 +112,16 @@ def shared_store(project: Project) -> Path | None:
     return None if store.is_relative_to(Path(os.path.normpath(home))) else store
 
 
-def carry(project: Project, jobs: Sequence[RunJob]) -> Carried:
+def carry(project: Project, jobs: Sequence[RunJob]) -> Shipped:
     """Publish what the jobs read, in ``store.remote`` or else the shared store; nothing where there is neither.
 
     Raises as ``bundle.publish``, and DataError when the rows of another task cannot be made.
     """
     store = shared_store(project)
-    carried = Carried(None, project.params.store.remote, None if store is None else str(store))
-    if carried.remote is None and store is None:
-        return carried
-    return replace(carried, bundle=publish(carried.place(), files_for(project, jobs), content_sha256))
+    shipped = Shipped(None, project.params.store.remote, None if store is None else str(store))
+    if shipped.remote is None and store is None:
+        return shipped
+    return replace(shipped, bundle=publish(shipped.place(), files_for(project, jobs), content_sha256))
 
 
 def files_for(project: Project, jobs: Sequence[RunJob]) -> dict[str, Path]:
@@ -169,31 +169,31 @@ def _encoder_files(folder: Path) -> list[Path]:
 
 # ------------------------------------------------------------------------------------- where a job runs
 
-#: (project, carried) -> whether it is at its path on this host, as this process has found.
-_found: dict[tuple[str, Carried], bool] = {}
+#: (project, shipped) -> whether it is at its path on this host, as this process has found.
+_found: dict[tuple[str, Shipped], bool] = {}
 
 
-def run_where_found(function: Callable[..., R], carried: Carried, job: Any, *, device: str) -> R:
+def run_where_found(function: Callable[..., R], shipped: Shipped, job: Any, *, device: str) -> R:
     """``function`` of the job, in the project at its path if that is here, else in a copy.
 
     Raises:
         DataError: it is not here, and was not published.
         StoreError: what was published cannot be fetched, or is damaged.
     """
-    at = job.root, carried
+    at = job.root, shipped
     if at not in _found:
-        _found[at] = _is_here(Path(job.root), carried)
+        _found[at] = _is_here(Path(job.root), shipped)
     if not _found[at]:
-        assert carried.bundle is not None
-        copy = materialise(carried.place(), carried.bundle, cache_folder())
-        job = replace(job, root=str(copy), store=carried.store_here())
+        assert shipped.bundle is not None
+        copy = materialise(shipped.place(), shipped.bundle, cache_folder())
+        job = replace(job, root=str(copy), store=shipped.store_here())
     return function(job, device=device)
 
 
-def _is_here(root: Path, carried: Carried) -> bool:
+def _is_here(root: Path, shipped: Shipped) -> bool:
     """Whether this host has the project at ``root``: with the content that was published, if it was."""
     there = (root / "params.yaml").is_file()
-    if carried.bundle is None:
+    if shipped.bundle is None:
         if there:
             return True
         raise DataError(
@@ -204,7 +204,7 @@ def _is_here(root: Path, carried: Carried) -> bool:
         )
     if not there:
         return False
-    entries = files_of(carried.place(), carried.bundle, cache_folder())
+    entries = files_of(shipped.place(), shipped.bundle, cache_folder())
     try:
         encoder = resolve_model(open_project(root).params.model, root).path
         for name, entry in entries.items():

@@ -46,12 +46,12 @@ def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def arrives(project: Path, *jobs: Job, gone: bool = True) -> list[Job]:
     """The jobs as they arrive on a host, which does not have the project's folder if it is ``gone``."""
-    carried = carry(open_project(project), jobs)
+    shipped = carry(open_project(project), jobs)
     away = project.with_name("away")
     if gone:
         project.rename(away)
     try:
-        return [run_where_found(see, carried, one, device="cpu") for one in jobs]
+        return [run_where_found(see, shipped, one, device="cpu") for one in jobs]
     finally:
         if gone:
             away.rename(project)
@@ -96,16 +96,16 @@ def test_a_host_with_the_project_uses_it_and_copies_nothing(shared: Path, host: 
 
 def test_another_project_at_the_same_path_is_not_taken_for_it(shared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     one = job(shared, "vanilla")
-    before, carried = keys(one), carry(open_project(shared), [one])
+    before, shipped = keys(one), carry(open_project(shared), [one])
     change(shared, training={"learning_rate": 5e-3})
-    arrived = run_where_found(see, carried, one, device="cpu")
+    arrived = run_where_found(see, shipped, one, device="cpu")
     assert arrived.root != one.root
     assert keys(arrived) == before
     change(shared, training={"learning_rate": 1e-3})
     monkeypatch.setattr(module, "_found", {})
     weights = shared / "models/tiny/model.safetensors"
     weights.write_bytes(weights.read_bytes()[:-1] + b"\x01")  # another encoder under the same name
-    assert run_where_found(see, carried, one, device="cpu").root != one.root
+    assert run_where_found(see, shipped, one, device="cpu").root != one.root
 
 
 def test_a_host_that_shares_no_folder_has_a_store_for_each_remote(project: Path, host: Path, tmp_path: Path) -> None:
@@ -200,9 +200,9 @@ def test_the_real_executors_bring_a_job_its_project(
     one, settings = job(shared, "vanilla"), dict[str, Any](device="cpu")
     if executor == "slurm":
         settings |= {"cluster": "local", "minutes": 5, "memory_gb": 1, "shared": str(tmp_path / "shared")}
-    key, carried = keys(one)[0], carry(open_project(shared), [one])
+    key, shipped = keys(one)[0], carry(open_project(shared), [one])
     shared.rename(tmp_path / "away")
-    work = partial(run_where_found, identify, carried)
+    work = partial(run_where_found, identify, shipped)
     ((root, store, found),) = run_all([one], work, executor=executor, threads=1, settings=settings)
     assert Path(root).is_relative_to(host)
     assert (store, found) == (str(tmp_path / "shared"), key)

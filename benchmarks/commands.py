@@ -43,7 +43,10 @@ def stage_with(name: Any, job: Callable[..., str]) -> None:
     """A stage whose jobs are ``job``; its CPU seconds, with those of its workers, go to ``SECONDS``."""
     from regft_core.plan import compute
 
-    compute.run_job = job
+    def run_on_executor(project: Any, jobs: Any, _: Any, **keywords: Any) -> None:
+        queued(project, jobs, job, **keywords)
+
+    queued, compute.run_on_executor = compute.run_on_executor, run_on_executor
     failures = compute.compute(Path(), name, say=lambda line: None)
     if failures:
         raise SystemExit(f"{len(failures)} cells failed: {next(iter(failures.items()))}")

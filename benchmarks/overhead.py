@@ -24,6 +24,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import yaml
@@ -81,7 +82,7 @@ def install_stubs() -> None:
     import numpy as np
     import torch
 
-    from regft_core.run import training_run
+    from regft_core.run import run_phase, training_run
     from regft_core.run.finished_model import FinishedModel as Answering
     from regft_core.training.loop import Progression
     from regft_core.training.stack import Stack
@@ -90,7 +91,8 @@ def install_stubs() -> None:
         done = Progression()
         done.curve.extend((step, step / 16, 0.7, 1e-4, 1.0) for step in range(32))
         stack = Stack((), inputs.setting())
-        return training_run.TrainedPhase(None, stack, done, 0.0, None, None)  # type: ignore[arg-type]
+        no_model = SimpleNamespace(model=None)
+        return training_run.TrainedPhase(no_model, stack, done, 0.0, None, None)  # type: ignore[arg-type]
 
     def tensors(*_: Any, **__: Any) -> dict[str, dict[str, torch.Tensor]]:
         return {"weights": {"w": torch.zeros(2)}}
@@ -99,6 +101,7 @@ def install_stubs() -> None:
         return np.random.default_rng(self._context.job.seed).normal(size=(len(examples), 2)).astype(np.float32)
 
     training_run.train, training_run.outcome_tensors = train, tensors
+    run_phase.numerics = lambda _: {"attention": "sdpa", "parameters": "float32"}  # type: ignore[assignment]
     Answering.answer = answer  # type: ignore[method-assign]
 
 
@@ -110,8 +113,8 @@ def stub_job(job: Any, *, device: str) -> str:
     return run_job(job, device=device)
 
 
-def measure(cells: int, seeds: int, executor: str, keep: bool) -> dict[str, float]:
-    """CPU seconds of every part of a build, and the wall clock of the fill."""
+def measure(cells: int, seeds: int, executor: str, keep: bool, report: bool) -> dict[str, float]:
+    """CPU seconds of every part of a build, and its wall clock."""
     # Of every command below, and of the workers that import the stubs from this file.
     os.environ |= {"PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'benchmarks'}", "OMP_NUM_THREADS": "1"}
     root = Path(tempfile.mkdtemp(prefix="regft-overhead-"))
@@ -126,20 +129,21 @@ def measure(cells: int, seeds: int, executor: str, keep: bool) -> dict[str, floa
         found |= stage_seconds(root)
         found["plan"], _ = run(root, python, "-m", "stages.plan")
         found["DVC"] = build_seconds - sum(found[name] for name in ("search", "finetune", "evaluate", "plan"))
-        found["report"], _ = run(root, *dvc, "repro")
         found["disk (MB)"] = sum(path.lstat().st_size for path in root.rglob("*")) / 1e6
-        for path in root.glob("mlflow.db*"):
-            path.unlink()
-        shutil.rmtree(root / "mlartifacts")
-        found["first sync"], said = run(root, python, "-m", "regft_core.tracking", "sync")
-        found["report"] -= found["first sync"]
-        made = re.search(r"(\d+) runs created", said)
-        found["runs in MLflow"] = float(made[1]) if made else 0.0
-        found["no-op"], said = run(root, *dvc, "repro")
+        if report:
+            found["report"], _ = run(root, *dvc, "repro")
+            for path in root.glob("mlflow.db*"):
+                path.unlink()
+            shutil.rmtree(root / "mlartifacts")
+            found["first sync"], said = run(root, python, "-m", "regft_core.tracking", "sync")
+            found["report"] -= found["first sync"]
+            made = re.search(r"(\d+) runs created", said)
+            found["runs in MLflow"] = float(made[1]) if made else 0.0
+            found["second sync"], _ = run(root, python, "-m", "regft_core.tracking", "sync")
+        found["no-op"], said = run(root, *dvc, "repro", *(() if report else ("evaluate",)))
         if len(re.findall(r"Running stage", said)) > 1:
             raise SystemExit(f"an unchanged repro ran stages:\n{said[-2000:]}")
         found["dry run"], _ = run(root, python, "-m", "stages.config", "plan")
-        found["second sync"], _ = run(root, python, "-m", "regft_core.tracking", "sync")
         return found | {"build": build_seconds}
     finally:
         if keep:
@@ -154,6 +158,7 @@ def main() -> None:
     parser.add_argument("--cells", type=int, nargs="+", default=[24], choices=sorted(GRIDS))
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--executor", default="serial", help="of the stages (CPU seconds leave out Ray's workers)")
+    parser.add_argument("--without-report", action="store_true", help="nor MLflow, which takes long for many runs")
     parser.add_argument("--keep", action="store_true", help="leave the project for a look at it")
     parser.add_argument("--stage", help=argparse.SUPPRESS)
     given = parser.parse_args()
@@ -163,18 +168,19 @@ def main() -> None:
         stage_with(given.stage, overhead.stub_job)
         return
     for cells in given.cells:
-        found = measure(cells, given.seeds, given.executor, given.keep)
+        found = measure(cells, given.seeds, given.executor, given.keep, not given.without_report)
         total = found.pop("build")
         print(
             f"{cells} cells x {given.seeds} seeds: {total:.0f} CPU-s to build ({total / cells:.2f} a cell, "
             f"{1000 * total / cells / given.seeds:.0f} ms a run)"
         )
-        print("  " + ", ".join(f"{name} {value:.1f}" for name, value in found.items()))
+        print("  " + ", ".join(f"{name} {value:.1f}" for name, value in found.items()), flush=True)
+        if given.without_report:
+            continue
         runs = max(1.0, found["runs in MLflow"])
         print(
             f"  MLflow: first sync {1000 * found['first sync'] / runs:.1f} ms a run, second "
-            f"{found['second sync']:.1f} s, {1000 * found['second sync'] / runs:.1f} s for 1,000 runs",
-            flush=True,
+            f"{found['second sync']:.1f} s, {1000 * found['second sync'] / runs:.1f} s for 1,000 runs"
         )
 
 

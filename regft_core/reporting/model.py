@@ -353,7 +353,7 @@ class Report:
     #: Arms that train the encoder and are not shown to beat the best that does not, in sentences.
     unbeaten: tuple[str, ...]
     #: Per task: how many rows ``max_length`` cut; and, among the warnings too, where that is a tenth and more.
-    cuts: tuple[str, ...] = ()
+    truncated: tuple[str, ...] = ()
     cut_warnings: tuple[str, ...] = ()
     #: What the evaluations beyond the scores found, in the order of their names.
     evaluations: tuple[EvaluationSection, ...] = ()

@@ -30,7 +30,7 @@ def summary_table(report: Report) -> RenderableType:
     parts += [Text(text, style="yellow") for text in looked_at(report.blocks)]
     parts += [Text(text, style="bold yellow") for text in report.cut_warnings]
     warned = {text.split(":")[0] for text in report.cut_warnings}
-    parts += [Text(text, style="dim") for text in report.cuts if text.split(":")[0] not in warned]
+    parts += [Text(text, style="dim") for text in report.truncated if text.split(":")[0] not in warned]
     for table in report.published:
         parts += [Text(line, style="" if i else "bold") for i, line in enumerate(published.summary(table))]
     if report.warnings:

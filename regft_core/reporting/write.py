@@ -175,7 +175,7 @@ def build_report(
             *protocol.warnings(data, methods, config.reference, seeds, marks),
         ),
         unbeaten=unbeaten(blocks),
-        cuts=truncation.summary(data),
+        truncated=truncation.summary(data),
         cut_warnings=truncation.warnings(data),
         evaluations=found,
         published=beside,

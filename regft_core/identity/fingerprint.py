@@ -25,6 +25,8 @@ PACKAGES = ("regft_core", "stages")
 
 #: What warns of predictions and calls them collapsed, beside the kind's own file.
 JUDGING = "regft_core.kinds._judging"
+#: What reads labels and groups rows for the kinds.
+READING = "regft_core.kinds._reading"
 #: Modules (with all below them) that change no number of any run or table. What is reached and not here counts.
 NEVER: Mapping[str, str] = {
     "regft_core.errors": "texts of refusals, and exit codes",
@@ -44,7 +46,7 @@ EXEMPT: Mapping[str, str] = {
 _TRAINED: Mapping[str, str] = {
     **EXEMPT,
     "regft_core.hooks.says": "what methods say about themselves; no training code reads it",
-    "regft_core.kinds._reading": "reads labels and groups rows, which are in the key, by content",
+    READING: "reads labels and groups rows, which are in the key, by content",
     JUDGING: "judges finished runs; what scores them names it",
 }
 _ROWS: Mapping[str, str] = {**EXEMPT, JUDGING: "judges predictions, and there are none yet"}
@@ -57,6 +59,7 @@ _FINISHED: Mapping[str, str] = {
     **EXEMPT,
     "regft_core.run": "finds inputs and makes the key, which has them by content; what computes is an entry",
     "regft_core.training": "trains; its results are hashed by content",
+    READING: "reads labels and groups rows, which are in the key, by content",
     "regft_core.hooks.says": "what methods say about themselves",
 }
 StageName = Literal["dataset", "subsample", "lengths", "evaluate", "evaluation", "merge", "report"]

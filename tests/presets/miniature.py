@@ -44,8 +44,7 @@ def names() -> list[str]:
 def build(root: Path, name: str) -> Path:
     """Write a project that is the preset in small."""
     params = yaml.safe_load((PRESETS / f"{name}.yaml").read_text(encoding="utf-8"))
-    for folder in ("tasks", "search", "finetune", "evaluate"):
-        shutil.copytree(REPOSITORY / "pipelines" / folder, root / "pipelines" / folder)
+    shutil.copytree(REPOSITORY / "pipelines" / "tasks", root / "pipelines" / "tasks")
     shutil.copy(REPOSITORY / "dvc.yaml", root / "dvc.yaml")
     copy_methods(root, params)
     tasks = params["grid"]["tasks"][:1]

@@ -52,12 +52,12 @@ def test_stale_files_are_never_opened(copy: Path) -> None:
 @pytest.mark.parametrize(
     ("path", "stage"),
     [
-        ("work/datasets/sst2/task.json", "dataset@sst2"),
-        ("work/subsamples/sst2/300/manifest.json", "subsample@sst2"),
-        ("work/evaluate/vanilla/sst2/300/result.json", "evaluate@vanilla-sst2"),
-        ("work/finetune/vanilla/sst2/300/manifest.json", "finetune@vanilla-sst2"),
-        ("work/search/weight_mixup/sst2/300/manifest.json", "search@weight_mixup-sst2"),
-        ("work/evaluate/vanilla/sst2/300/predictions/seed-2/contrast.jsonl", "evaluate@vanilla-sst2"),
+        ("work/datasets/sst2/task.json", "plan"),
+        ("work/subsamples/sst2/300/manifest.json", "plan"),
+        ("work/evaluate/vanilla/sst2/300/result.json", "evaluate"),
+        ("work/finetune/vanilla/sst2/300/manifest.json", "finetune"),
+        ("work/search/weight_mixup/sst2/300/manifest.json", "search"),
+        ("work/evaluate/vanilla/sst2/300/predictions/seed-2/contrast.jsonl", "evaluate"),
     ],
 )
 @pytest.mark.parametrize("damage", [Path.unlink, lambda path: path.write_text("{not json\n")])
@@ -68,7 +68,7 @@ def test_missing_or_broken_file_names_the_stage(
     with pytest.raises(DataError) as caught:
         read(copy)
     assert caught.value.code in ("file-missing", "not-json", "damaged-output")
-    assert stage in str(caught.value)
+    assert f"(stage {stage})" in str(caught.value)
     assert Path(path).name in str(caught.value)
 
 
@@ -77,7 +77,7 @@ def test_seed_that_was_not_run(copy: Path) -> None:
     result = json.loads(path.read_text())
     del result["runs"][4]
     path.write_text(json.dumps(result))
-    with raises_code(DataError, "run-missing", "[4]", "vanilla-sst2"):
+    with raises_code(DataError, "run-missing", "[4]", "(stage evaluate)"):
         read(copy)
 
 

@@ -45,6 +45,6 @@ def test_a_missing_file_names_its_stage(cut: Any) -> None:
     path = cut.root / "work" / "lengths" / "cola.json"
     content = path.read_text()
     path.unlink()
-    with raises_code(DataError, "file-missing", "lengths@cola"):
+    with raises_code(DataError, "file-missing", "(stage plan)"):
         cut.again()
     path.write_text(content)

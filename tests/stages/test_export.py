@@ -103,7 +103,7 @@ def test_what_is_trained_but_not_reported_or_evaluated_has_a_card_without_interv
     assert "## Scores" not in card
     assert "- Not evaluated when it was exported." in card
     shutil.rmtree(root / "work" / "finetune")
-    with raises_code(DataError, "run-missing", "finetune@vanilla-reviews"):
+    with raises_code(DataError, "file-missing", "(stage finetune)"):
         export(job)
 
 

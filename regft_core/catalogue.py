@@ -16,6 +16,7 @@ from pathlib import Path
 from types import ModuleType
 
 from regft_core.errors import ConfigError, Problem
+from regft_core.names import suggestion
 
 
 class Catalogue:
@@ -43,6 +44,22 @@ class Catalogue:
     def path(self, name: str) -> Path:
         """Return the file of ``name``; raises as ``load``."""
         return self._files()[name]
+
+    def check(self, name: str) -> str:
+        """Return ``name`` if it is known; nothing is imported.
+
+        Raises:
+            ValueError: there is no such file; the message names the nearest one.
+            ConfigError: two folders have a file of one name.
+        """
+        known = self.names()
+        if name not in known:
+            raise ValueError(f"unknown {self.what} '{name}'; {suggestion(name, known)}")
+        return name
+
+    def find(self, name: str) -> ModuleType:
+        """Import the file of a ``name`` that a user gave; raises as ``check``."""
+        return self.load(self.check(name))
 
     def load(self, name: str) -> ModuleType:
         """Import the file of ``name``.
@@ -90,7 +107,7 @@ class Catalogue:
         return dict(sorted(found.items()))
 
 
-KINDS = Catalogue("regft_core.kinds", "kind")
+KINDS = Catalogue("regft_core.kinds", "kind of task")
 METRICS = Catalogue("regft_core.metrics", "metric")
 OPTIMISERS = Catalogue("regft_core.training.optimisers", "optimiser")
 EVALUATIONS = Catalogue("regft_core.analyses", "evaluation")

@@ -404,21 +404,6 @@ def claim_directory(temporary: Path, target: Path) -> bool:
 
 
 @contextmanager
-def scratch_directory(parent: Path, name: str) -> Iterator[Path]:
-    """Yield an empty directory in ``parent`` that goes with the block; ``sweep_stale`` removes it after a kill.
-
-    Raises ``StoreError`` when it cannot be made.
-    """
-    temporary = _temporary(parent / name)
-    with explained(temporary):
-        temporary.mkdir(parents=True)
-    try:
-        yield temporary
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
-
-
-@contextmanager
 def atomic_directory(target: Path | str) -> Iterator[Path]:
     """Yield an empty directory that becomes ``target`` when the block ends without an error.
 

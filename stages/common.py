@@ -10,10 +10,13 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from regft_core.errors import RegftError
 from regft_core.execution.processes import die_with_parent
+
+if TYPE_CHECKING:
+    from regft_core.run.one_run import Stage
 
 
 @dataclass(frozen=True)
@@ -74,7 +77,7 @@ GRID = (
 )
 
 
-def compute_stage(root: Path, stage: Literal["search", "finetune", "evaluate"], arguments: argparse.Namespace) -> None:
+def compute_stage(root: Path, stage: Stage, arguments: argparse.Namespace) -> None:
     """Compute a stage of the grid; with ``--only`` the stages before it, too. Exits with 1 when cells failed."""
     from regft_core.plan.compute import compute, compute_only
 

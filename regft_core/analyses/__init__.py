@@ -40,7 +40,7 @@ from typing import TYPE_CHECKING, Any
 from regft_core.catalogue import EVALUATIONS, KINDS
 from regft_core.config.schema import StrictModel
 from regft_core.errors import ConfigError, Problem
-from regft_core.names import nearest, suggestion
+from regft_core.names import nearest
 
 if TYPE_CHECKING:
     from regft_core.scoring.evaluated import EvaluatedRun
@@ -94,10 +94,7 @@ def find(name: str) -> Evaluation:
         ValueError: there is no such evaluation.
         ConfigError: its file is not one.
     """
-    known = EVALUATIONS.names()
-    if name not in known:
-        raise ValueError(f"unknown evaluation {name!r}; {suggestion(name, known, 'known')}")
-    return _read(name, EVALUATIONS.load(name))
+    return _read(name, EVALUATIONS.find(name))
 
 
 def _names(model_for: Any) -> set[str]:

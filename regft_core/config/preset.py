@@ -25,13 +25,7 @@ PRESETS = "pipelines/presets"
 #: Where presets run; git and the project's own DVC ignore it.
 FOLDER = "presets"
 #: Files that DVC reads and follows; it follows no links.
-COPIED = (
-    "dvc.yaml",
-    "pipelines/search/dvc.yaml",
-    "pipelines/finetune/dvc.yaml",
-    "pipelines/evaluate/dvc.yaml",
-    ".dvcignore",
-)
+COPIED = ("dvc.yaml", ".dvcignore")
 LINKED = (*FOLDERS, CONTAMINATION, "data", ".models")
 #: Sections that say where and how to run: taken from the user's ``params.yaml`` where a preset has none.
 OF_THE_MACHINE = ("execution", "store")

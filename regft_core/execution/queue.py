@@ -42,7 +42,6 @@ class JobQueue:
         self._urgency = self._chains(costs or [0.0] * len(jobs))
         self._ready = [(-self._urgency[i], i) for i in range(len(jobs)) if i not in self._waits]
         heapq.heapify(self._ready)
-        self._ended: set[int] = set()
 
     def _chains(self, costs: Sequence[float]) -> list[float]:
         """Cost of each job together with the longest chain that waits for it."""
@@ -75,7 +74,6 @@ class JobQueue:
 
     def succeeded(self, index: int, result: Any) -> None:
         """Take note of a job's result; jobs that waited for it may start."""
-        self._ended.add(index)
         self.results[index] = result
         if self._on_result is not None:
             self._on_result(index, result)
@@ -90,15 +88,10 @@ class JobQueue:
 
     def failed(self, index: int, message: str, trace: str = "") -> None:
         """Take note that a job has no result; jobs that wait for it, directly or not, have none either."""
-        self._ended.add(index)
         self.failures.append(JobFailure(index, self.name(index), message, trace))
         for later in self._next.get(index, ()):
             if self._waits.pop(later, None) is not None:
                 self.failed(later, f"was not started, because it needs {self.name(index)}")
-
-    def has_ended(self, index: int) -> bool:
-        """Whether a job has a result, or is known to have none."""
-        return index in self._ended
 
     def name(self, index: int) -> str:
         """What to call a job in messages."""

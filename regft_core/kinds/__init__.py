@@ -15,7 +15,6 @@ from pathlib import Path
 from regft_core.catalogue import KINDS
 from regft_core.errors import ConfigError, Problem
 from regft_core.kinds._base import Collapse, Declared, Kind, WrongLabel
-from regft_core.names import suggestion
 
 __all__ = ["Collapse", "Declared", "Kind", "WrongLabel", "find", "of_model"]
 
@@ -32,10 +31,7 @@ def find(name: str) -> Kind:
 
 @lru_cache(maxsize=64)  # asked in every step of a training: the folders are not read again
 def _find(name: str, folders: tuple[Path, ...]) -> Kind:
-    known = KINDS.names()
-    if name not in known:
-        raise ValueError(f"unknown kind of task {name!r}; {suggestion(name, known, 'known')}")
-    module = KINDS.load(name)
+    module = KINDS.find(name)
     kind = getattr(module, "KIND", None)
     wrong = "KIND is missing: a subclass of Kind"
     if isinstance(kind, type) and issubclass(kind, Kind):

@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any
 
 from regft_core.catalogue import KINDS, METRICS
 from regft_core.errors import ConfigError, Problem
-from regft_core.names import nearest, suggestion
+from regft_core.names import nearest
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -79,8 +79,7 @@ def names(kind: str | None = None) -> tuple[str, ...]:
     """
     if kind is None:
         return METRICS.names()
-    if kind not in KINDS.names():
-        raise ValueError(f"unknown kind of task {kind!r}; {suggestion(kind, KINDS.names(), 'known')}")
+    KINDS.check(kind)
     return tuple(name for name in METRICS.names() if kind in find(name).kinds)
 
 
@@ -91,10 +90,7 @@ def find(name: str) -> Metric:
         ValueError: there is no such metric.
         ConfigError: its file is not one.
     """
-    known = METRICS.names()
-    if name not in known:
-        raise ValueError(f"unknown metric {name!r}; {suggestion(name, known, 'known')}")
-    return _read(name, METRICS.load(name))
+    return _read(name, METRICS.find(name))
 
 
 def higher_is_better(name: str) -> bool:

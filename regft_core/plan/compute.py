@@ -95,7 +95,7 @@ def run_job(job: Job, *, device: str) -> str:
     chosen = f"  (chosen: {described(tuned['values'])})" if tuned else ""
     if job.until == "search":
         return f"{where} {job.size} rows, seed {job.seed}: phases before fine-tuning{chosen}"
-    return f"{where} {describe(found['evaluate'], 'evaluate').strip()}{chosen}"
+    return f"{where} {describe(found['evaluate']).strip()}{chosen}"
 
 
 class _Engine:

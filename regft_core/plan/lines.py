@@ -7,25 +7,20 @@ from typing import Any
 from regft_core.config.provenance import described
 
 
-def describe(record: dict[str, Any], stage: str, *, computed: bool = True) -> str:
-    """One line per seed for the terminal; ``computed``: it was not taken from the run store."""
-    stored = "" if computed else "  (from the run store)"
+def describe(record: dict[str, Any]) -> str:
+    """One line for a run that was trained and evaluated."""
     if record["status"] != "ok":
         return f"  {run_of(record)}: FAILED: {record['error']}"
-    if stage == "evaluate":
-        sets = ", ".join(
-            f"{name} " + " ".join(f"{metric} {value:.3f}" for metric, value in found["metrics"].items())
-            for name, found in record["sets"].items()
-        )
-        notes = ""
-        if record["collapsed"].get("dev"):
-            notes += f"  COLLAPSED ({record['collapsed']['dev']})"
-        if weak := [name for name, what in record["collapsed"].items() if what and name != "dev"]:
-            notes += f"  (not above the majority class on {', '.join(weak)})"
-        return f"  {run_of(record)}: {sets}{notes}{stored}"
-    loss = record["final_loss"]
-    shown = "-" if loss is None else f"{loss:.4f}"
-    return f"  {run_of(record)}: {record['steps']} steps in {record['seconds']:.0f} s, final loss {shown}{stored}"
+    sets = ", ".join(
+        f"{name} " + " ".join(f"{metric} {value:.3f}" for metric, value in found["metrics"].items())
+        for name, found in record["sets"].items()
+    )
+    notes = ""
+    if record["collapsed"].get("dev"):
+        notes += f"  COLLAPSED ({record['collapsed']['dev']})"
+    if weak := [name for name, what in record["collapsed"].items() if what and name != "dev"]:
+        notes += f"  (not above the majority class on {', '.join(weak)})"
+    return f"  {run_of(record)}: {sets}{notes}"
 
 
 def run_of(record: dict[str, Any]) -> str:
@@ -33,10 +28,9 @@ def run_of(record: dict[str, Any]) -> str:
     return f"{record['size']} rows, seed {record['seed']}"
 
 
-def describe_trial(record: dict[str, Any], *, computed: bool = True) -> str:
+def describe_trial(record: dict[str, Any]) -> str:
     """One line per trial for the terminal."""
-    stored = "" if computed else "  (from the run store)"
     run = f"  {run_of(record)}, trial {record['trial'] + 1} ({described(record['values'])})"
     if record["status"] != "ok":
         return f"{run}: FAILED: {record['error']}"
-    return f"{run}: {record['steps']} steps, score {record['score']:.4f}{stored}"
+    return f"{run}: {record['steps']} steps, score {record['score']:.4f}"

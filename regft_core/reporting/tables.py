@@ -249,7 +249,7 @@ def _score(data: BlockData, cell: CellData, set_name: str, metric: str, arms: Ar
                 "scores-differ",
                 f"{cell.method} on {data.name}, seed {seed}: the predictions on {set_name} give {metric} {value:.6f}, "
                 f"but result.json records {recorded:.6f}"
-                f"\n    -> run `dvc repro -f` for stage evaluate@{cell.method}-{data.name}: its outputs were changed",
+                f"\n    -> the files below work/evaluate were edited: run `dvc repro`, which writes them again",
             )
     majority = next((run.sets[set_name].majority[metric] for run in ok.values()), math.nan)
     return Score(set_name, metric, estimate, majority)

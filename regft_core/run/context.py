@@ -205,7 +205,7 @@ class Context:
         """``work/datasets/<task>/task.json``."""
         path = self.dataset / "task.json"
         if not path.is_file():
-            raise DataError("not-prepared", f"{path} is missing; run `dvc repro` (stage dataset@{self.job.task}) first")
+            raise DataError("not-prepared", f"{path} is missing; run `dvc repro` (stage plan) first")
         return read_json(path)
 
     def data(self, phase: Phase) -> PhaseData:
@@ -251,9 +251,7 @@ class Context:
         if not self._without_dev:
             return []
         if not self.rows_file.is_file():
-            raise DataError(
-                "rows-missing", f"{self.rows_file} is missing; run `dvc repro`, whose stage subsample writes it"
-            )
+            raise DataError("rows-missing", f"{self.rows_file} is missing; run `dvc repro`, whose stage plan writes it")
         rows = read_jsonl(self.rows_file)
         _, hidden = split_rows(len(rows), self.tuning.split, self.job.seed, "tuning", 0)
         return [rows[index] for index in hidden]

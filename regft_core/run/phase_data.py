@@ -139,18 +139,18 @@ def read_phase_data(
     """
     if not (dataset / "task.json").is_file():
         raise DataError(
-            "not-prepared", f"{dataset / 'task.json'} is missing; run `dvc repro`, whose stage dataset writes it"
+            "not-prepared", f"{dataset / 'task.json'} is missing; run `dvc repro`, whose stage plan writes it"
         )
     described = read_json(dataset / "task.json")
     if data.task is None and data.size is None:
         if not subsample.is_file():
-            raise DataError("rows-missing", f"{subsample} is missing; run `dvc repro`, whose stage subsample writes it")
+            raise DataError("rows-missing", f"{subsample} is missing; run `dvc repro`, whose stage plan writes it")
         return PhaseData(
             described, data.labels, partial(read_jsonl, subsample), (file_state(str(subsample)), data.labels)
         )
     rows = dataset / "train.jsonl"
     if not rows.is_file():
-        raise DataError("not-prepared", f"{rows} is missing; run `dvc repro`, whose stage dataset writes it")
+        raise DataError("not-prepared", f"{rows} is missing; run `dvc repro`, whose stage plan writes it")
     size = data.size if data.size is not None else "full"
 
     def drawn() -> list[Example]:

@@ -230,10 +230,6 @@ class RunStore:
             if (match := ASIDE.fullmatch(path.name)) and path.is_dir():
                 yield match["key"], path
 
-    def damaged_of(self, key: str) -> list[Path]:
-        """Return the damaged runs of ``key`` that were set aside."""
-        return [path for other, path in self.damaged() if other == key]
-
     # ------------------------------------------------------------------------- budget
 
     def needed(self, keys: Iterable[str]) -> AbstractContextManager[Needed]:

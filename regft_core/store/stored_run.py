@@ -144,10 +144,3 @@ class StoredRun:
             now = time.time()
             (self.path / USED).touch()
             os.utime(self.path / USED, (now, now))
-
-    def last_used(self) -> float:
-        """Return when the run was last used, in seconds since the epoch."""
-        for name in (USED, "manifest.json"):
-            with suppress(OSError):
-                return (self.path / name).stat().st_mtime
-        return 0.0

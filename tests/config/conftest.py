@@ -98,19 +98,9 @@ primary: pearson
 VANILLA = "regularisers: {}\ntraining: {}\n"
 NOISE = "regularisers:\n  noise: {scale: 1e-5}\ntraining: {}\n"
 MASK = "phases:\n  search: {training: {epochs: 2}}\n  finetune:\n    regularisers: {mask: {}}\n"
-DVC = """\
-stages:
-  dataset:
-    matrix: {task: "${grid.tasks}"}
-    cmd: python -m stages.dataset --task=${item.task}
-    params:
-    - pipelines/tasks/${item.task}.yaml:
-    - pipelines/tasks/films.yaml:
-    outs: ["work/datasets/${item.task}"]
-"""
 FILES = {
     "params.yaml": PARAMS,
-    "dvc.yaml": DVC,
+    "dvc.yaml": "stages: {}\n",
     "pipelines/tasks/opinions.yaml": TASK,
     "pipelines/tasks/films.yaml": TASK,
     "pipelines/tasks/scores.yaml": SCORES,

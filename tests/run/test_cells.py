@@ -221,7 +221,7 @@ def test_a_diverged_seed_is_marked_and_the_others_continue(project: Path) -> Non
     records = run_stages(project, "breaks")
     assert [record["status"] for record in records["finetune"]] == ["failed", "failed"]
     assert "step" in records["finetune"][0]["error"]
-    assert "FAILED" in describe(records["finetune"][0], "finetune")
+    assert "FAILED" in describe(records["evaluate"][0])
     assert [record["status"] for record in records["evaluate"]] == ["failed", "failed"]
 
 

@@ -11,8 +11,8 @@ ROOT = Path(__file__).resolve().parents[2]
 
 #: From the bottom up; a part may import from itself and from parts on lower lines.
 LAYERS: tuple[tuple[str, ...], ...] = (
-    ("errors", "rng", "lazy", "catalogue", "io", "progress"),
-    ("names", "keyed"),
+    ("errors", "names", "rng", "lazy", "catalogue", "io", "progress"),
+    ("keyed",),
     ("metrics",),
     ("kinds",),
     ("identity", "statistics"),

@@ -12,7 +12,6 @@ from typing import Annotated, Any, Literal, TypeVar
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from regft_core.catalogue import Catalogue
-from regft_core.names import suggestion
 
 #: Names become DVC stage names, command-line words and directories, so they are kept this plain and short.
 NAME_LENGTH = 64
@@ -67,14 +66,7 @@ Override = Annotated[T | None, NOT_NULL]
 
 def named_in(catalogue: Catalogue) -> AfterValidator:
     """Refuses names that no file of the catalogue has."""
-
-    def check(name: str) -> str:
-        known = catalogue.names()
-        if name not in known:
-            raise ValueError(f"unknown {catalogue.what} '{name}'; {suggestion(name, known)}")
-        return name
-
-    return AfterValidator(check)
+    return AfterValidator(catalogue.check)
 
 
 Dropout = Literal["keep"] | Annotated[float, Field(ge=0, lt=1)]

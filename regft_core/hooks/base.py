@@ -42,7 +42,7 @@ from regft_core.hooks.declare import (
     ParameterGroup,
     Setting,
 )
-from regft_core.hooks.says import Cost, Says, Variant
+from regft_core.hooks.says import Cost, Flip, Says, Variant
 
 if TYPE_CHECKING:
     import numpy as np
@@ -60,6 +60,7 @@ __all__ = [
     "Declares",
     "Diagnostics",
     "DropoutWish",
+    "Flip",
     "Handed",
     "MainPass",
     "NoOptions",
@@ -89,6 +90,11 @@ class Regulariser:
     #: Options of strength 0, under which training equals plain fine-tuning bit for bit (with the
     #: same dropout and optimiser). None: the method has no strength 0 (a fitted head, a merge).
     off: ClassVar[dict[str, Any] | None] = {}
+    #: Controls by the end of their name: the control ``random`` of the arm ``dps_mix`` is ``dps_mix_random``.
+    controls: ClassVar[Mapping[str, Flip]] = {}
+    #: Option -> where its default is from: ``paper: section or table``, ``code: owner/repository file:line`` or
+    #: ``ours: reason``.
+    sources: ClassVar[Mapping[str, str]] = {}
 
     @classmethod
     def declare(cls, options: Any) -> Declares:

@@ -4,11 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 from regft_core.config.method import Cost
 
 Variant = Literal["paper", "released"]
+
+
+@dataclass(frozen=True)
+class Flip:
+    """A control of every arm that has this regulariser: the same arm with these options changed, nothing else.
+
+    Attributes:
+        options: option of the regulariser -> its value in the control.
+        why: what the control lacks or has instead, in a few words.
+    """
+
+    options: Mapping[str, Any]
+    why: str
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,9 @@ from typing import Any
 from regft_core.identity.bindings import Bound, bound_in, imported, last_name, never_runs, running, walk
 
 #: Parts of a method (of a class with a ``name``) that change no result: members, and the argument ``says``.
-SAID = frozenset({"says", "off", "check_task", "check_options", "token_confidence", "input_views"})
+SAID = frozenset(
+    {"says", "off", "controls", "sources", "check_task", "check_options", "token_confidence", "input_views"}
+)
 #: Arguments of pydantic's ``Field`` that are text for people.
 _FIELD_TEXTS = frozenset({"description", "title"})
 #: Annotations that change what a class-level assignment is.

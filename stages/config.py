@@ -16,7 +16,6 @@ from pathlib import Path
 
 from regft_core.config.controls import with_controls, write_controls
 from regft_core.config.cost import PlanRow, plan_rows, table
-from regft_core.config.find_controls import find_controls
 from regft_core.config.grid import cells
 from regft_core.config.preset import lay_out, preset_file
 from regft_core.config.project import Project
@@ -105,7 +104,7 @@ def _lengths(project: Project) -> str:
 def controls(root: Path, params_file: str, write: bool) -> str:
     """The controls that are missing; with ``write`` they are added to the params file."""
     project = open_project(root, params_file)
-    found = find_controls(root, project.methods)
+    found = project.controls
     for line in found.unreadable:
         print(f"warning: {line}", file=sys.stderr)
     without = [

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from regft_core.config.checks.methods import (
     Matched,
@@ -13,15 +15,18 @@ from regft_core.config.checks.methods import (
     incomparable,
     method_factor,
 )
+from regft_core.config.derived import Change, changes_of, flipped, split_name
+from regft_core.config.difference import Settle, differences, sentence, settings_of, undeclared
 from regft_core.config.files import method_file
 from regft_core.config.messages.explain import validate
-from regft_core.config.method import Method, Registry
+from regft_core.config.method import Method, Registry, is_name
 from regft_core.config.schema.methods import MethodConfig
 from regft_core.config.schema.params import Params
 from regft_core.config.yaml.document import Document, KeyPath, load_yaml
 from regft_core.config.yaml.layers import Layered, lay
 from regft_core.config.yaml.valid_parts import parts
 from regft_core.errors import ConfigError, Problem
+from regft_core.names import listing
 
 #: Keys of ``method_settings`` that are no part of a method's file.
 NOT_IN_FILE = ("base",)
@@ -32,10 +37,18 @@ class MethodBuilder:
 
     Attributes:
         problems: everything that was wrong so far.
+        warnings: controls that differ from their methods in more than they declare.
     """
 
     def __init__(
-        self, root: Path, registry: Registry, params: Document, settings: Params, *, exact: bool = True
+        self,
+        root: Path,
+        registry: Registry,
+        params: Document,
+        settings: Params,
+        *,
+        exact: bool = True,
+        settle: Settle = lambda phase, _: phase.training,
     ) -> None:
         self.root = root
         self.registry = registry
@@ -44,25 +57,83 @@ class MethodBuilder:
         self.settings = settings
         self.exact = exact
         self.problems: list[Problem] = []
+        self.settle = settle
         self._files: dict[str, Document | None] = {}
+        self._derived: dict[str, tuple[str, Change] | None] = {}
+        #: (control, task) -> in what it differs from its methods.
+        self._said: dict[tuple[str, str | None], str] = {}
+        self.warnings: list[str] = []
 
     # -------------------------------------------------------------------------------- documents
+
+    def knows(self, name: str) -> bool:
+        """Whether there is such an arm: a file, an arm with ``base``, or a control that an arm declares."""
+        own = self.settings.method_settings.get(name)
+        based = own is not None and own.known("base") and own.base is not None
+        return based or (self.root / method_file(name)).is_file() or self.derivation(name) is not None
+
+    def derivation(self, name: str) -> tuple[str, Change] | None:
+        """(arm, change) of a control that an arm declares; None for any other name."""
+        if name not in self._derived:
+            self._derived[name] = None  # asked for again meanwhile, it is no control
+            if not (self.root / method_file(name)).is_file():
+                self._derived[name] = self._derive(name)
+        return self._derived[name]
+
+    def _derive(self, name: str) -> tuple[str, Change] | None:
+        for arm, end in split_name(name):
+            if is_name(arm) and self.knows(arm) and (change := self.controls(arm).get(end)) is not None:
+                return arm, change
+        return None
+
+    def controls(self, name: str) -> dict[str, Change]:
+        """The controls that an arm declares, by the end of their names; none where its file cannot be read."""
+        try:
+            document = self.document(name)
+            return changes_of(document.data, self._families(document.data), self.registry) if document else {}
+        except ConfigError:
+            return {}
+
+    def _families(self, data: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+        """Values of the methods that an arm is a variant of, and of those that they are variants of."""
+        seen, queue = set[str](), [data]
+        while queue:
+            given = queue.pop(0).get("variant_of") or ()
+            for name in [given] if isinstance(given, str) else given:
+                if isinstance(name, str) and is_name(name) and name not in seen and self.knows(name):
+                    seen.add(name)
+                    document = self.document(name)
+                    if document is not None:
+                        queue.append(document.data)
+                        yield document.data
 
     def base(self, name: str) -> str:
         """The method whose file the listed name stands for: another one's only for an arm with ``base``."""
         own = self.settings.method_settings.get(name)
         return own.base if own is not None and own.base is not None else name
 
+    def source(self, name: str, task: str | None = None) -> Document | None:
+        """What a name stands for before its own layers: a file, or a control of an arm (on a task); None: neither.
+
+        Raises ConfigError when the file cannot be read.
+        """
+        if name not in self._files:
+            path = self.root / method_file(name)
+            self._files[name] = load_yaml(path, self.root) if path.is_file() else None
+        found = self._files[name]
+        if found is None and (derivation := self.derivation(name)) is not None:
+            arm, change = derivation
+            place = self.document(arm, task)
+            return flipped(place, arm, change) if place is not None else None
+        return found
+
     def document(self, name: str, task: str | None = None) -> Document | None:
-        """A method's file with its layers; those of one task too where ``task`` is given. None: there is no such file.
+        """A method's file with its layers; those of one task too where ``task`` is given. None: there is no such arm.
 
         Raises ConfigError when the file cannot be read.
         """
         base = self.base(name)
-        if base not in self._files:
-            path = self.root / method_file(base)
-            self._files[base] = load_yaml(path, self.root) if path.is_file() else None
-        found = self._files[base]
+        found = self.source(base, task)
         if found is None:
             return None
         if name in self.settings.method_settings:
@@ -77,7 +148,14 @@ class MethodBuilder:
     # ---------------------------------------------------------------------------------- methods
 
     def build(
-        self, name: str, document: Document, shared: SharedFor, task: str | None = None, trail: tuple[str, ...] = ()
+        self,
+        name: str,
+        document: Document,
+        shared: SharedFor,
+        task: str | None = None,
+        trail: tuple[str, ...] = (),
+        *,
+        tuned: bool = False,
     ) -> Method | None:
         """The method that ``document`` describes, or None; what is wrong goes to ``problems``.
 
@@ -85,19 +163,64 @@ class MethodBuilder:
             shared: the protocol that the method's own values are laid over.
             task: the task that it is for, if it is for one.
             trail: methods whose compute is being matched, outermost first.
+            tuned: whether tuned values are laid over it: a control is compared with its methods without them.
         """
         config, found = validate(MethodConfig, document)
         self.problems += found
         if config is None:
             known = parts(MethodConfig, document.data)
-            self.problems += check_parts(self.root, name, known, document, self.registry)
+            self.problems += check_parts(self.root, name, known, document, self.registry, self.knows)
             return None
         matched = self._matched(name, document, shared, task, trail)
         method, found = build_method(
-            self.root, name, config, document, self.registry, shared, matched, exact=self.exact
+            self.root, name, config, document, self.registry, shared, matched, self.knows, exact=self.exact
         )
         self.problems += found
-        return method
+        if method is None or not config.control_for or trail:
+            return method
+        if not tuned or (name, task) not in self._said:
+            self._said[name, task] = self._sentences(method, document, shared, task)
+        derivation = self.derivation(self.base(name))
+        said = self._said[name, task] + (f" ({derivation[1].why})" if derivation is not None else "")
+        own = config.model_copy(update={"differs_by": said})
+        if derivation is None:
+            return replace(method, config=own)
+        return replace(method, config=own, of=derivation[0], flipped=derivation[1].settings)
+
+    def _sentences(self, control: Method, document: Document, shared: SharedFor, task: str | None) -> str:
+        """In what a control differs from its methods; a warning where that is not what it declares."""
+        said: dict[str, list[str]] = {}
+        declared = control.config.differs_in
+        for name in control.config.control_for:
+            method = self._beside(name, control, shared, task)
+            if method is None:
+                continue
+            one, other = self.settings_of(method, shared), self.settings_of(control, shared)
+            said.setdefault(sentence(one, other), []).append(name)
+            more = undeclared(differences(one, other), declared)
+            if more and task is None and name in self.settings.methods:
+                self.warnings.append(
+                    f"{document.place(('differs_in',))}: the control '{control.name}' differs from '{name}' in more "
+                    f"than {listing(declared)}: {listing(more)}; make these the same, or name them in differs_in"
+                )
+        if len(said) == 1:
+            return next(iter(said))
+        return "; ".join(f"for {listing(names)}: {text}" for text, names in said.items() if text)
+
+    def _beside(self, name: str, other: Method, shared: SharedFor, task: str | None) -> Method | None:
+        """The arm ``name``, to compare ``other`` with; None where it is wrong, which is told where it is read."""
+        before = len(self.problems)
+        try:
+            document = self.document(name, task)
+            return self.build(name, document, shared, task, (other.name,)) if document is not None else None
+        except ConfigError:
+            return None
+        finally:
+            del self.problems[before:]
+
+    def settings_of(self, method: Method, shared: SharedFor, *, acting: bool = False) -> dict[str, Any]:
+        """See :func:`difference.settings_of`."""
+        return settings_of(method, self.registry, self.settle, shared(None), acting=acting)
 
     def _matched(
         self, name: str, document: Document, shared: SharedFor, task: str | None, trail: tuple[str, ...]

@@ -1,26 +1,28 @@
 """Controls: the arms that separate a method's ingredient from what comes along with it.
 
-A method's YAML says which methods it controls for (``control_for``). Controls follow the family:
-a method with ``variant_of`` needs the controls of what it is a variant of, and a combination
-(``combines``) each of its ingredients alone.
+An arm has the controls that it declares (``config.derived``), those whose YAML names it (``control_for``) or what it
+is a variant of, and, as a combination (``combines``), each of its ingredients alone. A listed arm that trains the same
+as a control is that control.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
+from regft_core.config.build_method import MethodBuilder
+from regft_core.config.checks.methods import SharedFor
 from regft_core.config.files import METHODS
-from regft_core.config.method import Method, is_name
+from regft_core.config.method import Method, Registry, is_name
+from regft_core.config.trial_values import trials_of
 from regft_core.config.yaml.document import load_yaml
 from regft_core.errors import ConfigError
 
 
 @dataclass(frozen=True)
 class Control:
-    """A method whose YAML says that it controls for a listed one (or for a control of one), but which is not listed."""
+    """A control of a listed method (or of a control of one) that is not listed."""
 
     name: str
     control_for: str
@@ -54,16 +56,16 @@ class Controls:
     unreadable: list[str] = field(default_factory=list)
 
 
-def find_controls(root: Path, listed: Mapping[str, Method]) -> Controls:
+def find_controls(builder: MethodBuilder, listed: Mapping[str, Method], shared: SharedFor) -> Controls:
     """Find the controls of ``listed`` methods, and of those controls in turn."""
     controls = Controls()
     declared: dict[str, list[Control]] = {}
     families: dict[str, tuple[str, ...]] = {}
-    for path in sorted((root / METHODS).glob("*.yaml")):
+    for path in sorted((builder.root / METHODS).glob("*.yaml")):
         if not is_name(path.stem):
             continue
         try:
-            data = load_yaml(path, root).data
+            data = load_yaml(path, builder.root).data
         except ConfigError as error:
             if path.stem not in listed:
                 first = error.problems[0]
@@ -74,28 +76,70 @@ def find_controls(root: Path, listed: Mapping[str, Method]) -> Controls:
             alone = Control(ingredient, path.stem, "one ingredient of the combination alone")
             declared.setdefault(path.stem, []).append(alone)
         for target in _names(data.get("control_for")):
-            declared.setdefault(target, []).append(Control(path.stem, target, str(data.get("differs_by") or "")))
-    for name, method in listed.items():  # arms without a file
+            declared.setdefault(target, []).append(Control(path.stem, target, ""))
+    for name, method in listed.items():
         families.setdefault(name, method.config.variant_of)
         for target in method.config.control_for:
-            control = Control(name, target, method.config.differs_by)
-            if control not in declared.setdefault(target, []):
-                declared[target].append(control)
+            _note(declared, Control(name, target, method.config.differs_by))
+    equal = _Equal(builder, listed, shared)
+    for name, method in listed.items():
+        for end in builder.controls(name) if method.of is None else ():
+            _note(declared, Control(f"{name}_{end}", name, ""))
     seen = set(listed)
     queue = list(listed)
     while queue:
         name = queue.pop(0)
         own = _of_family(name, declared, families)
-        if not own and name in listed and _needs_control(listed[name]):
+        if not own and name in listed and _needs_control(listed[name], builder.registry):
             controls.without.append(name)
         for control in own:
-            if control.name in listed:
-                controls.present.append((name, control.name))
-            elif control.name not in seen:
+            twin = control.name if control.name in listed else equal.listed(control.name)
+            if twin is not None:
+                if twin != name and (name, twin) not in controls.present:
+                    controls.present.append((name, twin))
+            elif control.name not in seen and (other := equal.method(control.name)) is not None:
                 seen.add(control.name)
-                controls.missing.append(Control(control.name, name, control.differs_by, in_turn=name not in listed))
+                differs = control.differs_by or (other.config.differs_by if other.config.control_for else "")
+                controls.missing.append(Control(control.name, name, differs, in_turn=name not in listed))
                 queue.append(control.name)
     return controls
+
+
+def _note(declared: dict[str, list[Control]], control: Control) -> None:
+    known = declared.setdefault(control.control_for, [])
+    if all(one.name != control.name for one in known):
+        known.append(control)
+
+
+class _Equal:
+    """Arms that are not listed, and the listed arms that train the same."""
+
+    def __init__(self, builder: MethodBuilder, listed: Mapping[str, Method], shared: SharedFor) -> None:
+        self._builder, self._shared = builder, shared
+        self._known = {self._same(method): name for name, method in reversed(list(listed.items()))}
+        self._methods: dict[str, Method | None] = {}
+
+    def _same(self, method: Method) -> str:
+        trained = self._builder.settings_of(method, self._shared, acting=True)
+        return repr((sorted(trained.items()), trials_of(self._builder.settings.tuning, method)))
+
+    def method(self, name: str) -> Method | None:
+        """The arm ``name``; None where it is wrong: then what is wrong is told when it is listed."""
+        if name not in self._methods:
+            problems = self._builder.problems
+            before = len(problems)
+            try:
+                document = self._builder.document(name)
+                self._methods[name] = self._builder.build(name, document, self._shared) if document else None
+            except ConfigError:
+                self._methods[name] = None
+            del problems[before:]
+        return self._methods[name]
+
+    def listed(self, name: str) -> str | None:
+        """The listed arm that trains the same as ``name``."""
+        method = self.method(name)
+        return self._known.get(self._same(method)) if method is not None else None
 
 
 def _of_family(
@@ -116,9 +160,11 @@ def _of_family(
     return list(found.values())
 
 
-def _needs_control(method: Method) -> bool:
-    """Plain arms and controls are what others are compared with."""
-    return not method.config.control_for and any(phase.regularisers for phase in method.phases)
+def _needs_control(method: Method, registry: Registry) -> bool:
+    """Plain arms, controls and arms that train no encoder are what others are compared with."""
+    declared = [registry[name].declare(options) for phase in method.phases for name, options in phase.regularisers]
+    opponent = any(one.freezes_encoder or one.owns_prediction for one in declared)
+    return bool(declared) and not opponent and not method.config.control_for
 
 
 def _names(value: Any) -> tuple[str, ...]:

@@ -43,6 +43,7 @@ class Declared(Protocol):
 
     name: ClassVar[str]
     Config: ClassVar[Any]
+    controls: ClassVar[Mapping[str, Any]]
 
     @classmethod
     def declare(cls, options: Any) -> Declares: ...
@@ -117,11 +118,15 @@ class Method:
         name: its file's name without ``.yaml``.
         config: its YAML.
         phases: in the order in which they run; the last one is ``finetune``.
+        of: the arm of which it is a declared control; None: it has a file, or a base, of its own.
+        flipped: settings, or beginnings of settings, that are not tuned with those of that arm.
     """
 
     name: str
     config: MethodConfig
     phases: tuple[Phase, ...]
+    of: str | None = None
+    flipped: tuple[str, ...] = ()
 
     @property
     def earlier(self) -> tuple[Phase, ...]:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from regft_core.config.build_method import MethodBuilder
+from regft_core.config.find_controls import Controls
 from regft_core.config.method import Method
 from regft_core.config.schema.encoder import EncoderConfig
 from regft_core.config.schema.params import Params
@@ -25,7 +26,8 @@ class Project:
 
     ``tasks`` holds the tasks of the grid, those that only judge them, and those that a phase of a
     method trains on; ``methods`` the listed methods in the order of ``params.yaml``, under the shared protocol,
-    and ``on_task`` those that (method, task) changes. ``warnings`` are for the user to read.
+    and ``on_task`` those that (method, task) changes. ``controls`` of the listed methods, and ``warnings``, are for
+    the user to read.
     """
 
     root: Path
@@ -36,6 +38,7 @@ class Project:
     documents: dict[str, Document] = field(default_factory=dict, repr=False, compare=False)
     on_task: dict[tuple[str, str], Method] = field(default_factory=dict)
     builder: MethodBuilder | None = field(default=None, repr=False, compare=False)
+    controls: Controls = field(default_factory=Controls, repr=False, compare=False)
 
     def method(self, name: str, task: str) -> Method:
         """A listed method as it runs on a task."""

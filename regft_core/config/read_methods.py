@@ -55,7 +55,7 @@ class MethodReader:
                     reading.problems.append(problem)
                 continue
             reading.documents[method_file(name)] = document
-            method = builder.build(name, document, self._shared_for(None))
+            method = builder.build(name, document, self.shared_for(None))
             if method is not None:
                 self.right[name] = method
             self._read_tasks(document)
@@ -67,17 +67,25 @@ class MethodReader:
             layers = params.task_settings[task].methods if task in params.task_settings else {}
             changed = training_of(params, self.tasks.known, task) != params.training
             for name, method in self.right.items():
-                if not (changed or name in layers):
+                if not (changed or layers.keys() & self._behind(name)):
                     continue
                 document = self.builder.document(name, task)
                 if document is None:
                     continue
-                own = self.builder.build(name, document, self._shared_for(task), task)
+                own = self.builder.build(name, document, self.shared_for(task), task)
                 if own is not None and own != method:
                     self.on_task[name, task] = own
                     self._read_tasks(document)
 
-    def _shared_for(self, task: str | None) -> SharedFor:
+    def _behind(self, name: str) -> set[str]:
+        """A method, the arm of which it is a control, and so on: what a task changes in one of them, it changes here."""
+        found = {name}
+        while (derivation := self.builder.derivation(self.builder.base(name))) is not None:
+            name = derivation[0]
+            found.add(name)
+        return found
+
+    def shared_for(self, task: str | None) -> SharedFor:
         """The protocol of a phase of a method on ``task``; one that trains on another task's rows has that task's."""
 
         def shared(other: str | None) -> TrainingConfig:

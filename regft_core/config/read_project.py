@@ -16,6 +16,7 @@ from regft_core.config.checks.evaluations import FindEvaluation, check_evaluatio
 from regft_core.config.checks.methods import encoder_problems
 from regft_core.config.checks.params import EncoderCheck, check_params
 from regft_core.config.checks.settings import check_settings
+from regft_core.config.difference import Settle
 from regft_core.config.files import method_file
 from regft_core.config.find_controls import find_controls
 from regft_core.config.messages.explain import validate
@@ -45,6 +46,7 @@ def load_project(
     builtin: Builtin | None = None,
     encoder_check: EncoderCheck | None = None,
     find_evaluation: FindEvaluation | None = None,
+    settle: Settle = lambda phase, _: phase.training,
     params_file: str = "params.yaml",
     params_text: str | None = None,
 ) -> Project:
@@ -58,6 +60,7 @@ def load_project(
         builtin: options and splits of built-in datasets.
         encoder_check: what speaks against the files of an alias or a local directory.
         find_evaluation: looks up what an evaluation declares; without it only their names are checked.
+        settle: the protocol that a phase runs under once its regularisers have been asked.
         params_file: another file in the place of ``params.yaml``, for instance a preset.
         params_text: content to check in place of that file's.
 
@@ -75,12 +78,12 @@ def load_project(
     tasks = TaskReader(reading, builtin)
     grid = tasks.read_grid(document, _names(document, ("grid", "tasks")))
     reading.note(check_sizes(document, grid, builtin))
-    builder = MethodBuilder(root, registry, document, partial, exact="training" not in wrong)
+    builder = MethodBuilder(root, registry, document, partial, exact="training" not in wrong, settle=settle)
     methods = MethodReader(reading, builder, tasks)
     method_names = _names(document, ("methods",))
     methods.read_listed(document, method_names)
     reading.note(*check_params(root, known, document, encoder_check))
-    reading.note(check_settings(root, known, document, grid, reading.documents, encoder_check))
+    reading.note(check_settings(builder, known, document, grid, reading.documents, encoder_check))
     methods.read_on_tasks(grid)
 
     trials: dict[str, list[Method]] = {}
@@ -115,7 +118,8 @@ def load_project(
         sets = list(tasks.right[task].ood)
         for text in sentences(params.model.name, task, seen.of(params.model.name, [task, *sets]), sets):
             reading.warnings.append(f"{params_file}:{document.line(('model', 'name'))}: {text}")
-    controls = find_controls(root, methods.right)
+    reading.warnings += dict.fromkeys(builder.warnings)
+    controls = find_controls(builder, methods.right, methods.shared_for(None))
     reading.warnings += [str(control) for control in controls.missing] + controls.unreadable
     return Project(
         root,
@@ -126,6 +130,7 @@ def load_project(
         reading.documents,
         methods.on_task,
         builder,
+        controls,
     )
 
 

@@ -35,6 +35,8 @@ def trials_of(tuning: TuningConfig | None, method: Method) -> list[Trial]:
     if tuning is None:
         return []
     own = tuning.methods.get(method.name)
+    if own is None and method.of is not None:
+        own = _inherited(tuning.methods.get(method.of), method.flipped)
     if isinstance(own, list):
         return [dict(trial) for trial in own]
     if own is not None and not own:
@@ -47,6 +49,20 @@ def trials_of(tuning: TuningConfig | None, method: Method) -> list[Trial]:
     if tuning.trials is None or tuning.trials >= len(every):
         return every
     return [every[index] for index in sorted(random.Random(_DRAW).sample(range(len(every)), tuning.trials))]
+
+
+def _inherited(
+    own: Mapping[str, Any] | list[Trial] | None, flipped: Collection[str]
+) -> dict[str, Any] | list[Trial] | None:
+    """What is tried for an arm, for a control that it declares: without the settings that the control flips."""
+
+    def kept(values: Mapping[str, Any]) -> dict[str, Any]:
+        return {k: v for k, v in values.items() if not any(f"{k}.".startswith(f"{one}.") for one in flipped)}
+
+    if not isinstance(own, list):
+        return kept(own) if own is not None else None
+    trials = [kept(trial) for trial in own]
+    return [trial for index, trial in enumerate(trials) if trial and trial not in trials[:index]]
 
 
 def tuned_method(
@@ -82,7 +98,9 @@ def tuned_method(
         training = found.over(shared)
     rest = nested({key: value for key, value in values.items() if key not in below})
     layered = tuned_document(document, rest, builder.params, at)
-    return builder.build(name, layered, lambda rows: training if rows is None else other[rows], task), training
+    return builder.build(
+        name, layered, lambda rows: training if rows is None else other[rows], task, tuned=True
+    ), training
 
 
 def check_tuning(

@@ -177,7 +177,7 @@ def _dropout_side(side: str, stack: Sequence[Entry], declared: Any) -> tuple[Any
         elif value != wish:
             given = "keeps the checkpoint's value" if value == "keep" else f"sets it to {value}"
             problems.append(f"{side} dropout: '{entry.name}' needs {wish} but {owner} {given}; make the two agree")
-    for entry in stack:
+    for entry in active(stack):
         if getattr(entry.declares.dropout, side) == "on" and value == 0.0:
             problems.append(f"{side} dropout: '{entry.name}' needs it on but {owner} sets it to 0; make the two agree")
     return value, problems
@@ -188,7 +188,7 @@ def _shared_dropout_problems(side: str, stack: Sequence[Entry]) -> list[str]:
     return [
         f"{side} dropout: '{entry.name}' needs it on but the shared training.dropout.{side} of params.yaml is 0; give "
         f"the phase its own, for instance training: {{dropout: {{{side}: 0.1}}}}, or raise the shared one"
-        for entry in stack
+        for entry in active(stack)
         if getattr(entry.declares.dropout, side) == "on"
     ]
 
@@ -242,12 +242,16 @@ def pass_problems(stack: Sequence[Entry]) -> list[str]:
 
 
 def resolve_training(stack: Sequence[Entry], phase: Phase, shared: TrainingConfig) -> tuple[TrainingConfig, list[str]]:
-    """The protocol that a phase really runs under, and what speaks against it."""
+    """The protocol that a phase really runs under, and what speaks against it.
+
+    A regulariser of strength 0 keeps its wishes for dropout and optimiser: a control without the ingredient differs
+    in nothing else.
+    """
     acting = active(stack)
     training = phase.training
-    dropout, problems = negotiate_dropout(acting, shared.dropout, phase.explicit.get("dropout"))
+    dropout, problems = negotiate_dropout(stack, shared.dropout, phase.explicit.get("dropout"))
     training = training.model_copy(update={"dropout": dropout})
-    for entry in acting:
+    for entry in stack:
         wanted = entry.declares.optimizer
         if wanted is None:
             continue

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -18,10 +18,12 @@ class Flip:
     Attributes:
         options: option of the regulariser -> its value in the control.
         why: what the control lacks or has instead, in a few words.
+        when: whether a regulariser with these options has the ingredient; without it there is no such control.
     """
 
     options: Mapping[str, Any]
     why: str
+    when: Callable[[Any], bool] = field(default=lambda options: True, compare=False)
 
 
 @dataclass(frozen=True)

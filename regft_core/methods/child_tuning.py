@@ -5,7 +5,8 @@ The gradient is multiplied by a mask after clipping, right before the optimiser:
 - F (``mask: bernoulli``): in every step each entry is kept with probability ``share`` and divided by it.
 - D (``mask: <phase>``): the mask that the regulariser ``fisher`` measured in an earlier phase, the same in
   every step, not rescaled. Tensors without a mask (embeddings, pooler, head) are trained as usual.
-- ``mask: random`` (a control): drawn once, of the same share, kept for the whole run.
+- ``mask: fixed`` (a control of F): drawn once and kept for the whole run, else as F. The control of D draws its mask
+  in the phase that measures it (``scores: random`` of ``fisher``).
 
 Paper and released code differ in how the Fisher information is measured (``variant`` of ``fisher``). The
 released trainer also ignores the warm-up ratio of its script; ``training: {warmup_ratio: 0}`` does the same.
@@ -27,7 +28,7 @@ from pydantic import Field
 from regft_core.config.method import Phase
 from regft_core.config.schema import Name, StrictModel
 from regft_core.errors import ModelError
-from regft_core.hooks.base import Declares, Handed, Regulariser
+from regft_core.hooks.base import Declares, Flip, Handed, Regulariser
 from regft_core.lazy import torch
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
     from regft_core.training.trainee import Trainee
 
 #: Masks that are drawn rather than taken from an earlier phase.
-DRAWN = ("bernoulli", "random")
+DRAWN = ("bernoulli", "fixed")
 
 
 class ChildTuningConfig(StrictModel):
@@ -47,16 +48,12 @@ class ChildTuningConfig(StrictModel):
 
     mask: Name = Field(
         "bernoulli",
-        description="bernoulli: drawn in every step (F); random: drawn once (a control); or the name of the phase "
+        description="bernoulli: drawn in every step (F); fixed: drawn once (a control); or the name of the phase "
         "that measured it (D)",
     )
     share: float = Field(0.3, gt=0, le=1, description="share of the entries that are kept, for masks that are drawn")
-    scope: Literal["all", "layers"] | None = Field(
-        None, description="tensors that a drawn mask covers; null: all for bernoulli, layers for random"
-    )
-    rescale: bool | None = Field(
-        None, description="divide what is kept by the share; null: for bernoulli, not for random"
-    )
+    scope: Literal["all", "layers"] = Field("all", description="tensors that a drawn mask covers")
+    rescale: bool = Field(True, description="divide what a drawn mask keeps by the share")
 
 
 class ChildTuning(Regulariser):
@@ -65,6 +62,13 @@ class ChildTuning(Regulariser):
     name = "child_tuning"
     Config = ChildTuningConfig
     off: ClassVar[dict[str, Any]] = {"share": 1.0}
+    controls: ClassVar[Mapping[str, Flip]] = {
+        "fixed": Flip(
+            {"mask": "fixed"},
+            "one mask for the whole run instead of a fresh one in every step",
+            when=lambda options: options.mask == "bernoulli",
+        ),
+    }
 
     @classmethod
     def declare(cls, options: ChildTuningConfig) -> Declares:
@@ -72,7 +76,7 @@ class ChildTuning(Regulariser):
         return Declares(
             active=not drawn or options.share < 1,
             needs={} if drawn else {options.mask: "state"},
-            trains_encoder=cls._scope(options) == "layers",
+            trains_encoder=not drawn or options.scope == "layers",
         )
 
     @classmethod
@@ -82,20 +86,16 @@ class ChildTuning(Regulariser):
         given = [name for name in ("share", "scope", "rescale") if name in options.model_fields_set]
         return [f"{name} belongs to masks that are drawn; phase '{options.mask}' decides it" for name in given]
 
-    @staticmethod
-    def _scope(options: ChildTuningConfig) -> str:
-        return options.scope or ("all" if options.mask == "bernoulli" else "layers")
-
     def prepare(self, trainee: Trainee, handed: Mapping[str, Handed]) -> None:
         self.trainee = trainee
-        rescale = self.options.mask == "bernoulli" if self.options.rescale is None else self.options.rescale
-        self.factor = 1 / self.options.share if rescale else 1.0
+        drawn = self.options.mask in DRAWN
+        self.factor = 1 / self.options.share if drawn and self.options.rescale else 1.0
         self.masks = self._taken(handed[self.options.mask]) if self.declares.needs else {}
 
     def _targets(self) -> Iterator[tuple[str, nn.Parameter]]:
         """(name, trained tensor) of everything that the mask covers."""
         prefixes = tuple(dict.fromkeys(site.name + "." for site in self.trainee.sites.layers))
-        taken, everywhere = bool(self.declares.needs), self._scope(self.options) == "all"
+        taken, everywhere = bool(self.declares.needs), self.options.scope == "all"
         for name, parameter in self.trainee.named_trainable():
             if (name in self.masks) if taken else (everywhere or name.startswith(prefixes)):
                 yield name, parameter

@@ -37,7 +37,7 @@ from regft_core.config.method import FINETUNE, Phase
 from regft_core.config.schema import StrictModel
 from regft_core.config.schema.tasks import TaskConfig
 from regft_core.errors import RunFailed
-from regft_core.hooks.base import Cost, Declares, Handed, Regulariser, Says
+from regft_core.hooks.base import Cost, Declares, Flip, Handed, Regulariser, Says
 from regft_core.hooks.checks import reads_labels
 from regft_core.kinds import find
 from regft_core.lazy import torch
@@ -119,6 +119,12 @@ class Contrastive(Regulariser):
     name = "contrastive"
     Config = ContrastiveConfig
     off: ClassVar[dict[str, Any] | None] = None  # without its loss the phase has none
+    controls: ClassVar[Mapping[str, Flip]] = {
+        "random_pairs": Flip(
+            {"partners": "random"},
+            "positives and negatives are drawn from all rows, so the pairs say nothing about labels",
+        ),
+    }
 
     @classmethod
     def declare(cls, options: ContrastiveConfig) -> Declares:

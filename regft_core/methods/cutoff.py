@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from pydantic import Field
 
 from regft_core.config.schema import StrictModel
-from regft_core.hooks.base import Cost, Declares, DropoutWish, Handed, MainPass, Regulariser, Says
+from regft_core.hooks.base import Cost, Declares, DropoutWish, Flip, Handed, MainPass, Regulariser, Says
 from regft_core.kinds import find
 from regft_core.lazy import torch
 
@@ -65,6 +65,9 @@ class Cutoff(Regulariser):
     name = "cutoff"
     Config = CutoffConfig
     off: ClassVar[dict[str, Any]] = {"alpha": 0.0, "beta": 0.0}
+    controls: ClassVar[Mapping[str, Flip]] = {
+        "no_cut": Flip({"ratio": 0.0}, "nothing is erased in the second pass"),
+    }
 
     @classmethod
     def declare(cls, options: CutoffConfig) -> Declares:

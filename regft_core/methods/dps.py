@@ -35,7 +35,7 @@ from pydantic import Field
 
 from regft_core.config.schema import StrictModel
 from regft_core.errors import RunFailed
-from regft_core.hooks.base import Declares, DropoutWish, Handed, Regulariser, Says, Variant
+from regft_core.hooks.base import Declares, DropoutWish, Flip, Handed, Regulariser, Says, Variant
 from regft_core.lazy import torch
 
 if TYPE_CHECKING:
@@ -66,13 +66,18 @@ class Dps(Regulariser):
     name = "dps"
     Config = DpsConfig
     off: ClassVar[dict[str, Any]] = {"drop": 0.0}
+    controls: ClassVar[Mapping[str, Flip]] = {
+        "random": Flip(
+            {"selection": "random"},
+            "the second stage trains entries at random instead of those with the largest gradients",
+        ),
+    }
 
     @classmethod
     def declare(cls, options: DpsConfig) -> Declares:
         mixes, released = options.mode == "mix", options.variant == "released"
         return Declares(
-            # Without a share to drop, the released code still differs from plain fine-tuning by its dropout.
-            active=options.drop > 0 or released,
+            active=options.drop > 0,
             anchors=("start",) if mixes else (),
             edits=("structure",) if mixes else (),
             owns_weights=mixes,

@@ -20,17 +20,19 @@ Decisions:
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pydantic import Field
 
 from regft_core.config.method import Phase
 from regft_core.config.schema import StrictModel
 from regft_core.errors import RunFailed
-from regft_core.hooks.base import Cost, Declares, Regulariser, Says, Variant
+from regft_core.hooks.base import Cost, Declares, Flip, Regulariser, Says, Variant
 from regft_core.lazy import torch
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from torch import Tensor, nn
 
     from regft_core.training.fitting import FitData
@@ -42,6 +44,9 @@ class FisherConfig(StrictModel):
 
     variant: Variant = "paper"
     share: float = Field(0.3, gt=0, le=1, description="share of the entries that stay trained (p_D)")
+    scores: Literal["information", "random"] = Field(
+        "information", description="random: entries are drawn, as many of them (a control)"
+    )
 
 
 class Fisher(Regulariser):
@@ -50,6 +55,9 @@ class Fisher(Regulariser):
     name = "fisher"
     Config = FisherConfig
     off = None  # it changes nothing by itself
+    controls: ClassVar[Mapping[str, Flip]] = {
+        "random": Flip({"scores": "random"}, "entries are drawn instead of chosen by their Fisher information"),
+    }
 
     @classmethod
     def declare(cls, options: FisherConfig) -> Declares:
@@ -57,7 +65,7 @@ class Fisher(Regulariser):
             trains_encoder=True,
             says=Says(
                 variant=options.variant,
-                fit_cost=Cost(1, 1),
+                fit_cost=Cost(1, 1) if options.scores == "information" else Cost(0, 0),
                 refused_precisions={"fp16": "gradients are squared without loss scaling and underflow"},
             ),
         )
@@ -77,7 +85,8 @@ class Fisher(Regulariser):
         """Set ``masks`` by name of the tensor."""
         from regft_core.training.quantile import quantile
 
-        values = self.information(trainee, data)
+        drawn = self.options.scores == "random"
+        values = self.draws(trainee) if drawn else self.information(trainee, data)
         try:
             cut = quantile(list(values.values()), 1 - self.options.share).cut
         except ValueError as error:
@@ -86,6 +95,14 @@ class Fisher(Regulariser):
         kept = sum(int(mask.sum()) for mask in self.masks.values())
         self.diagnostics.log("fisher.kept_share", 0, kept / sum(mask.numel() for mask in self.masks.values()))
         self.diagnostics.log("fisher.threshold", 0, cut)
+
+    def draws(self, trainee: Trainee) -> dict[str, Tensor]:
+        """Uniform draws in the place of the information, by name of the tensor."""
+        found = {}
+        for name, parameter in layer_parameters(trainee).items():
+            generator = trainee.generator("fisher.draws", name)
+            found[name] = torch.rand(parameter.shape, generator=generator, device=parameter.device)
+        return found
 
     def information(self, trainee: Trainee, data: FitData) -> dict[str, Tensor]:
         """F of every trained tensor inside the layers; dropout as the variant has it."""

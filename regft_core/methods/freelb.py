@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from pydantic import Field
 
 from regft_core.config.schema import StrictModel
-from regft_core.hooks.base import Cost, Declares, Handed, Regulariser, Says
+from regft_core.hooks.base import Cost, Declares, Flip, Handed, Regulariser, Says
 from regft_core.lazy import torch
 
 if TYPE_CHECKING:
@@ -62,6 +62,9 @@ class FreeLb(Regulariser):
     name = "freelb"
     Config = FreeLbConfig
     off: ClassVar[dict[str, Any]] = {"ascent_size": 0.0, "initial_size": 0.0}
+    controls: ClassVar[Mapping[str, Flip]] = {
+        "random": Flip({"direction": "random"}, "the perturbation moves as far, but not along the gradient"),
+    }
 
     @classmethod
     def declare(cls, options: FreeLbConfig) -> Declares:

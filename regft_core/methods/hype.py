@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from pydantic import Field
 
 from regft_core.config.schema import StrictModel
-from regft_core.hooks.base import Declares, DropoutWish, Handed, Regulariser, Says, Variant
+from regft_core.hooks.base import Declares, DropoutWish, Flip, Handed, Regulariser, Says, Variant
 from regft_core.lazy import torch
 
 if TYPE_CHECKING:
@@ -54,13 +54,15 @@ class Hype(Regulariser):
     name = "hype"
     Config = HypeConfig
     off: ClassVar[dict[str, Any]] = {"scale": 0.0, "hidden_dropout": "keep"}
+    controls: ClassVar[Mapping[str, Flip]] = {
+        "no_noise": Flip({"scale": 0.0}, "no noise; dropout as in the method"),
+    }
 
     @classmethod
     def declare(cls, options: HypeConfig) -> Declares:
         sides: dict[str, Variant] = {"uniform": "paper", "uniform_one_sided": "released"}
         return Declares(
-            # Scale 0 with dropout off is the control arm: noise is skipped in prepare, dropout stays.
-            active=options.scale > 0 or options.hidden_dropout == "off",
+            active=options.scale > 0,  # without noise its wish for dropout remains: that is the control
             edit_order=10,  # after views of the input
             dropout=DropoutWish(hidden=0.0 if options.hidden_dropout == "off" else None),
             acts_in=options.passes,
@@ -69,8 +71,6 @@ class Hype(Regulariser):
         )
 
     def prepare(self, trainee: Trainee, handed: Mapping[str, Handed]) -> None:
-        if self.options.scale == 0:
-            return
         count = len(trainee.sites.layers)
         chosen = (
             range(count) if self.options.layers == "all" else [i + count if i < 0 else i for i in self.options.layers]

@@ -20,7 +20,7 @@ from pydantic import Field
 
 from regft_core.config.method import Phase
 from regft_core.config.schema import StrictModel
-from regft_core.hooks.base import Declares, Handed, MainPass, ParameterGroup, Regulariser
+from regft_core.hooks.base import Declares, Flip, Handed, MainPass, ParameterGroup, Regulariser
 from regft_core.lazy import torch
 
 if TYPE_CHECKING:
@@ -54,6 +54,9 @@ class L2Sp(Regulariser):
     name = "l2_sp"
     Config = L2SpConfig
     off: ClassVar[dict[str, Any]] = {"strength": 0.0}
+    controls: ClassVar[Mapping[str, Flip]] = {
+        "zero": Flip({"toward": "zero"}, "weights are pulled to zero instead of to the pretrained ones"),
+    }
 
     @classmethod
     def declare(cls, options: L2SpConfig) -> Declares:

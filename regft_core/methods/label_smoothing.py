@@ -16,11 +16,13 @@ from pydantic import Field
 
 from regft_core.config.schema import StrictModel
 from regft_core.config.schema.tasks import TaskConfig
-from regft_core.hooks.base import Declares, MainPass, Regulariser
+from regft_core.hooks.base import Declares, Flip, MainPass, Regulariser
 from regft_core.kinds import find
 from regft_core.lazy import torch
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from torch import Tensor
 
     from regft_core.training.step import Step
@@ -48,6 +50,9 @@ class LabelSmoothing(Regulariser):
     name = "label_smoothing"
     Config = LabelSmoothingConfig
     off: ClassVar[dict[str, Any]] = {"smoothing": 0.0}
+    controls: ClassVar[Mapping[str, Flip]] = {
+        "drawn": Flip({"targets": "drawn"}, "labels are redrawn with the same probability; equal in expectation"),
+    }
 
     @classmethod
     def declare(cls, options: LabelSmoothingConfig) -> Declares:

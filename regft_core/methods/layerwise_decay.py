@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from pydantic import Field
 
 from regft_core.config.schema import StrictModel
-from regft_core.hooks.base import Declares, Handed, Regulariser, Says, Variant
+from regft_core.hooks.base import Declares, Flip, Handed, Regulariser, Says, Variant
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -66,6 +66,9 @@ class LayerwiseDecay(Regulariser):
     name = "layerwise_decay"
     Config = LayerwiseDecayConfig
     off: ClassVar[dict[str, Any]] = {"decay": 1.0}
+    controls: ClassVar[Mapping[str, Flip]] = {
+        "flat": Flip({"shape": "flat"}, "all layers have one rate, of the same mean"),
+    }
 
     @classmethod
     def declare(cls, options: LayerwiseDecayConfig) -> Declares:

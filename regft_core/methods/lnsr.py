@@ -25,7 +25,7 @@ from pydantic import Field
 
 from regft_core.config.schema import StrictModel
 from regft_core.errors import ModelError
-from regft_core.hooks.base import Cost, Declares, Handed, MainPass, Regulariser, Says
+from regft_core.hooks.base import Cost, Declares, Flip, Handed, MainPass, Regulariser, Says
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -54,6 +54,9 @@ class Lnsr(Regulariser):
     name = "lnsr"
     Config = LnsrConfig
     off: ClassVar[dict[str, Any]] = {"weight": 0.0}
+    controls: ClassVar[Mapping[str, Flip]] = {
+        "no_penalty": Flip({"weight": 0.0}, "no movement is penalised"),
+    }
 
     @classmethod
     def declare(cls, options: LnsrConfig) -> Declares:

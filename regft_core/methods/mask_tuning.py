@@ -32,7 +32,7 @@ from pydantic import Field, model_validator
 
 from regft_core.config.schema import Name, StrictModel
 from regft_core.errors import ModelError
-from regft_core.hooks.base import Cost, Declares, Handed, ParameterGroup, Regulariser, Says
+from regft_core.hooks.base import Cost, Declares, Flip, Handed, ParameterGroup, Regulariser, Says
 from regft_core.hooks.declare import Need
 from regft_core.lazy import torch
 from regft_core.rng import derive
@@ -54,6 +54,7 @@ class MaskTuningConfig(StrictModel):
     """Options of Mask-tuning."""
 
     alpha: float = Field(0.6, ge=0, le=1, description="weight of the masked-LM loss; the task loss has 1 - alpha")
+    masked_loss: bool = Field(True, description="false: no masked-LM loss; the task loss keeps its weight (a control)")
     mask_rate: float = Field(0.05, ge=0, lt=1, description="share of the maskable tokens that are masked")
     selection: Literal["count", "bernoulli"] = Field("count", description="a fixed number per input, or each by chance")
     fill: Literal["argmax", "sample", "mask"] = Field(
@@ -94,6 +95,13 @@ class MaskTuning(Regulariser):
     name = "mask_tuning"
     Config = MaskTuningConfig
     off: ClassVar[dict[str, Any]] = {"alpha": 0.0, "mask_rate": 0.0}
+    controls: ClassVar[Mapping[str, Flip]] = {
+        "no_masked_loss": Flip(
+            {"masked_loss": False},
+            "masked tokens are filled in without a masked-LM loss",
+            when=lambda options: options.alpha > 0,
+        ),
+    }
 
     @classmethod
     def declare(cls, options: MaskTuningConfig) -> Declares:
@@ -108,7 +116,7 @@ class MaskTuning(Regulariser):
             needs=needs,
             program=("masked", "filled") if fills else ("masked",),
             says=Says(
-                cost=Cost(2, 2 if options.alpha > 0 else 1) if fills else Cost(),
+                cost=Cost(2, 2 if options.alpha > 0 and options.masked_loss else 1) if fills else Cost(),
                 refused_architectures=("bart",),
                 padding_invariant=False,  # which tokens are masked is drawn for the padded shape
             ),
@@ -225,13 +233,14 @@ class MaskTuning(Regulariser):
         alpha = self.options.alpha
         batch, total = step.batch, 0.0
         if positions[0].numel() > 0:
-            with torch.set_grad_enabled(alpha > 0):
+            learns = alpha > 0 and self.options.masked_loss
+            with torch.set_grad_enabled(learns):
                 logits = self.masked_logits(step, positions)
                 targets = step.batch.input_ids[positions]
                 masked_loss = torch.nn.functional.cross_entropy(logits, targets)
-            if alpha > 0:
+            if learns:
                 step.backward(alpha * masked_loss)
-            total = alpha * masked_loss.detach()
+                total = alpha * masked_loss.detach()
             predicted = self.filling(step, logits.detach())
             batch = with_tokens(step.batch, positions, predicted)
             self._log(step, masked_loss, predicted, targets)

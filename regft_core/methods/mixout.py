@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from pydantic import Field
 
 from regft_core.config.schema import StrictModel
-from regft_core.hooks.base import Declares, DropoutWish, Handed, Regulariser, Says
+from regft_core.hooks.base import Declares, DropoutWish, Flip, Handed, Regulariser, Says
 from regft_core.lazy import torch
 
 if TYPE_CHECKING:
@@ -52,13 +52,16 @@ class Mixout(Regulariser):
     name = "mixout"
     Config = MixoutConfig
     off: ClassVar[dict[str, Any]] = {"probability": 0.0, "dropout": "keep"}
+    controls: ClassVar[Mapping[str, Flip]] = {
+        "no_mixing": Flip({"probability": 0.0}, "no mixing; dropout as in the method"),
+        "zero": Flip({"target": "zero"}, "dropped columns become 0, not the pretrained ones"),
+    }
 
     @classmethod
     def declare(cls, options: MixoutConfig) -> Declares:
         off = options.dropout == "off"
         return Declares(
-            # Probability 0 with dropout off is the arm that only switches dropout off.
-            active=options.probability > 0 or off,
+            active=options.probability > 0,  # without mixing its wish for dropout remains: that is the control
             dropout=DropoutWish(hidden=0.0, attention=0.0) if off else DropoutWish(),
             anchors=("checkpoint",) if options.target == "checkpoint" else (),
             edits=("structure",),
@@ -74,8 +77,6 @@ class Mixout(Regulariser):
 
         self.trainee = trainee
         self.mixed: list[str] = []
-        if self.options.probability == 0:
-            return
         anchor = trainee.anchor("checkpoint") if self.options.target == "checkpoint" else {}
         for name in mixed_weights(trainee, head=self.options.head == "mix"):
             module, attribute = trainee.module_of(name)

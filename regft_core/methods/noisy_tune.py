@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from pydantic import Field
 
 from regft_core.config.schema import StrictModel
-from regft_core.hooks.base import Declares, Regulariser, Says, Variant
+from regft_core.hooks.base import Declares, Flip, Regulariser, Says, Variant
 from regft_core.lazy import torch
 
 if TYPE_CHECKING:
@@ -58,6 +58,9 @@ class NoisyTune(Regulariser):
     name = "noisy_tune"
     Config = NoisyTuneConfig
     off: ClassVar[dict[str, Any]] = {"intensity": 0.0}
+    controls: ClassVar[Mapping[str, Flip]] = {
+        "global": Flip({"scaling": "global"}, "all tensors get noise of one size, of the same energy in sum"),
+    }
 
     @classmethod
     def declare(cls, options: NoisyTuneConfig) -> Declares:

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from pydantic import Field
 
 from regft_core.config.schema import StrictModel
-from regft_core.hooks.base import Declares, Handed, Regulariser
+from regft_core.hooks.base import Declares, Flip, Handed, Regulariser
 from regft_core.lazy import torch
 
 if TYPE_CHECKING:
@@ -202,12 +202,18 @@ class Pats(Regulariser):
     name = "pats"
     Config = PatsConfig
     off: ClassVar[dict[str, Any]] = {"strength": 0.0}
+    controls: ClassVar[Mapping[str, Flip]] = {
+        "uniform": Flip(
+            {"intensity": "uniform"}, "every entry of a matrix gets the matrix's mean intensity, blind to sensitivity"
+        ),
+        "no_noise": Flip({"strength": 0.0}, "no noise after the step; the same optimiser"),
+    }
 
     @classmethod
     def declare(cls, options: PatsConfig) -> Declares:
-        # Adamax also at strength 0, which therefore is plain Adamax rather than plain fine-tuning; PATS acts after
-        # the pass, so the pass can be recorded.
-        return Declares(optimizer="adamax", recordable=True)
+        # At strength 0 its wish for Adamax remains. PATS acts after the pass, so the pass can be recorded.
+        silent = options.strength == 0 or options.probability == 0
+        return Declares(active=not silent, optimizer="adamax", recordable=True)
 
     def prepare(self, trainee: Trainee, handed: Mapping[str, Handed]) -> None:
         from regft_core.training.chunks import Scratch

@@ -25,7 +25,7 @@ from pydantic import Field
 
 from regft_core.config.schema import StrictModel
 from regft_core.config.schema.tasks import TaskConfig
-from regft_core.hooks.base import Cost, Declares, DropoutWish, Handed, MainPass, Regulariser, Says
+from regft_core.hooks.base import Cost, Declares, DropoutWish, Flip, Handed, MainPass, Regulariser, Says
 from regft_core.kinds import find
 
 if TYPE_CHECKING:
@@ -56,6 +56,9 @@ class R3f(Regulariser):
     name = "r3f"
     Config = R3fConfig
     off: ClassVar[dict[str, Any]] = {"weight": 0.0}
+    controls: ClassVar[Mapping[str, Flip]] = {
+        "no_noise": Flip({"scale": 0.0}, "two passes and their divergence without noise"),
+    }
 
     @classmethod
     def declare(cls, options: R3fConfig) -> Declares:

@@ -28,7 +28,7 @@ from pydantic import Field
 
 from regft_core.config.method import Phase
 from regft_core.config.schema import StrictModel
-from regft_core.hooks.base import Cost, Declares, DropoutWish, Handed, MainPass, Regulariser, Says
+from regft_core.hooks.base import Cost, Declares, DropoutWish, Flip, Handed, MainPass, Regulariser, Says
 from regft_core.kinds import find
 
 if TYPE_CHECKING:
@@ -62,6 +62,9 @@ class RDrop(Regulariser):
     name = "r_drop"
     Config = RDropConfig
     off: ClassVar[dict[str, Any]] = {"alpha": 0.0, "cross_entropy": "first"}
+    controls: ClassVar[Mapping[str, Flip]] = {
+        "no_kl": Flip({"alpha": 0.0}, "two passes without the divergence between them"),
+    }
 
     @classmethod
     def declare(cls, options: RDropConfig) -> Declares:

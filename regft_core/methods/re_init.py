@@ -21,10 +21,12 @@ from pydantic import Field
 
 from regft_core.config.schema import StrictModel
 from regft_core.errors import ModelError
-from regft_core.hooks.base import Declares, Regulariser, Says
+from regft_core.hooks.base import Declares, Flip, Regulariser, Says
 from regft_core.rng import derive
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from torch import nn
 
     from regft_core.training.trainee import Trainee
@@ -43,6 +45,9 @@ class ReInit(Regulariser):
     name = "re_init"
     Config = ReInitConfig
     off: ClassVar[dict[str, Any]] = {"layers": 0, "pooler": False}
+    controls: ClassVar[Mapping[str, Flip]] = {
+        "pooler_only": Flip({"layers": 0}, "no layer is drawn anew"),
+    }
 
     @classmethod
     def declare(cls, options: ReInitConfig) -> Declares:

@@ -31,7 +31,7 @@ from pydantic import Field
 from regft_core.config.method import Phase
 from regft_core.config.schema import StrictModel
 from regft_core.config.schema.training import TrainingConfig
-from regft_core.hooks.base import Declares, Handed, Regulariser
+from regft_core.hooks.base import Declares, Flip, Handed, Regulariser
 from regft_core.rng import derive
 
 if TYPE_CHECKING:
@@ -80,15 +80,19 @@ class RecAdam(Regulariser):
     name = "rec_adam"
     Config = RecAdamConfig
     off: ClassVar[dict[str, Any]] = {"annealing": "constant"}
+    controls: ClassVar[Mapping[str, Flip]] = {
+        "no_pull": Flip({"strength": 0.0}, "no pull to the pretrained weights; steps annealed as in the method"),
+    }
 
     @classmethod
     def declare(cls, options: RecAdamConfig) -> Declares:
+        recalls = options.annealing != "constant"
         return Declares(
-            active=options.annealing != "constant",
+            active=recalls,
             anchors=("checkpoint",),
             edits=("weights",) if options.start == "random" else (),
             edit_order=-20,  # random weights come before anything else that changes weights
-            optimizer=cls.name,
+            optimizer=cls.name if recalls else None,
         )
 
     @classmethod

@@ -27,7 +27,7 @@ from pydantic import Field
 
 from regft_core.config.schema import StrictModel
 from regft_core.config.schema.training import TrainingConfig
-from regft_core.hooks.base import Declares, Handed, Regulariser, Says, Variant
+from regft_core.hooks.base import Declares, Flip, Handed, Regulariser, Says, Variant
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -54,6 +54,9 @@ class Sage(Regulariser):
     name = "sage"
     Config = SageConfig
     off: ClassVar[dict[str, Any]] = {"multiplier": "none"}
+    controls: ClassVar[Mapping[str, Flip]] = {
+        "mean": Flip({"multiplier": "mean"}, "every entry of a tensor gets the mean factor of its tensor"),
+    }
 
     @classmethod
     def declare(cls, options: SageConfig) -> Declares:

@@ -38,7 +38,7 @@ from pydantic import Field
 from regft_core.config.method import Phase
 from regft_core.config.schema import StrictModel
 from regft_core.errors import ModelError
-from regft_core.hooks.base import Cost, Declares, Handed, MainPass, Regulariser, Says
+from regft_core.hooks.base import Cost, Declares, Flip, Handed, MainPass, Regulariser, Says
 from regft_core.kinds import find
 from regft_core.lazy import torch
 
@@ -64,7 +64,7 @@ class SmartConfig(StrictModel):
     variant: Literal["paper", "released"] = "paper"
     weight: float = Field(1.0, ge=0, description="of the smoothness term; 1, 3 or 5 in the paper")
     proximal: float | None = Field(None, ge=0, description="weight of the proximal term; null: 1 (paper), 0 (released)")
-    steps: int = Field(1, ge=1, le=32, description="ascent steps")
+    steps: int = Field(1, ge=1, le=32, description="ascent steps; not of direction: random")
     noise: float = Field(1e-5, gt=0, description="sd of the first perturbation")
     step_size: float | None = Field(None, gt=0, description="of the ascent; null: 1e-3 (paper), 1e-5 (released)")
     radius: float = Field(1e-5, gt=0, description="largest entry of the perturbation (paper)")
@@ -93,6 +93,11 @@ class Smart(Regulariser):
     name = "smart"
     Config = SmartConfig
     off: ClassVar[dict[str, Any]] = {"weight": 0.0, "proximal": 0.0}
+    controls: ClassVar[Mapping[str, Flip]] = {
+        "random": Flip({"direction": "random"}, "the noise is random, not the result of an ascent"),
+        "no_proximal": Flip({"proximal": 0.0}, "no proximal term", when=lambda options: options.mu > 0),
+        "proximal_only": Flip({"weight": 0.0}, "no smoothness term, so no noise", when=lambda options: options.mu > 0),
+    }
 
     @classmethod
     def declare(cls, options: SmartConfig) -> Declares:
@@ -119,9 +124,6 @@ class Smart(Regulariser):
             problems.append("proximal is not in the released code; use variant: paper, or remove it")
         if options.variant == "released" and "radius" in given:
             problems.append("radius is not used by the released code, which scales to 1; remove it")
-        if options.direction == "random":
-            unused = [name for name in ("steps", "step_size") if name in given]
-            problems += [f"{name} belongs to direction: gradient; remove it" for name in unused]
         return problems
 
     # ------------------------------------------------------------------------------- prepare

@@ -39,7 +39,7 @@ from pydantic import Field, model_validator
 
 from regft_core.config.schema import StrictModel
 from regft_core.config.schema.tasks import TaskConfig
-from regft_core.hooks.base import Cost, Declares, Handed, Regulariser, Says
+from regft_core.hooks.base import Cost, Declares, Flip, Handed, Regulariser, Says
 from regft_core.kinds import find
 from regft_core.lazy import torch
 from regft_core.rng import derive
@@ -84,7 +84,6 @@ class TdtConfig(StrictModel):
                 "mode": "soft",
                 "perturbation": "mean",
                 "divergence": "released",
-                "confidence": "learned",
             }
             wrong = [name for name, value in own.items() if getattr(self, name) != value]
             if wrong:
@@ -128,6 +127,9 @@ class Tdt(Regulariser):
     name = "tdt"
     Config = TdtConfig
     off: ClassVar[dict[str, Any]] = {"w_distill": 0.0, "w_rank": 0.0}
+    controls: ClassVar[Mapping[str, Flip]] = {
+        "random_confidence": Flip({"confidence": "shuffled"}, "which token gets which learned confidence is random"),
+    }
 
     @classmethod
     def declare(cls, options: TdtConfig) -> Declares:

@@ -19,7 +19,7 @@ from pydantic import Field
 
 from regft_core.config.schema import StrictModel
 from regft_core.errors import ModelError
-from regft_core.hooks.base import Declares, Handed, Regulariser, Says
+from regft_core.hooks.base import Declares, Flip, Handed, Regulariser, Says
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -44,6 +44,9 @@ class TopKLayers(Regulariser):
     name = "top_k_layers"
     Config = TopKLayersConfig
     off: ClassVar[dict[str, Any]] = {"layers": "all", "embeddings": True, "pooler": True}
+    controls: ClassVar[Mapping[str, Flip]] = {
+        "bottom": Flip({"end": "bottom"}, "as many layers are trained, from the bottom"),
+    }
 
     @classmethod
     def declare(cls, options: TopKLayersConfig) -> Declares:

@@ -23,7 +23,7 @@ from pydantic import Field
 
 from regft_core.config.method import Phase
 from regft_core.config.schema import StrictModel
-from regft_core.hooks.base import Declares, Handed, Regulariser
+from regft_core.hooks.base import Declares, Flip, Handed, Regulariser
 from regft_core.lazy import torch
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 class WeightAveragingConfig(StrictModel):
     """Options of averaging along training."""
 
-    average: Literal["equal", "exponential"] = "equal"
+    average: Literal["equal", "exponential", "none"] = Field("equal", description="none: the last weights (a control)")
     begin: float = Field(0.5, ge=0, lt=1, description="share of the steps before the first one that is averaged")
     every: int = Field(1, ge=1, description="steps between two that are averaged")
     decay: float | None = Field(None, ge=0, lt=1, description="of the exponential average; 0 keeps the last weights")
@@ -54,15 +54,19 @@ class WeightAveraging(Regulariser):
     name = "weight_averaging"
     Config = WeightAveragingConfig
     off: ClassVar[dict[str, Any]] = {"average": "exponential", "decay": 0.0}
+    controls: ClassVar[Mapping[str, Flip]] = {
+        "last": Flip({"average": "none"}, "the last weights instead of an average"),
+    }
 
     @classmethod
     def declare(cls, options: WeightAveragingConfig) -> Declares:
-        return Declares(active=options.average == "equal" or options.decay != 0, edit_order=10)
+        averages = options.average == "equal" or (options.average == "exponential" and options.decay != 0)
+        return Declares(active=averages, edit_order=10)
 
     @classmethod
     def check_options(cls, options: WeightAveragingConfig, phase: Phase) -> list[str]:
         problems = []
-        foreign = ("decay",) if options.average == "equal" else ("begin", "every")
+        foreign = {"equal": ("decay",), "exponential": ("begin", "every"), "none": ()}[options.average]
         for name in foreign:
             if name in options.model_fields_set:
                 other = "exponential" if options.average == "equal" else "equal"

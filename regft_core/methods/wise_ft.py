@@ -18,10 +18,12 @@ from pydantic import Field
 
 from regft_core.config.method import Phase
 from regft_core.config.schema import StrictModel
-from regft_core.hooks.base import Declares, Regulariser
+from regft_core.hooks.base import Declares, Flip, Regulariser
 from regft_core.lazy import torch
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from regft_core.training.trainee import Trainee
 
 
@@ -40,6 +42,9 @@ class WiseFt(Regulariser):
     name = "wise_ft"
     Config = WiseFtConfig
     off: ClassVar[dict[str, Any]] = {"alpha": 1.0}
+    controls: ClassVar[Mapping[str, Flip]] = {
+        "no_interpolation": Flip({"alpha": 1.0}, "the trained weights as they are"),
+    }
 
     @classmethod
     def declare(cls, options: WiseFtConfig) -> Declares:

@@ -14,7 +14,6 @@ import yaml
 
 from regft_core.config.checks.methods import method_factor
 from regft_core.config.files import METHODS, names_in
-from regft_core.config.find_controls import find_controls
 from regft_core.config.method import Method
 from regft_core.config.project import Project
 from regft_core.hooks import compose
@@ -59,7 +58,7 @@ def catalogue(root: Path) -> list[Line]:
     """Every method in ``pipelines/methods``; raises ConfigError when one of them is wrong."""
     project = _project(root)
     registry = discover()
-    found = find_controls(root, project.methods)
+    found = project.controls
     controls: dict[str, list[str]] = {}
     for method, control in found.present:
         controls.setdefault(method, []).append(control)

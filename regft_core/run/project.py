@@ -132,6 +132,9 @@ def _load(root: Path, params_file: str, params_text: str | None, check_compositi
         builtin=Builtin(BuiltinOptions, SPLITS),
         encoder_check=encoder_problems,
         find_evaluation=find,
+        settle=lambda phase, shared: compose.resolve_training(
+            compose.entries(discover(), phase.regularisers), phase, shared
+        )[0],
         params_file=params_file,
         params_text=params_text,
     )

@@ -21,6 +21,8 @@ from regft_core.names import suggestion
 Matched = Callable[[str], float | None]
 #: The task whose rows a phase trains on (None: the cell's own) -> the protocol before the method changes anything.
 SharedFor = Callable[[str | None], TrainingConfig]
+#: Whether there is an arm of a name: a file, an arm with ``base``, or a control that an arm declares.
+Knows = Callable[[str], bool]
 
 
 def phase_configs(config: MethodConfig) -> dict[str, PhaseConfig]:
@@ -43,6 +45,7 @@ def build_method(
     registry: Registry,
     shared_for: SharedFor,
     matched: Matched,
+    knows: Knows,
     *,
     exact: bool = True,
 ) -> tuple[Method | None, list[Problem]]:
@@ -53,11 +56,12 @@ def build_method(
             values are laid over.
         exact: whether that is what the user wrote; false when defaults stand in it for wrong values.
         matched: factor of the epochs that matches another method's compute; None when that method is wrong.
+        knows: whether there is an arm of a name.
 
     Returns:
         the method, None when it cannot be built, and all problems.
     """
-    problems = _check_names(root, name, config, document)
+    problems = _check_names(root, name, config, document, knows)
     phases: list[Phase] = []
     complete = True
     previous = "checkpoint"
@@ -69,7 +73,7 @@ def build_method(
         problems += _check_needs(options, phase_name, [p.name for p in phases], document, path, registry)
         factor = None
         if isinstance(phase.training.steps_factor, MatchConfig):
-            factor, wrong = _factor(phase.training.steps_factor, name, root, document, path, matched)
+            factor, wrong = _factor(phase.training.steps_factor, name, root, document, path, matched, knows)
             problems += wrong
             complete = complete and factor is not None
         complete = complete and len(options) == len(phase.regularisers)
@@ -95,9 +99,11 @@ def build_method(
     return Method(name, config, tuple(phases)), problems
 
 
-def check_parts(root: Path, name: str, config: MethodConfig, document: Document, registry: Registry) -> list[Problem]:
+def check_parts(
+    root: Path, name: str, config: MethodConfig, document: Document, registry: Registry, knows: Knows
+) -> list[Problem]:
     """What can be said of a method whose file is wrong somewhere; ``config`` is incomplete (``parts``)."""
-    problems = _check_names(root, name, config, document)
+    problems = _check_names(root, name, config, document, knows)
     places: list[tuple[KeyPath, MethodConfig | PhaseConfig]] = [((), config)]
     if config.known("phases") and config.phases is not None:
         places += [(("phases", phase), entry) for phase, entry in config.phases.items()]
@@ -114,7 +120,7 @@ def check_parts(root: Path, name: str, config: MethodConfig, document: Document,
             place.training.steps_factor if place.known("training") and place.training.known("steps_factor") else None
         )
         if isinstance(factor, MatchConfig) and factor.known("match"):
-            problems += _unknown_match(factor, name, root, document, path)
+            problems += _unknown_match(factor, name, root, document, path, knows)
     return problems
 
 
@@ -169,23 +175,25 @@ def _check_needs(
 
 
 def _factor(
-    match: MatchConfig, name: str, root: Path, document: Document, path: KeyPath, matched: Matched
+    match: MatchConfig, name: str, root: Path, document: Document, path: KeyPath, matched: Matched, knows: Knows
 ) -> tuple[float | None, list[Problem]]:
-    wrong = _unknown_match(match, name, root, document, path)
+    wrong = _unknown_match(match, name, root, document, path, knows)
     return (None, wrong) if wrong else (matched(match.match), [])
 
 
-def _unknown_match(match: MatchConfig, name: str, root: Path, document: Document, path: KeyPath) -> list[Problem]:
+def _unknown_match(
+    match: MatchConfig, name: str, root: Path, document: Document, path: KeyPath, knows: Knows
+) -> list[Problem]:
     at = (*path, "training", "steps_factor", "match")
     if match.match == name:
         return [
             document.problem("refers-to-itself", at, "a method cannot match its own compute", "name another method")
         ]
-    problem = missing(root, METHODS, match.match, document, at, without=name)
+    problem = None if knows(match.match) else missing(root, METHODS, match.match, document, at, without=name)
     return [] if problem is None else [problem]
 
 
-def _check_names(root: Path, name: str, config: MethodConfig, document: Document) -> list[Problem]:
+def _check_names(root: Path, name: str, config: MethodConfig, document: Document, knows: Knows) -> list[Problem]:
     problems = []
     for key, what in (
         ("control_for", "its own control"),
@@ -200,7 +208,7 @@ def _check_names(root: Path, name: str, config: MethodConfig, document: Document
                         "refers-to-itself", at, f"a method cannot be {what}", "name the method it belongs to"
                     )
                 )
-            elif problem := missing(root, METHODS, target, document, at, without=name):
+            elif not knows(target) and (problem := missing(root, METHODS, target, document, at, without=name)):
                 problems.append(problem)
     return problems
 

@@ -5,19 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from regft_core.config.build_method import MethodBuilder
 from regft_core.config.checks.params import EncoderCheck
 from regft_core.config.files import METHODS, method_file, missing, task_file
 from regft_core.config.schema.params import Params
 from regft_core.config.schema.settings import MethodLayer, PhaseLayer
 from regft_core.config.schema.tasks import TaskConfig
 from regft_core.config.settings import model_of
-from regft_core.config.yaml.document import Document, KeyPath, load_yaml
+from regft_core.config.yaml.document import Document, KeyPath
 from regft_core.errors import ConfigError, Problem
 from regft_core.names import suggestion
 
 
 def check_settings(
-    root: Path,
+    builder: MethodBuilder,
     params: Params,
     document: Document,
     tasks: Mapping[str, TaskConfig],
@@ -41,9 +42,9 @@ def check_settings(
         if name not in params.methods:
             hint = suggestion(name, params.methods, "methods listed")
             problems.append(document.problem("not-listed", at, f"method '{name}' is not listed under methods", hint))
-        problems += _check_layer(root, params, document, at, name, layer)
+        problems += _check_layer(builder, params, document, at, name, layer)
     if encoder_check is not None and params.known("model") and params.model.known("name"):
-        problems += _check_lengths(root, params, document, tasks, documents, encoder_check)
+        problems += _check_lengths(builder.root, params, document, tasks, documents, encoder_check)
     return problems
 
 
@@ -57,24 +58,26 @@ def _layers(params: Params) -> Iterator[tuple[KeyPath, str, MethodLayer]]:
 
 
 def _check_layer(
-    root: Path, params: Params, document: Document, at: KeyPath, name: str, layer: MethodLayer
+    builder: MethodBuilder, params: Params, document: Document, at: KeyPath, name: str, layer: MethodLayer
 ) -> list[Problem]:
     """An arm's base; elsewhere phases and regularisers that the file does not have, which are slips."""
     own = params.method_settings.get(name)
     base = own.base if own is not None and own.known("base") else None
     if base is not None and at[0] == "method_settings":
-        if (root / method_file(name)).is_file():
+        if (builder.root / method_file(name)).is_file():
             message = f"'{name}' has a file of its own, {method_file(name)}, so it needs no base"
             return [
                 document.problem("base-not-needed", (*at, "base"), message, "remove base, or give the arm another name")
             ]
-        problem = missing(root, METHODS, base, document, (*at, "base"))
+        problem = None if builder.knows(base) else missing(builder.root, METHODS, base, document, (*at, "base"))
         return [problem] if problem is not None else []
     try:
-        file = load_yaml(root / method_file(base or name), root).data
+        file = builder.source(base or name)
     except ConfigError:
+        file = None
+    if file is None:
         return []  # said where the method is listed
-    return list(_slips(document, at, name, layer, file, base))
+    return list(_slips(document, at, name, layer, file.data, base))
 
 
 def _slips(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from regft_core.config.schema import (
     ConsistentModel,
@@ -19,6 +19,8 @@ from regft_core.config.schema import (
 from regft_core.config.schema.encoder import ModelOverrides
 from regft_core.config.schema.training import TrainingOverrides
 
+#: Dotted path of a setting, or of several: ``regularisers.hype``, ``phases.members.repeat.vary``.
+SettingPath = Annotated[str, Field(pattern=r"^[a-z0-9_-]+(\.[a-z0-9_-]+)*$")]
 #: Options of one regulariser each; a mapping, so that none is listed twice and ``dvc exp run -S`` can name an option.
 #: Its order never counts: what must come first is declared by the regularisers themselves.
 Regularisers = dict[Name, dict[str, Any]]
@@ -39,7 +41,8 @@ class RepeatConfig(StrictModel):
     times: int = Field(ge=1, le=100)
     merge: Literal["mean", "greedy"] = Field("mean", description="greedy: keep what the validation share likes")
     variant: Literal["paper", "released"] = Field(
-        "paper", description="of merge: greedy; released: a member stays only if it raises the score of the mean"
+        "paper",
+        description="of merge: greedy alone; released: a member stays only if it raises the mean's score",
     )
     vary: Annotated[tuple[Literal["split", "order", "noise", "head"], ...], Field(strict=False)] = (
         "split",
@@ -51,13 +54,13 @@ class RepeatConfig(StrictModel):
     def _judged_alike(self) -> RepeatConfig:
         if self.merge == "greedy" and "split" in self.vary:
             raise ValueError("merge: greedy compares members on one validation share; take split out of vary")
-        if self.merge != "greedy" and "variant" in self.model_fields_set:
-            raise ValueError("variant says how merge: greedy chooses members; remove it, or set merge: greedy")
         return self
 
     def settled(self) -> dict[str, Any]:
         """The values as they stand in keys: a variant that is the default one is left out of them."""
-        return self.model_dump(mode="json", exclude={"variant"} if self.variant == "paper" else None)
+        return self.model_dump(
+            mode="json", exclude={"variant"} if self.variant == "paper" or self.merge == "mean" else None
+        )
 
 
 class PhaseConfig(StrictModel):
@@ -71,6 +74,27 @@ class PhaseConfig(StrictModel):
     training: TrainingOverrides = TrainingOverrides()
 
 
+class ControlPhase(StrictModel):
+    """What a control changes in one phase of its method."""
+
+    data: dict[str, Any] = Field({})
+    repeat: dict[str, Any] = Field({})
+    regularisers: dict[Name, dict[str, Any] | None] = Field({}, description="null: without this regulariser")
+    training: TrainingOverrides = TrainingOverrides()
+
+
+class ControlConfig(ControlPhase):
+    """One control of a method: what it changes, or ``compute: matched``, and what it shows."""
+
+    why: str = Field(min_length=1, description="what the control lacks or has instead, in a few words")
+    compute: Literal["matched"] | None = Field(None, description="plain fine-tuning with the method's compute")
+    phases: dict[Name, ControlPhase] = Field({})
+
+
+def _refuse_sentence(value: Any) -> Any:
+    raise ValueError("is written by regft, from the settings in which the control differs; name them in differs_in")
+
+
 class MethodConfig(ConsistentModel):
     """One method: either one phase (``regularisers``, ``training``) or an ordered mapping of ``phases``.
 
@@ -81,7 +105,11 @@ class MethodConfig(ConsistentModel):
     description: str = ""
     paper: str = ""
     control_for: OneOrMoreNames = Field((), description="the methods that this arm controls for")
-    differs_by: str = Field("", description="the one ingredient in which the control differs")
+    differs_in: tuple[SettingPath, ...] = Field(
+        (), strict=False, description="the settings in which a control written by hand differs from its methods"
+    )
+    differs_by: Annotated[str, BeforeValidator(_refuse_sentence)] = Field("", description="written by regft")
+    controls: dict[Name, ControlConfig] = Field({}, description="controls of this method: what each changes in it")
     variant_of: OneOrMoreNames = Field((), description="methods whose controls are also those of this one")
     combines: OneOrMoreNames = Field((), description="methods that this one puts together; each alone is a control")
     model: ModelOverrides | None = Field(None, description="how this method reads the encoder, shown in the report")
@@ -103,8 +131,9 @@ class MethodConfig(ConsistentModel):
                 yield ("phases",), f"phases must end with the phase 'finetune', {last}"
             for i, name in enumerate(names):
                 yield from self._phase_inconsistencies(name, self.phases[name], names[:i])
-        if self.known("control_for", "differs_by") and self.control_for and not self.differs_by:
-            yield ("control_for",), "control_for needs 'differs_by', which says in which one ingredient they differ"
+        if self.known("control_for", "differs_in") and bool(self.control_for) != bool(self.differs_in):
+            given, other = ("control_for", "differs_in") if self.control_for else ("differs_in", "control_for")
+            yield (given,), f"{given} needs '{other}': the methods, and the settings in which they differ from this one"
 
     def _phase_inconsistencies(self, name: str, phase: PhaseConfig, earlier: list[str]) -> Iterator[Inconsistency]:
         at = ("phases", name)

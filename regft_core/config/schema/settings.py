@@ -8,7 +8,7 @@ from pydantic import Field
 
 from regft_core.config.schema import Name, OneOrMoreNames, StrictModel
 from regft_core.config.schema.encoder import ModelOverrides, TaskModel
-from regft_core.config.schema.methods import Regularisers
+from regft_core.config.schema.methods import Regularisers, SettingPath
 from regft_core.config.schema.training import TaskTraining, TrainingOverrides
 
 
@@ -36,7 +36,7 @@ class MethodSettings(MethodLayer):
     description: str = ""
     paper: str = ""
     control_for: OneOrMoreNames = ()
-    differs_by: str = ""
+    differs_in: tuple[SettingPath, ...] = Field((), strict=False)
     variant_of: OneOrMoreNames = ()
     model: ModelOverrides | None = None
 

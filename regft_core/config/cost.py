@@ -186,6 +186,8 @@ def phase_cost(phase: Phase, rows: int | None, registry: Registry, shared: Train
     count: int | None = rows
     if phase.data.task is not None or phase.data.size is not None:
         count = phase.data.size if isinstance(phase.data.size, int) else None
+    if phase.data.steps == "full":
+        count = None  # known once the task is prepared
     if count is not None:
         count = int(count * phase.data.split)
     own = phase.training

@@ -81,13 +81,24 @@ def flipped(document: Document, arm: str, change: Change) -> Document:
     if change.matched:
         data = _plain(data, arm)
     head: dict[str, Any] = {"description": f"Control of {arm}: {change.why}", "control_for": [arm]}
-    head["differs_in"] = list(change.settings)
+    head["differs_in"] = list(_declared(change, document.data))
     base = Layered(head | data, document.lines, document.file, getattr(document, "origins", {}))
     layered = lay(base, Document({"control": dict(change.values)}, {}, document.file), ("control",))
     for _, part in _parts(layered.data):
         for name in [name for name, options in part.items() if options is None]:
             del part[name]
     return layered
+
+
+def _declared(change: Change, data: Mapping[str, Any]) -> Iterator[str]:
+    """The settings in which the control differs; a regulariser that the arm does not have counts as one."""
+    own = {phase: set(part) for phase, part in _parts(data)}
+    for path in dict.fromkeys(change.settings):
+        parts = path.split(".")
+        at = parts.index("regularisers") if "regularisers" in parts else len(parts)
+        phase = parts[1] if parts[0] == "phases" and len(parts) > 1 else FINETUNE
+        added = at + 1 < len(parts) and parts[at + 1] not in own.get(phase, ())
+        yield ".".join(parts[: at + 2]) if added else path
 
 
 def _dotted(values: Mapping[str, Any], at: str = "") -> Iterator[str]:

@@ -8,7 +8,7 @@ as a control is that control.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from regft_core.config.build_method import MethodBuilder
@@ -46,12 +46,14 @@ class Controls:
     Attributes:
         missing: controls that are not listed.
         present: (method, control) pairs of which both are listed.
+        twins: (method, listed arm that trains the same as a control of it) -> in what they differ.
         without: listed methods for which no control is declared at all, though they add something.
         unreadable: files that could not be searched for controls.
     """
 
     missing: list[Control] = field(default_factory=list)
     present: list[tuple[str, str]] = field(default_factory=list)
+    twins: dict[tuple[str, str], str] = field(default_factory=dict)
     without: list[str] = field(default_factory=list)
     unreadable: list[str] = field(default_factory=list)
 
@@ -97,9 +99,15 @@ def find_controls(builder: MethodBuilder, listed: Mapping[str, Method], shared: 
             if twin is not None:
                 if twin != name and (name, twin) not in controls.present:
                     controls.present.append((name, twin))
-            elif control.name not in seen and (other := equal.method(control.name)) is not None:
+                    other = equal.method(control.name)
+                    if twin != control.name and other is not None:
+                        controls.twins[name, twin] = other.config.differs_by
+            elif control.name not in seen:
+                other = equal.method(control.name)
+                if other is None and builder.derivation(control.name) is not None:
+                    continue  # there is none under these settings: no factor of the compute, for instance
                 seen.add(control.name)
-                differs = control.differs_by or (other.config.differs_by if other.config.control_for else "")
+                differs = control.differs_by or (other.config.differs_by if other is not None else "")
                 controls.missing.append(Control(control.name, name, differs, in_turn=name not in listed))
                 queue.append(control.name)
     return controls
@@ -116,12 +124,24 @@ class _Equal:
 
     def __init__(self, builder: MethodBuilder, listed: Mapping[str, Method], shared: SharedFor) -> None:
         self._builder, self._shared = builder, shared
+        before = len(builder.problems)
         self._known = {self._same(method): name for name, method in reversed(list(listed.items()))}
-        self._methods: dict[str, Method | None] = {}
+        del builder.problems[before:]
+        self._methods: dict[str, Method | None] = dict(listed)
+        self._equal: dict[str, str | None] = {}
 
     def _same(self, method: Method) -> str:
-        trained = self._builder.settings_of(method, self._shared, acting=True)
-        return repr((sorted(trained.items()), trials_of(self._builder.settings.tuning, method)))
+        """Equal for arms that train the same, on every task."""
+        builder, settings = self._builder, self._builder.settings
+        found: list[Any] = [trials_of(settings.tuning, method)]
+        every = [method]
+        for task, own in settings.task_settings.items():
+            if own.methods:
+                document = builder.document(method.name, task)
+                on_task = builder.build(method.name, document, self._shared, task) if document is not None else None
+                every += [on_task] if on_task is not None else []
+        found += [sorted(builder.settings_of(one, self._shared, acting=True).items()) for one in every]
+        return repr(found)
 
     def method(self, name: str) -> Method | None:
         """The arm ``name``; None where it is wrong: then what is wrong is told when it is listed."""
@@ -138,8 +158,24 @@ class _Equal:
 
     def listed(self, name: str) -> str | None:
         """The listed arm that trains the same as ``name``."""
-        method = self.method(name)
-        return self._known.get(self._same(method)) if method is not None else None
+        if name not in self._equal:
+            method, before = self.method(name), len(self._builder.problems)
+            self._equal[name] = self._known.get(self._same(method)) if method is not None else None
+            del self._builder.problems[before:]
+        return self._equal[name]
+
+
+def with_twins(methods: Mapping[str, Method], controls: Controls) -> dict[str, Method]:
+    """``methods`` in which an arm that trains the same as a control says so; plain fine-tuning is every one's."""
+    found = dict(methods)
+    for (name, twin), text in controls.twins.items():
+        config = found[twin].config
+        if not found[twin].finetune.explicit and not any(phase.regularisers for phase in found[twin].phases):
+            continue
+        said = "; ".join(filter(None, [config.differs_by, f"for {name}: {text}" if config.differs_by else text]))
+        update = {"control_for": (*config.control_for, name), "differs_by": said}
+        found[twin] = replace(found[twin], config=config.model_copy(update=update))
+    return found
 
 
 def _of_family(

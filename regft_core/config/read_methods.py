@@ -78,7 +78,7 @@ class MethodReader:
                     self._read_tasks(document)
 
     def _behind(self, name: str) -> set[str]:
-        """A method, the arm of which it is a control, and so on: what a task changes in one of them, it changes here."""
+        """A method and the arm that it is a control of: what a task changes in one of them, it changes here."""
         found = {name}
         while (derivation := self.builder.derivation(self.builder.base(name))) is not None:
             name = derivation[0]

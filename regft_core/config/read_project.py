@@ -18,7 +18,7 @@ from regft_core.config.checks.params import EncoderCheck, check_params
 from regft_core.config.checks.settings import check_settings
 from regft_core.config.difference import Settle
 from regft_core.config.files import method_file
-from regft_core.config.find_controls import find_controls
+from regft_core.config.find_controls import find_controls, with_twins
 from regft_core.config.messages.explain import validate
 from regft_core.config.method import Method, Registry, is_name
 from regft_core.config.papers.averages import check_averages
@@ -125,7 +125,7 @@ def load_project(
         root,
         params,
         tasks.right,
-        methods.right,
+        with_twins(methods.right, controls),
         tuple(reading.warnings),
         reading.documents,
         methods.on_task,

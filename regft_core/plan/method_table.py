@@ -56,13 +56,16 @@ class Line:
 
 def catalogue(root: Path) -> list[Line]:
     """Every method in ``pipelines/methods``; raises ConfigError when one of them is wrong."""
-    project = _project(root)
-    registry = discover()
-    found = project.controls
-    controls: dict[str, list[str]] = {}
-    for method, control in found.present:
-        controls.setdefault(method, []).append(control)
-    return [_line(project, method, registry, controls.get(name, [])) for name, method in project.methods.items()]
+    project, registry = _project(root), discover()
+    assert project.builder is not None
+    found = []
+    for name, method in project.methods.items():
+        own = [other for other, one in project.methods.items() if name in one.config.control_for]
+        twins = [other for of, other in project.controls.twins if of == name]
+        declared = [f"{name}_{end}" for end in project.builder.controls(name)]
+        controls = [*declared, *(one for one in own if one not in twins), *method.config.combines]
+        found.append(_line(project, method, registry, controls))
+    return found
 
 
 def _naming(project: Project, key: str, name: str) -> str:
@@ -193,10 +196,15 @@ def as_markdown(lines: Sequence[Line]) -> str:
     head = "| method | what it is | acts on | cost | controls |\n|---|---|---|---|---|"
     rows = [
         f"| `{line.name}` | {_cell(line.description)} | {_cell(line.touches)} | "
-        f"{'-' if line.cost is None else f'{line.cost:.3g}'} | {_cell(line.controls) or '-'} |"
+        f"{'-' if line.cost is None else f'{line.cost:.3g}'} | {_cell(_ends(line)) or '-'} |"
         for line in lines
     ]
     return "\n".join([head, *rows])
+
+
+def _ends(line: Line) -> str:
+    """The controls; those that the method declares by the end of their name."""
+    return ", ".join(one.removeprefix(line.name) for one in line.controls.split(", "))
 
 
 def _cell(text: Any) -> str:

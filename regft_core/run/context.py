@@ -13,6 +13,7 @@ from functools import cached_property, lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from regft_core.config.cost import optimiser_steps
 from regft_core.config.method import FINETUNE, Phase
 from regft_core.config.project import Project
 from regft_core.config.schema.encoder import EncoderConfig
@@ -269,6 +270,9 @@ class Context:
             training = settled_training(phase, stack, shared)
             if self._without_dev and training.epoch_scores:
                 training = training.model_copy(update={"epoch_scores": False})
+            if phase.data.steps == "full" and training.epochs:
+                steps = optimiser_steps(training, int(self.task["counts"]["train"]))
+                training = training.model_copy(update={"max_steps": steps})
             return replace(phase, training=training)
 
         return once(("phase", *self._alike, name), settled)

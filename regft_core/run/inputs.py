@@ -43,7 +43,7 @@ def phase_identity(
     code = code_of(scope.entries, exempt=scope.exempt)
     return {
         "phase": phase.name,
-        "data": phase.data.model_dump(mode="json", exclude={"task", "size"}),
+        "data": phase.data.model_dump(mode="json", exclude={"task", "size", "steps"}),
         "regularisers": {cls.name: options.model_dump(mode="json") for cls, options in acting},
         "training": phase.training.settled(),
         "model": {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import pytest
 from pydantic import Field
@@ -13,7 +13,7 @@ from regft_core.config.method import Cost
 from regft_core.config.schema import StrictModel
 from regft_core.errors import ConfigError, Problem
 from regft_core.hooks.declare import Declares
-from regft_core.hooks.says import Says
+from regft_core.hooks.says import Flip, Says
 
 
 class NoiseConfig(StrictModel):
@@ -31,6 +31,7 @@ class Plain:
 
     name = "plain"
     Config: Any = StrictModel
+    controls: ClassVar[dict[str, Flip]] = {}
 
     @classmethod
     def declare(cls, options: Any) -> Declares:

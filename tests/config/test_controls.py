@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from regft_core.config.controls import with_controls, write_controls
-from regft_core.config.find_controls import Control, find_controls
+from regft_core.config.find_controls import Control
 from regft_core.config.read_project import load_project
 from regft_core.errors import ConfigError
 from regft_core.run.project import open_project
@@ -21,7 +21,8 @@ STILL = Control("still", "mask", "a fixed mask")
 
 
 def control(target: str, more: str = "") -> str:
-    return f"regularisers: {{}}\ncontrol_for: {target}\ndiffers_by: one thing\n{more}"
+    length = f"training: {{epochs: {len(target) + 20}}}\n"  # no two of them train the same
+    return f"regularisers: {{}}\ncontrol_for: {target}\ndiffers_in: [regularisers, training]\n{length}{more}"
 
 
 @pytest.mark.parametrize(
@@ -91,7 +92,7 @@ def test_missing_controls_are_found_with_theirs_in_turn(build: Any, registry: di
             "pipelines/methods/split.yaml": "description: plain\n",
         }
     )
-    found = find_controls(root, load_project(root, registry).methods)
+    found = load_project(root, registry).controls
     assert [(c.name, c.control_for) for c in found.missing] == [
         ("still", "vanilla"),
         ("quiet", "noise"),
@@ -100,7 +101,7 @@ def test_missing_controls_are_found_with_theirs_in_turn(build: Any, registry: di
     # 'quiet' is not listed, and is not said to be.
     assert ["is listed without" in str(c) for c in found.missing] == [True, True, False]
     write_controls(root, found.missing)
-    after = find_controls(root, load_project(root, registry).methods)
+    after = load_project(root, registry).controls
     assert after.missing == []
     assert after.present == [("vanilla", "still"), ("noise", "quiet"), ("mask", "still"), ("quiet", "quieter")]
     assert after.without == []
@@ -115,7 +116,7 @@ def test_a_variant_has_the_controls_of_its_family(build: Any, registry: dict[str
             "params.yaml": PARAMS.replace("  - noise  # plain\n", "  - loud\n"),
         }
     )
-    found = find_controls(root, load_project(root, registry).methods)
+    found = load_project(root, registry).controls
     assert [(c.name, c.control_for) for c in found.missing] == [("quiet", "loud")]
     assert found.without == ["mask"]
 
@@ -124,13 +125,13 @@ def test_a_combination_needs_its_ingredients(build: Any, registry: dict[str, Any
     both = "combines: [noise, mask]\nregularisers:\n  noise: {scale: 1e-3}\n"
     params = PARAMS.replace("  - noise  # plain\n", "  - both\n")
     root = build({"pipelines/methods/both.yaml": both, "params.yaml": params})
-    found = find_controls(root, load_project(root, registry).methods)
+    found = load_project(root, registry).controls
     assert [(c.name, c.control_for) for c in found.missing] == [("noise", "both")]
     assert found.present == [("both", "mask")]
 
 
 def test_a_method_without_any_control_is_said_so(build: Any, registry: dict[str, Any]) -> None:
-    found = find_controls(root := build({}), load_project(root, registry).methods)
+    found = load_project(build({}), registry).controls
     assert found.without == ["noise", "mask"]
     assert found.missing == []
 
@@ -173,14 +174,13 @@ def test_controls_of_shipped_methods_go_into_a_list_over_several_lines() -> None
     root = Path(__file__).resolve().parents[2]
 
     def missing(text: str) -> list[Control]:
-        project = open_project(root, params_text=text, check_composition=False)
-        return find_controls(root, project.methods).missing
+        return open_project(root, params_text=text, check_composition=False).controls.missing
 
     controls = missing(SHIPPED)
     found = {control.name for control in controls}
     assert found == {
-        *("r4f_head_only", "r3f_no_noise", "seed_soup", "vanilla_steps_5x", "uniform_soup_split"),
-        *("vanilla_steps_greedy", "vanilla_half_steps", "lp_ft_permuted"),
+        *("r4f_no_noise", "seed_soup", "uniform_soup_matched_compute", "greedy_soup_uniform"),
+        *("greedy_soup_matched_compute", "lp_ft_permuted"),
     }
     written = with_controls(SHIPPED, controls)
     assert missing(written) == []

@@ -144,7 +144,8 @@ def test_warnings(files: dict[str, str], build: Any, registry: dict[str, Any]) -
     changes = {
         PARAMS: params,
         TASK: edit(files[TASK], "{kind: files}", "{kind: hub, id: org/set, revision: main}"),
-        "pipelines/methods/quiet.yaml": files[NOISE] + "control_for: noise\ndiffers_by: no noise\n",
+        "pipelines/methods/quiet.yaml": edit(files[NOISE], "{}", "{epochs: 1}")
+        + "control_for: noise\ndiffers_in: [training]\n",
         "pipelines/methods/broken.yaml": "a: [\n",
     }
     warnings = load(build(changes), registry).warnings
@@ -153,7 +154,7 @@ def test_warnings(files: dict[str, str], build: Any, registry: dict[str, Any]) -
         "params.yaml:6: 3 seeds",
         "params.yaml:2: revision 'main' of org/encoder can move",
         f"{TASK}:1: revision 'main' of org/set can move",
-        "'noise' is listed without its control 'quiet' (differs by: no noise)",
+        "'noise' is listed without its control 'quiet' (differs by: training.epochs is 1 instead of 2)",
         "broken.yaml may be a control but cannot be read",
     ):
         assert any(part in warning for warning in warnings), part

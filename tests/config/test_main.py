@@ -70,11 +70,14 @@ def test_the_plan(build: Any, capsys: Any) -> None:
 
 
 def test_controls_are_listed_and_written(build: Any, capsys: Any) -> None:
-    control = "training: {}\ncontrol_for: noise\ndiffers_by: two epochs\n"
+    control = "training: {epochs: 1}\ncontrol_for: noise\ndiffers_in: [regularisers, training]\n"
     root = build({**REAL, "pipelines/methods/short.yaml": control})
     before = (root / "params.yaml").read_text()
     assert main.main(["controls", "--root", str(root)]) == 0
-    assert "'noise' is listed without its control 'short' (differs by: two epochs)" in capsys.readouterr().out
+    assert (
+        "'noise' is listed without its control 'short' (differs by: training.epochs is 1 instead of 3)"
+        in capsys.readouterr().out
+    )
     assert (root / "params.yaml").read_text() == before
     assert main.main(["controls", "--write", "--root", str(root)]) == 0
     assert "short (control for noise)" in capsys.readouterr().out
@@ -84,7 +87,7 @@ def test_controls_are_listed_and_written(build: Any, capsys: Any) -> None:
 
 
 def test_a_control_that_is_wrong_itself_is_not_written(build: Any, capsys: Any) -> None:
-    control = "description: x\ntraining: {epochs: -1}\ncontrol_for: noise\ndiffers_by: nothing\n"
+    control = "description: x\ntraining: {epochs: -1}\ncontrol_for: noise\ndiffers_in: [regularisers]\n"
     root = build({**REAL, "pipelines/methods/short.yaml": control})
     before = (root / "params.yaml").read_bytes()
     assert main.main(["controls", "--write", "--root", str(root)]) == 2

@@ -640,13 +640,13 @@ BROKEN: list[tuple[str, str, str, tuple[str, ...]]] = [
     (
         NOISE,
         T,
-        T + "\ncontrol_for: vanila\ndiffers_by: noise",
+        T + "\ncontrol_for: vanila\ndiffers_in: [regularisers]",
         ("noise.yaml:4: control_for:", "[unknown-method]", "method 'vanila", "'vanilla'"),
     ),
     (
         NOISE,
         T,
-        T + "\ncontrol_for: noise\ndiffers_by: x",
+        T + "\ncontrol_for: noise\ndiffers_in: [training]",
         ("noise.yaml:4: control_for:", "[refers-to-itself]", "its own control"),
     ),
     (NOISE, T, T + "\ncontrol_for: vanilla", ("noise.yaml:4: control_for:", "[inconsistent]")),

@@ -48,11 +48,12 @@ def passes(method: Method) -> float:
 @pytest.mark.parametrize(
     ("control", "of"),
     [
-        ("vanilla_steps_5x", "uniform_soup"),
-        ("vanilla_steps_5x", "seed_soup"),
-        ("vanilla_steps_greedy", "greedy_soup"),
-        ("vanilla_steps_greedy", "greedy_soup_released"),
-        ("vanilla_steps_3x", "tdt"),
+        ("uniform_soup_matched_compute", "uniform_soup"),
+        ("uniform_soup_matched_compute", "seed_soup"),
+        ("greedy_soup_matched_compute", "greedy_soup"),
+        ("greedy_soup_released_matched_compute", "greedy_soup_released"),
+        ("tdt_matched_compute", "tdt"),
+        ("tdt_without_ranking_matched_compute", "tdt_without_ranking"),
     ],
 )
 def test_a_compute_control_takes_as_many_plain_passes(control: str, of: str, training: dict[str, Any]) -> None:
@@ -62,7 +63,13 @@ def test_a_compute_control_takes_as_many_plain_passes(control: str, of: str, tra
 
 @pytest.mark.parametrize(
     ("control", "of"),
-    [("vanilla_matched_compute", "weight_mixup"), ("vanilla_matched_compute_k5", "weight_mixup_k5")],
+    [
+        ("weight_mixup_matched_compute", "weight_mixup"),
+        ("weight_mixup_k5_matched_compute", "weight_mixup_k5"),
+        ("weight_mixup_first_order_matched_compute", "weight_mixup_first_order"),
+        ("weight_mixup_reused_matched_compute", "weight_mixup_reused"),
+        ("weight_mixup_joint_matched_compute", "weight_mixup_joint"),
+    ],
 )
 @pytest.mark.parametrize("training", SHARED[:2], ids=str)
 def test_the_compute_of_searches_is_matched_to_half_an_epoch(control: str, of: str, training: dict[str, Any]) -> None:
@@ -75,14 +82,12 @@ def test_searches_that_count_epochs_are_not_matched_in_steps() -> None:
     from regft_core.errors import ConfigError
 
     with raises_code(ConfigError, "match-incomparable", "weight_mixup' under max_steps", "'search' counts epochs"):
-        listed({"max_steps": 50}, "vanilla_matched_compute")
+        listed({"max_steps": 50}, "weight_mixup_matched_compute")
 
 
 def test_arms_of_a_length_of_their_own_have_it_under_every_protocol() -> None:
     for training in SHARED:
-        found = listed(training, "long_training", "vanilla_half_steps", "setfit", "weight_mixup")
+        found = listed(training, "long_training", "setfit", "weight_mixup")
         assert optimiser_steps(found["long_training"].training, ROWS) == 20 * ROWS // training.get("batch_size", 16)
         assert found["setfit"].phases[0].training.max_steps is None
         assert found["weight_mixup"].phases[0].training.max_steps is None
-        if training != SHARED[1]:  # three epochs have no half
-            assert passes(found["vanilla_half_steps"]) == passes(found["vanilla"]) / 2

@@ -133,8 +133,9 @@ differs_by: 3
 search: {}
 """,
         [
+            "control_for: control_for needs 'differs_in'",
             "control_for: unknown method 'vanila'",
-            "differs_by: is 3",
+            "differs_by: is written by regft",
             "regularisers.mask.probability: is 2",
             "regularisers.noise.scael: unknown key 'scael'",
             "regularisers.noise.shape: is 'square'",
@@ -159,7 +160,7 @@ training: {batch_size: 0}
 control_for: noise
 """,
         [
-            "control_for: control_for needs 'differs_by'",
+            "control_for: control_for needs 'differs_in'",
             "phases.later: is 3",
             "phases.search.data: is 7",
             "phases.search.start: 'search' starts from 'later', which is no earlier phase",

@@ -11,14 +11,14 @@ from typing import Any
 import torch
 from safetensors.torch import load, save
 
-from regft_core.config.checks.methods import build_method
-from regft_core.config.messages.explain import validate
+from regft_core.config.build_method import MethodBuilder
 from regft_core.config.method import FINETUNE, Method, Phase
 from regft_core.config.schema import DropoutConfig
 from regft_core.config.schema.encoder import EncoderConfig
-from regft_core.config.schema.methods import DataConfig, MethodConfig, RepeatConfig
+from regft_core.config.schema.methods import DataConfig, RepeatConfig
+from regft_core.config.schema.params import Params
 from regft_core.config.schema.training import TrainingConfig
-from regft_core.config.yaml.document import load_yaml
+from regft_core.config.yaml.document import Document, load_yaml
 from regft_core.data.encode import Encoded, encode
 from regft_core.data.examples import Example
 from regft_core.hooks import compose
@@ -41,12 +41,14 @@ METHODS = sorted(path.stem for path in (REPOSITORY / "pipelines" / "methods").gl
 
 @cache
 def method(name: str, text: str | None = None) -> Method:
-    """A method of ``pipelines/methods`` (or of ``text`` in its place) over the protocol of these tests."""
-    document = load_yaml(REPOSITORY / "pipelines" / "methods" / f"{name}.yaml", REPOSITORY, text)
-    config, problems = validate(MethodConfig, document)
-    assert config is not None, problems
-    built, problems = build_method(REPOSITORY, name, config, document, discover(), lambda _: TRAINING, lambda _: 1.0)
-    assert built is not None, problems
+    """A shipped method, a control that one declares, or what ``text`` says; over the protocol of these tests."""
+    settings = Params.model_construct(method_settings={}, task_settings={}, methods=())
+    builder = MethodBuilder(REPOSITORY, discover(), Document({}, {}, "params.yaml"), settings)
+    given = load_yaml(REPOSITORY / "pipelines" / "methods" / f"{name}.yaml", REPOSITORY, text) if text else None
+    document = given or builder.document(name)
+    assert document is not None, name
+    built = builder.build(name, document, lambda _: TRAINING)
+    assert built is not None, builder.problems
     return built
 
 

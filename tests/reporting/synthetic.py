@@ -100,9 +100,10 @@ def methods_of(arms: Mapping[str, Arm]) -> dict[str, Meta]:
             {
                 "description": arm.description,
                 "control_for": [arm.control_for] if arm.control_for else [],
-                "differs_by": f"no {arm.control_for}" if arm.control_for else "",
+                "differs_in": ["regularisers"] if arm.control_for else [],
             }
         )
+        config = config.model_copy(update={"differs_by": f"no {arm.control_for}" if arm.control_for else ""})
         training = TrainingOverrides.model_validate(dict(arm.overrides)).apply(TRAINING)
         plain = arm.control_for or name == "vanilla"
         regularisers = () if plain else (("noise", Noise(scale=2e-5)),)

@@ -138,7 +138,7 @@ def copied(template: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
         import yaml
 
         content = yaml.safe_load((root / "pipelines/methods" / f"{name}.yaml").read_text())
-        write_method(root, name, **{**content, "control_for": [], "differs_by": ""})
+        write_method(root, name, **{**content, "control_for": [], "differs_in": []})
     text = {"data": {"size": "full", "labels": False}, "regularisers": {"masked_lm": {}}}
     write_method(root, "posttrained", phases={"text": text, "finetune": {}})
     repeat = {"times": 2, "merge": "greedy", "vary": ["order"]}

@@ -38,10 +38,11 @@ def test_every_shipped_method_is_told() -> None:
     assert lines["weight_mixup"].phases == "search x2, finetune"
     assert lines["weight_mixup"].cost == pytest.approx((2 * 0.8 * 5 + 4) / 4)
     assert "another weight view" in lines["weight_mixup"].not_with
-    assert lines["hype_n_pats"].controls == "hype_n, pats"
+    declared = ["hype_n_pats_hype_no_noise", "hype_n_pats_pats_no_noise", "hype_n_pats_uniform"]
+    assert lines["hype_n_pats"].controls == ", ".join([*declared, "hype_n", "pats"])
     assert lines["post_training"].cost is None
     assert lines["pats"].touches == "gradient, update"
-    assert "vanilla_no_dropout" in as_text([lines["hype_n"]])
+    assert "hype_n_no_noise" in as_text([lines["hype_n"]])
 
 
 @pytest.mark.parametrize(
@@ -77,7 +78,7 @@ def test_variants_and_combinations_are_named() -> None:
         ("freelb", "another step program or added loss; virtual tokens that move the text"),
         ("sage", "another optimiser; a frozen encoder"),
         ("lora", "what works on trained encoder weights"),
-        ("l2_zero", "a step program; a frozen encoder"),
+        ("l2_sp", "a step program; a frozen encoder"),
         ("prompt_tuning", "what works on trained encoder weights; what reads hidden states by position"),
         ("prompt_tuning_text", "what works on trained encoder weights"),
         ("cutoff_token", "a step program; virtual tokens that move the text"),

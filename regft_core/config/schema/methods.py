@@ -33,6 +33,9 @@ class DataConfig(StrictModel):
     size: Size | None = Field(None, description="rows; those of the cell when absent, of another task all")
     labels: bool = Field(True, description="false: the text alone; its labels are neither read nor learned")
     split: float = Field(1.0, gt=0, le=1, description="share that is trained on; the rest is the validation share")
+    steps: Literal["own", "full"] = Field(
+        "own", description="full: over these rows, as many steps as all training rows of the cell's task would take"
+    )
 
 
 class RepeatConfig(StrictModel):
@@ -79,6 +82,7 @@ class ControlPhase(StrictModel):
 
     data: dict[str, Any] = Field({})
     repeat: dict[str, Any] = Field({})
+    seed: Seed | None = None
     regularisers: dict[Name, dict[str, Any] | None] = Field({}, description="null: without this regulariser")
     training: TrainingOverrides = TrainingOverrides()
 

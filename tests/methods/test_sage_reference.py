@@ -78,7 +78,7 @@ def test_the_factor_has_a_bound(decay: float) -> None:
     for count in range(1, 30):
         weight = torch.randn(1000, generator=generator) * torch.rand(1000, generator=generator) ** 8
         gradient = torch.randn(1000, generator=generator)
-        factor = rule._factor(weight, gradient, average, count)
+        factor = rule._factor((weight * gradient).abs(), average, count)
         assert float(factor.max()) <= max(1.0, decay / (1 - decay)) * 1.0001
         assert float(factor.min()) >= 0
 

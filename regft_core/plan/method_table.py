@@ -38,6 +38,7 @@ TOUCHES = {
     "build_optimizer": "optimiser",
     "pull_weights": "update",
     "perturb_weights": "update",
+    "finish": "final weights",
     "export": "exported weights",
 }
 

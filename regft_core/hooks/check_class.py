@@ -29,6 +29,14 @@ _HOOKS = {name: value for name, value in vars(Regulariser).items() if not name.s
 _FIELDS = {field.name: of.__name__ for of in (Says, Declares) for field in fields(of)}
 
 
+#: Hooks that there were once -> those that took their place; a class that has one would train without it.
+GONE = {
+    "before_clip": "gradient_masks, change_gradients, observe_gradients or before_update",
+    "after_clip": "gradient_masks or observe_gradients with gradients_at='after_clip', or before_update",
+    "after_update": "pull_weights, perturb_weights or observe_weights",
+}
+
+
 def shown(file: str | None) -> str:
     """A method's file as messages show it: relative to the project where it is inside."""
     path = Path(file or "")
@@ -56,6 +64,9 @@ def class_problems(cls: type[Regulariser], file: str) -> Iterator[Problem]:
                 f"is a field of {_FIELDS[name]} and no hook, so nothing would read it",
                 hint,
             )
+            continue
+        if name in GONE:
+            yield Problem("unknown-hook", file, line, key, "is no hook any more", f"use {GONE[name]}")
             continue
         if name not in _HOOKS:
             if inspect.isfunction(function) and (near := get_close_matches(name, _HOOKS, n=1, cutoff=ALIKE)):

@@ -12,12 +12,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+from regft_core.catalogue import OPTIMISERS
 from regft_core.config.method import FINETUNE, Method, Phase
 from regft_core.config.schema import DropoutConfig
 from regft_core.config.schema.encoder import EncoderConfig
 from regft_core.config.schema.tasks import TaskConfig
 from regft_core.config.schema.training import TrainingConfig
-from regft_core.hooks.base import Regulariser
+from regft_core.hooks.base import Regulariser, implements
 from regft_core.hooks.checks import is_last, takes_no_steps
 from regft_core.hooks.declare import Declares
 from regft_core.names import suggestion
@@ -72,6 +73,7 @@ def ownership_problems(stack: Sequence[Entry]) -> list[str]:
             f"{added} to the loss of the plain pass, but '{owners[0]}' owns the step program and has no plain pass; "
             "keep one of them"
         )
+    problems += _loss_problems(acting) + _virtual_problems(acting)
     owners = [entry.name for entry in acting if entry.declares.owns_weights]
     problems += _single_owner(owners, "the weight view", "each computes the forward weights from the trained ones")
     owners = [entry.name for entry in acting if entry.declares.optimizer]
@@ -86,6 +88,58 @@ def ownership_problems(stack: Sequence[Entry]) -> list[str]:
                 both = " and ".join(f"'{name}'" for name in names)
                 problems.append(f"{both} both change {what}, and neither declares which comes first; keep one of them")
     return problems + _frozen_problems(acting) + _head_problems(acting) + _moved_problems(acting)
+
+
+def _loss_problems(acting: Sequence[Entry]) -> list[str]:
+    """Clashes over the task's loss and over the gradient, which one regulariser of a phase may change."""
+    transforming = [entry.name for entry in acting if transforms_loss(entry)]
+    problems = _single_owner(transforming, "the task's loss", "each computes it in its own way from the logits")
+    changing = [entry.name for entry in acting if implements(entry.cls, "change_gradients")]
+    problems += _single_owner(changing, "the gradient", "each changes it, and neither comes first")
+    for entry in acting:
+        if entry.declares.program and not entry.declares.trains_on_task:
+            problems += [
+                f"'{name}' transforms the task's loss, but '{entry.name}' trains on a loss of its own; keep one of them"
+                for name in transforming
+            ]
+    return problems
+
+
+def transforms_loss(entry: Entry) -> bool:
+    """Whether a regulariser computes the task's loss in place of the task."""
+    return implements(entry.cls, "task_loss")
+
+
+#: Hooks that change the update of the weights -> what a regulariser with such a hook does.
+UPDATES = {
+    "penalty": "pulls the weights",
+    "pull_weights": "pulls the weights",
+    "perturb_weights": "adds noise to the weights after each step",
+    "change_gradients": "changes the gradient",
+    "gradient_masks": "masks the gradient",
+    "learning_rate_factors": "gives tensors learning rates of their own",
+    "parameter_groups": "gives tensors settings of their own",
+}
+
+
+def changes_update(entry: Entry) -> str | None:
+    """How a regulariser changes the update of the weights, beyond the gradient of the passes; None: it does not."""
+    optimizer = entry.declares.optimizer
+    if optimizer is not None and optimizer not in OPTIMISERS.names():
+        return "brings an update rule of its own"
+    return next((what for hook, what in UPDATES.items() if implements(entry.cls, hook)), None)
+
+
+def _virtual_problems(acting: Sequence[Entry]) -> list[str]:
+    """Regularisers that change the weights' update beside one that predicts it by a plain gradient step."""
+    return [
+        f"'{entry.name}' {what}, which the virtual step of '{owner.name}' does not model: that is one step along the "
+        "gradient of the task's loss at the shared learning rate; keep one of them"
+        for owner in acting
+        if owner.declares.virtual_step
+        for entry in acting
+        if entry is not owner and (what := changes_update(entry))
+    ]
 
 
 def _frozen_problems(acting: Sequence[Entry]) -> list[str]:

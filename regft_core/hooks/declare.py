@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Anchor",
+    "ClipSide",
     "Declares",
     "Diagnostics",
     "DropoutWish",
@@ -28,6 +29,8 @@ __all__ = [
 Need = Literal["state", "weights"]
 #: ``checkpoint``: as loaded, before any phase; ``start``: as the phase finds them, before its own edits.
 Anchor = Literal["checkpoint", "start"]
+#: On which side of clipping a regulariser sees and masks the gradient.
+ClipSide = Literal["before_clip", "after_clip"]
 #: What is changed before training: starting weights, or modules and views of weights.
 Edit = Literal["weights", "structure"]
 
@@ -88,6 +91,9 @@ class Declares:
             weight view, or what a forward pass sees (the view folded in).
         dropout: what it needs of dropout.
         program: names of the passes when this regulariser owns the step program of its phase.
+        trains_on_task: whether its step program trains on the task's loss, rather than on one of its own only.
+        virtual_step: whether its step program looks ahead by a plain gradient step of the weights at the shared
+            learning rate, so that what changes their update otherwise is refused.
         adds_terms: whether ``terms`` adds to the loss of the plain pass; such regularisers compose.
         added_passes: names of the passes that ``terms`` runs beside the plain one, which is called ``main``.
         needs_hidden: whether ``terms`` reads the last hidden states of the plain pass.
@@ -96,6 +102,7 @@ class Declares:
         recordable: whether the pass with this regulariser in it is a function of weights and batch but for dropout,
             so that it can be recorded as a CUDA graph and replayed (``execution.cuda_graphs``). Not so where a method
             draws inside the pass from a generator of its own, or keeps what it has seen there.
+        gradients_at: whether ``observe_gradients`` and ``gradient_masks`` see the gradient before clipping or after.
         optimizer: name of the optimiser this regulariser is defined on or brings, if it owns the update.
         owns_weights: whether the tensors used in the forward pass are a function of the trained ones.
         freezes_encoder: whether no tensor of the encoder is trained in this phase (a probe, a fitted head).
@@ -119,12 +126,15 @@ class Declares:
     hands_over: Literal["folded", "trained"] = "folded"
     dropout: DropoutWish = DropoutWish()
     program: tuple[str, ...] = ()
+    trains_on_task: bool = True
+    virtual_step: bool = False
     adds_terms: bool = False
     added_passes: tuple[str, ...] = ()
     needs_hidden: bool = False
     acts_in: tuple[str, ...] | None = None
     random_passes: bool = False
     recordable: bool = False
+    gradients_at: ClipSide = "before_clip"
     optimizer: str | None = None
     owns_weights: bool = False
     freezes_encoder: bool = False
@@ -179,7 +189,7 @@ class MainPass:
     Attributes:
         logits: ``[B, K]``, fp32.
         hidden: last hidden states ``[B, n, H]``, where a regulariser asked for them; else None.
-        loss: the task's loss, a scalar.
+        loss: the task's loss, a scalar, as ``Regulariser.task_loss`` transforms it.
     """
 
     logits: Tensor

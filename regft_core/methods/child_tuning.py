@@ -13,7 +13,8 @@ released trainer also ignores the warm-up ratio of its script; ``training: {warm
 
 Decisions:
 - the optimiser is the protocol's; the released AdamW adds epsilon before the bias correction and decays after the step.
-- weight decay and momentum still act on masked entries, as in the released optimiser.
+- weight decay and momentum still act on masked entries, as in the released optimiser. Noise on the weights
+  (PATS) does not: an entry that the mask leaves alone in a step gets none.
 - F masks everything that is trained, attached modules included; ``scope: layers`` only what is in the layers.
 - F's masks are drawn by tensor name, so they do not depend on the order of the tensors.
 - under Adam, F's steps are smaller by about the square root of ``share``: its second moment sees g / share.
@@ -77,6 +78,7 @@ class ChildTuning(Regulariser):
             active=not drawn or options.share < 1,
             needs={} if drawn else {options.mask: "state"},
             trains_encoder=not drawn or options.scope == "layers",
+            gradients_at="after_clip",
         )
 
     @classmethod
@@ -130,10 +132,8 @@ class ChildTuning(Regulariser):
             )
         return {name: mask.to(own[name].device) for name, mask in found.items()}
 
-    def after_clip(self, step: Step) -> None:
-        with torch.no_grad():  # not a decorator: that would import torch while methods are only validated
-            for name, parameter in self._targets():
-                if parameter.grad is not None:
-                    parameter.grad.mul_(self._mask(name, parameter.grad, step))
-                    if self.factor != 1.0:
-                        parameter.grad.mul_(self.factor)
+    def gradient_masks(self, step: Step) -> Iterator[tuple[str, Tensor]]:
+        for name, parameter in self._targets():
+            if parameter.grad is not None:
+                mask = self._mask(name, parameter.grad, step)
+                yield name, mask if self.factor == 1.0 else mask * self.factor

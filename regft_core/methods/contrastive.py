@@ -130,6 +130,7 @@ class Contrastive(Regulariser):
     def declare(cls, options: ContrastiveConfig) -> Declares:
         return Declares(
             program=PARTS,
+            trains_on_task=False,
             says=Says(
                 cost=Cost(3, 3),
                 refused_separate_pairs="an example has two vectors then, and the loss compares one of each",

@@ -19,10 +19,12 @@ Decisions:
 - ``drop`` is the share that is dropped in both variants, as the released code has it, where the same number
   is called reserve_p.
 - matrices are those of the encoder's layers, of projections and pooler, and of the head; biases, norms and
-  embeddings are always trained. Sums and masks take the step's gradient before clipping.
+  embeddings are always trained. Sums and masks take the step's gradient before clipping, sums that before any
+  other mask.
 - a block is at least one step long (the released code divides by zero where it would be shorter).
 - the clock is the optimiser step (the released one counts forward calls, so it breaks with two passes).
-- ties with the last chosen entry are chosen too. Masked entries still move by momentum and weight decay.
+- ties with the last chosen entry are chosen too. Masked entries still move by momentum and weight decay, but
+  noise on the weights (PATS) leaves them alone.
 - ``selection: random`` (a control) chooses as many entries at random.
 """
 
@@ -192,35 +194,33 @@ class Dps(Regulariser):
             if gradient is not None:
                 yield name, gradient
 
-    def before_clip(self, step: Step) -> None:
+    def observe_gradients(self, step: Step) -> None:
+        """Stage I: sum up the squares."""
         self.length = max(1, int(step.total * self.options.block))
         with torch.no_grad():
             self._enter(step.index)
-            if self.block % 2 == 1:
-                for name, gradient in self._gradients():
-                    if name in self.masks:
-                        gradient.mul_(self.masks[name])
-                self._unscale()
-                return
             # Under fp16 an overflowing step is skipped by the scaler; it must not enter the sums.
-            if step.scaler is not None and not self._finite():
+            if self.block % 2 == 1 or (step.scaler is not None and not self._finite()):
                 return
             for name, gradient in self._gradients():
                 if name not in self.sums:
                     self.sums[name] = torch.zeros_like(gradient)
                 self.sums[name].addcmul_(gradient, gradient)
-            self._unscale()
+
+    def gradient_masks(self, step: Step) -> Iterator[tuple[str, Tensor | float]]:
+        """Stage II: the mask. Released, mix: without the factor of the formula's derivative, in both stages."""
+        factor = 1 - self.options.drop if self.options.mode == "mix" and self.options.variant == "released" else 1.0
+        for name in self.names:
+            if self.block % 2 == 1 and name in self.masks:
+                mask = self.masks[name]
+                yield name, mask if factor == 1.0 else mask * factor
+            elif factor != 1.0:
+                yield name, factor
 
     def _finite(self) -> bool:
         """Whether all gradients are finite: one look at all of them, the only one that this method takes in a step."""
         found = [gradient.isfinite().all() for _, gradient in self._gradients()]
         return not found or bool(torch.stack(found).all())
-
-    def _unscale(self) -> None:
-        """Released, mix: take the factor of the formula's derivative out again."""
-        if self.options.mode == "mix" and self.options.variant == "released":
-            for _, gradient in self._gradients():
-                gradient.mul_(1 - self.options.drop)
 
     # ----------------------------------------------------------------------------------- state
 

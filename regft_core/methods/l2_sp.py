@@ -5,7 +5,10 @@ The penalty strength / 2 * ||w - w0||^2 of all pretrained tensors takes the plac
 Decisions:
 - ``form: loss`` is the paper's: the penalty is part of the loss, so Adam rescales its gradient and clipping sees it.
   ``form: decoupled`` shrinks the distance by learning rate * strength after each step, as AdamW's decay does with
-  the weights themselves (it needs much larger strengths, and no plain pass).
+  the weights themselves (it needs much larger strengths).
+- the penalty reads no pass, so it is added to the loss of any step program, once per optimiser step.
+- layers that another method draws anew (Re-init) are new like the head: they are not pulled and keep the
+  protocol's weight decay.
 - biases and norms are pulled like all others: the paper's vector holds every pretrained weight.
 - the new head keeps the protocol's weight decay, which has the part of the paper's second term.
 - ``toward: start`` pulls toward where the phase started, for instance a model of another task; ``zero`` (a control)
@@ -20,7 +23,7 @@ from pydantic import Field
 
 from regft_core.config.method import Phase
 from regft_core.config.schema import StrictModel
-from regft_core.hooks.base import Declares, Flip, Handed, MainPass, ParameterGroup, Regulariser
+from regft_core.hooks.base import Declares, Flip, Handed, ParameterGroup, Regulariser
 from regft_core.lazy import torch
 
 if TYPE_CHECKING:
@@ -63,7 +66,6 @@ class L2Sp(Regulariser):
         return Declares(
             active=options.strength > 0,
             anchors=() if options.toward == "zero" else (options.toward,),
-            adds_terms=options.form == "loss",
         )
 
     @classmethod
@@ -78,7 +80,7 @@ class L2Sp(Regulariser):
 
     def prepare(self, trainee: Trainee, handed: Mapping[str, Handed]) -> None:
         self.trainee = trainee
-        self._new = frozenset(trainee.sites.head)
+        self._new = frozenset(trainee.new)
 
     def _pulled(self) -> dict[str, nn.Parameter]:
         """The pretrained tensors that are trained, by plain name."""
@@ -95,8 +97,8 @@ class L2Sp(Regulariser):
         anchor = self.trainee.anchor(self.options.toward)
         return [anchor[name] for name in names]
 
-    def terms(self, step: Step, main: MainPass) -> Tensor | None:
-        pulled = self._pulled()
+    def penalty(self, step: Step) -> Tensor | None:
+        pulled = self._pulled() if self.options.form == "loss" else {}
         if not pulled:
             return None
         term = penalty(list(pulled.values()), self._targets(list(pulled)), self.options.strength)
@@ -104,7 +106,7 @@ class L2Sp(Regulariser):
             self.diagnostics.log("l2_sp.penalty", step.index, float(term.detach()))
         return term
 
-    def after_update(self, step: Step) -> None:
+    def pull_weights(self, step: Step) -> None:
         """Each tensor by its own learning rate: w <- w - rate * strength * (w - target)."""
         if self.options.form != "decoupled":
             return

@@ -1,11 +1,11 @@
 """Label smoothing (Szegedy et al., CVPR 2016).
 
 The target distribution is (1 - smoothing) * label + smoothing * uniform over all classes, so the loss is
-(1 - smoothing) * CE + smoothing * mean over classes of -log p: to the cross-entropy CE is added
-smoothing * (mean over classes of -log p - CE).
+(1 - smoothing) * CE + smoothing * mean over classes of -log p. It takes the place of the task's loss in every pass
+that has one: in both passes of R-Drop, in all views of TDT, at both levels of a search.
 
 ``targets: drawn`` (a control; DisturbLabel, Xie et al., CVPR 2016) redraws a label uniformly with probability
-``smoothing`` in every step instead: the same loss in expectation, with noise.
+``smoothing`` in every step instead: the same loss in expectation, with noise. All passes of a step see the same draw.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pydantic import Field
 
 from regft_core.config.schema import StrictModel
 from regft_core.config.schema.tasks import TaskConfig
-from regft_core.hooks.base import Declares, Flip, MainPass, Regulariser
+from regft_core.hooks.base import Declares, Flip, Regulariser
 from regft_core.kinds import find
 from regft_core.lazy import torch
 
@@ -37,13 +37,6 @@ class LabelSmoothingConfig(StrictModel):
     )
 
 
-def smoothing_term(logits: Tensor, labels: Tensor, smoothing: float) -> Tensor:
-    """What label smoothing adds to the mean cross-entropy of ``logits`` [B, K]."""
-    logarithms = torch.log_softmax(logits, -1)
-    own = logarithms.gather(1, labels.unsqueeze(1)).squeeze(1)
-    return smoothing * (own - logarithms.mean(1)).mean()
-
-
 class LabelSmoothing(Regulariser):
     """Mixes the labels with the uniform distribution."""
 
@@ -56,7 +49,7 @@ class LabelSmoothing(Regulariser):
 
     @classmethod
     def declare(cls, options: LabelSmoothingConfig) -> Declares:
-        return Declares(active=options.smoothing > 0, adds_terms=True)
+        return Declares(active=options.smoothing > 0, recordable=options.targets == "mixed")
 
     @classmethod
     def check_task(cls, options: LabelSmoothingConfig, task: TaskConfig) -> list[str]:
@@ -64,12 +57,11 @@ class LabelSmoothing(Regulariser):
             return []
         return [f"a {task.kind} task has no distribution over classes that could be smoothed; use it on classification"]
 
-    def terms(self, step: Step, main: MainPass) -> Tensor:
-        labels = step.batch.labels
+    def task_loss(self, step: Step, logits: Tensor, labels: Tensor) -> Tensor:
+        cross_entropy = torch.nn.functional.cross_entropy
         if self.options.targets == "mixed":
-            return smoothing_term(main.logits, labels, self.options.smoothing)
+            return cross_entropy(logits, labels, label_smoothing=self.options.smoothing)
         generator = step.generator("label_smoothing.labels")
         draw = torch.rand(labels.shape, generator=generator, device=labels.device)
         other = torch.randint(self.setting.num_labels, labels.shape, generator=generator, device=labels.device)
-        redrawn = torch.where(draw < self.options.smoothing, other, labels)
-        return torch.nn.functional.cross_entropy(main.logits, redrawn) - main.loss
+        return cross_entropy(logits, torch.where(draw < self.options.smoothing, other, labels))

@@ -59,6 +59,7 @@ class MaskedLm(Regulariser):
     def declare(cls, options: MaskedLmConfig) -> Declares:
         return Declares(
             program=("masked",),
+            trains_on_task=False,
             freezes_encoder=options.trains == "head",
             says=Says(
                 # A head alone needs no backward pass through the frozen encoder.

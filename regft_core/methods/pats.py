@@ -14,6 +14,8 @@ No code was released. Where the paper contradicts itself or is silent:
 - variance or standard deviation: formula and text say variance; ``noise_std: linear`` takes
   the same number as the standard deviation.
 - sensitivity is read off the gradient after clipping, at the weights before the update.
+- beside a gradient mask (Child-Tuning, DPS), the sensitivity is that of the gradient before the mask. Entries that
+  the mask leaves alone in a step get no noise in it: without a gradient, nothing would correct the noise.
 - perturbed are weights and biases inside the layers without LayerNorm; embeddings, pooler
   and head are not. A tensor without a gradient (frozen) is left alone.
 """
@@ -164,8 +166,9 @@ def perturb(
     generator: torch.Generator,
     finite: Tensor | None = None,
     logging: bool = False,
+    moves: Sequence[Tensor | None] = (),
 ) -> list[tuple[Tensor, Tensor]]:
-    """Noise of the same law on many tensors in few kernels, for GPUs.
+    """Noise of the same law on many tensors in few kernels, for GPUs; none where ``moves`` of a tensor is False.
 
     Returns, where ``logging``, (largest standard deviation, squares of noise and of weights) of every group.
     """
@@ -181,6 +184,9 @@ def perturb(
         std = noise_std(together, options, out=together, scale=scale, sizes=sizes[part])
         if finite is not None:
             std.mul_(finite)
+        if any(one is not None for one in moves[part]):
+            pairs = zip(weights[part], moves[part], strict=True)
+            std.mul_(torch.cat([(torch.ones_like(w) if one is None else one.to(w)).reshape(-1) for w, one in pairs]))
         noise = draw_noise(std, options.probability, generator)
         views = [one.view(w.shape) for one, w in zip(noise.split(sizes[part]), weights[part], strict=True)]
         torch._foreach_add_(weights[part], views)
@@ -213,7 +219,7 @@ class Pats(Regulariser):
     def declare(cls, options: PatsConfig) -> Declares:
         # At strength 0 its wish for Adamax remains. PATS acts after the pass, so the pass can be recorded.
         silent = options.strength == 0 or options.probability == 0
-        return Declares(active=not silent, optimizer="adamax", recordable=True)
+        return Declares(active=not silent, optimizer="adamax", recordable=True, gradients_at="after_clip")
 
     def prepare(self, trainee: Trainee, handed: Mapping[str, Handed]) -> None:
         from regft_core.training.chunks import Scratch
@@ -233,7 +239,7 @@ class Pats(Regulariser):
         named = ((name, self.trainee.raw(name)) for name in self.trainee.sites.perturbable)
         return [(name, parameter) for name, parameter in named if parameter.grad is not None]
 
-    def after_clip(self, step: Step) -> None:
+    def observe_gradients(self, step: Step) -> None:
         """Sensitivity from this step's gradient and the weights that produced it (equations 1 and 2)."""
         if self._silent:
             return
@@ -242,7 +248,7 @@ class Pats(Regulariser):
             for name, parameter in targets:
                 if name not in self.averages:
                     self.averages[name] = torch.zeros_like(parameter)
-            gradients = [parameter.grad for _, parameter in targets if parameter.grad is not None]
+            gradients = [one for name, _ in targets if (one := step.gradient(name)) is not None]
             # Under fp16 an overflowing step is skipped by the scaler; it must not enter the average.
             self._finite = all_finite(gradients) if step.scaler is not None else None
             weights: list[Tensor] = [p for _, p in targets]
@@ -262,7 +268,7 @@ class Pats(Regulariser):
         if before is not None and self._finite is not None:
             average.copy_(torch.where(self._finite, average, before))
 
-    def after_update(self, step: Step) -> None:
+    def perturb_weights(self, step: Step) -> None:
         """Add the noise to the updated fp32 weights (equation 4 and algorithm 1, line 14)."""
         if self._silent:
             return
@@ -274,11 +280,12 @@ class Pats(Regulariser):
             if self.trainee.grouped:
                 weights: list[Tensor] = [p for _, p in targets]
                 averages = [self.averages[name] for name, _ in targets]
-                measured = perturb(weights, averages, self.options, generator, self._finite, logging)
+                moves = [step.movable(name) for name, _ in targets]
+                measured = perturb(weights, averages, self.options, generator, self._finite, logging, moves)
                 largest, squares = [one for one, _ in measured], [two for _, two in measured]
             else:
                 for name, parameter in targets:
-                    top, noise = self._perturb(parameter, self.averages[name], generator, logging)
+                    top, noise = self._perturb(parameter, self.averages[name], generator, logging, step.movable(name))
                     if top is not None:
                         largest.append(top)
                         squares.append(torch.stack([noise.square().sum(), parameter.square().sum()]))
@@ -286,7 +293,7 @@ class Pats(Regulariser):
                 self._log(step.index, torch.stack(largest).max(), torch.stack(squares).sum(0))
 
     def _perturb(
-        self, parameter: Tensor, average: Tensor, generator: torch.Generator, logging: bool
+        self, parameter: Tensor, average: Tensor, generator: torch.Generator, logging: bool, moves: Tensor | None
     ) -> tuple[Tensor | None, Tensor]:
         """Noise on one tensor on a CPU: the largest standard deviation where it is logged, and the noise."""
         options = self.options
@@ -300,6 +307,8 @@ class Pats(Regulariser):
             top, std = None, noise_std(average.view(-1)[chosen], options, scale=scale)
         if self._finite is not None:
             std = std * self._finite
+        if moves is not None:
+            std = std * moves.reshape(-1)[chosen]
         return top, add_sparse_noise(parameter, std, chosen, generator, buffer)
 
     def _log(self, index: int, largest: Tensor, squares: Tensor) -> None:

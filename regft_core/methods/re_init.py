@@ -9,7 +9,8 @@ Decisions:
   checkpoint does not hold is drawn with the head, as in every arm; so are the heads of families without a pooler.
 - BART: the top layers are the decoder's, at most all of them.
 - ALBERT shares one layer, which has no top; it is refused.
-- methods that pull toward pretrained weights pull toward those of the checkpoint, also in drawn layers.
+- drawn layers are new like the head: methods that pull toward pretrained weights (L2-SP, RecAdam) leave them alone.
+  For methods that mix with other weights (Mixout, weight mixup, DPS, WiSE-FT), those of a drawn layer are its draw.
 - each layer has a random stream of its own: the top layer is the same whether 1 or 5 are drawn.
 """
 
@@ -64,6 +65,7 @@ class ReInit(Regulariser):
         modules = self._layers(trainee) | (self._pooler(trainee) if self.options.pooler else {})
         for name, module in modules.items():
             draw_parameters([module], trainee.model.config, derive(trainee.seed, trainee.phase, "re_init", name))
+            trainee.renew(f"{name}.{parameter}" for parameter, _ in module.named_parameters())
 
     def _layers(self, trainee: Trainee) -> dict[str, nn.Module]:
         from regft_core.models.depths import depths

@@ -15,6 +15,7 @@ Decisions:
 - midpoint and rate are counted in steps in the paper (250 to 1000, of runs of thousands of steps). Left out, they
   follow the length of the run: a quarter of its steps, and 25 / midpoint (0.1 at 250 steps, as published).
 - a pooler that the checkpoint lacks is new, so it is treated as head; the released code would pull it to its draw.
+  So are layers that another method draws anew (Re-init).
 - likewise the strength: left out, each full pull closes a tenth of the distance, as the published 5000 does at the
   published learning rate of 2e-5. From a strength of 2 / learning rate on, the pull would diverge; it is refused.
 - t counts optimiser steps from 1. Bias correction is as in AdamW.
@@ -123,7 +124,7 @@ class RecAdam(Regulariser):
         draw_parameters([trainee.model], trainee.model.config, seed, keep=head)
 
     def prepare(self, trainee: Trainee, handed: Mapping[str, Handed]) -> None:
-        anchor, new = trainee.anchor("checkpoint"), frozenset(trainee.sites.head)
+        anchor, new = trainee.anchor("checkpoint"), trainee.new
         self._anchors = {name: value for name, value in anchor.items() if name not in new}
 
     def build_optimizer(self, groups: list[dict[str, Any]], training: TrainingConfig) -> torch.optim.Optimizer:
@@ -134,7 +135,7 @@ class RecAdam(Regulariser):
         self._optimizer = RecallAdam(groups, self._anchors, training, strength)
         return self._optimizer
 
-    def after_clip(self, step: Step) -> None:
+    def before_update(self, step: Step) -> None:
         """Tell the optimiser where between recalling and learning this step lies."""
         share = task_share(step.index + 1, step.total, self.options)
         for group in self._optimizer.param_groups:

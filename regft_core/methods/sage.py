@@ -15,7 +15,8 @@ Decisions:
 - the average starts at 0; AdamW's form corrects its bias, Adamax's does not (so the first factor is
   decay / (1 - decay) everywhere under Adamax, and 0 under AdamW).
 - multiplied are weights and biases inside the layers without norms; everything else gets the base rule.
-- the sensitivity is read off the gradient after clipping, at the weights before the update.
+- the sensitivity is read off the gradient after clipping, at the weights before the update; beside a gradient mask
+  (Child-Tuning, DPS), off the gradient before the mask.
 - ``multiplier: mean`` (a control) gives every entry the mean factor of its tensor; ``none`` is the base.
 """
 
@@ -28,12 +29,12 @@ from pydantic import Field
 from regft_core.config.schema import StrictModel
 from regft_core.config.schema.training import TrainingConfig
 from regft_core.hooks.base import Declares, Flip, Handed, Regulariser, Says, Variant
+from regft_core.lazy import torch
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    import torch
-
+    from regft_core.training.step import Step
     from regft_core.training.trainee import Trainee
 
 
@@ -61,7 +62,7 @@ class Sage(Regulariser):
     @classmethod
     def declare(cls, options: SageConfig) -> Declares:
         optimizer = options.base if options.multiplier == "none" else f"sage_{options.base}"
-        return Declares(optimizer=optimizer, says=Says(variant=options.variant))
+        return Declares(optimizer=optimizer, gradients_at="after_clip", says=Says(variant=options.variant))
 
     def prepare(self, trainee: Trainee, handed: Mapping[str, Handed]) -> None:
         self.names = trainee.sites.perturbable
@@ -71,7 +72,7 @@ class Sage(Regulariser):
 
         if self.options.multiplier == "none":
             return None
-        return SensitivityGuided(
+        self._optimizer = SensitivityGuided(
             groups,
             names=self.names,
             base=self.options.base,
@@ -81,3 +82,14 @@ class Sage(Regulariser):
             mean=self.options.multiplier == "mean",
             released=self.options.variant == "released",
         )
+        return self._optimizer
+
+    def observe_gradients(self, step: Step) -> None:
+        """The sensitivity where a mask follows, which would hide it from the optimiser."""
+        if not step.masked or self.options.multiplier == "none":
+            return
+        with torch.no_grad():
+            for name in self.names:
+                gradient = step.gradient(name)
+                if gradient is not None:
+                    self._optimizer.observed[name] = (step.trainee.raw(name) * gradient).abs_()

@@ -247,7 +247,7 @@ class Smart(Regulariser):
             past = step.forward(PAST, draw=0)
         return divergence(main.logits, past, step.setting.kind).mean()
 
-    def after_update(self, step: Step) -> None:
+    def observe_weights(self, step: Step) -> None:
         if self.options.mu > 0:
             early = step.index < EARLY * step.total
             self._past().update(self.options.momentum if early else self.options.late_momentum)

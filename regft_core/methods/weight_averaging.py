@@ -93,13 +93,13 @@ class WeightAveraging(Regulariser):
         entered = (total - 1 - first) // self.options.every - (total - 1 - index) // self.options.every
         return 1 / (entered + 1)
 
-    def before_clip(self, step: Step) -> None:
+    def before_update(self, step: Step) -> None:
         """An exponential average starts from the weights before the first step."""
         if self.options.average == "exponential" and step.index == 0:
             self._remember(step)
             self.averages = {name: value.detach().clone() for name, value in self._trained.items()}
 
-    def after_update(self, step: Step) -> None:
+    def observe_weights(self, step: Step) -> None:
         share = self._weight(step.index, step.total)
         if share is None:
             return

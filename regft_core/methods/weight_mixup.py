@@ -102,6 +102,7 @@ class WeightMixup(Regulariser):
             edits=("structure",),
             hands_over="trained",  # fine-tuning mixes again, so it starts from the task weights behind the mix
             program=("train", "validation") if bilevel else (),
+            virtual_step=bilevel,
             owns_weights=True,
             validation_share=bilevel,
             # The released variant reads gradients of frozen tensors, which the graph would not hand over.
@@ -280,11 +281,11 @@ class WeightMixup(Regulariser):
             torch._foreach_clamp_min_(attention, 0)
             torch._foreach_clamp_max_(attention, 1)
 
-    def before_clip(self, step: Step) -> None:
+    def clip_gradients(self, step: Step) -> Tensor | None:
         """Released: frozen attention and pretrained copies count in the clip norm."""
         limit = step.setting.training.clip_norm
         if not self._extra_in_clip or limit is None:
-            return
+            return None
         from regft_core.training.bilevel import global_norm
 
         extra = [t for m in self.mixings.values() for t in (m.pretrained, *m.parameters())]
@@ -294,11 +295,11 @@ class WeightMixup(Regulariser):
             scale = step.scaler.scale(torch.ones((), device=step.trainee.device))  # get_scale would wait for a GPU
             others = list(torch._foreach_div(others, scale))
         norm = global_norm([*own, *others])
-        torch._foreach_mul_(own, torch.clamp(limit / (norm + 1e-6), max=1.0))
         for tensor in extra:
             tensor.grad = None
+        return torch.clamp(limit / (norm + 1e-6), max=1.0)
 
-    def after_update(self, step: Step) -> None:
+    def pull_weights(self, step: Step) -> None:
         if self.options.attention == "joint":
             self._project()
 

@@ -6,7 +6,8 @@ phase found: the checkpoint, or the weights of the phase before (a fitted head, 
 Decisions:
 - the head is interpolated like all others, as in the paper, where it starts from text embeddings. Where it starts
   from a draw, interpolation mostly shrinks it, and ``head: trained`` leaves it as it was trained.
-- where another method changes the starting weights (NoisyTune, Re-init), start is before that change.
+- where another method changes the starting weights (NoisyTune), start is before that change. Layers that are drawn
+  anew (Re-init) start at their draw and count as part of the new head.
 - behind a weight view the trained tensors are interpolated, not what the view makes of them.
 """
 
@@ -61,7 +62,7 @@ class WiseFt(Regulariser):
 
     def finish(self, trainee: Trainee) -> None:
         start = trainee.anchor("start")
-        spared = frozenset(trainee.sites.head) if self.options.head == "trained" else frozenset()
+        spared = frozenset(trainee.new) if self.options.head == "trained" else frozenset()
         with torch.no_grad():
             for name, parameter in trainee.named_raw():
                 if parameter.requires_grad and name not in spared:

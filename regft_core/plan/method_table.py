@@ -27,12 +27,17 @@ TOUCHES = {
     "prepare": "modules, sites or views",
     "fit": "fits without steps",
     "learning_rate_factors": "learning rates",
+    "task_loss": "loss",
     "terms": "loss",
+    "penalty": "loss",
     "backward": "step program",
-    "before_clip": "gradient",
-    "after_clip": "gradient",
+    "change_gradients": "gradient",
+    "gradient_masks": "gradient",
+    "clip_gradients": "gradient",
     "build_optimizer": "optimiser",
-    "after_update": "update",
+    "pull_weights": "update",
+    "perturb_weights": "update",
+    "finish": "final weights",
     "export": "exported weights",
 }
 
@@ -149,6 +154,12 @@ def exclusive(entries: Sequence[compose.Entry]) -> list[str]:
         owned.append("another step program or added loss")
     elif any(declares.adds_terms for declares in declared):
         owned.append("a step program")
+    if any(map(compose.transforms_loss, entries)):
+        owned.append("another task loss")
+    if any(declares.program and not declares.trains_on_task for declares in declared):
+        owned.append("what transforms the task loss")
+    if any(declares.virtual_step for declares in declared):
+        owned.append("what changes the update of the weights")
     if any(declares.owns_weights for declares in declared):
         owned.append("another weight view")
     if any(declares.optimizer for declares in declared):

@@ -42,5 +42,5 @@ class FitData:
             yield self.stream.collate(rows[start : start + batch_size])
 
     def step(self, batch: Batch, index: int) -> Step:
-        """Passes and losses over ``batch``; ``index`` names the random draws (dropout)."""
+        """Passes and the task's own losses over ``batch``; ``index`` names the random draws (dropout)."""
         return Step(self.trainee, self.setting, batch, index=index)

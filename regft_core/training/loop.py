@@ -1,8 +1,8 @@
 """The only training loop.
 
 It knows nothing of any method: regularisers act through the hooks that ``Stack`` calls. A step is
-passes and backwards, unscale, gradient transforms around clipping, the optimiser, and what
-regularisers do to the weights afterwards. Everything random is a function of (seed, phase,
+passes and backwards, unscale, what regularisers do around clipping, the optimiser, and what they
+do to the weights afterwards (order: ``hooks.base``). Everything random is a function of (seed, phase,
 step), so a checkpoint is tensors and integers, and a killed run continues with the same bits.
 """
 
@@ -207,6 +207,7 @@ class Loop:
                 scaler=self.scaler,
                 validation=self.validation,
                 optimizer=self.optimizer,
+                transformer=self.stack.transformer,
             )
             if self.graphs is not None:
                 loss = self.graphs.backward(step, self.stack.backward)
@@ -224,7 +225,7 @@ class Loop:
         self.stack.before_clip(step)
         limit = training.clip_norm if training.clip_norm is not None else math.inf
         norm = torch.nn.utils.clip_grad_norm_(self.parameters, limit)
-        self.stack.after_clip(step)
+        self.stack.after_clip(step, norm)
         if self.scaler is not None:
             self.scaler.step(self.optimizer)
             self.scaler.update()

@@ -41,6 +41,8 @@ class SensitivityGuided(torch.optim.Optimizer):
         self.base, self.betas, self.eps, self.decay = base, betas, eps, decay
         self.mean, self.released = mean, released
         self.guided = frozenset(names)
+        #: Sensitivities of the coming step by name, where they are not those of ``.grad``.
+        self.observed: dict[str, Tensor] = {}
         for group in groups:
             group["lr"] = group["base_lr"]
         super().__init__(groups, {})
@@ -67,7 +69,11 @@ class SensitivityGuided(torch.optim.Optimizer):
                 state["sensitivity"] = torch.zeros_like(parameter)
         state["step"] += 1
         count = int(state["step"])
-        factor = self._factor(parameter, gradient, state["sensitivity"], count) if name in self.guided else None
+        factor = None
+        if name in self.guided:
+            own = self.observed.pop(name, None)
+            own = (parameter * gradient).abs_() if own is None else own
+            factor = self._factor(own, state["sensitivity"], count)
         direction = self._direction(gradient, state["exp_avg"], state[second], count)
         rate, decay = float(group["lr"]), float(group["weight_decay"])
         inside = self.released and self.base == "adamax"
@@ -79,9 +85,8 @@ class SensitivityGuided(torch.optim.Optimizer):
         if self.released and not inside and decay:
             parameter.mul_(1 - float(group["base_lr"]) * decay)
 
-    def _factor(self, parameter: Tensor, gradient: Tensor, average: Tensor, count: int) -> Tensor:
-        """What the step of each entry is multiplied by; moves the average."""
-        own = (parameter * gradient).abs_()
+    def _factor(self, own: Tensor, average: Tensor, count: int) -> Tensor:
+        """What the step of each entry of sensitivity ``own`` is multiplied by; moves the average."""
         average.lerp_(own, 1 - self.decay)
         # Adam's form corrects the average's start at zero, Adamax's does not.
         current = average / (1 - self.decay**count) if self.base == "adamw" else average

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 from regft_core.config.schema.training import TrainingConfig
 from regft_core.errors import ModelError
-from regft_core.hooks.base import Regulariser
-from regft_core.hooks.declare import Diagnostics, Handed, MainPass, ParameterGroup, Setting
+from regft_core.hooks.base import Regulariser, implements
+from regft_core.hooks.declare import ClipSide, Diagnostics, Handed, MainPass, ParameterGroup, Setting
+from regft_core.lazy import torch
 from regft_core.names import nearest
 
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
-    import torch
     from torch import Tensor
 
     from regft_core.data.examples import Example
@@ -26,9 +26,8 @@ if TYPE_CHECKING:
 class Stack:
     """Instances of the active regularisers of one phase of one run.
 
-    An empty stack is plain fine-tuning. Edits of the model and forward sites follow
-    ``edit_order``; every other hook follows the names, so that the order of the YAML has no
-    meaning.
+    An empty stack is plain fine-tuning. Edits of the model and forward sites follow ``edit_order``. The hooks of
+    a step follow their kinds, in the order of ``hooks.base``. Neither names nor the order of the YAML count.
     """
 
     def __init__(self, entries: Sequence[tuple[type[Regulariser], Any]], setting: Setting) -> None:
@@ -41,6 +40,29 @@ class Stack:
         self.adding = [r for r in self.regularisers if r.declares.adds_terms]
         self.hidden = any(r.declares.needs_hidden for r in self.adding)
         self.anchors = {anchor for r in self.regularisers for anchor in r.declares.anchors}
+        # Who acts in a step, found once: a step spends nothing on hooks that nobody implements.
+        self.transformer = next(iter(self._with("task_loss")), None)
+        self.penalising = self._with("penalty")
+        self.changing = self._with("change_gradients")
+        self.observing, self.masking = self._by_side("observe_gradients"), self._by_side("gradient_masks")
+        self.clipping, self.updating = self._with("clip_gradients"), self._with("before_update")
+        self.pulling, self.perturbing = self._with("pull_weights"), self._with("perturb_weights")
+        self.watching = self._with("observe_weights")
+        masked = any(self.masking.values())
+        #: Whether the optimiser steps another gradient than the one that observers see.
+        self.masked = bool(self.changing) or masked
+        #: Whether the clipped gradient is observed where a change or a mask comes before clipping.
+        self._copies = bool(self.observing["after_clip"] and (self.changing or self.masking["before_clip"]))
+        #: Whether noise must know what the masks leave alone.
+        self._remembers = bool(self.perturbing) and masked
+
+    def _with(self, hook: str) -> list[Regulariser]:
+        return [r for r in self.regularisers if implements(type(r), hook)]
+
+    def _by_side(self, hook: str) -> dict[ClipSide, list[Regulariser]]:
+        sides: tuple[ClipSide, ...] = ("before_clip", "after_clip")
+        found = self._with(hook)
+        return {side: [r for r in found if r.declares.gradients_at == side] for side in sides}
 
     # ------------------------------------------------------------------------ before the loop
 
@@ -103,31 +125,81 @@ class Stack:
     def backward(self, step: Step) -> Tensor:
         """One batch: the owner's step program, or the plain pass, its added terms, one backward."""
         if self.program is not None:
-            return self.program.backward(step)
+            return self._penalised(step, self.program.backward(step))
         logits, hidden = step.forward(hidden=True) if self.hidden else (step.forward(), None)
         loss = step.task_loss(logits)
-        if not self.adding:
-            step.backward(loss)
-            return loss.detach()
-        main = MainPass(logits, hidden, loss)
         total = loss
-        for regulariser in self.adding:
-            term = regulariser.terms(step, main)
-            total = total if term is None else total + term
+        if self.adding:
+            main = MainPass(logits, hidden, loss)
+            for regulariser in self.adding:
+                term = regulariser.terms(step, main)
+                total = total if term is None else total + term
+        for regulariser in self.penalising:
+            penalty = regulariser.penalty(step)
+            total = total if penalty is None else total + penalty
         step.backward(total, passes=step.graph_passes)
         return total.detach()
 
-    def before_clip(self, step: Step) -> None:
-        for regulariser in self.regularisers:
-            regulariser.before_clip(step)
+    def _penalised(self, step: Step, loss: Tensor) -> Tensor:
+        """The gradient of the penalties on top of that of a step program; returns the sum of the losses."""
+        for regulariser in self.penalising:
+            penalty = regulariser.penalty(step)
+            if penalty is not None:
+                step.backward(penalty, passes=0.0)
+                loss = loss + penalty.detach()
+        return loss
 
-    def after_clip(self, step: Step) -> None:
-        for regulariser in self.regularisers:
-            regulariser.after_clip(step)
+    def before_clip(self, step: Step) -> None:
+        """What sees or changes the summed, unscaled gradient, in front of the shared clipping."""
+        step.masked = self.masked
+        for regulariser in self.observing["before_clip"]:
+            regulariser.observe_gradients(step)
+        if self._copies:
+            step.unmasked = {n: p.grad.clone() for n, p in step.trainee.named_trainable() if p.grad is not None}
+        for regulariser in self.changing:
+            regulariser.change_gradients(step)
+        self._mask(step, "before_clip")
+        for regulariser in self.clipping:
+            factor = regulariser.clip_gradients(step)
+            if factor is not None:
+                gradients = [p.grad for p in step.weights() if p.grad is not None]
+                torch._foreach_mul_(gradients, factor)
+                if step.unmasked is not None:
+                    torch._foreach_mul_(list(step.unmasked.values()), factor)
+
+    def after_clip(self, step: Step, norm: Tensor) -> None:
+        """What sees or masks the clipped gradient; ``norm`` is the norm before clipping."""
+        limit = step.setting.training.clip_norm
+        if step.unmasked is not None and limit is not None:
+            # The factor of torch.nn.utils.clip_grad_norm_.
+            torch._foreach_mul_(list(step.unmasked.values()), torch.clamp(limit / (norm + 1e-6), max=1.0))
+        for regulariser in self.observing["after_clip"]:
+            regulariser.observe_gradients(step)
+        step.unmasked = None
+        self._mask(step, "after_clip")
+        for regulariser in self.updating:
+            regulariser.before_update(step)
+
+    def _mask(self, step: Step, side: ClipSide) -> None:
+        with torch.no_grad():
+            for regulariser in self.masking[side]:
+                for name, mask in regulariser.gradient_masks(step):
+                    gradient = step.trainee.parameter(name).grad
+                    if gradient is None:
+                        continue
+                    gradient.mul_(mask)
+                    if self._remembers and not isinstance(mask, float):
+                        moves = (mask != 0).expand_as(gradient)
+                        step.moves[name] = step.moves[name] & moves if name in step.moves else moves
 
     def after_update(self, step: Step) -> None:
-        for regulariser in self.regularisers:
-            regulariser.after_update(step)
+        """What sees or changes the weights after the optimiser: pulls, then noise, then what only reads them."""
+        for regulariser in self.pulling:
+            regulariser.pull_weights(step)
+        for regulariser in self.perturbing:
+            regulariser.perturb_weights(step)
+        for regulariser in self.watching:
+            regulariser.observe_weights(step)
 
     def finish(self, trainee: Trainee) -> None:
         """What the run is to give instead of its last weights; after the last step, in ``edit_order``."""

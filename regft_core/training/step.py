@@ -18,6 +18,7 @@ from regft_core.rng import derive
 from regft_core.training.trainee import Pass, Trainee
 
 if TYPE_CHECKING:
+    from regft_core.hooks.base import Regulariser
     from regft_core.training.stream import BatchStream
 
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
@@ -52,6 +53,7 @@ class Step:
         total: optimiser steps of the whole run.
         learning_rate: rate of the shared parameter groups in this step.
         validation: batches of the held-out split in a search run, else None.
+        transformer: the regulariser whose ``task_loss`` replaces the task's own, or None.
     """
 
     def __init__(
@@ -68,6 +70,7 @@ class Step:
         scaler: torch.amp.GradScaler | None = None,
         validation: BatchStream | None = None,
         optimizer: torch.optim.Optimizer | None = None,
+        transformer: Regulariser | None = None,
     ) -> None:
         self.trainee = trainee
         self.setting = setting
@@ -80,6 +83,13 @@ class Step:
         self.scaler = scaler
         self.validation = validation
         self.optimizer = optimizer
+        self.transformer = transformer
+        #: Gradients by name before any change or mask, where ``.grad`` is not that any more.
+        self.unmasked: dict[str, Tensor] | None = None
+        #: Whether the optimiser steps another gradient than the one that observers see.
+        self.masked = False
+        #: Which entries the masks let move, by name; filled where weights get noise.
+        self.moves: dict[str, Tensor] = {}
         #: Whether a pass seeds the generator that dropout draws from.
         self.seeds = True
         self.forward_passes = 0.0
@@ -149,8 +159,19 @@ class Step:
         return [p for group in self.optimizer.param_groups for p in group["params"]]
 
     def task_loss(self, logits: Tensor, labels: Tensor | None = None) -> Tensor:
-        """The task's own loss against the step's labels (or ``labels``)."""
-        return find(self.setting.kind).task_loss(logits, self.batch.labels if labels is None else labels)
+        """The task's loss against the step's labels (or ``labels``), as a regulariser may transform it."""
+        labels = self.batch.labels if labels is None else labels
+        if self.transformer is not None:
+            return self.transformer.task_loss(self, logits, labels)
+        return find(self.setting.kind).task_loss(logits, labels)
+
+    def gradient(self, name: str) -> Tensor | None:
+        """The gradient of a tensor before any change or mask; for ``Regulariser.observe_gradients``."""
+        return self.trainee.parameter(name).grad if self.unmasked is None else self.unmasked.get(name)
+
+    def movable(self, name: str) -> Tensor | None:
+        """Which entries of a tensor the gradient masks of this step let move; None: all."""
+        return self.moves.get(name)
 
     def backward(self, loss: Tensor, passes: float = 1.0) -> None:
         """Accumulate the gradient of ``loss``; ``passes`` counts batch-sized backward passes."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -62,6 +62,8 @@ class Trainee:
         #: without a look at values (which waits for all that is under way; on a CPU it is free, and can save work).
         self.grouped = self.device.type != "cpu"
         self.plain_names = tuple(name for name, _ in self.model.named_parameters())
+        #: Tensors without pretrained values: the new head, and what the phase draws anew (:meth:`renew`).
+        self.new = set(self.sites.head)
 
     # -------------------------------------------------------------------------- parameters
 
@@ -76,6 +78,12 @@ class Trainee:
         if parametrize.is_parametrized(module, attribute):
             return module.parametrizations[attribute].original  # type: ignore[union-attr,index,return-value]
         return getattr(module, attribute)
+
+    def parameter(self, name: str) -> nn.Parameter:
+        """The trained tensor of a name of :meth:`named_trainable`."""
+        if name.startswith("attached."):
+            return self.attached.get_parameter(name.removeprefix("attached."))
+        return self.raw(name)
 
     def named_raw(self) -> Iterator[tuple[str, nn.Parameter]]:
         """(plain name, trained tensor) of every parameter of the model."""
@@ -111,6 +119,14 @@ class Trainee:
         Raises KeyError where no active regulariser declared it in ``Declares.anchors``.
         """
         return self.anchors[anchor]
+
+    @torch.no_grad()
+    def renew(self, names: Iterable[str]) -> None:
+        """Count tensors as new, like the head, once they are drawn; their untouched weights are the draw."""
+        for name in names:
+            self.new.add(name)
+            for anchor in self.anchors.values():
+                anchor[name] = self.raw(name).detach().clone()
 
     @torch.no_grad()
     def load_weights(self, weights: Mapping[str, Tensor], *, head: bool) -> None:

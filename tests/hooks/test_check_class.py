@@ -32,11 +32,11 @@ class GradientNoise(Regulariser):
         return Declares(active=active, says=Says(smallest_effect=0.1))
 
     @staticmethod
-    def _before_clip(step):
+    def _change_gradients(step):
         return step
 
-    def before_clip(self, step):
-        self._before_clip(step)
+    def change_gradients(self, step):
+        self._change_gradients(step)
 """
 
 
@@ -58,10 +58,10 @@ def test_a_right_file_is_found(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "line", "message", "hint"),
     [
-        ("def before_clip", "def before_cilp", 25, "before_cilp: is no hook", "did you mean 'before_clip'?"),
-        ("before_clip(self, step)", "before_clip(self)", 25, "takes (self)", "(self, step)"),
+        ("def change_grad", "def change_garad", 25, "change_garadients: is no hook", "did you mean 'change_grad"),
+        ("change_gradients(self, step)", "change_gradients(self)", 25, "takes (self)", "(self, step)"),
         ("    @classmethod\n", "", 16, "declare: is asked before any model", "@classmethod"),
-        ("    def before", "    @classmethod\n    def before", 25, "called on an instance", "remove @classmethod"),
+        ("    def change", "    @classmethod\n    def change", 25, "called on an instance", "remove @classmethod"),
         ('{"sigma": 0.0}', '{"sgima": 0.0}', 0, "off: sgima", "sigma"),
         ('"gradient_noise"', '"Gradient noise"', 0, "'Gradient noise' is no name", "a-z"),
         ("def declare(cls, options):", "def declare(cls, options)", 17, "SyntaxError: expected ':'", "repair"),
@@ -71,13 +71,14 @@ def test_a_right_file_is_found(tmp_path: Path) -> None:
         ("options.sigma > 0", "options.sigam > 0", 18, "AttributeError: 'Options' object has no attribute", "field"),
         ("return Declares(", "Declares(", 16, "returns None in the place of a Declares", "return Declares"),
         (
-            "    def before",
-            "    edit_order = 3\n\n    def before",
+            "    def change",
+            "    edit_order = 3\n\n    def change",
             0,
             "a field of Declares and no hook",
             "(edit_order=...)",
         ),
-        ("def before_clip", "def cost", 25, "a field of Says and no hook", "Says(cost=...)"),
+        ("def change_gradients", "def before_clip", 25, "before_clip: is no hook any more", "use gradient_masks"),
+        ("def change_gradients", "def cost", 25, "a field of Says and no hook", "Says(cost=...)"),
         ("StrictModel)", "BaseModel)", 7, "NameError: name 'BaseModel'", "repair"),
         ("hooks.base", "hooks.bas", 4, "No module named 'regft_core.hooks.bas'", "repair"),
     ],

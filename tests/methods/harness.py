@@ -198,6 +198,7 @@ class Bench:
     def step(self, index: int = 0, **options: Any) -> Step:
         """A step on batch ``index`` outside the loop."""
         self.model.train()
+        options = {"transformer": self.stack.transformer, **options}
         return Step(self.trainee, self.setting, self.stream.batch(index), index=index, total=10, **options)
 
     def train(self, **options: Any) -> dict[str, torch.Tensor]:

@@ -33,7 +33,7 @@ def masked_gradients(options: dict[str, Any], seed: int = 0, **more: Any) -> dic
     bench = Bench([("child_tuning", options)], seed=seed, **more)
     for _, parameter in bench.trainee.named_trainable():
         parameter.grad = torch.ones_like(parameter)
-    bench.stack.after_clip(bench.step())
+    bench.stack.after_clip(bench.step(), torch.ones(()))
     return {name: parameter.grad for name, parameter in bench.trainee.named_trainable() if parameter.grad is not None}
 
 
@@ -55,7 +55,7 @@ def test_the_mean_over_many_masks_is_the_gradient() -> None:
     total = torch.zeros_like(gradient)
     for index in range(400):
         parameter.grad = gradient.clone()
-        bench.stack.after_clip(bench.step(index))
+        bench.stack.after_clip(bench.step(index), torch.ones(()))
         assert parameter.grad is not None
         total += parameter.grad
     # sd of one draw is |g| sqrt((1 - p) / p).
@@ -115,14 +115,14 @@ def test_the_mask_comes_after_clipping() -> None:
     small = NO_DECAY.model_copy(update={"clip_norm": 1e-3})
     seen: list[float] = []
     bench = Bench([("child_tuning", {"share": 0.3})], training=small)
-    original = bench.stack.regularisers[0].after_clip
+    original = bench.stack.regularisers[0].gradient_masks
 
-    def look(step: Any) -> None:
+    def look(step: Any) -> Any:
         gradients = [p.grad for _, p in bench.trainee.named_trainable() if p.grad is not None]
         seen.append(float(torch.cat([g.flatten() for g in gradients]).norm()))
-        original(step)
+        return original(step)
 
-    bench.stack.regularisers[0].after_clip = look  # type: ignore[method-assign]
+    bench.stack.regularisers[0].gradient_masks = look  # type: ignore[method-assign]
     bench.train()
     assert seen == pytest.approx([1e-3] * len(seen), rel=1e-3)
 

@@ -32,7 +32,7 @@ def bench(options: dict[str, Any], **more: Any) -> tuple[Bench, Dps]:
 
 
 def watched(run: Bench, look: Any) -> dict[str, torch.Tensor]:
-    """Train; ``look(step, gradients before, gradients after)`` around the regulariser's ``before_clip``."""
+    """Train; ``look(step, gradients before, gradients after)`` around what the stack does before clipping."""
     original = run.stack.before_clip
 
     def gradients() -> dict[str, torch.Tensor]:
@@ -117,7 +117,7 @@ def test_length_of_a_block(steps: int, block: float, length: int) -> None:
     run, regulariser = bench({"block": block})
     step = run.step()
     step.total = steps
-    regulariser.before_clip(step)
+    regulariser.observe_gradients(step)
     assert regulariser.length == length
 
 
@@ -346,8 +346,8 @@ def test_under_fp16_a_step_that_overflows_does_not_enter_the_sums() -> None:
     step = run.step(scaler=run.loop().scaler)
     step.task_loss(step.forward()).backward()
     run.trainee.raw("classifier.weight").grad[0, 0] = float("inf")  # type: ignore[index]
-    regulariser.before_clip(step)
+    regulariser.observe_gradients(step)
     assert regulariser.sums == {}
     run.trainee.raw("classifier.weight").grad[0, 0] = 0.0  # type: ignore[index]
-    regulariser.before_clip(step)
+    regulariser.observe_gradients(step)
     assert set(regulariser.sums) == set(regulariser.names)

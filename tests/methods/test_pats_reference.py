@@ -49,9 +49,9 @@ def test_equal_sensitivities_give_noise_of_the_stated_variance() -> None:
         parameter.grad = None
     module.weight.grad = torch.full((1000, 1000), 0.1)
     step = bench.step()
-    regulariser.after_clip(step)
+    regulariser.observe_gradients(step)
     before = module.weight.detach().clone()
-    regulariser.after_update(step)
+    regulariser.perturb_weights(step)
     noise = (module.weight.detach() - before).double()
     assert regulariser.averages[name].unique().numel() == 1
     expected = 0.2 * 2e-6 * (1 - 0.002)
@@ -208,8 +208,8 @@ def test_noise_is_drawn_once_per_step_from_the_summed_gradient() -> None:
     bench = Bench([("pats", {})], training=accumulated)
     calls = []
     regulariser = bench.stack.regularisers[0]
-    original = regulariser.after_update
-    regulariser.after_update = lambda step: (calls.append(step.index), original(step))  # type: ignore[method-assign]
+    original = regulariser.perturb_weights
+    regulariser.perturb_weights = lambda step: (calls.append(step.index), original(step))  # type: ignore[method-assign]
     done = bench.loop().train()
     assert done.batches == 2 * done.step
     assert calls == list(range(done.step))

@@ -258,7 +258,7 @@ def test_momentum_follows_the_weights_and_changes_after_a_tenth() -> None:
         average.zero_()
         bench.trainee.raw(name).fill_(8.0)
     for index, expected in ((0, 4.0), (1, 5.0), (9, 5.75)):  # step 1 of 10 is the first late one
-        method.after_update(bench.step(index))
+        method.observe_weights(bench.step(index))
         assert average.tolist() == [expected] * 2
 
 

@@ -598,15 +598,15 @@ def test_released_clip_norm_counts_the_frozen_tensors() -> None:
     tight = TRAINING.model_copy(update={"clip_norm": 0.1, "optimizer": "adamax"})
     released = tuning({"variant": "released"}, training=tight)
     norms: list[tuple[float, float]] = []
-    original = mixup(released).before_clip
+    original = mixup(released).clip_gradients
 
-    def look(step: Any) -> None:
+    def look(step: Any) -> Any:
         extra = [t.grad for m in mixup(released).mixings.values() for t in (m.pretrained, *m.parameters())]
         own = [p.grad for _, p in released.trainee.named_trainable() if p.grad is not None]
         norms.append(tuple(float(bilevel.global_norm(found)) for found in (own, extra)))  # type: ignore[arg-type]
-        original(step)
+        return original(step)
 
-    mixup(released).before_clip = look  # type: ignore[method-assign]
+    mixup(released).clip_gradients = look  # type: ignore[method-assign]
     done = released.loop().train()
     own, extra = norms[0]
     assert extra > 0.05 * own

@@ -41,7 +41,7 @@ def test_every_shipped_method_is_told() -> None:
     declared = ["hype_n_pats_hype_no_noise", "hype_n_pats_pats_no_noise", "hype_n_pats_uniform"]
     assert lines["hype_n_pats"].controls == ", ".join([*declared, "hype_n", "pats"])
     assert lines["post_training"].cost is None
-    assert lines["pats"].touches == "gradient, update"
+    assert lines["pats"].touches == "update"
     assert "hype_n_no_noise" in as_text([lines["hype_n"]])
 
 
@@ -78,14 +78,19 @@ def test_variants_and_combinations_are_named() -> None:
         ("freelb", "another step program or added loss; virtual tokens that move the text"),
         ("sage", "another optimiser; a frozen encoder"),
         ("lora", "what works on trained encoder weights"),
-        ("l2_sp", "a step program; a frozen encoder"),
+        ("l2_sp", "a frozen encoder"),
+        ("label_smoothing", "another task loss"),
         ("prompt_tuning", "what works on trained encoder weights; what reads hidden states by position"),
         ("prompt_tuning_text", "what works on trained encoder weights"),
         ("cutoff_token", "a step program; virtual tokens that move the text"),
         ("majority", "anything else"),
         ("hype_n", ""),
         # Only the phase that it speaks of: fine-tuning after post-training composes with everything.
-        ("post_training", "language_model: another step program or added loss; virtual tokens that move the text"),
+        (
+            "post_training",
+            "language_model: another step program or added loss; what transforms the task loss; "
+            "virtual tokens that move the text",
+        ),
     ],
 )
 def test_what_a_method_does_not_compose_with_is_told(name: str, refused: str) -> None:
@@ -97,6 +102,7 @@ def test_what_is_told_is_what_the_rules_refuse() -> None:
     reasons = {
         "another step program or added loss": lambda e: bool(e.declares.program) or e.declares.adds_terms,
         "a step program": lambda e: bool(e.declares.program),
+        "another task loss": compose.transforms_loss,
         "another weight view": lambda e: e.declares.owns_weights,
         "another optimiser": lambda e: e.declares.optimizer is not None,
         "what works on trained encoder weights": compose.works_on_encoder,

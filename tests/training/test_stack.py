@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import pytest
 import torch
@@ -11,7 +11,7 @@ import torch
 from regft_core.config.schema import StrictModel
 from regft_core.errors import ModelError
 from regft_core.hooks.base import Cost, Handed, ParameterGroup, Regulariser
-from regft_core.hooks.declare import Anchor, Declares
+from regft_core.hooks.declare import Anchor, ClipSide, Declares
 from regft_core.hooks.says import Says
 from regft_core.training.fitting import FitData
 from regft_core.training.trainee import Trainee
@@ -21,6 +21,12 @@ from tests.methods.interruption import resumed
 
 ONE = TRAINING.model_copy(update={"max_steps": 1, "warmup_ratio": 0.0})
 MATRIX = "bert.encoder.layer.0.intermediate.dense.weight"
+
+
+IN_A_STEP = [
+    *("observe_gradients", "change_gradients", "gradient_masks", "clip_gradients", "before_update"),
+    *("pull_weights", "perturb_weights", "observe_weights"),
+]
 
 
 class Recorder(Regulariser):
@@ -47,14 +53,33 @@ class Recorder(Regulariser):
         gradients = [p.grad for _, p in self.trainee.named_trainable() if p.grad is not None]
         return float(torch.linalg.vector_norm(torch.stack([torch.linalg.vector_norm(g) for g in gradients])))
 
-    def before_clip(self, step: Any) -> None:
-        self._note("before_clip", (self._norm(), self.trainee.raw(MATRIX).detach().clone()))
+    def _note_step(self, what: str) -> None:
+        self._note(what, (self._norm(), self.trainee.raw(MATRIX).detach().clone()))
 
-    def after_clip(self, step: Any) -> None:
-        self._note("after_clip", (self._norm(), self.trainee.raw(MATRIX).detach().clone()))
+    def observe_gradients(self, step: Any) -> None:
+        self._note_step("observe_gradients")
 
-    def after_update(self, step: Any) -> None:
-        self._note("after_update", (self._norm(), self.trainee.raw(MATRIX).detach().clone()))
+    def change_gradients(self, step: Any) -> None:
+        self._note_step("change_gradients")
+
+    def gradient_masks(self, step: Any) -> list[tuple[str, float]]:
+        self._note_step("gradient_masks")
+        return []
+
+    def clip_gradients(self, step: Any) -> None:
+        self._note_step("clip_gradients")
+
+    def before_update(self, step: Any) -> None:
+        self._note_step("before_update")
+
+    def pull_weights(self, step: Any) -> None:
+        self._note_step("pull_weights")
+
+    def perturb_weights(self, step: Any) -> None:
+        self._note_step("perturb_weights")
+
+    def observe_weights(self, step: Any) -> None:
+        self._note_step("observe_weights")
 
     def hand(self, trainee: Trainee) -> dict[str, torch.Tensor]:
         return {"one": torch.ones(1)}
@@ -75,8 +100,7 @@ def calls() -> list[tuple[str, Any]]:
 def test_every_hook_is_called_once_in_the_order_of_the_base_class(calls: list[tuple[str, Any]]) -> None:
     run = Bench([(Recorder, {})], training=ONE.model_copy(update={"accumulation": 3, "batch_size": 4}))
     run.train()
-    in_the_loop = ["before_clip", "after_clip", "after_update"]
-    assert [name for name, _ in calls] == ["edit_weights", "prepare", "fit", *in_the_loop, "export"]
+    assert [name for name, _ in calls] == ["edit_weights", "prepare", "fit", *IN_A_STEP, "export"]
     assert run.stack.hand(run.trainee).keys() == {"recorder.one"}
     assert run.stack.keep(run.trainee).keys() == {"recorder.two"}
 
@@ -88,7 +112,7 @@ def test_hooks_around_clipping_see_the_summed_gradient_and_then_the_clipped_one(
     start = run.trainee.raw(MATRIX).detach().clone()
     done = run.loop().train()
     seen = dict(calls)
-    before, after, updated = (seen[name] for name in ("before_clip", "after_clip", "after_update"))
+    before, after, updated = (seen[name] for name in ("observe_gradients", "before_update", "pull_weights"))
     assert before[0] == pytest.approx(done.curve[0][4], rel=1e-5)
     assert before[0] > 0.1
     assert after[0] == pytest.approx(0.01, rel=1e-3)
@@ -104,25 +128,22 @@ class Halver(Regulariser):
     name = "halver"
 
     class Config(StrictModel):
-        at: str = "before_clip"
+        at: ClipSide | Literal["after_update"] = "before_clip"
         by: float = 0.5
 
     def prepare(self, trainee: Trainee, handed: Mapping[str, Handed]) -> None:
         self.trainee = trainee
 
-    def _scale(self, at: str) -> None:
-        if self.options.at == at:
-            for _, parameter in self.trainee.named_trainable():
-                if parameter.grad is not None:
-                    parameter.grad.mul_(self.options.by)
+    @classmethod
+    def declare(cls, options: Any) -> Declares:
+        return Declares(gradients_at="before_clip" if options.at == "after_update" else options.at)
 
-    def before_clip(self, step: Any) -> None:
-        self._scale("before_clip")
+    def gradient_masks(self, step: Any) -> list[tuple[str, float]]:
+        if self.options.at == "after_update":
+            return []
+        return [(name, self.options.by) for name, _ in self.trainee.named_trainable()]
 
-    def after_clip(self, step: Any) -> None:
-        self._scale("after_clip")
-
-    def after_update(self, step: Any) -> None:
+    def pull_weights(self, step: Any) -> None:
         if self.options.at == "after_update":
             with torch.no_grad():
                 self.trainee.raw(MATRIX).mul_(self.options.by)
@@ -497,7 +518,7 @@ def test_state_and_diagnostics_go_back_to_the_regulariser_that_they_are_of() -> 
     class Noter(Regulariser):
         name = "noter"
 
-        def after_update(self, step: Any) -> None:
+        def observe_weights(self, step: Any) -> None:
             self.diagnostics.log(f"{self.name}.step", step.index, float(step.index))
 
     class NoterToo(Noter):

@@ -1,0 +1,578 @@
+"""Every pair of kinds of hooks beside each other, against closed forms."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from typing import Any, ClassVar
+
+import pytest
+import torch
+from torch import Tensor
+
+from regft_core.config.method import declared_cost
+from regft_core.config.schema import DropoutConfig, StrictModel
+from regft_core.hooks import compose
+from regft_core.hooks.base import Cost, Declares, Handed, Regulariser
+from regft_core.hooks.declare import ClipSide
+from regft_core.hooks.registry import discover
+from regft_core.training.step import Step
+from tests.methods.cases import CASES, Case
+from tests.methods.chain import method
+from tests.methods.harness import TRAINING, Bench, Listed, entries, same
+
+MATRIX = "bert.encoder.layer.0.intermediate.dense.weight"
+TOP = "bert.encoder.layer.1.output.dense.weight"
+ONE = TRAINING.model_copy(update={"max_steps": 1, "warmup_ratio": 0.0, "weight_decay": 0.0})
+SEARCH: Listed = ("weight_mixup", {"attention": "bilevel"})
+#: What trains on the task's loss in a way of its own: (regulariser, options, whether rows are set aside).
+LOSSES: list[tuple[str, dict[str, Any], bool]] = [
+    ("r_drop", {"alpha": 0.7}, False),
+    ("cutoff", {}, False),
+    ("cutoff", {"variant": "released"}, False),
+    ("tdt", {}, False),
+    ("freelb", {}, False),
+    ("mask_tuning", {}, False),
+    ("mask_tuning", {"fill": "mask", "alpha": 0.0}, False),
+    ("weight_mixup", {}, True),
+    ("weight_mixup", {"inner_gradient": "reused"}, True),
+    ("weight_mixup", {"variant": "released"}, True),
+]
+
+
+def renamed(given: str | type[Regulariser], name: str) -> type[Regulariser]:
+    """The same regulariser under another name."""
+    cls = discover()[given] if isinstance(given, str) else given
+    return type(name.title(), (cls,), {"name": name})
+
+
+def both_orders(listed: list[Listed]) -> tuple[list[Listed], list[Listed]]:
+    """The regularisers under names whose alphabetical order is that of the list, and the reverse."""
+    names = [f"n{index}" for index in range(len(listed))]
+    return tuple(  # type: ignore[return-value]
+        [(renamed(cls, name), options) for (cls, options), name in zip(listed, order, strict=True)]
+        for order in (names, names[::-1])
+    )
+
+
+def gradients(run: Bench) -> dict[str, Tensor]:
+    return {name: p.grad.clone() for name, p in run.trainee.named_trainable() if p.grad is not None}
+
+
+def share_of(bench: Bench, share: float) -> dict[str, Handed]:
+    """A mask over the layers, as a phase called fisher would hand it over."""
+    generator = torch.Generator().manual_seed(5)
+    named = [(name, raw) for name, raw in bench.trainee.named_raw() if ".layer." in name]
+    masks = {f"fisher.mask/{name}": torch.rand(raw.shape, generator=generator) < share for name, raw in named}
+    return {"fisher": Handed("key", masks)}
+
+
+# --------------------------------------------------------------- gradients: observe, change, mask
+
+
+class SideConfig(StrictModel):
+    side: ClipSide = "before_clip"
+    by: float = 0.0
+
+
+class Sided(Regulariser):
+    Config = SideConfig
+
+    @classmethod
+    def declare(cls, options: Any) -> Declares:
+        return Declares(gradients_at=options.side)
+
+
+class Observer(Sided):
+    """Keeps what it sees."""
+
+    name = "observer"
+
+    def observe_gradients(self, step: Step) -> None:
+        named = ((name, step.gradient(name)) for name, _ in step.trainee.named_trainable())
+        self.seen = {name: gradient.clone() for name, gradient in named if gradient is not None}
+
+
+class Masker(Sided):
+    """Multiplies every other entry."""
+
+    name = "masker"
+    start: ClassVar[int] = 0
+
+    def gradient_masks(self, step: Step) -> Iterator[tuple[str, Tensor]]:
+        for name, parameter in step.trainee.named_trainable():
+            mask = torch.ones(parameter.numel())
+            mask[self.start :: 2 + self.start] = self.options.by
+            yield name, mask.view(parameter.shape)
+
+
+class OtherMasker(Masker):
+    """Multiplies others, some of them the same."""
+
+    name = "other_masker"
+    start: ClassVar[int] = 1
+
+
+class Adder(Regulariser):
+    """Adds 1 to every gradient."""
+
+    name = "adder"
+
+    def change_gradients(self, step: Step) -> None:
+        for _, parameter in step.trainee.named_trainable():
+            if parameter.grad is not None:
+                parameter.grad.add_(1.0)
+
+
+def around(listed: list[Listed], clip: float | None) -> tuple[Bench, dict[str, Tensor], dict[str, Tensor]]:
+    """A bench after one step's gradient; the gradient as the passes left it, and as the optimiser gets it."""
+    run = Bench(listed, training=ONE.model_copy(update={"clip_norm": clip}))
+    step = run.step()
+    run.stack.backward(step)
+    plain = gradients(run)
+    run.stack.before_clip(step)
+    parameters = [p for _, p in run.trainee.named_trainable()]
+    norm = torch.nn.utils.clip_grad_norm_(parameters, float("inf") if clip is None else clip)
+    run.stack.after_clip(step, norm)
+    return run, plain, gradients(run)
+
+
+def norm_of(named: dict[str, Tensor]) -> float:
+    return float(torch.cat([value.flatten() for value in named.values()]).norm())
+
+
+@pytest.mark.parametrize("observes", ["before_clip", "after_clip"])
+@pytest.mark.parametrize("masks", ["before_clip", "after_clip"])
+@pytest.mark.parametrize("change", [False, True])
+def test_observers_see_the_gradient_before_any_mask_or_change(observes: str, masks: str, change: bool) -> None:
+    listed: list[Listed] = [(Observer, {"side": observes}), (Masker, {"side": masks})]
+    listed += [(Adder, {})] if change else []
+    for names in both_orders(listed):
+        run, plain, stepped = around(names, clip=0.05)
+        (observer,) = (r for r in run.stack.regularisers if isinstance(r, Observer))
+        (masker,) = (r for r in run.stack.regularisers if isinstance(r, Masker))
+        mask = dict(masker.gradient_masks(run.step()))
+        changed = {name: value + 1.0 if change else value for name, value in plain.items()}
+        masked = {name: changed[name] * mask[name] for name in plain}
+        clipped = masked if masks == "before_clip" else changed
+        factor = min(1.0, 0.05 / (norm_of(clipped) + 1e-6))
+        for name, value in plain.items():
+            seen = value * factor if observes == "after_clip" else value
+            assert torch.allclose(observer.seen[name], seen, rtol=1e-5, atol=1e-9), name
+            assert torch.allclose(stepped[name], masked[name] * factor, rtol=1e-5, atol=1e-9), name
+
+
+@pytest.mark.parametrize(("first", "second"), itertools.product(["before_clip", "after_clip"], repeat=2))
+def test_two_masks_multiply(first: str, second: str) -> None:
+    listed: list[Listed] = [(Masker, {"side": first, "by": 0.5}), (OtherMasker, {"side": second, "by": 0.25})]
+    for names in both_orders(listed):
+        run, plain, stepped = around(names, clip=None)
+        masks = [dict(r.gradient_masks(run.step())) for r in run.stack.regularisers]
+        for name, value in plain.items():
+            assert torch.allclose(stepped[name], value * masks[0][name] * masks[1][name], rtol=1e-6)
+
+
+def test_without_a_mask_nothing_is_copied_and_no_hook_is_called_that_nobody_has() -> None:
+    run, plain, stepped = around([(Observer, {"side": "after_clip"})], clip=None)
+    assert same(plain, stepped)
+    assert not run.stack.masked
+    stack = Bench().stack
+    lists = (stack.penalising, stack.changing, stack.clipping, stack.updating, stack.pulling, stack.perturbing)
+    assert not any((*lists, stack.watching, *stack.observing.values(), *stack.masking.values()))
+    assert stack.transformer is None
+
+
+@pytest.mark.parametrize("mask", ["child_tuning", "dps"])
+def test_masked_entries_get_no_noise_whatever_the_names(mask: str) -> None:
+    """Nothing would correct it there."""
+    masker: Listed = ("child_tuning", {"mask": "fisher"}) if mask == "child_tuning" else ("dps", {"drop": 0.5})
+    training = ONE.model_copy(update={"max_steps": 2, "optimizer": "adamax", "learning_rate": 1e-30})
+    # In its second step, DPS is in stage II; its first is without a mask, so only the second may be looked at.
+    listed: list[Listed] = [masker, ("pats", {"strength": 1e-2})]
+    found = []
+    for names in (listed, *both_orders(listed)):
+        run = Bench(names, handed=share_of(Bench(), 0.3), training=training)
+        moves, weights = noised(run)
+        assert MATRIX in moves
+        for name in run.trainee.sites.perturbable:
+            moved = weights[1][name] != weights[0][name]
+            free = moves.get(name, torch.ones_like(moved))
+            assert not moved[~free].any()
+            assert name != MATRIX or moved[free].any()
+        found.append(weights[1])
+    assert same(found[0], found[1])
+    assert same(found[1], found[2])
+
+
+def noised(run: Bench) -> tuple[dict[str, Tensor], list[dict[str, Tensor]]]:
+    """What the masks of the last step let move; the weights before and after what follows its optimiser."""
+    original = run.stack.after_update
+    moves: dict[str, Tensor] = {}
+    weights: list[dict[str, Tensor]] = []
+
+    def look(step: Step) -> None:
+        moves.clear()
+        moves.update(step.moves)
+        weights.append(run.trainee.trained_weights())
+        original(step)
+        weights.append(run.trainee.trained_weights())
+
+    run.stack.after_update = look  # type: ignore[method-assign]
+    run.loop().train()
+    return moves, weights[-2:]
+
+
+def test_the_first_sensitivity_beside_a_mask_is_that_of_pats_alone() -> None:
+    handed = share_of(Bench(), 0.3)
+    training = ONE.model_copy(update={"optimizer": "adamax"})
+    alone = Bench([("pats", {})], training=training)
+    both = Bench([("pats", {}), ("child_tuning", {"mask": "fisher"})], handed=handed, training=training)
+    alone.train()
+    both.train()
+    assert same(alone.stack.state(), both.stack.state())
+
+
+@pytest.mark.parametrize("grouped", [False, True])
+def test_noise_is_that_of_pats_alone_where_the_mask_lets_entries_move(grouped: bool) -> None:
+    handed = share_of(Bench(), 0.3)
+    masks = handed["fisher"].of("fisher")
+    training = ONE.model_copy(update={"optimizer": "adamax", "learning_rate": 1e-30})
+    listed: list[Listed] = [("pats", {})]
+    alone = Bench(listed, training=training, grouped=grouped).train()
+    both = Bench([*listed, ("child_tuning", {"mask": "fisher"})], handed=handed, training=training, grouped=grouped)
+    start = {name: p.detach().clone() for name, p in both.trainee.named_raw()}
+    together = both.train()
+    for name in both.trainee.sites.perturbable:
+        mask = masks[f"mask/{name}"]
+        assert torch.equal(together[name], torch.where(mask, alone[name], start[name])), name
+    assert not torch.equal(together[MATRIX], start[MATRIX])
+
+
+def test_the_sensitivity_of_sage_is_measured_before_the_mask() -> None:
+    handed = share_of(Bench(), 0.3)
+    found = []
+    for listed in ([("sage", {})], [("sage", {}), ("child_tuning", {"mask": "fisher"})]):
+        run = Bench(listed, handed=handed, training=ONE)  # type: ignore[arg-type]
+        loop = run.loop()
+        loop.train()
+        found.append(loop.optimizer.state[run.trainee.raw(MATRIX)]["sensitivity"])
+    assert torch.equal(found[0], found[1])
+    assert found[0].min() > 0
+
+
+# ------------------------------------------------------------------------------- the task's loss
+
+
+def formula(step: Step, logits: Tensor, labels: Tensor | None = None) -> Tensor:
+    """Cross-entropy against 0.8 of the label and 0.2 of the uniform distribution."""
+    labels = step.batch.labels if labels is None else labels
+    targets = 0.8 * torch.nn.functional.one_hot(labels, logits.shape[1]) + 0.2 / logits.shape[1]
+    return -(targets * logits.log_softmax(-1)).sum(-1).mean()
+
+
+@pytest.mark.parametrize(("name", "options", "aside"), LOSSES)
+def test_every_pass_has_the_transformed_loss(name: str, options: dict[str, Any], aside: bool) -> None:
+    """The loss and gradient of the method with the formula in place of its cross-entropies."""
+    form: dict[str, Any] = {"masked_lm": True, "validation": aside, "phase": "search" if aside else "finetune"}
+    smoothing: Listed = ("label_smoothing", {"smoothing": 0.2})
+    assert compose.ownership_problems(entries([smoothing, (name, options)])) == []
+    found = []
+    for listed in ([smoothing, (name, options)], [(name, options)]):
+        run = Bench(listed, **form)  # type: ignore[arg-type]
+        loop = run.loop()
+        step = run.step(learning_rate=1e-3, validation=run.validation, optimizer=loop.optimizer)
+        if len(listed) == 1:
+            step.task_loss = lambda logits, labels=None, step=step: formula(step, logits, labels)  # type: ignore[method-assign]
+        loss = run.stack.backward(step)
+        found.append((float(loss), gradients(run), run.stack.hand(run.trainee)))
+    (one, grads, handed), (other, expected, wanted) = found
+    assert one == pytest.approx(other, abs=1e-6)
+    assert grads.keys() == expected.keys()
+    assert all(torch.allclose(grads[key], expected[key], atol=1e-5) for key in grads)
+    assert all(torch.allclose(handed[key], wanted[key], atol=1e-5) for key in wanted)
+
+
+def test_both_passes_of_r_drop_are_smoothed() -> None:
+    run = Bench([("label_smoothing", {"smoothing": 0.2}), ("r_drop", {"alpha": 0.7})])
+    step = run.step()
+    total = float(run.stack.backward(step))
+    plain = Bench().step()
+    one, two = plain.forward(), plain.forward("r_drop.second", draw="r_drop.second")
+    p, q = one.log_softmax(-1), two.log_softmax(-1)
+    divergence = ((p.exp() * (p - q)).sum(-1) + (q.exp() * (q - p)).sum(-1)).mean() / 2
+    expected = formula(plain, one) + formula(plain, two) + 0.7 * divergence
+    assert total == pytest.approx(float(expected.detach()), abs=1e-6)
+
+
+def test_all_passes_of_a_step_see_the_same_redrawn_labels() -> None:
+    run = Bench([("label_smoothing", {"smoothing": 0.9, "targets": "drawn"})], labels=3)
+    step = run.step()
+    logits = torch.randn(len(step.batch.labels), 3)
+    assert torch.equal(step.task_loss(logits), step.task_loss(logits))
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if case.declares.program], ids=lambda case: case.key)
+def test_a_program_says_whether_it_trains_on_the_task(case: Case) -> None:
+    """One that does not has nothing for a transformed loss to act on, so both together are refused."""
+    run = case.bench()
+    step = run.step(learning_rate=1e-3, validation=run.validation, optimizer=run.loop().optimizer)
+    original, asked = step.task_loss, []
+    step.task_loss = lambda *given: asked.append(1) or original(*given)  # type: ignore[method-assign,func-returns-value]
+    run.stack.backward(step)
+    assert bool(asked) == case.declares.trains_on_task
+    listed: list[Listed] = [("label_smoothing", {}), (case.name, case.options.model_dump(exclude_unset=True))]
+    problems = compose.ownership_problems(entries(listed))
+    if case.declares.trains_on_task:
+        assert problems == []
+    else:
+        assert problems == [
+            f"'label_smoothing' transforms the task's loss, but '{case.name}' trains on a loss of its own; keep one of "
+            "them"
+        ]
+
+
+def test_one_regulariser_transforms_the_task_loss_and_one_changes_the_gradient() -> None:
+    (problem,) = compose.ownership_problems(entries([("label_smoothing", {}), (renamed("label_smoothing", "b"), {})]))
+    assert problem.startswith("'label_smoothing' and 'b' both own the task's loss")
+    (problem,) = compose.ownership_problems(entries([(Adder, {}), (renamed(Adder, "b"), {})]))
+    assert problem.startswith("'adder' and 'b' both own the gradient")
+
+
+# --------------------------------------------------------------------------- penalties of weights
+
+
+PROGRAMS = [case for case in CASES if case.declares.program and not case.declares.virtual_step]
+
+
+@pytest.mark.parametrize("accumulated", [False, True])
+@pytest.mark.parametrize(
+    "case", [case for case in PROGRAMS if not case.declares.freezes_encoder], ids=lambda case: case.key
+)
+def test_a_penalty_adds_its_gradient_to_that_of_any_step_program(case: Case, accumulated: bool) -> None:
+    own: Listed = (case.name, case.options.model_dump(exclude_unset=True))
+    pull: Listed = ("l2_sp", {"strength": 10.0})
+    assert compose.ownership_problems(entries([pull, own])) == []
+    form: dict[str, Any] = {"masked_lm": True, "phase": case.phase.name}
+    found, losses = [], []
+    for listed in ([pull, own], [own]):
+        run = Bench(listed, **form)
+        with torch.no_grad():
+            run.trainee.raw(MATRIX).add_(0.5)
+        steps = [run.step(m, micro=m, share=0.5) for m in range(2)] if accumulated else [run.step()]
+        losses.append(sum(float(run.stack.backward(step)) * step.share for step in steps))
+        found.append(gradients(run))
+        assert all(step.backward_passes == pytest.approx(case.says.cost.backward) for step in steps)
+    difference = found[0][MATRIX] - found[1][MATRIX]
+    assert torch.allclose(difference, torch.full_like(difference, 5.0), atol=1e-4)
+    assert torch.equal(found[0][TOP], found[1][TOP])
+    assert losses[0] - losses[1] == pytest.approx(0.5 * 10.0 * 0.25 * difference.numel(), rel=1e-4)
+
+
+def test_penalty_and_transformed_loss_add_no_passes() -> None:
+    for listed in (["l2_sp"], ["label_smoothing"], ["l2_sp", "label_smoothing", "tdt"], ["label_smoothing", "r_drop"]):
+        run = Bench([(name, {}) for name in listed])
+        done = run.loop().train()
+        wanted = declared_cost(entries([(name, {}) for name in listed]))
+        assert Cost(done.forward_passes / done.batches, done.backward_passes / done.batches) == wanted
+
+
+# ------------------------------------------------------------------------------- drawn layers
+
+
+def test_layers_drawn_anew_are_not_pulled() -> None:
+    drawn: Listed = ("re_init", {"layers": 1})
+    found = []
+    for listed in ([drawn, ("l2_sp", {"strength": 10.0})], [drawn]):
+        run = Bench(listed)  # type: ignore[arg-type]
+        with torch.no_grad():
+            run.trainee.raw(MATRIX).add_(0.5)
+            run.trainee.raw(TOP).add_(0.5)
+        run.stack.backward(run.step())
+        found.append(gradients(run))
+    assert torch.allclose(found[0][MATRIX] - found[1][MATRIX], torch.tensor(5.0), atol=1e-4)
+    assert torch.equal(found[0][TOP], found[1][TOP])
+    decays = {n: group["weight_decay"] for group in Bench([drawn, ("l2_sp", {})]).loop().groups for n in group["names"]}
+    assert (decays[MATRIX], decays[TOP]) == (0.0, TRAINING.weight_decay)
+
+
+@pytest.mark.parametrize("given", [("l2_sp", {"form": "decoupled", "strength": 900.0}), ("rec_adam", {})])
+def test_layers_drawn_anew_stay_where_the_task_takes_them(given: Listed) -> None:
+    """A pull of 0.9 of the distance in each step holds the other layers, and lets those go."""
+    if given[0] == "rec_adam":
+        run = Bench([("re_init", {"layers": 1}), given])
+        anchors = run.stack.regularisers[-1]._anchors  # type: ignore[attr-defined]
+        assert MATRIX in anchors
+        assert TOP not in anchors
+        return
+    run = Bench([("re_init", {"layers": 1}), given], training=ONE)
+    start = {name: p.detach().clone() for name, p in run.trainee.named_raw()}
+    free = Bench([("re_init", {"layers": 1})], training=ONE).train()
+    after = run.train()
+    assert float((after[MATRIX] - start[MATRIX]).norm()) < 0.2 * float((free[MATRIX] - start[MATRIX]).norm())
+    assert torch.allclose(after[TOP], free[TOP], atol=1e-7)
+
+
+@pytest.mark.parametrize(
+    "given", [("mixout", {}), ("weight_mixup", {"attention": "random"}), ("dps", {"mode": "mix"}), ("wise_ft", {})]
+)
+def test_what_is_mixed_with_a_drawn_layer_is_its_draw(given: Listed) -> None:
+    run = Bench([("re_init", {"layers": 1}), given])
+    (anchor,) = run.stack.anchors
+    checkpoint = Bench().trainee
+    assert torch.equal(run.trainee.anchor(anchor)[TOP], run.trainee.raw(TOP))
+    assert not torch.equal(run.trainee.anchor(anchor)[TOP], checkpoint.raw(TOP))
+    assert torch.equal(run.trainee.anchor(anchor)[MATRIX], checkpoint.raw(MATRIX))
+    assert run.trainee.new >= {TOP, *run.trainee.sites.head}
+
+
+# ---------------------------------------------------------------------------- after the optimiser
+
+
+class Puller(Regulariser):
+    """Halves a weight."""
+
+    name = "puller"
+
+    def pull_weights(self, step: Step) -> None:
+        with torch.no_grad():
+            step.trainee.raw(MATRIX).mul_(0.5)
+
+
+class Shaker(Regulariser):
+    """Adds 1 to it."""
+
+    name = "shaker"
+
+    def perturb_weights(self, step: Step) -> None:
+        with torch.no_grad():
+            step.trainee.raw(MATRIX).add_(1.0)
+
+
+class Reader(Regulariser):
+    """Keeps it."""
+
+    name = "reader"
+
+    def observe_weights(self, step: Step) -> None:
+        self.seen = step.trainee.raw(MATRIX).detach().clone()
+
+
+@pytest.mark.parametrize("order", list(itertools.permutations([Puller, Shaker, Reader])))
+def test_pulls_come_before_noise_and_averages_read_what_is_left(order: tuple[type[Regulariser], ...]) -> None:
+    run = Bench([(renamed(cls, f"n{place}"), {}) for place, cls in enumerate(order)], training=ONE)
+    plain = Bench(training=ONE).train()[MATRIX]
+    after = run.train()[MATRIX]
+    assert torch.equal(after, plain * 0.5 + 1.0)
+    (reader,) = (r for r in run.stack.regularisers if isinstance(r, Reader))
+    assert torch.equal(reader.seen, after)
+
+
+@pytest.mark.parametrize(
+    "listed",
+    [
+        [("child_tuning", {}), ("pats", {"strength": 1e-4})],
+        [("dps", {"block": 0.34}), ("pats", {"strength": 1e-4})],
+        [("dps", {"block": 0.34}), ("child_tuning", {})],
+        [("l2_sp", {"form": "decoupled", "strength": 300.0}), ("pats", {}), ("weight_averaging", {})],
+        [("label_smoothing", {}), ("r_drop", {})],
+        [("l2_sp", {}), ("label_smoothing", {}), ("tdt", {})],
+        [("child_tuning", {}), ("sage", {})],
+    ],
+    ids=lambda listed: "+".join(name for name, _ in listed),
+)
+def test_the_bits_do_not_depend_on_the_names(listed: list[Listed]) -> None:
+    forward, backward = both_orders(listed)
+    assert same(Bench(forward).train(), Bench(backward).train())
+
+
+# ------------------------------------------------------------------------- the bi-level search
+
+
+@pytest.mark.parametrize(
+    ("given", "what"),
+    [
+        (("layerwise_decay", {}), "gives tensors learning rates of their own"),
+        (("child_tuning", {}), "masks the gradient"),
+        (("dps", {}), "masks the gradient"),
+        ((Adder, {}), "changes the gradient"),
+        (("sage", {}), "brings an update rule of its own"),
+        (("rec_adam", {}), "brings an update rule of its own"),
+        (("l2_sp", {}), "pulls the weights"),
+        (("l2_sp", {"form": "decoupled"}), "pulls the weights"),
+        (("pats", {}), "adds noise to the weights after each step"),
+    ],
+)
+def test_a_search_refuses_what_its_virtual_step_does_not_model(given: Listed, what: str) -> None:
+    name = given[0] if isinstance(given[0], str) else given[0].name
+    assert compose.ownership_problems(entries([SEARCH, given])) == [
+        f"'{name}' {what}, which the virtual step of 'weight_mixup' does not model: that is one step along the "
+        "gradient of the task's loss at the shared learning rate; keep one of them"
+    ]
+    # Fine-tuning under the attention that was found looks ahead at nothing.
+    assert compose.ownership_problems(entries([("weight_mixup", {"attention": "random"}), given])) == []
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        ("hype", {"scale": 1e-3}),
+        ("label_smoothing", {}),
+        ("noisy_tune", {}),
+        ("re_init", {"layers": 1}),
+        ("weight_averaging", {}),
+        ("sage", {"multiplier": "none"}),
+    ],
+)
+def test_a_search_accepts_what_acts_in_passes_or_outside_the_update(given: Listed) -> None:
+    assert compose.ownership_problems(entries([SEARCH, given])) == []
+
+
+# ------------------------------------------------------------------------ every pair of regularisers
+
+
+PAIRS = list(itertools.combinations([case for case in CASES if not case.before], 2))
+
+
+def accepted(pair: tuple[Case, Case]) -> bool:
+    one, other = pair
+    if one.name == other.name or one.final != other.final:
+        return False
+    listed = [(case.cls, case.options) for case in pair]
+    stack = [compose.Entry(*entry) for entry in listed]
+    problems = compose.ownership_problems(stack) + compose.prediction_problems(stack, one.phase)
+    problems += compose.negotiate_dropout(stack, DropoutConfig(), None)[1]
+    return not problems and all(case.phase.training.epochs for case in pair)
+
+
+ACCEPTED = [pair for pair in PAIRS if accepted(pair)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("pair", ACCEPTED, ids=["+".join(case.name for case in pair) for pair in ACCEPTED])
+def test_every_accepted_pair_trains_and_does_not_collapse(pair: tuple[Case, Case]) -> None:
+    """Finite, different from the start, and still telling inputs apart, with weights of the size of the start."""
+    first, second = pair
+    listed: list[Listed] = [(case.name, case.options.model_dump(exclude_unset=True)) for case in pair]
+    protocol = TRAINING.model_copy(update={"epochs": 4})
+    aside = any(case.phase.data.split < 1 for case in pair)
+    run = Bench(listed, masked_lm=True, training=protocol, phase=first.phase.name, validation=aside)
+    start = {name: p.detach().clone() for name, p in run.trainee.named_raw()}
+    done = run.loop().train()
+    assert second.final == first.final
+    assert all(torch.isfinite(torch.tensor(point[2])) for point in done.curve)
+    assert done.curve[-1][2] < 3 * max(1.0, done.curve[0][2])
+    trained = dict(run.trainee.named_raw())
+    assert all(value.isfinite().all() for value in trained.values())
+    moved = norm_of({name: trained[name].detach() - start[name] for name in trained})
+    assert 0 < moved < norm_of(start)
+    run.model.eval()
+    with torch.no_grad():
+        logits = run.model(**run.stream.collate(range(8)).model_inputs()).logits
+    assert logits.isfinite().all()
+    assert float(logits.std(0).max()) > 0
+
+
+def test_the_pairs_are_those_of_every_regulariser() -> None:
+    assert len(ACCEPTED) > 250
+    assert {"l2_sp", "label_smoothing", "pats", "tdt"} <= {case.name for pair in ACCEPTED for case in pair}
+    assert method("hype_n_pats").finetune.regularisers

@@ -35,7 +35,7 @@ from regft_core.run.trials import trials_that_choose
 
 FOLDER = Path("work") / "plan"
 #: What methods say about themselves, which only the report shows.
-WORDS = {"description", "paper", "control_for", "differs_by", "variant_of", "combines"}
+WORDS = {"description", "paper", "control_for", "differs_by", "variant_of", "combines", "sources"}
 #: In the output of a stage: cell -> why it is not there.
 FAILURES = "failures.json"
 #: Keys of one cell in one stage.

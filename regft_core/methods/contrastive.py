@@ -119,6 +119,9 @@ class Contrastive(Regulariser):
     name = "contrastive"
     Config = ContrastiveConfig
     off: ClassVar[dict[str, Any] | None] = None  # without its loss the phase has none
+    sources: ClassVar[dict[str, str]] = {
+        "partners": "code: huggingface/setfit src/setfit/sampler.py:92-100",
+    }
 
     @classmethod
     def declare(cls, options: ContrastiveConfig) -> Declares:

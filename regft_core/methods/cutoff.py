@@ -65,6 +65,13 @@ class Cutoff(Regulariser):
     name = "cutoff"
     Config = CutoffConfig
     off: ClassVar[dict[str, Any]] = {"alpha": 0.0, "beta": 0.0}
+    sources: ClassVar[dict[str, str]] = {
+        "variant": "ours: the printed objective; the code leaves the clean cross-entropy of token cutoff out",
+        "kind": "paper: Zeng et al. 2022, section 4.8 and table 5, which compare with token cutoff",
+        "ratio": "code: dinghanshen/Cutoff run_glue.sh:14",
+        "alpha": "code: dinghanshen/Cutoff run_glue.sh:15",
+        "beta": "code: dinghanshen/Cutoff run_glue.sh:16",
+    }
 
     @classmethod
     def declare(cls, options: CutoffConfig) -> Declares:

@@ -66,6 +66,13 @@ class Dps(Regulariser):
     name = "dps"
     Config = DpsConfig
     off: ClassVar[dict[str, Any]] = {"drop": 0.0}
+    sources: ClassVar[dict[str, str]] = {
+        "variant": "ours: the printed method; released says where the code differs",
+        "mode": "code: ZhangHaojie077/DPS script/run_glue.sh:2; the trainer's own default is mix",
+        "drop": "code: ZhangHaojie077/DPS script/run_glue.sh:9",
+        "block": "code: ZhangHaojie077/DPS script/run_glue.sh:10",
+        "selection": "ours: gradient is the method, random its control",
+    }
 
     @classmethod
     def declare(cls, options: DpsConfig) -> Declares:

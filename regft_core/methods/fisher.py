@@ -20,7 +20,7 @@ Decisions:
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from pydantic import Field
 
@@ -50,6 +50,10 @@ class Fisher(Regulariser):
     name = "fisher"
     Config = FisherConfig
     off = None  # it changes nothing by itself
+    sources: ClassVar[dict[str, str]] = {
+        "variant": "ours: the printed method; released says where the code differs",
+        "share": "code: alibaba/AliceMind ChildTuning/run.sh:5",
+    }
 
     @classmethod
     def declare(cls, options: FisherConfig) -> Declares:

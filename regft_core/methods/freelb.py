@@ -62,6 +62,16 @@ class FreeLb(Regulariser):
     name = "freelb"
     Config = FreeLbConfig
     off: ClassVar[dict[str, Any]] = {"ascent_size": 0.0, "initial_size": 0.0}
+    sources: ClassVar[dict[str, str]] = {
+        "steps": "code: zhuchen03/FreeLB huggingface-transformers/launch/run_glue.sh:58; the line of STS-B",
+        "ascent_size": "code: zhuchen03/FreeLB huggingface-transformers/launch/run_glue.sh:58; the line of STS-B",
+        "initial_size": "code: zhuchen03/FreeLB huggingface-transformers/launch/run_glue.sh:58; the line of STS-B",
+        "radius": (
+            "code: zhuchen03/FreeLB huggingface-transformers/launch/run_glue.sh:58; the line of STS-B, where 0 "
+            "means none"
+        ),
+        "direction": "ours: gradient is the method, random its control",
+    }
 
     @classmethod
     def declare(cls, options: FreeLbConfig) -> Declares:

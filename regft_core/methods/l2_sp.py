@@ -54,6 +54,13 @@ class L2Sp(Regulariser):
     name = "l2_sp"
     Config = L2SpConfig
     off: ClassVar[dict[str, Any]] = {"strength": 0.0}
+    sources: ClassVar[dict[str, str]] = {
+        "strength": (
+            "code: holyseven/TransferLearningClassification run_classification/run_exp.py:36; chosen for SGD on images"
+        ),
+        "form": "code: holyseven/TransferLearningClassification model/network_base.py:154-156; a term of the loss",
+        "toward": "code: holyseven/TransferLearningClassification model/network_base.py:153-154",
+    }
 
     @classmethod
     def declare(cls, options: L2SpConfig) -> Declares:

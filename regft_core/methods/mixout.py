@@ -52,6 +52,18 @@ class Mixout(Regulariser):
     name = "mixout"
     Config = MixoutConfig
     off: ClassVar[dict[str, Any]] = {"probability": 0.0, "dropout": "keep"}
+    sources: ClassVar[dict[str, str]] = {
+        "variant": "ours: the gradient of the printed formula",
+        "probability": (
+            "ours: in the range 0.1 to 0.8 that Somayajula et al. 2024, appendix D.3, tune; public commands "
+            "take 0.9 (bloodwass/mixout example_huggingface.py:81) and 0.1 "
+            "(asappresearch/revisit-bert-finetuning sample_commands/mixout.sh:9); the paper was not at hand to "
+            "check"
+        ),
+        "target": "code: bloodwass/mixout mixout/mixout.py:69",
+        "head": "code: bloodwass/mixout example_huggingface.py:46-57; every linear is mixed",
+        "dropout": "code: bloodwass/mixout example_huggingface.py:44-45",
+    }
 
     @classmethod
     def declare(cls, options: MixoutConfig) -> Declares:

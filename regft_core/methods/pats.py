@@ -202,6 +202,19 @@ class Pats(Regulariser):
     name = "pats"
     Config = PatsConfig
     off: ClassVar[dict[str, Any]] = {"strength": 0.0}
+    sources: ClassVar[dict[str, str]] = {
+        "strength": "paper: appendix A.2",
+        "threshold": "paper: appendix A.2",
+        "decay": "paper: appendix A.2",
+        "probability": "paper: appendix A.2",
+        "epsilon": (
+            "ours: not stated; below typical sensitivities (5e-8 to 1e-5), so that it bounds the noise of few entries"
+        ),
+        "sensitivity": "paper: section 2.1, equation 1",
+        "noise_std": "paper: section 2.2; the standard deviation is the root of the intensity",
+        "intensity": "ours: sensitivity is the method, uniform its control",
+        "max_std": "ours: no limit, as printed",
+    }
 
     @classmethod
     def declare(cls, options: PatsConfig) -> Declares:

@@ -56,6 +56,12 @@ class R3f(Regulariser):
     name = "r3f"
     Config = R3fConfig
     off: ClassVar[dict[str, Any]] = {"weight": 0.0}
+    sources: ClassVar[dict[str, str]] = {
+        "variant": "ours: the printed method; released says where the code differs",
+        "weight": "code: facebookresearch/fairseq examples/rxf/rxf_src/sentence_prediction_r3f.py:47",
+        "distribution": "code: facebookresearch/fairseq examples/rxf/rxf_src/sentence_prediction_r3f.py:49",
+        "scale": "code: facebookresearch/fairseq examples/rxf/rxf_src/sentence_prediction_r3f.py:45",
+    }
 
     @classmethod
     def declare(cls, options: R3fConfig) -> Declares:

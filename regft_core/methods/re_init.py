@@ -43,6 +43,13 @@ class ReInit(Regulariser):
     name = "re_init"
     Config = ReInitConfig
     off: ClassVar[dict[str, Any]] = {"layers": 0, "pooler": False}
+    sources: ClassVar[dict[str, str]] = {
+        "layers": (
+            "ours: a third of the default encoder's 6 layers; the release's command draws 5 of 24 "
+            "(asappresearch/revisit-bert-finetuning sample_commands/reinit.sh:11)"
+        ),
+        "pooler": "code: asappresearch/revisit-bert-finetuning sample_commands/reinit.sh:11",
+    }
 
     @classmethod
     def declare(cls, options: ReInitConfig) -> Declares:

@@ -80,6 +80,19 @@ class RecAdam(Regulariser):
     name = "rec_adam"
     Config = RecAdamConfig
     off: ClassVar[dict[str, Any]] = {"annealing": "constant"}
+    sources: ClassVar[dict[str, str]] = {
+        "strength": "code: Sanyuan-Chen/RecAdam README.md:113; 5000 at the learning rate 2e-5 of line 103",
+        "annealing": "code: Sanyuan-Chen/RecAdam README.md:110",
+        "midpoint": "ours: a quarter of the steps; the release's commands take step 1000 of 5336 and of 9000",
+        "rate": (
+            "ours: 25 / midpoint is softer than the release (100 / midpoint in its commands, 125 as its "
+            "default), which would switch within a few steps of a short run"
+        ),
+        "start": (
+            "ours: pretrained, as every other method; the release starts so with one flag "
+            "(run_glue_with_RecAdam.py:663)"
+        ),
+    }
 
     @classmethod
     def declare(cls, options: RecAdamConfig) -> Declares:

@@ -54,6 +54,12 @@ class Sage(Regulariser):
     name = "sage"
     Config = SageConfig
     off: ClassVar[dict[str, Any]] = {"multiplier": "none"}
+    sources: ClassVar[dict[str, str]] = {
+        "variant": "ours: the printed method; released says where the code differs",
+        "base": "code: cliang1453/SAGE scripts/train_mnli_usadamax.sh:24",
+        "decay": "code: cliang1453/SAGE train.py:157; the one released script takes 0.85",
+        "multiplier": "ours: sensitivity is the method, mean its control",
+    }
 
     @classmethod
     def declare(cls, options: SageConfig) -> Declares:

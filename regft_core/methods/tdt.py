@@ -128,6 +128,22 @@ class Tdt(Regulariser):
     name = "tdt"
     Config = TdtConfig
     off: ClassVar[dict[str, Any]] = {"w_distill": 0.0, "w_rank": 0.0}
+    sources: ClassVar[dict[str, str]] = {
+        "variant": "ours: the printed method; released says where the code differs",
+        "w_distill": "paper: section 3.2; of 0.5, 2 and 4, and in the released script's list",
+        "w_rank": "paper: section 3.2; of 0.5 and 1, and in the released script's list",
+        "margin": "paper: section 3.2; of 0 and 2",
+        "gamma": "ours: off; equation 4 has it without a value, the released code has none",
+        "mode": "paper: section 4.7; soft is the method, hard an ablation",
+        "temperature": "ours: appendix D states no value",
+        "perturbation": "paper: section 2.2",
+        "gaussian_std": "ours: not stated; the standard normal law",
+        "mu0_mask_padding": (
+            "ours: padding is left out under paper; under released it counts (TDT/transformers/modeling_bert.py:729)"
+        ),
+        "divergence": "code: lemon0830/TDT TDT/transformers/modeling_bert.py:1113-1115; the paper states no direction",
+        "confidence": "ours: learned is the method, shuffled its control",
+    }
 
     @classmethod
     def declare(cls, options: TdtConfig) -> Declares:

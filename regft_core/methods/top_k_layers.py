@@ -44,6 +44,12 @@ class TopKLayers(Regulariser):
     name = "top_k_layers"
     Config = TopKLayersConfig
     off: ClassVar[dict[str, Any]] = {"layers": "all", "embeddings": True, "pooler": True}
+    sources: ClassVar[dict[str, str]] = {
+        "layers": "ours: the smallest that trains any layer",
+        "embeddings": "ours: frozen like the layers above them",
+        "pooler": "ours: trained, as what stands above the top layer",
+        "end": "ours: top is the method, bottom its control",
+    }
 
     @classmethod
     def declare(cls, options: TopKLayersConfig) -> Declares:

@@ -40,6 +40,10 @@ class WiseFt(Regulariser):
     name = "wise_ft"
     Config = WiseFtConfig
     off: ClassVar[dict[str, Any]] = {"alpha": 1.0}
+    sources: ClassVar[dict[str, str]] = {
+        "alpha": "code: mlfoundations/wise-ft src/args.py:41",
+        "head": "code: mlfoundations/wise-ft src/wise_ft.py:19; every tensor",
+    }
 
     @classmethod
     def declare(cls, options: WiseFtConfig) -> Declares:

@@ -9,6 +9,7 @@ Differences between paper and released code (``variant``; of ELECTRA, Clark et a
 - released: the head counts two steps above the top layer: decay^2 for the top, decay^(N + 2) for embeddings.
 
 Decisions:
+- decay 0.9 is that of ELECTRA's large model; its base and small models take 0.8.
 - what several layers share (relative positions) and projections behind the embeddings go with the embeddings;
   a final norm and the pooler with the head.
 - BART: the decoder lies above the encoder; the embeddings, which both use, lie below all.

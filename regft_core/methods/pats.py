@@ -9,6 +9,8 @@ No code was released. Where the paper contradicts itself or is silent:
 - sensitivity: equation 1 takes the absolute value of weight times gradient, algorithm 1
   does not. ``sensitivity: abs`` and ``signed``. Under ``signed`` only entries with the sign
   of their tensor's mean get noise, and epsilon does not bound it.
+- epsilon: equation 4 adds it to an entry's sensitivity s, so the ratio is mean / (s + epsilon); algorithm 1 (line 10)
+  has sum / (N * s + epsilon), which is the same with epsilon / N. Equation 4 is followed.
 - epsilon has no published value although, under ``abs``, it bounds the largest noise; the
   largest standard deviation is logged, and ``max_std`` can limit it (off by default).
 - variance or standard deviation: formula and text say variance; ``noise_std: linear`` takes

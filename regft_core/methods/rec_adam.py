@@ -12,8 +12,10 @@ released script starts from random weights and has the pretrained ones as anchor
 runs both.
 
 Decisions:
-- midpoint and rate are counted in steps in the paper (250 to 1000, of runs of thousands of steps). Left out, they
-  follow the length of the run: a quarter of its steps, and 25 / midpoint (0.1 at 250 steps, as published).
+- midpoint and rate are counted in steps of runs of thousands of steps. Both commands of the release take rate 0.1 and
+  midpoint 1000; its code defaults to 0.5 and 250. Left out here, they follow the length of the run: a quarter of its
+  steps, and 25 / midpoint. That is softer than the release (100 and 125 / midpoint), which would switch within a few
+  steps of a short run.
 - a pooler that the checkpoint lacks is new, so it is treated as head; the released code would pull it to its draw.
 - likewise the strength: left out, each full pull closes a tenth of the distance, as the published 5000 does at the
   published learning rate of 2e-5. From a strength of 2 / learning rate on, the pull would diverge; it is refused.

@@ -26,6 +26,7 @@ Decisions where both are silent:
 - ``mode: hard`` (appendix D): straight-through Gumbel over two logits; in the distilled input
   a token that is not chosen gets the embedding output of [MASK] at its position; added tokens
   such as [CLS] keep theirs; the negative input stays (1 - c) E.
+- ``mode: hard``: equation 9 prints log z although z are logits already, which may be negative; z itself is taken.
 - BART: the same unit acts on the embedding outputs of encoder and decoder.
 - without the ranking term the negative input is not computed.
 """

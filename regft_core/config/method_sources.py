@@ -7,22 +7,33 @@ method is wiring, not a setting.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
 from pydantic_core import to_jsonable_python
 
 from regft_core.config.checks.methods import phase_path
-from regft_core.config.method import Method
-from regft_core.config.schema import StrictModel
+from regft_core.config.schema.methods import MethodConfig
 from regft_core.config.schema.sources import SECTIONS
+from regft_core.config.yaml.document import dotted
+
+
+class Described(Protocol):
+    """What is asked of a method; ``config.method.Method`` answers it."""
+
+    @property
+    def config(self) -> MethodConfig:
+        """Its YAML."""
+
+    @property
+    def phases(self) -> Sequence[Any]:
+        """Its phases, with validated options."""
 
 
 class Sourced(Protocol):
     """What is asked of a regulariser's class; ``hooks.base.Regulariser`` answers it."""
 
-    Config: ClassVar[type[StrictModel]]
     sources: ClassVar[Mapping[str, str]]
 
 
@@ -34,37 +45,41 @@ class Setting:
         path: its place in the method's file, dotted.
         value: as in the file; of an option that the file leaves out, its default.
         source: where the value is from; empty where nothing says so.
-        given: whether the file says it.
+        given: whether the file says the value.
+        own: whether the file says the source.
     """
 
     path: str
     value: Any
     source: str
     given: bool
+    own: bool
 
 
-def settings(method: Method, registry: Mapping[str, type[Sourced]]) -> list[Setting]:
+def settings(method: Described, registry: Mapping[str, type[Sourced]]) -> list[Setting]:
     """The settings of a method: its options phase by phase, defaults included, then what else its file sets."""
-    data = method.config.model_dump(mode="json", exclude_unset=True, include=set(SECTIONS))
-    sources, names = method.config.sources, {phase.name for phase in method.phases}
+    config = method.config
+    data = config.model_dump(mode="json", exclude_unset=True, include=set(SECTIONS))
+    names = {phase.name for phase in method.phases}
     found: dict[str, Setting] = {}
     for phase in method.phases:
-        at = phase_path(method.config, phase.name)
+        at = phase_path(config, phase.name)
         for name, options in phase.regularisers:
-            cls = registry[name]
+            defaults = registry[name].sources if name in registry else {}
             for option, value in options.model_dump(mode="json").items():
-                path = ".".join((*at, "regularisers", name, option))
+                path = dotted((*at, "regularisers", name, option))
                 given = option in options.model_fields_set
                 if given and isinstance(value, str) and value in names:
                     continue
-                default = to_jsonable_python(cls.Config.model_fields[option].get_default(call_default_factory=True))
-                inherited = cls.sources.get(option, "") if value == default else ""
-                source = sources.get(path, "") or inherited or (_above(path, sources) if given else "")
-                found[path] = Setting(path, value, source, given)
+                default = type(options).model_fields[option].get_default(call_default_factory=True)
+                inherited = defaults.get(option, "") if value == to_jsonable_python(default) else ""
+                own = config.sources.get(path, "") or ("" if inherited or not given else _above(path, config.sources))
+                found[path] = Setting(path, value, own or inherited, given, bool(own))
     for path, value in _leaves(data):
         wiring = path.endswith(".start") and value in names
         if ".regularisers." not in f".{path}" and not wiring:
-            found[path] = Setting(path, value, sources.get(path, "") or _above(path, sources), True)
+            own = config.sources.get(path, "") or _above(path, config.sources)
+            found[path] = Setting(path, value, own, True, bool(own))
     return list(found.values())
 
 

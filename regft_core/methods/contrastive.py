@@ -20,7 +20,7 @@ Differences from the package, here:
   those of the shared protocol.
 - texts of a pair task are one input, as in fine-tuning; the package takes single texts.
 - the head's strength is chosen by cross-validation on features of one scale (``linear_head``); the package fits
-  scikit-learn's logistic regression with its default C = 1 to the vectors as they are. Their answers agree on 84 to 90%.
+  scikit-learn's logistic regression with its default C = 1 to the vectors as they are. The answers agree on 84 to 90%.
 - the head is fitted to vectors of any length; the package normalises them where the checkpoint's own pipeline does.
 - with the family's own head (``pooling: head``) the vectors are means over tokens, which that head does not read.
 

@@ -23,6 +23,7 @@ from regft_core.config.project import Project
 from regft_core.hooks import compose
 from regft_core.hooks.base import Regulariser
 from regft_core.hooks.registry import discover
+from regft_core.plan.released_code import COMMITS
 from regft_core.run.project import open_project
 
 #: What a method touches, by the hooks that its regularisers implement, in the order of a step.
@@ -224,6 +225,12 @@ def sources_markdown(lines: Sequence[Line]) -> str:
     for line in lines:
         own = [one for one in line.settings if one.own]
         parts += [f"| `{line.name}` | `{one.path}` {_cell(_plain(one.value))} | {_cell(one.source)} |" for one in own]
+    parts += [
+        "\n## Commits of released code",
+        "\nLines are those of these commits.\n",
+        "| repository | commit |\n|---|---|",
+    ]
+    parts += [f"| {repository} | {commit} |" for repository, commit in COMMITS.items()]
     return "\n".join(parts)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from regft_core.config.method_sources import Setting, settings
 from regft_core.config.schema.sources import KINDS, source_problem
 from regft_core.hooks.registry import discover
 from regft_core.plan.method_table import all_methods, catalogue, sources_markdown
+from regft_core.plan.released_code import COMMITS
 
 ROOT = Path(__file__).resolve().parents[2]
 REGISTRY = discover()
@@ -32,6 +34,11 @@ def test_every_value_of_a_method_has_a_source() -> None:
     kinds = Counter(one.source.partition(":")[0] for one in every)
     assert set(kinds) == set(KINDS)
     assert len(every) > 400
+
+
+def test_released_code_is_cited_at_a_known_commit() -> None:
+    cited = set(re.findall(r"\b([\w.-]+/[\w.-]+) [\w./-]+\.\w+:\d+", sources_markdown(catalogue(ROOT))))
+    assert cited == set(COMMITS)
 
 
 def test_the_page_on_sources_is_the_catalogue() -> None:

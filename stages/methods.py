@@ -1,7 +1,9 @@
 """Print the catalogue of methods.
 
 python -m stages.methods               every method: phases, what it touches, cost, controls
+python -m stages.methods NAME          one method, with all its values and where each is from
 python -m stages.methods --markdown    the README's table
+python -m stages.methods --sources     docs/sources.md: where every value is from
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ from pathlib import Path
 
 from regft_core.errors import RegftError
 from regft_core.names import suggestion
-from regft_core.plan.method_table import as_markdown, as_text, catalogue
+from regft_core.plan.method_table import as_markdown, as_text, catalogue, sources_markdown
 
 
 def main() -> int:
@@ -21,6 +23,7 @@ def main() -> int:
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("names", nargs="*", help="methods to show (default: all)")
     parser.add_argument("--markdown", action="store_true", help="as the README's table")
+    parser.add_argument("--sources", action="store_true", help="where every value is from, as docs/sources.md")
     given = parser.parse_args()
     try:
         lines = catalogue(Path())
@@ -33,7 +36,10 @@ def main() -> int:
             print(f"regft: unknown method '{name}'\n    -> {suggestion(name, known, 'there are')}", file=sys.stderr)
             return 2
     lines = [line for line in lines if not given.names or line.name in given.names]
-    print(as_markdown(lines) if given.markdown else as_text(lines))
+    if given.sources:
+        print(sources_markdown(lines))
+    else:
+        print(as_markdown(lines) if given.markdown else as_text(lines, values=bool(given.names)))
     return 0
 
 

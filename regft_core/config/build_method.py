@@ -22,7 +22,8 @@ from regft_core.config.messages.explain import validate
 from regft_core.config.method import Method, Registry, is_name
 from regft_core.config.schema.methods import MethodConfig
 from regft_core.config.schema.params import Params
-from regft_core.config.yaml.document import Document, KeyPath, load_yaml
+from regft_core.config.schema.sources import paths
+from regft_core.config.yaml.document import Document, KeyPath, dotted, load_yaml
 from regft_core.config.yaml.layers import Layered, lay
 from regft_core.config.yaml.valid_parts import parts
 from regft_core.errors import ConfigError, Problem
@@ -143,7 +144,7 @@ class MethodBuilder:
         on_task = self.settings.task_settings.get(task) if task is not None else None
         if on_task is not None and name in on_task.methods:
             found = lay(found, self.params, ("task_settings", str(task), "methods", name))
-        return found
+        return _with_own_sources(found) if isinstance(found, Layered) else found
 
     # ---------------------------------------------------------------------------------- methods
 
@@ -263,6 +264,21 @@ def _without_family(file: Document, base: str) -> Document:
     if "control_for" not in data:
         data["variant_of"] = [base]
     return Document(data, file.lines, file.file)
+
+
+def _with_own_sources(found: Layered) -> Layered:
+    """``found`` with the source of every value that a layer sets; those of the file speak of the file's values."""
+    given = found.data.get("sources", {})
+    if not isinstance(given, dict):  # wrong, and told as that
+        return found
+    known = paths(found.data)
+    own = {
+        path: f"ours: {document.place(at)}"
+        for top, (document, at) in found.origins.items()
+        for path in known
+        if f"{path}.".startswith(f"{dotted(top)}.")
+    }
+    return replace(found, data={**found.data, "sources": given | own}) if own else found
 
 
 def tuned_document(document: Document, values: Mapping[str, object], source: Document, at: KeyPath) -> Layered:

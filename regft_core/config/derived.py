@@ -15,6 +15,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from regft_core.config.method import FINETUNE, Registry
+from regft_core.config.schema.sources import paths
 from regft_core.config.yaml.document import Document
 from regft_core.config.yaml.layers import Layered, lay
 
@@ -87,6 +88,10 @@ def flipped(document: Document, arm: str, change: Change) -> Document:
     for _, part in _parts(layered.data):
         for name in [name for name, options in part.items() if options is None]:
             del part[name]
+    inherited = {} if change.matched else dict(document.data.get("sources") or {})
+    flips = dict.fromkeys(change.settings, f"ours: {change.why}")
+    there = set(paths(layered.data))
+    layered.data["sources"] = {path: text for path, text in {**inherited, **flips}.items() if path in there}
     return layered
 
 

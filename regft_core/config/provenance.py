@@ -12,7 +12,17 @@ if TYPE_CHECKING:
     from regft_core.config.project import Project
 
 #: What a layer says of itself rather than of a run.
-_WORDS = ("base", "description", "paper", "control_for", "differs_in", "differs_by", "variant_of")
+_WORDS = (
+    "base",
+    "description",
+    "paper",
+    "control_for",
+    "differs_in",
+    "differs_by",
+    "variant_of",
+    "sources",
+    "controls",
+)
 
 
 def settings_lines(project: Project, params_file: str = "params.yaml") -> list[str]:

@@ -17,10 +17,12 @@ from typing import Any
 from pydantic import ValidationError
 
 from regft_core.config.schema import NAME_PATTERN
+from regft_core.config.schema.sources import source_problem
 from regft_core.errors import Problem
 from regft_core.hooks.base import Regulariser
 from regft_core.hooks.declare import Declares
 from regft_core.hooks.says import Says
+from regft_core.names import suggestion
 
 ROOT = Path(__file__).parents[2]
 #: How alike a public name and a hook must be for the name to count as a misspelling of it.
@@ -86,6 +88,7 @@ def class_problems(cls: type[Regulariser], file: str) -> Iterator[Problem]:
             hint = f"its arguments are ({', '.join(wanted)}); regft_core/hooks/base.py describes them"
             yield Problem("hook-arguments", file, line, key, f"takes ({', '.join(given)})", hint)
     yield from _strength_zero(cls, file)
+    yield from _sources(cls, file)
     if isinstance(inspect.getattr_static(cls, "declare"), classmethod):
         yield from _declared(cls, file)
 
@@ -108,6 +111,18 @@ def _strength_zero(cls: type[Regulariser], file: str) -> Iterator[Problem]:
             where = ".".join(str(part) for part in item["loc"])
             hint = f"options are those of Config: {', '.join(cls.Config.model_fields) or 'none'}"
             yield Problem("invalid-value", file, 0, f"{cls.__name__}.off", f"{where}: {item['msg']}", hint)
+
+
+def _sources(cls: type[Regulariser], file: str) -> Iterator[Problem]:
+    """Sources that name no option, or that are of no known form; a class may say nothing of where it is from."""
+    for option, source in cls.sources.items():
+        key = f"{cls.__name__}.sources"
+        if option not in cls.Config.model_fields:
+            hint = suggestion(option, cls.Config.model_fields, "options of Config")
+            yield Problem("unknown-source", file, 0, key, f"'{option}' is no option of Config", hint)
+        if wrong := source_problem(source):
+            hint = "'paper: section 3.2', 'code: owner/repository file.py:12' or 'ours: the reason'"
+            yield Problem("bad-source", file, 0, key, f"{option}: {wrong}", hint)
 
 
 def _declared(cls: type[Regulariser], file: str) -> Iterator[Problem]:

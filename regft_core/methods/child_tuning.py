@@ -70,6 +70,12 @@ class ChildTuning(Regulariser):
             when=lambda options: options.mask == "bernoulli",
         ),
     }
+    sources: ClassVar[dict[str, str]] = {
+        "mask": "ours: F, the form that needs no earlier phase",
+        "share": "code: alibaba/AliceMind ChildTuning/run.sh:5",
+        "scope": "code: alibaba/AliceMind ChildTuning/ChildTuningOptimizer.py:61-63; every tensor for F",
+        "rescale": "code: alibaba/AliceMind ChildTuning/ChildTuningOptimizer.py:63; for F",
+    }
 
     @classmethod
     def declare(cls, options: ChildTuningConfig) -> Declares:

@@ -68,6 +68,13 @@ class Cutoff(Regulariser):
     controls: ClassVar[Mapping[str, Flip]] = {
         "no_cut": Flip({"ratio": 0.0}, "nothing is erased in the second pass"),
     }
+    sources: ClassVar[dict[str, str]] = {
+        "variant": "ours: the printed objective; the code leaves the clean cross-entropy of token cutoff out",
+        "kind": "paper: Zeng et al. 2022, section 4.8 and table 5, which compare with token cutoff",
+        "ratio": "code: dinghanshen/Cutoff run_glue.sh:14",
+        "alpha": "code: dinghanshen/Cutoff run_glue.sh:15",
+        "beta": "code: dinghanshen/Cutoff run_glue.sh:16",
+    }
 
     @classmethod
     def declare(cls, options: CutoffConfig) -> Declares:

@@ -74,6 +74,13 @@ class Dps(Regulariser):
             "the second stage trains entries at random instead of those with the largest gradients",
         ),
     }
+    sources: ClassVar[dict[str, str]] = {
+        "variant": "ours: the printed method; released says where the code differs",
+        "mode": "code: ZhangHaojie077/DPS script/run_glue.sh:2; the trainer's own default is mix",
+        "drop": "code: ZhangHaojie077/DPS script/run_glue.sh:9",
+        "block": "code: ZhangHaojie077/DPS script/run_glue.sh:10",
+        "selection": "ours: gradient is the method, random its control",
+    }
 
     @classmethod
     def declare(cls, options: DpsConfig) -> Declares:

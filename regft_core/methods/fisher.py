@@ -58,6 +58,11 @@ class Fisher(Regulariser):
     controls: ClassVar[Mapping[str, Flip]] = {
         "random": Flip({"scores": "random"}, "entries are drawn instead of chosen by their Fisher information"),
     }
+    sources: ClassVar[dict[str, str]] = {
+        "variant": "ours: the printed method; released says where the code differs",
+        "share": "code: alibaba/AliceMind ChildTuning/run.sh:5",
+        "scores": "ours: information is the method, random its control",
+    }
 
     @classmethod
     def declare(cls, options: FisherConfig) -> Declares:

@@ -11,8 +11,9 @@ Differences between paper and released code:
   release for ALBERT follows the paper. There is therefore no ``variant``.
 
 Decisions:
-- nothing is published for small data. The defaults are those of the release for ALBERT: ascent 0.1, K = 3,
-  start 0.2, no radius; its RoBERTa runs take 0.025 to 0.2, 2 or 3, 0.1 to 1, and 0.14 to 0.7.
+- nothing is published for small data. The defaults are the STS-B line of the release for ALBERT: ascent 0.1, K = 3,
+  start 0.2, no radius. The same script has (ascent, K, start) 0.03, 4, 0 for MRPC, 0.1, 3, 0 for RTE and 0.04, 3,
+  0.05 for CoLA. Its RoBERTa runs take 0.025 to 0.2, 2 or 3, 0.1 to 1, and a radius of 0.14 to 0.7.
 - E is the width of the word embeddings. Both texts of a pair that are encoded separately, and both inputs
   of BART, are one example: one length, one norm.
 - ``direction: random`` moves by as much along a random direction: the control.
@@ -64,6 +65,16 @@ class FreeLb(Regulariser):
     off: ClassVar[dict[str, Any]] = {"ascent_size": 0.0, "initial_size": 0.0}
     controls: ClassVar[Mapping[str, Flip]] = {
         "random": Flip({"direction": "random"}, "the perturbation moves as far, but not along the gradient"),
+    }
+    sources: ClassVar[dict[str, str]] = {
+        "steps": "code: zhuchen03/FreeLB huggingface-transformers/launch/run_glue.sh:58; the line of STS-B",
+        "ascent_size": "code: zhuchen03/FreeLB huggingface-transformers/launch/run_glue.sh:58; the line of STS-B",
+        "initial_size": "code: zhuchen03/FreeLB huggingface-transformers/launch/run_glue.sh:58; the line of STS-B",
+        "radius": (
+            "code: zhuchen03/FreeLB huggingface-transformers/launch/run_glue.sh:58; the line of STS-B, where 0 "
+            "means none"
+        ),
+        "direction": "ours: gradient is the method, random its control",
     }
 
     @classmethod

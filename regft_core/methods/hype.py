@@ -57,6 +57,14 @@ class Hype(Regulariser):
     controls: ClassVar[Mapping[str, Flip]] = {
         "no_noise": Flip({"scale": 0.0}, "no noise; dropout as in the method"),
     }
+    sources: ClassVar[dict[str, str]] = {
+        "distribution": "paper: appendix D.2, whose combinations take HyPe-N",
+        "scale": "code: Yuanhy1997/HyPe main.py:204; the paper chooses between 1e-5 and 1e-4 by task",
+        "layers": "paper: appendix G, table 18; all layers score best there",
+        "position": "paper: appendix G, table 17; between layers scores best there",
+        "hidden_dropout": "paper: section 4.2",
+        "passes": "paper: appendix D.2; in R-Drop both passes have noise",
+    }
 
     @classmethod
     def declare(cls, options: HypeConfig) -> Declares:

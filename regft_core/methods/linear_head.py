@@ -57,6 +57,9 @@ class LinearHead(Regulariser):
     name = "linear_head"
     Config = LinearHeadConfig
     off: ClassVar[dict[str, Any] | None] = None
+    sources: ClassVar[dict[str, str]] = {
+        "labels": "ours: own is the method, permuted its control",
+    }
 
     @classmethod
     def declare(cls, options: LinearHeadConfig) -> Declares:

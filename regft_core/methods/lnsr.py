@@ -57,6 +57,13 @@ class Lnsr(Regulariser):
     controls: ClassVar[Mapping[str, Flip]] = {
         "no_penalty": Flip({"weight": 0.0}, "no movement is penalised"),
     }
+    sources: ClassVar[dict[str, str]] = {
+        "weight": (
+            "ours: not stated in what could be read; 1 makes penalty and cross-entropy of one order at this noise"
+        ),
+        "scale": "ours: not stated in what could be read; 1% of unit-scale activations",
+        "layer": "ours: the embedding output; the paper chooses the layer by task",
+    }
 
     @classmethod
     def declare(cls, options: LnsrConfig) -> Declares:

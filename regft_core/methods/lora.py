@@ -16,7 +16,7 @@ Decisions:
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
@@ -60,6 +60,13 @@ class Lora(Regulariser):
     name = "lora"
     Config = LoraConfig
     off = None  # the encoder is frozen at any strength
+    sources: ClassVar[dict[str, str]] = {
+        "rank": "paper: Somayajula et al. 2024, appendix F",
+        "alpha": "paper: Somayajula et al. 2024, appendix F",
+        "dropout": "paper: Somayajula et al. 2024, appendix F",
+        "scaling": "code: huggingface/peft src/peft/tuners/lora/config.py:643",
+        "targets": "code: huggingface/peft src/peft/utils/constants.py:78",
+    }
 
     @classmethod
     def declare(cls, options: LoraConfig) -> Declares:

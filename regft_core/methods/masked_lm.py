@@ -17,7 +17,7 @@ encoder, for checkpoints that come without one, and does nothing where there is 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field
 
@@ -54,6 +54,12 @@ class MaskedLm(Regulariser):
     name = "masked_lm"
     Config = MaskedLmConfig
     off = None  # without its loss the phase has none
+    sources: ClassVar[dict[str, str]] = {
+        "mask_rate": "code: lemon0830/TDT TDT/examples/run_lm_finetuning.py:376",
+        "selection": "ours: as in mask_tuning, so that one token of a short text is masked at least",
+        "replacement": "paper: Ghanbarzadeh et al. 2023, section 2.1; every chosen token becomes [MASK]",
+        "trains": "ours: post-training is the common use",
+    }
 
     @classmethod
     def declare(cls, options: MaskedLmConfig) -> Declares:

@@ -14,7 +14,8 @@ Decisions:
 - the mask is drawn per pass, from the pass's draw: passes of one draw (the two branches of a comparison
   that must see the same network) share it. ALBERT's shared layers have one mask per pass.
 - an input unit of XLNet's raw matrices is an entry of the dimension that is summed over.
-- p is not published for small tasks beyond 0.7, 0.8 and 0.9; later comparisons tune it from 0.1.
+- p = 0.7 is a choice of ours. Somayajula et al. tune it from 0.1 to 0.8; public commands take 0.1 and 0.9. The
+  paper's own text was not at hand to check.
 - ``target: zero`` mixes with 0 instead (the paper's comparison, a dropout of input units): its control.
 """
 
@@ -55,6 +56,18 @@ class Mixout(Regulariser):
     controls: ClassVar[Mapping[str, Flip]] = {
         "no_mixing": Flip({"probability": 0.0}, "no mixing; dropout as in the method"),
         "zero": Flip({"target": "zero"}, "dropped columns become 0, not the pretrained ones"),
+    }
+    sources: ClassVar[dict[str, str]] = {
+        "variant": "ours: the gradient of the printed formula",
+        "probability": (
+            "ours: in the range 0.1 to 0.8 that Somayajula et al. 2024, appendix D.3, tune; public commands "
+            "take 0.9 (bloodwass/mixout example_huggingface.py:81) and 0.1 "
+            "(asappresearch/revisit-bert-finetuning sample_commands/mixout.sh:9); the paper was not at hand to "
+            "check"
+        ),
+        "target": "code: bloodwass/mixout mixout/mixout.py:69",
+        "head": "code: bloodwass/mixout example_huggingface.py:46-57; every linear is mixed",
+        "dropout": "code: bloodwass/mixout example_huggingface.py:44-45",
     }
 
     @classmethod

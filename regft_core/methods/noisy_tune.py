@@ -61,6 +61,11 @@ class NoisyTune(Regulariser):
     controls: ClassVar[Mapping[str, Flip]] = {
         "global": Flip({"scaling": "global"}, "all tensors get noise of one size, of the same energy in sum"),
     }
+    sources: ClassVar[dict[str, str]] = {
+        "variant": "ours: the printed method; released says where the code differs",
+        "intensity": "paper: Yuan et al. 2023, table 15; the middle of 0.1, 0.15 and 0.2",
+        "scaling": "code: Yuanhy1997/HyPe main.py:37",
+    }
 
     @classmethod
     def declare(cls, options: NoisyTuneConfig) -> Declares:

@@ -9,6 +9,8 @@ No code was released. Where the paper contradicts itself or is silent:
 - sensitivity: equation 1 takes the absolute value of weight times gradient, algorithm 1
   does not. ``sensitivity: abs`` and ``signed``. Under ``signed`` only entries with the sign
   of their tensor's mean get noise, and epsilon does not bound it.
+- epsilon: equation 4 adds it to an entry's sensitivity s, so the ratio is mean / (s + epsilon); algorithm 1 (line 10)
+  has sum / (N * s + epsilon), which is the same with epsilon / N. Equation 4 is followed.
 - epsilon has no published value although, under ``abs``, it bounds the largest noise; the
   largest standard deviation is logged, and ``max_std`` can limit it (off by default).
 - variance or standard deviation: formula and text say variance; ``noise_std: linear`` takes
@@ -213,6 +215,19 @@ class Pats(Regulariser):
             {"intensity": "uniform"}, "every entry of a matrix gets the matrix's mean intensity, blind to sensitivity"
         ),
         "no_noise": Flip({"strength": 0.0}, "no noise after the step; the same optimiser"),
+    }
+    sources: ClassVar[dict[str, str]] = {
+        "strength": "paper: appendix A.2",
+        "threshold": "paper: appendix A.2",
+        "decay": "paper: appendix A.2",
+        "probability": "paper: appendix A.2",
+        "epsilon": (
+            "ours: not stated; below typical sensitivities (5e-8 to 1e-5), so that it bounds the noise of few entries"
+        ),
+        "sensitivity": "paper: section 2.1, equation 1",
+        "noise_std": "paper: section 2.2; the standard deviation is the root of the intensity",
+        "intensity": "ours: sensitivity is the method, uniform its control",
+        "max_std": "ours: no limit, as printed",
     }
 
     @classmethod

@@ -14,7 +14,7 @@ Decisions:
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field
 
@@ -51,6 +51,11 @@ class PrefixTuning(Regulariser):
     name = "prefix_tuning"
     Config = PrefixTuningConfig
     off = None  # the encoder is frozen at any strength
+    sources: ClassVar[dict[str, str]] = {
+        "tokens": "paper: Somayajula et al. 2024, appendix F",
+        "initial_std": "code: huggingface/peft src/peft/tuners/prefix_tuning/model.py:79; a plain embedding table",
+        "positions": "ours: the text keeps the positions of its pretraining; PEFT shifts them",
+    }
 
     @classmethod
     def declare(cls, options: PrefixTuningConfig) -> Declares:

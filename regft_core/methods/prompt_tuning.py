@@ -17,7 +17,7 @@ Decisions:
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pydantic import Field
 
@@ -53,6 +53,14 @@ class PromptTuning(Regulariser):
     name = "prompt_tuning"
     Config = PromptTuningConfig
     off = None  # the encoder is frozen at any strength
+    sources: ClassVar[dict[str, str]] = {
+        "tokens": "paper: Somayajula et al. 2024, appendix F",
+        "reads": (
+            "code: huggingface/peft src/peft/peft_model.py:1922; the prompt comes first, and the head reads "
+            "what is first"
+        ),
+        "start": "code: huggingface/peft src/peft/tuners/prompt_tuning/config.py:49",
+    }
 
     @classmethod
     def declare(cls, options: PromptTuningConfig) -> Declares:

@@ -59,6 +59,12 @@ class R3f(Regulariser):
     controls: ClassVar[Mapping[str, Flip]] = {
         "no_noise": Flip({"scale": 0.0}, "two passes and their divergence without noise"),
     }
+    sources: ClassVar[dict[str, str]] = {
+        "variant": "ours: the printed method; released says where the code differs",
+        "weight": "code: facebookresearch/fairseq examples/rxf/rxf_src/sentence_prediction_r3f.py:47",
+        "distribution": "code: facebookresearch/fairseq examples/rxf/rxf_src/sentence_prediction_r3f.py:49",
+        "scale": "code: facebookresearch/fairseq examples/rxf/rxf_src/sentence_prediction_r3f.py:45",
+    }
 
     @classmethod
     def declare(cls, options: R3fConfig) -> Declares:

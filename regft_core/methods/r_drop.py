@@ -65,6 +65,15 @@ class RDrop(Regulariser):
     controls: ClassVar[Mapping[str, Flip]] = {
         "no_kl": Flip({"alpha": 0.0}, "two passes without the divergence between them"),
     }
+    sources: ClassVar[dict[str, str]] = {
+        "variant": "ours: the printed method; released says where the code differs",
+        "alpha": "code: dropreg/R-Drop fairseq_src/examples/roberta/roberta_rdrop_src/loss/reg_cross_entropy.py:32",
+        "cross_entropy": (
+            "code: dropreg/R-Drop "
+            "huggingface_transformer_src/src/transformers/models/bert/modeling_bert.py:1583-1585; both passes "
+            "in full"
+        ),
+    }
 
     @classmethod
     def declare(cls, options: RDropConfig) -> Declares:

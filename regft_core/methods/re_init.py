@@ -49,6 +49,13 @@ class ReInit(Regulariser):
     controls: ClassVar[Mapping[str, Flip]] = {
         "pooler_only": Flip({"layers": 0}, "no layer is drawn anew"),
     }
+    sources: ClassVar[dict[str, str]] = {
+        "layers": (
+            "ours: a third of the default encoder's 6 layers; the release's command draws 5 of 24 "
+            "(asappresearch/revisit-bert-finetuning sample_commands/reinit.sh:11)"
+        ),
+        "pooler": "code: asappresearch/revisit-bert-finetuning sample_commands/reinit.sh:11",
+    }
 
     @classmethod
     def declare(cls, options: ReInitConfig) -> Declares:

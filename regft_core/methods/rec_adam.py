@@ -12,8 +12,10 @@ released script starts from random weights and has the pretrained ones as anchor
 runs both.
 
 Decisions:
-- midpoint and rate are counted in steps in the paper (250 to 1000, of runs of thousands of steps). Left out, they
-  follow the length of the run: a quarter of its steps, and 25 / midpoint (0.1 at 250 steps, as published).
+- midpoint and rate are counted in steps of runs of thousands of steps. Both commands of the release take rate 0.1 and
+  midpoint 1000; its code defaults to 0.5 and 250. Left out here, they follow the length of the run: a quarter of its
+  steps, and 25 / midpoint. That is softer than the release (100 and 125 / midpoint), which would switch within a few
+  steps of a short run.
 - a pooler that the checkpoint lacks is new, so it is treated as head; the released code would pull it to its draw.
   So are layers that another method draws anew (Re-init).
 - likewise the strength: left out, each full pull closes a tenth of the distance, as the published 5000 does at the
@@ -83,6 +85,19 @@ class RecAdam(Regulariser):
     off: ClassVar[dict[str, Any]] = {"annealing": "constant"}
     controls: ClassVar[Mapping[str, Flip]] = {
         "no_pull": Flip({"strength": 0.0}, "no pull to the pretrained weights; steps annealed as in the method"),
+    }
+    sources: ClassVar[dict[str, str]] = {
+        "strength": "code: Sanyuan-Chen/RecAdam README.md:113; 5000 at the learning rate 2e-5 of line 103",
+        "annealing": "code: Sanyuan-Chen/RecAdam README.md:110",
+        "midpoint": "ours: a quarter of the steps; the release's commands take step 1000 of 5336 and of 9000",
+        "rate": (
+            "ours: 25 / midpoint is softer than the release (100 / midpoint in its commands, 125 as its "
+            "default), which would switch within a few steps of a short run"
+        ),
+        "start": (
+            "ours: pretrained, as every other method; the release starts so with one flag "
+            "(run_glue_with_RecAdam.py:663)"
+        ),
     }
 
     @classmethod

@@ -58,6 +58,12 @@ class Sage(Regulariser):
     controls: ClassVar[Mapping[str, Flip]] = {
         "mean": Flip({"multiplier": "mean"}, "every entry of a tensor gets the mean factor of its tensor"),
     }
+    sources: ClassVar[dict[str, str]] = {
+        "variant": "ours: the printed method; released says where the code differs",
+        "base": "code: cliang1453/SAGE scripts/train_mnli_usadamax.sh:24",
+        "decay": "code: cliang1453/SAGE train.py:157; the one released script takes 0.85",
+        "multiplier": "ours: sensitivity is the method, mean its control",
+    }
 
     @classmethod
     def declare(cls, options: SageConfig) -> Declares:

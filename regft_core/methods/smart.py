@@ -98,6 +98,20 @@ class Smart(Regulariser):
         "no_proximal": Flip({"proximal": 0.0}, "no proximal term", when=lambda options: options.mu > 0),
         "proximal_only": Flip({"weight": 0.0}, "no smoothness term, so no noise", when=lambda options: options.mu > 0),
     }
+    sources: ClassVar[dict[str, str]] = {
+        "variant": "ours: the printed method; released says where the code differs",
+        "weight": "code: namisan/mt-dnn train.py:205",
+        "proximal": "ours: 1 under paper, whose text was not at hand to check; the released code has no such term",
+        "steps": "code: namisan/mt-dnn train.py:206",
+        "noise": "code: namisan/mt-dnn train.py:208",
+        "step_size": (
+            "code: namisan/mt-dnn mt_dnn/perturbation.py:28; 1e-3, and under released the 1e-5 of train.py:207"
+        ),
+        "radius": "ours: that of the noise; the paper was not at hand to check, the released code has none",
+        "direction": "ours: gradient is the method, random its control",
+        "momentum": "ours: not in the released code; the paper was not at hand to check",
+        "late_momentum": "ours: not in the released code; the paper was not at hand to check",
+    }
 
     @classmethod
     def declare(cls, options: SmartConfig) -> Declares:

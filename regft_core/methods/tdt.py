@@ -26,6 +26,7 @@ Decisions where both are silent:
 - ``mode: hard`` (appendix D): straight-through Gumbel over two logits; in the distilled input
   a token that is not chosen gets the embedding output of [MASK] at its position; added tokens
   such as [CLS] keep theirs; the negative input stays (1 - c) E.
+- ``mode: hard``: equation 9 prints log z although z are logits already, which may be negative; z itself is taken.
 - BART: the same unit acts on the embedding outputs of encoder and decoder.
 - without the ranking term the negative input is not computed.
 """
@@ -129,6 +130,22 @@ class Tdt(Regulariser):
     off: ClassVar[dict[str, Any]] = {"w_distill": 0.0, "w_rank": 0.0}
     controls: ClassVar[Mapping[str, Flip]] = {
         "random_confidence": Flip({"confidence": "shuffled"}, "which token gets which learned confidence is random"),
+    }
+    sources: ClassVar[dict[str, str]] = {
+        "variant": "ours: the printed method; released says where the code differs",
+        "w_distill": "paper: section 3.2; of 0.5, 2 and 4, and in the released script's list",
+        "w_rank": "paper: section 3.2; of 0.5 and 1, and in the released script's list",
+        "margin": "paper: section 3.2; of 0 and 2",
+        "gamma": "ours: off; equation 4 has it without a value, the released code has none",
+        "mode": "paper: section 4.7; soft is the method, hard an ablation",
+        "temperature": "ours: appendix D states no value",
+        "perturbation": "paper: section 2.2",
+        "gaussian_std": "ours: not stated; the standard normal law",
+        "mu0_mask_padding": (
+            "ours: padding is left out under paper; under released it counts (TDT/transformers/modeling_bert.py:729)"
+        ),
+        "divergence": "code: lemon0830/TDT TDT/transformers/modeling_bert.py:1113-1115; the paper states no direction",
+        "confidence": "ours: learned is the method, shuffled its control",
     }
 
     @classmethod

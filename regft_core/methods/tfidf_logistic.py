@@ -54,6 +54,11 @@ class TfidfLogistic(Regulariser):
     name = "tfidf_logistic"
     Config = TfidfLogisticConfig
     off: ClassVar[dict[str, Any] | None] = None  # a linear model of strength 0 is no fine-tuning
+    sources: ClassVar[dict[str, str]] = {
+        "words": "ours: words and their pairs, the usual baseline",
+        "characters": "ours: off; for languages without spaces",
+        "limit": "ours: far above what a few thousand rows hold; a bound on memory",
+    }
 
     @classmethod
     def declare(cls, options: TfidfLogisticConfig) -> Declares:

@@ -47,6 +47,12 @@ class TopKLayers(Regulariser):
     controls: ClassVar[Mapping[str, Flip]] = {
         "bottom": Flip({"end": "bottom"}, "as many layers are trained, from the bottom"),
     }
+    sources: ClassVar[dict[str, str]] = {
+        "layers": "ours: the smallest that trains any layer",
+        "embeddings": "ours: frozen like the layers above them",
+        "pooler": "ours: trained, as what stands above the top layer",
+        "end": "ours: top is the method, bottom its control",
+    }
 
     @classmethod
     def declare(cls, options: TopKLayersConfig) -> Declares:

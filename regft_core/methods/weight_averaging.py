@@ -57,6 +57,12 @@ class WeightAveraging(Regulariser):
     controls: ClassVar[Mapping[str, Flip]] = {
         "last": Flip({"average": "none"}, "the last weights instead of an average"),
     }
+    sources: ClassVar[dict[str, str]] = {
+        "average": "ours: SWA is the form without a further constant",
+        "begin": "ours: half of the run; the release begins at epoch 161 of 200 to 300 (timgaripov/swa train.py:35)",
+        "every": "ours: each step; the release averages once an epoch, and small data have few epochs",
+        "decay": "ours: none that fits every length; required for the exponential average",
+    }
 
     @classmethod
     def declare(cls, options: WeightAveragingConfig) -> Declares:

@@ -91,6 +91,19 @@ class WeightMixup(Regulariser):
     name = "weight_mixup"
     Config = WeightMixupConfig
     off: ClassVar[dict[str, Any]] = {"attention": "random", "initial_std": 0.0}
+    sources: ClassVar[dict[str, str]] = {
+        "variant": "ours: the printed method; released says where the code differs",
+        "attention": "paper: section 3.2",
+        "form": "code: Sai-Ashish/Attention_guided_weight_mixup_BLO blo.py:38-40",
+        "rank": "paper: appendix D.1",
+        "initial_std": "paper: appendix D.1",
+        "attention_learning_rate": "code: Sai-Ashish/Attention_guided_weight_mixup_BLO run.sh:13",
+        "attention_weight_decay": "paper: appendix D.1; 0.01, and under released the 0 of run.sh:15",
+        "implicit": "paper: appendix A; under released no factor, as its library does",
+        "radius": "code: leopard-ai/betty betty/configs/problem_dataclass.py:35; the library of the released code",
+        "inner_gradient": "paper: appendix A",
+        "interval": "paper: appendix A; every step",
+    }
 
     @classmethod
     def declare(cls, options: WeightMixupConfig) -> Declares:

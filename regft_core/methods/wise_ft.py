@@ -46,6 +46,10 @@ class WiseFt(Regulariser):
     controls: ClassVar[Mapping[str, Flip]] = {
         "no_interpolation": Flip({"alpha": 1.0}, "the trained weights as they are"),
     }
+    sources: ClassVar[dict[str, str]] = {
+        "alpha": "code: mlfoundations/wise-ft src/args.py:41",
+        "head": "code: mlfoundations/wise-ft src/wise_ft.py:19; every tensor",
+    }
 
     @classmethod
     def declare(cls, options: WiseFtConfig) -> Declares:

@@ -48,6 +48,9 @@ class ZeroShotSimilarity(Regulariser):
     name = "zero_shot_similarity"
     Config = ZeroShotSimilarityConfig
     off: ClassVar[dict[str, Any] | None] = None  # nothing is trained at any strength
+    sources: ClassVar[dict[str, str]] = {
+        "lowest": "ours: the value at which two texts have nothing in common",
+    }
 
     @classmethod
     def declare(cls, options: ZeroShotSimilarityConfig) -> Declares:

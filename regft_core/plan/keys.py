@@ -13,11 +13,13 @@ from typing import Any
 from regft_core.config.files import method_file
 from regft_core.config.grid import Cell, cells
 from regft_core.config.method import FINETUNE
+from regft_core.config.method_sources import settings
 from regft_core.config.papers.contamination import read_contamination, to_json
 from regft_core.config.papers.published import read_published
 from regft_core.config.project import Project
 from regft_core.errors import DataError
 from regft_core.hooks import compose
+from regft_core.hooks.registry import discover
 from regft_core.identity.fingerprint import once, one_moment
 from regft_core.io import canonical_json, read_json, remove, sha256_text, write_json
 from regft_core.models.source import resolve_model
@@ -35,7 +37,17 @@ from regft_core.run.trials import trials_that_choose
 
 FOLDER = Path("work") / "plan"
 #: What methods say about themselves, which only the report shows.
-WORDS = {"description", "paper", "control_for", "differs_in", "differs_by", "variant_of", "combines", "controls"}
+WORDS = {
+    "description",
+    "paper",
+    "control_for",
+    "differs_in",
+    "differs_by",
+    "variant_of",
+    "combines",
+    "controls",
+    "sources",
+}
 #: In the output of a stage: cell -> why it is not there.
 FAILURES = "failures.json"
 #: Keys of one cell in one stage.
@@ -172,6 +184,9 @@ def report_inputs(project: Project) -> dict[str, Any]:
         "params": params.model_dump(mode="json", include={"grid", "training", "report", "tuning"}),
         "tasks": {task: project.shared(task).model_dump(mode="json") for task in params.grid.tasks},
         "methods": {name: m.config.model_dump(mode="json", include=WORDS) for name, m in project.methods.items()},
+        "sources": {
+            name: {one.path: one.source for one in settings(m, discover())} for name, m in project.methods.items()
+        },
         "evaluations": evaluations(project),
         "contamination": to_json(read_contamination(project.root)),
         "published": {

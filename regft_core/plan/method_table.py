@@ -5,20 +5,24 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import yaml
+from pydantic_core import to_jsonable_python
 
 from regft_core.config.checks.methods import method_factor
 from regft_core.config.files import METHODS, names_in
 from regft_core.config.method import Method
+from regft_core.config.method_sources import Setting, settings
 from regft_core.config.project import Project
 from regft_core.hooks import compose
 from regft_core.hooks.base import Regulariser
 from regft_core.hooks.registry import discover
+from regft_core.plan.released_code import COMMITS
 from regft_core.run.project import open_project
 
 #: What a method touches, by the hooks that its regularisers implement, in the order of a step.
@@ -57,6 +61,7 @@ class Line:
     controls: str
     combined: str
     not_with: str
+    settings: tuple[Setting, ...]
 
 
 def catalogue(root: Path) -> list[Line]:
@@ -116,6 +121,7 @@ def _line(project: Project, method: Method, registry: dict[str, type[Regulariser
         ", ".join(controls),
         _naming(project, "combines", method.name),
         _not_with(method, registry),
+        tuple(settings(method, registry)),
     )
 
 
@@ -186,8 +192,8 @@ def _settings(method: Method) -> str:
     return "settings: " + ", ".join(changed) if changed else ("phases" if len(method.phases) > 1 else "nothing")
 
 
-def as_text(lines: Sequence[Line]) -> str:
-    """The catalogue for a terminal: a block of three lines a method."""
+def as_text(lines: Sequence[Line], *, values: bool = False) -> str:
+    """The catalogue for a terminal: a block a method; ``values``: with its settings and their sources."""
     blocks = []
     for line in lines:
         cost = "depends on other rows" if line.cost is None else f"{line.cost:.2f}x"
@@ -197,6 +203,7 @@ def as_text(lines: Sequence[Line]) -> str:
         facts += [f"controls: {line.controls}"] if line.controls else []
         facts += [f"combined in: {line.combined}"] if line.combined else []
         facts += [f"not with: {line.not_with}"] if line.not_with else []
+        facts += [f"{one.path} = {_plain(one.value)}  [{one.source or 'no source'}]" for one in line.settings if values]
         paper = f" ({line.paper})" if line.paper else ""
         blocks.append(f"{line.name}: {line.description}{paper}\n    " + "\n    ".join(facts))
     return "\n".join(blocks)
@@ -216,6 +223,37 @@ def as_markdown(lines: Sequence[Line]) -> str:
 def _ends(line: Line) -> str:
     """The controls; those that the method declares by the end of their name."""
     return ", ".join(one.removeprefix(line.name) for one in line.controls.split(", "))
+
+
+def sources_markdown(lines: Sequence[Line]) -> str:
+    """Where every default of an option is from, and every other value that a method's file sets."""
+    parts = [
+        "# Where the values are from\n",
+        "<!-- made by python -m stages.methods --sources -->\n",
+        "Each value is from a paper, from released code (repository, file, line), or it is ours, with the reason.",
+        "`python -m stages.methods NAME` prints all values of one method.\n",
+        "## Defaults of options\n",
+        "| option | default | source |\n|---|---|---|",
+    ]
+    for name, cls in discover().items():
+        defaults = {option: field.get_default() for option, field in cls.Config.model_fields.items()}
+        parts += [f"| `{name}.{key}` | {_plain(defaults[key])} | {_cell(said)} |" for key, said in cls.sources.items()]
+    parts += ["\n## Values of methods", "\nA value that is the option's default is not repeated here.\n"]
+    parts.append("| method | value | source |\n|---|---|---|")
+    for line in lines:
+        own = [one for one in line.settings if one.own]
+        parts += [f"| `{line.name}` | `{one.path}` {_cell(_plain(one.value))} | {_cell(one.source)} |" for one in own]
+    parts += [
+        "\n## Commits of released code",
+        "\nLines are those of these commits.\n",
+        "| repository | commit |\n|---|---|",
+    ]
+    parts += [f"| {repository} | {commit} |" for repository, commit in COMMITS.items()]
+    return "\n".join(parts)
+
+
+def _plain(value: Any) -> str:
+    return json.dumps(to_jsonable_python(value)).strip('"')
 
 
 def _cell(text: Any) -> str:

@@ -27,7 +27,7 @@ def manifest_head(context: Context) -> dict[str, Any]:
         "phases": [phase.name for phase in context.method.phases],
         "trains_encoder": trains_encoder(context),
         "reads_encoder": reads_encoder(context),
-        "method": context.method.config.model_dump(mode="json", exclude_none=True),
+        "method": context.method.config.model_dump(mode="json", exclude_none=True, exclude={"sources"}),
         "regularisers": _regularisers(context),
         "model": {
             "name": context.source.name,

@@ -675,6 +675,28 @@ BROKEN: list[tuple[str, str, str, tuple[str, ...]]] = [
         "{start: finetune}",
         ("mask.yaml:2: phases.search.start: 'search", "[inconsistent]", "finetune"),
     ),
+    (
+        NOISE,
+        T,
+        T + '\nsources: {regularisers.noise.scal: "ours: a guess"}',
+        (
+            "noise.yaml:4: sources.regularisers.noise.scal: this file sets no such value",
+            "[unknown-source]",
+            "did you mean 'regularisers.noise.scale'?",
+        ),
+    ),
+    (
+        NOISE,
+        T,
+        T + '\nsources: {regularisers.noise.scale: "code: a/b train.py"}',
+        ("noise.yaml:4: sources.regularisers.noise.scale: ", "owner/repository path:line"),
+    ),
+    (
+        NOISE,
+        T,
+        T + '\nsources: {regularisers.noise.scale: "table 1"}',
+        ("noise.yaml:4: sources.regularisers.noise.scale: ", "begins with none of 'paper: '"),
+    ),
     (NOISE, T, "training: {}\ntraining: {}", ("noise.yaml:4:", "[duplicate-key]", "training")),
 ]
 

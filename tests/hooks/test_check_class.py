@@ -51,6 +51,7 @@ def refused(folder: Path, old: str, new: str) -> Problem:
 
 
 def test_a_right_file_is_found(tmp_path: Path) -> None:
+    """It need not say where its defaults are from; the shipped methods do (``tests/structure/test_sources.py``)."""
     (tmp_path / "gradient_noise.py").write_text(RIGHT)
     assert "gradient_noise" in discover([tmp_path])
 
@@ -80,6 +81,8 @@ def test_a_right_file_is_found(tmp_path: Path) -> None:
         ("def change_gradients", "def before_clip", 25, "before_clip: is no hook any more", "use gradient_masks"),
         ("def change_gradients", "def cost", 25, "a field of Says and no hook", "Says(cost=...)"),
         ("StrictModel)", "BaseModel)", 7, "NameError: name 'BaseModel'", "repair"),
+        ('{"sigma": 0.0}', '{"sigma": 0.0}\n    sources = {"sgima": "ours: x"}', 0, "'sgima' is no option", "'sigma'"),
+        ('{"sigma": 0.0}', '{"sigma": 0.0}\n    sources = {"sigma": "code: a.py"}', 0, "owner/repository", "ours: the"),
         ("hooks.base", "hooks.bas", 4, "No module named 'regft_core.hooks.bas'", "repair"),
     ],
 )

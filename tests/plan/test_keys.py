@@ -50,6 +50,10 @@ TRAINED = ("search", "finetune", "evaluate")
 EDITS = {
     "a comment": (lambda root: edit_method(root, "hype_n", "description", "# words\ndescription"), set()),
     "a description": (lambda root: edit_method(root, "hype_n", "HyPe with", "Another text,"), set()),
+    "where a value is from": (
+        lambda root: edit_method(root, "weight_mixup", "paper: appendix D.1", "paper: the appendix"),
+        set(),
+    ),
     "a number written in another way": (lambda root: edit_method(root, "hype_n", "1.0e-5", "0.00001"), set()),
     "how runs are spread": (lambda root: change(root, execution={"executor": "processes", "workers": 2}), set()),
     "how the report compares": (lambda root: change(root, report={"confidence": 0.9}), set()),

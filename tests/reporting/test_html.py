@@ -56,6 +56,14 @@ def page(built: Any) -> Page:
     return Page(built.report.html)
 
 
+def test_values_of_methods_are_shown_with_their_sources(built: Any) -> None:
+    folded = re.search(
+        r"<details><summary>Where \d+ values of these methods are from.*?</details>", built.report.html, re.S
+    )
+    assert folded is not None
+    assert "regularisers.noise.scale</code></td><td>2e-05</td><td>not stated</td>" in folded[0]
+
+
 def test_page_is_well_formed(page: Page) -> None:
     assert page.stack == []
     assert len(page.ids) == len(set(page.ids))

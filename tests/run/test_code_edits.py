@@ -62,6 +62,7 @@ TABLE: list[tuple[str, str, str, set[str], set[str]]] = [
     ),
     ("training/schedule.py", "    if step < warmup:", "\n\n    if step < warmup:", set(), set()),
     ("methods/pats.py", "scale of the noise variance (lambda)", "factor of the variance", set(), set()),
+    ("methods/pats.py", '"strength": "paper: appendix A.2"', '"strength": "paper: the appendix"', set(), set()),
     ("store/locks.py", '{"host":', '{"machine":', set(), set()),
     ("execution/executors/serial.py", "", "\nUNUSED = 1\n", set(), set()),
     ("execution/pool.py", "FAREWELL_SECONDS = 10.0", "FAREWELL_SECONDS = 20.0", set(), set()),

@@ -130,6 +130,14 @@ def test_what_is_told_is_what_the_rules_refuse() -> None:
     assert refused > 500
 
 
+def test_one_method_is_shown_with_its_values_and_their_sources() -> None:
+    text = as_text([shipped()["freelb"]], values=True)
+    script = "code: zhuchen03/FreeLB huggingface-transformers/launch/run_glue.sh:58"
+    assert f"regularisers.freelb.steps = 3  [{script}" in text
+    assert "regularisers.freelb.radius = null" in text  # a default that the file leaves out
+    assert "[code:" not in as_text([shipped()["freelb"]])
+
+
 def test_a_wrong_name_gets_the_nearest(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.chdir(ROOT)
     monkeypatch.setattr("sys.argv", ["methods", "hyp_n"])

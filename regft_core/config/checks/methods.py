@@ -12,6 +12,7 @@ from regft_core.config.messages.explain import validate
 from regft_core.config.method import FINETUNE, Method, Phase, Registry
 from regft_core.config.schema.encoder import EncoderConfig
 from regft_core.config.schema.methods import MethodConfig, PhaseConfig
+from regft_core.config.schema.sources import paths
 from regft_core.config.schema.training import MatchConfig, TrainingConfig
 from regft_core.config.yaml.document import Document, KeyPath
 from regft_core.errors import Problem
@@ -61,7 +62,7 @@ def build_method(
     Returns:
         the method, None when it cannot be built, and all problems.
     """
-    problems = _check_names(root, name, config, document, knows)
+    problems = [*_check_names(root, name, config, document, knows), *_check_sources(config, document)]
     phases: list[Phase] = []
     complete = True
     previous = "checkpoint"
@@ -103,7 +104,7 @@ def check_parts(
     root: Path, name: str, config: MethodConfig, document: Document, registry: Registry, knows: Knows
 ) -> list[Problem]:
     """What can be said of a method whose file is wrong somewhere; ``config`` is incomplete (``parts``)."""
-    problems = _check_names(root, name, config, document, knows)
+    problems = [*_check_names(root, name, config, document, knows), *_check_sources(config, document)]
     places: list[tuple[KeyPath, MethodConfig | PhaseConfig]] = [((), config)]
     if config.known("phases") and config.phases is not None:
         places += [(("phases", phase), entry) for phase, entry in config.phases.items()]
@@ -211,6 +212,16 @@ def _check_names(root: Path, name: str, config: MethodConfig, document: Document
             elif not knows(target) and (problem := missing(root, METHODS, target, document, at, without=name)):
                 problems.append(problem)
     return problems
+
+
+def _check_sources(config: MethodConfig, document: Document) -> list[Problem]:
+    """Sources of what the file does not set."""
+    known = paths(document.data)
+    return [
+        document.problem("unknown-source", ("sources", path), "this file sets no such value", suggestion(path, known))
+        for path in (config.sources if config.known("sources") else ())
+        if path not in known
+    ]
 
 
 def method_factor(method: Method, training: TrainingConfig, registry: Registry) -> float:

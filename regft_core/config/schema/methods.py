@@ -17,6 +17,7 @@ from regft_core.config.schema import (
     StrictModel,
 )
 from regft_core.config.schema.encoder import ModelOverrides
+from regft_core.config.schema.sources import Source
 from regft_core.config.schema.training import TrainingOverrides
 
 #: Dotted path of a setting, or of several: ``regularisers.hype``, ``phases.members.repeat.vary``.
@@ -121,6 +122,9 @@ class MethodConfig(ConsistentModel):
     training: TrainingOverrides = TrainingOverrides()
     phases: dict[Name, PhaseConfig] | None = Field(
         None, description="in the order in which they run; the last is called finetune"
+    )
+    sources: dict[str, Source] = Field(
+        {}, description="dotted path of a value or section of this file -> where it is from; defaults have their own"
     )
 
     def inconsistencies(self) -> Iterator[Inconsistency]:

@@ -10,6 +10,8 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from regft_core import metrics
+from regft_core.config.method_sources import settings
+from regft_core.hooks.registry import discover
 from regft_core.names import plural
 from regft_core.reporting import protocol, published, sentences
 from regft_core.reporting.costs import overrides
@@ -87,6 +89,12 @@ def render(
         size_figures=size_figures(report, data),
         methods={name: methods[name] for name in present},
         uses={name: _uses(report, name) for name in present},
+        sources=[
+            (name, one)
+            for name in present
+            for one in settings(methods[name], discover())
+            if one.given or one.value is not None
+        ],
         diagnostics=[entry for block in data for entry in protocol.diagnostics(block)],
         data_facts=protocol.data_facts(data),
         models=[model.plain() for model in protocol.distinct(cells, "model")],

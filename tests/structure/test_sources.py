@@ -1,0 +1,66 @@
+"""Every value that is shipped says where it is from: a paper, released code with its line, or a reason of ours."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from regft_core.config.method_sources import Setting, settings
+from regft_core.config.schema.sources import KINDS, source_problem
+from regft_core.hooks.registry import discover
+from regft_core.plan.method_table import all_methods, catalogue, sources_markdown
+from regft_core.plan.released_code import COMMITS
+
+ROOT = Path(__file__).resolve().parents[2]
+REGISTRY = discover()
+
+
+@pytest.mark.parametrize("name", REGISTRY)
+def test_every_option_has_a_source_and_nothing_else(name: str) -> None:
+    cls = REGISTRY[name]
+    assert list(cls.sources) == list(cls.Config.model_fields)
+    assert not [text for text in cls.sources.values() if source_problem(text)]
+
+
+def test_every_value_of_a_method_has_a_source() -> None:
+    methods = all_methods(ROOT)
+    found = {name: settings(method, REGISTRY) for name, method in methods.items()}
+    assert not [f"{name}: {one.path}" for name, own in found.items() for one in own if not one.source]
+    every: list[Setting] = [one for own in found.values() for one in own]
+    kinds = Counter(one.source.partition(":")[0] for one in every)
+    assert set(kinds) == set(KINDS)
+    assert len(every) > 400
+
+
+def test_released_code_is_cited_at_a_known_commit() -> None:
+    cited = set(re.findall(r"\b([\w.-]+/[\w.-]+) [\w./-]+\.\w+:\d+", sources_markdown(catalogue(ROOT))))
+    assert cited == set(COMMITS)
+
+
+def test_the_page_on_sources_is_the_catalogue() -> None:
+    page = (ROOT / "docs" / "sources.md").read_text(encoding="utf-8")
+    assert page.rstrip("\n") == sources_markdown(catalogue(ROOT)), (
+        "run `python -m stages.methods --sources > docs/sources.md`"
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "right"),
+    [
+        ("paper: section 4.1", True),
+        ("ours: not stated", True),
+        ("code: owner/repo-1 src/a.py:12", True),
+        ("code: owner/repo src/a.py:12-14; the default", True),
+        ("code: owner/repo src/a.py", False),
+        ("code: src/a.py:12", False),
+        ("code: owner/repo src/a.py:12 the default", False),
+        ("paper:", False),
+        ("ours:  ", False),
+        ("a guess", False),
+    ],
+)
+def test_forms_of_a_source(text: str, right: bool) -> None:
+    assert (source_problem(text) == "") == right

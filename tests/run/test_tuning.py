@@ -19,8 +19,9 @@ from regft_core.plan.keys import cell_keys
 from regft_core.plan.stored import cached_seeds
 from regft_core.run.choice import CHOSEN_ON_DEV, choose
 from regft_core.run.context import Context, Job
+from regft_core.run.finished_model import FinishedModel
 from regft_core.run.project import open_project
-from regft_core.run.trial_scores import choice_of, try_values
+from regft_core.run.trial_scores import choice_of, judging_rows, score_identity, try_values
 from regft_core.store.lookup import NotStored
 from tests.run.conftest import SIZE, TASK, change, job, runs, stored, write_method
 
@@ -105,6 +106,27 @@ def test_the_dev_set_is_not_read_to_choose(tuned: Path) -> None:
     write_jsonl(dev, rows[:5])
     again = try_values(Job(str(tuned), "vanilla", TASK, SIZE, 0, values={"training.learning_rate": 3e-3}, trial=0))
     assert (again["key"], again["score"]) == (record["key"], record["score"])
+
+
+def test_a_score_is_known_by_the_rows_that_judged(tuned: Path) -> None:
+    """Other rows, or other labels of the same ones, would find the score of the first under the same key."""
+    context = Context(Job(str(tuned), "vanilla", TASK, SIZE, 0, values={"training.learning_rate": 3e-3}, trial=0))
+    rows = judging_rows(context)
+    flipped = [replace(rows[0], label=1 - rows[0].label), *rows[1:]]
+    found = [context.store.run_key(score_identity(context, "key", some)) for some in (rows, rows[1:], flipped, rows)]
+    assert len(set(found)) == 3
+    assert found[0] == found[3]
+
+
+def test_rows_that_have_chosen_values_are_not_held_out(tuned: Path) -> None:
+    """A temperature that is fitted on them would see rows that tuning has looked at."""
+    write_method(tuned, "parted", phases={"finetune": {"data": {"split": 0.75}}})
+    plain = FinishedModel(Context(Job(str(tuned), "parted", TASK, SIZE, 0)))
+    rows, reason = plain.held_out()
+    assert (len(rows), reason) == (6, "")
+    values = {"training.learning_rate": 3e-3}
+    rows, reason = FinishedModel(Context(Job(str(tuned), "parted", TASK, SIZE, 0, values=values))).held_out()
+    assert (rows, reason) == ([], "tuning has chosen the method's values by training rows")
 
 
 def test_choosing_on_dev_is_marked_and_is_the_trial_itself(tuned: Path, trained: list[tuple[str, int]]) -> None:

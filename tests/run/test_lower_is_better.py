@@ -89,6 +89,21 @@ def test_a_greedy_soup_begins_with_the_smallest_error_and_leaves_out_the_largest
     assert chosen == [1]
 
 
+@pytest.mark.parametrize(("variant", "kept"), [("paper", [1, 2]), ("released", [1])])
+def test_equal_members_of_a_soup_come_in_their_order(
+    variant: Any, kept: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else the soup would depend on how ties are sorted; the released code keeps no member that only ties."""
+    scores = {0.0: -3.0, 1.0: -1.0, 2.0: -1.0, 1.5: -1.0}
+
+    def score(inputs: Any, one: Any, task: Any) -> float:
+        return scores.get(one["weights"]["x"].item(), -9.0)
+
+    monkeypatch.setattr(merge, "validation_score", score)
+    members = [{"weights": {"x": torch.tensor(float(i))}} for i in range(3)]
+    assert merge.merge_greedily(None, members, TASK, variant)[0] == kept  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize(("per", "chosen"), [("seed", {0: 1, 1: 2}), ("cell", {0: 1, 1: 1})])
 def test_the_trial_with_the_smallest_error_is_chosen(per: Any, chosen: dict[int, int]) -> None:
     scores = {0: (3.0, 1.0, 2.0), 1: (4.0, 2.0, 1.5)}

@@ -11,8 +11,9 @@ import traceback
 from collections.abc import Iterator
 from dataclasses import fields
 from difflib import get_close_matches
+from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args, get_origin
 
 from pydantic import ValidationError
 
@@ -29,6 +30,29 @@ ROOT = Path(__file__).parents[2]
 ALIKE = 0.8
 _HOOKS = {name: value for name, value in vars(Regulariser).items() if not name.startswith("_")}
 _FIELDS = {field.name: of.__name__ for of in (Says, Declares) for field in fields(of)}
+#: Field of ``Declares`` -> hooks without any of which it would mean nothing, or would fail in training.
+_NEEDED = (
+    ("program", ("backward",)),
+    ("adds_terms", ("terms",)),
+    ("added_passes", ("terms",)),
+    ("needs_hidden", ("terms",)),
+    ("owns_prediction", ("predict",)),
+    ("keeps_for_inference", ("keep",)),
+    ("keeps_for_inference", ("rebuild",)),
+    ("needs", ("prepare",)),
+    ("owns_weights", ("prepare",)),
+    ("owns_weights", ("export",)),
+    ("freezes_encoder", ("prepare",)),
+    ("edits", ("edit_weights", "prepare", "fit")),
+)
+#: Hook -> field of ``Declares`` without which nothing calls it.
+_ASKED_FOR = {
+    "backward": "program",
+    "terms": "adds_terms",
+    "predict": "owns_prediction",
+    "rebuild": "keeps_for_inference",
+    "build_optimizer": "optimizer",
+}
 
 
 #: Hooks that there were once -> those that took their place; a class that has one would train without it.
@@ -126,8 +150,9 @@ def _sources(cls: type[Regulariser], file: str) -> Iterator[Problem]:
 
 
 def _declared(cls: type[Regulariser], file: str) -> Iterator[Problem]:
-    """The first thing wrong with what a class declares, by default or at strength 0."""
+    """The first thing wrong with what a class declares, by default or at strength 0; then hooks that do not fit it."""
     key, source = f"{cls.__name__}.declare", cls.declare.__code__
+    declared: list[Declares] = []
     for given in ({}, cls.off or {}):
         try:
             options = cls.Config.model_validate(given)
@@ -152,3 +177,39 @@ def _declared(cls: type[Regulariser], file: str) -> Iterator[Problem]:
                 hint,
             )
             return
+        declared.append(found)
+    if declared:
+        yield from _hooks_declared(cls, file, [*declared, *_otherwise(cls)])
+
+
+def _hooks_declared(cls: type[Regulariser], file: str, declared: list[Declares]) -> Iterator[Problem]:
+    """What is declared and not implemented, and what is implemented and declared under no options."""
+    line = cls.declare.__code__.co_firstlineno
+    for name, hooks in _NEEDED:
+        if any(getattr(one, name) for one in declared) and not any(_own(cls, hook) for hook in hooks):
+            lacks = " or ".join(hooks)
+            hint = f"write {lacks}, or leave {name} out; regft_core/hooks/base.py describes every hook"
+            message = f"declares {name}, but the class has no {lacks}"
+            yield Problem("hook-missing", file, line, f"{cls.__name__}.declare", message, hint)
+    for hook, name in _ASKED_FOR.items():
+        if _own(cls, hook) and not any(getattr(one, name) for one in declared):
+            line = getattr(cls, hook).__code__.co_firstlineno if inspect.isfunction(getattr(cls, hook)) else 0
+            hint = f"declare it: Declares({name}=...), at strength 0 too; active says whether it acts"
+            message = f"is called only where {name} is declared, which it never is"
+            yield Problem("hook-undeclared", file, line, f"{cls.__name__}.{hook}", message, hint)
+
+
+def _own(cls: type[Regulariser], hook: str) -> bool:
+    return getattr(cls, hook) is not getattr(Regulariser, hook)
+
+
+def _otherwise(cls: type[Regulariser]) -> Iterator[Declares]:
+    """What is declared with one option changed, as far as its values can be guessed."""
+    for name, option in cls.Config.model_fields.items():
+        kinds = [option.annotation, *get_args(option.annotation)]
+        words = [word for kind in kinds if get_origin(kind) is Literal for word in get_args(kind)]
+        for value, others in product((*words, False, True, 1, 0.5, 2), ({}, cls.off or {})):
+            try:
+                yield cls.declare(cls.Config.model_validate({**others, name: value}))
+            except Exception:  # a value that the option cannot have, or that others contradict
+                continue

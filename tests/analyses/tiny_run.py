@@ -27,12 +27,18 @@ class TinyModel:
     """Stands for ``run.finished_model.FinishedModel``; ``confidence`` and ``views`` are what a method would say."""
 
     def __init__(
-        self, architecture: str = "bert", *, kind: str = "classification", separately: bool = False, seed: int = 0
+        self,
+        architecture: str = "bert",
+        *,
+        kind: str = "classification",
+        separately: bool = False,
+        seed: int = 0,
+        labels: tuple[str, ...] = LABELS,
     ) -> None:
         self.kind, self.per_example = kind, 2 if separately else 1
         self.tokenizer: Any = tokenizer_of(source_of(architecture))
         self.pooling = "mean" if separately else "head"
-        names = LABELS if kind == "classification" else None
+        names = labels if kind == "classification" else None
         shape = (kind, names, DropoutConfig(), seed, "sdpa", self.pooling, self.per_example)
         self.model: Any = deepcopy(loaded(source_of(architecture), *shape)).eval()
         self.pretrained: Any = deepcopy(self.model)

@@ -104,3 +104,95 @@ def test_a_file_of_the_folder_without_a_method_is_refused(tmp_path: Path, monkey
     monkeypatch.setattr(regft_core.methods, "__path__", [str(package)])
     with raises_code(ConfigError, "no-method-in-file", "nameless_method.py"):
         registry._discover.__wrapped__(())
+
+
+ADDS = "        return Declares(active=active, says=Says(smallest_effect=0.1))"
+HOOKS = {
+    "backward": "def backward(self, step):",
+    "terms": "def terms(self, step, main):",
+    "predict": "def predict(self, trainee, kept, examples):",
+    "rebuild": "def rebuild(self, trainee, kept):",
+    "keep": "def keep(self, trainee):",
+    "prepare": "def prepare(self, trainee, handed):",
+    "export": "def export(self, trainee):",
+    "fit": "def fit(self, trainee, data):",
+    "build_optimizer": "def build_optimizer(self, groups, training):",
+}
+
+
+def written(folder: Path, declared: str, hooks: str) -> list[Problem]:
+    """What is refused of a method that declares ``declared`` and has ``hooks``, which do nothing."""
+    bodies = "".join(f"\n    {HOOKS[hook]}\n        return None\n" for hook in hooks.split())
+    assert ADDS in RIGHT
+    text = RIGHT.replace(ADDS, f"        return Declares({declared})") + bodies
+    (folder / "gradient_noise.py").write_text(text)
+    try:
+        discover([folder])
+    except ConfigError as error:
+        return list(error.problems)
+    return []
+
+
+@pytest.mark.parametrize(
+    ("declared", "missing", "others"),
+    [
+        ('program=("main",)', "backward", ""),
+        ("adds_terms=True", "terms", ""),
+        ('adds_terms=True, added_passes=("other",)', "terms", ""),
+        ("adds_terms=True, needs_hidden=True", "terms", ""),
+        ("owns_prediction=True", "predict", ""),
+        ("keeps_for_inference=True", "rebuild", "keep"),
+        ("keeps_for_inference=True", "keep", "rebuild"),
+        ('needs={"search": "state"}', "prepare", ""),
+        ("owns_weights=True", "prepare", "export"),
+        ("owns_weights=True", "export", "prepare"),
+        ("freezes_encoder=True", "prepare", "fit"),
+        ('edits=("structure",)', "prepare", ""),
+        # Only under options that are not the defaults.
+        ('program=("main",) if options.sigma == 0.5 else ()', "backward", ""),
+    ],
+)
+def test_what_is_declared_must_be_implemented(tmp_path: Path, declared: str, missing: str, others: str) -> None:
+    """It would end in training, or train as something else than it says."""
+    problems = written(tmp_path, declared, others)
+    assert problems
+    for problem in problems:
+        assert (problem.code, problem.line) == ("hook-missing", 16)
+        assert "declares" in problem.message
+        assert problem.hint.startswith(f"write {'edit_weights or ' if 'edits' in declared else ''}{missing}")
+
+
+@pytest.mark.parametrize(
+    ("hook", "field"),
+    [
+        ("backward", "program"),
+        ("terms", "adds_terms"),
+        ("predict", "owns_prediction"),
+        ("rebuild", "keeps_for_inference"),
+        ("build_optimizer", "optimizer"),
+    ],
+)
+def test_a_hook_that_no_options_ask_for_is_refused(tmp_path: Path, hook: str, field: str) -> None:
+    """Nothing would call it, and the method would train as plain fine-tuning."""
+    (problem,) = written(tmp_path, "active=active", hook)
+    assert problem.code == "hook-undeclared"
+    assert problem.key == f"GradientNoise.{hook}"
+    assert problem.line == 28
+    assert f"Declares({field}=...)" in problem.hint
+
+
+@pytest.mark.parametrize(
+    ("declared", "hooks"),
+    [
+        ("active=active", ""),
+        ('program=("main",)', "backward"),
+        ('program=("main",) if active else ()', "backward"),
+        ('program=("main",) if options.sigma == 0.5 else ()', "backward"),
+        ("adds_terms=active", "terms"),
+        ('edits=("weights",)', "fit"),
+        ('optimizer="adamw"', ""),
+        ("active=active", "prepare keep export fit"),
+    ],
+)
+def test_what_is_declared_and_implemented_is_accepted(tmp_path: Path, declared: str, hooks: str) -> None:
+    assert written(tmp_path, declared, hooks) == []

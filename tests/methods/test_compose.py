@@ -241,6 +241,41 @@ def test_added_terms_are_refused_beside_an_owner_of_the_step(owner: str) -> None
     assert compose.ownership_problems(entries([(Consistency, {"scale": 0.0}), (owner, {})])) == []
 
 
+def solving(**hooks: Any) -> type[Regulariser]:
+    """A regulariser that freezes the encoder; with ``fit``, or passes of its own, it leaves the head no steps."""
+    program = ("own",) if "backward" in hooks else ()
+    return type("Solver", (declaring("solver", freezes_encoder=True, program=program),), hooks)
+
+
+@pytest.mark.parametrize("hook", ["fit", "backward"])
+def test_a_view_of_the_head_is_refused_beside_what_takes_the_head_out_of_the_loss(hook: str) -> None:
+    """The view would do nothing, or be put over a head that is solved already."""
+    view = declaring("view", owns_weights=True, trains_encoder=False)
+    (problem,) = compose.ownership_problems(entries([(solving(**{hook: lambda *given: None}), {}), (view, {})]))
+    assert problem.startswith("'view' computes the head's weights from trained ones, but 'solver' freezes the encoder")
+    assert compose.ownership_problems(entries([(solving(), {}), (view, {})])) == []
+    # A view of the encoder's weights is refused for what it is.
+    (problem,) = compose.ownership_problems(entries([(solving(), {}), (declaring("views", owns_weights=True), {})]))
+    assert "works on the encoder's trained weights" in problem
+
+
+def test_what_tf32_erases_is_refused_and_marked_where_a_whole_method_is_checked() -> None:
+    """Not only where the precision alone is looked at: the phase, the method and its marks pass it on."""
+    known = discover()
+    plain = method("hype_n")
+    assert compose.check_method(known, plain, TRAINING, None) == []
+    (refused,) = compose.check_method(known, plain, TRAINING, None, tf32=True)
+    assert "tf32 rounds away" in refused
+    phases = tuple(
+        replace(one, training=one.training.model_copy(update={"allow_precision_loss": True})) for one in plain.phases
+    )
+    allowed = replace(plain, phases=phases)
+    assert compose.check_method(known, allowed, TRAINING, None, tf32=True) == []
+    assert compose.degradations(known, allowed, TRAINING, task(False)) == []
+    (mark,) = compose.degradations(known, allowed, TRAINING, task(False), tf32=True)
+    assert "tf32 rounds away" in mark
+
+
 # ------------------------------------------------------------------------------ order of edits
 
 

@@ -18,7 +18,9 @@ from regft_core.config.schema import DropoutConfig
 from regft_core.data.batches import Batch
 from regft_core.errors import ModelError
 from regft_core.hooks import compose
+from regft_core.hooks.base import Cost, Declares, Regulariser, Says
 from regft_core.training.stack import Stack
+from regft_core.training.step import Step
 from tests.methods.cases import CASES, REGISTRY, Case, task
 from tests.methods.harness import TRAINING, Bench, entries, examples, largest_difference, same
 from tests.methods.interruption import Killed, Memory
@@ -286,6 +288,69 @@ def test_anchors_are_the_untouched_weights_wherever_the_phase_starts(case: Case)
             found = run.trainee.anchor(anchor)  # type: ignore[arg-type]
             assert all(torch.equal(value, weights[name]) for name, value in found.items())
             assert set(found) == set(run.trainee.plain_names)
+
+
+def moved_by_backward(run: Bench) -> list[str]:
+    """Weights and buffers of the model whose bits the passes and losses of one step have changed."""
+    run.model.train()
+    run.trainee.attached.train()
+    loop = run.loop()
+    if not loop.total:
+        pytest.skip("this phase takes no steps")
+
+    def bits() -> dict[str, torch.Tensor]:
+        return {name: raw.detach().clone() for name, raw in (*run.trainee.named_raw(), *run.model.named_buffers())}
+
+    before = bits()
+    run.stack.backward(run.step(validation=run.validation, optimizer=loop.optimizer, learning_rate=0.01))
+    after = bits()
+    assert set(after) == set(before)
+    return [name for name, raw in before.items() if not torch.equal(raw, after[name])]
+
+
+@every
+@pytest.mark.parametrize("architecture", ["bert", "xlnet"])
+def test_backward_leaves_the_weights_as_they_were(case: Case, architecture: str) -> None:
+    """The optimiser alone moves them: a step that shifts the weights for a pass puts back their very bits."""
+    skip_where_refused(case, architecture)
+    assert moved_by_backward(case.bench(architecture)) == []
+
+
+class Sharpness(Regulariser):
+    """A sharpness-aware step: the gradient is taken at weights that were shifted along the first gradient."""
+
+    name = "sharpness"
+    restores = "copy"
+
+    @classmethod
+    def declare(cls, options: Any) -> Declares:
+        return Declares(program=("here", "shifted"), says=Says(cost=Cost(2, 2)))
+
+    def backward(self, step: Step) -> torch.Tensor:
+        weights = step.weights()
+        before = [weight.detach().clone() for weight in weights]
+        gradients = torch.autograd.grad(step.task_loss(step.forward("here", draw=0)), weights)
+        with torch.no_grad():
+            for weight, gradient in zip(weights, gradients, strict=True):
+                weight.add_(gradient, alpha=0.05)
+        loss = step.task_loss(step.forward("shifted", draw=0))
+        step.backward(loss)
+        with torch.no_grad():
+            for weight, gradient, copy in zip(weights, gradients, before, strict=True):
+                if self.restores == "copy":
+                    weight.copy_(copy)
+                elif self.restores == "by subtraction":
+                    weight.sub_(gradient, alpha=0.05)
+        return loss.detach()
+
+
+@pytest.mark.parametrize("restores", ["never", "by subtraction"])
+def test_the_contract_refuses_a_step_that_does_not_restore_the_weights(restores: str) -> None:
+    """Subtracting what was added is no way back: it rounds, and every step drifts by it."""
+    broken = type("Broken", (Sharpness,), {"restores": restores})
+    moved = moved_by_backward(Bench([(broken, {})]))
+    assert any("encoder" in name for name in moved)
+    assert moved_by_backward(Bench([(Sharpness, {})])) == []
 
 
 # ------------------------------------------------------------------- cost, precision, padding

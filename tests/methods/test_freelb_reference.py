@@ -84,6 +84,16 @@ def test_the_first_perturbation_is_within_its_bound_with_the_stated_mean() -> No
     assert norms.mean().item() == pytest.approx(0.6 / math.sqrt(3), rel=0.02)
 
 
+@pytest.mark.parametrize("form", [{"architecture": "bart"}, {"pair": True, "pooling": "mean", "separately": True}])
+def test_two_inputs_of_an_example_share_its_bound(form: dict[str, Any]) -> None:
+    """BART's encoder and decoder, or two texts that are encoded separately: one norm, not one for each."""
+    wide = TRAINING.model_copy(update={"batch_size": 64})
+    bench = Bench([("freelb", {"initial_size": 0.6, "steps": 1})], rows=64, training=wide, **form)
+    norms = example_norms(trace(bench)[0], bench.step().batch.rows_per_example)
+    assert norms.max() <= 0.6
+    assert norms.mean().item() == pytest.approx(0.6 / math.sqrt(3), rel=0.02)
+
+
 @pytest.mark.parametrize("radius", [0.05, 0.25])
 def test_the_radius_bounds_the_norm_after_a_move(radius: float) -> None:
     passes = trace(Bench([("freelb", {"ascent_size": 0.2, "initial_size": 0.2, "radius": radius})]))

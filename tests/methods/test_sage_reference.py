@@ -59,6 +59,14 @@ def test_two_steps_by_hand() -> None:
     assert float(change) == pytest.approx(-0.1 * factor * direction, rel=1e-5)
 
 
+def test_epsilon_is_squared_in_the_factor() -> None:
+    """At its usual 1e-8 nobody would see it: sensitivities of 1 stand beside an epsilon of 1/2 here."""
+    parameter, rule = optimiser([2.0], base="adamax", eps=0.5)
+    change = step(parameter, rule, [0.5])
+    # I = 1, A = 0.25; m / (1 - 0.9) = 0.5, u = |g| + eps = 1.
+    assert float(change) == pytest.approx(-0.1 * (0.75 / (0.25 + 0.5**2)) * 0.5)
+
+
 def test_two_steps_of_adamw_by_hand() -> None:
     parameter, rule = optimiser([2.0], base="adamw")
     step(parameter, rule, [0.5])

@@ -316,6 +316,16 @@ def test_interval_updates_the_attention_every_so_many_steps() -> None:
     assert done.forward_passes == 6 + 2 * 4  # 6 steps, 2 of them with 4 more passes
 
 
+def test_updates_at_an_interval_take_the_held_out_batches_in_turn() -> None:
+    """None is skipped: with an interval of 2 half of the held-out rows would never be seen."""
+    run, taken = searching({"interval": 2}), []
+    assert run.validation is not None
+    original = run.validation.batch
+    run.validation.batch = lambda index: (taken.append(index), original(index))[1]  # type: ignore[method-assign]
+    assert run.loop().train().step == 6
+    assert taken == [0, 1, 2]
+
+
 @pytest.mark.parametrize("variant", ["paper", "released"])
 def test_attention_stays_in_range_and_moves(variant: str) -> None:
     """Card, oracle 8."""

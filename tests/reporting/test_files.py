@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from regft_core.errors import StoreError
-from regft_core.reporting import summary_table
+from regft_core.reporting import numbers, summary_table
 from regft_core.reporting.figures.curves import thinned
 from regft_core.reporting.page import formatting
 from regft_core.results.logs import CurvePoint
@@ -154,3 +154,23 @@ def test_thinning_keeps_runs_and_phases_apart() -> None:
     found = thinned(points, 3)
     assert [(p.seed, p.phase) for p in found] == [(s, p) for s in (0, 1) for p in ("a", "b") for _ in range(3)]
     assert all(p.loss == p.seed for p in found)
+
+
+def test_the_verdict_for_programs_is_that_of_the_development_set(make: Any, synthetic: Any) -> None:
+    """Out of distribution the arm is worse, which has a verdict of its own and changes none of dev."""
+    arms = {"vanilla": synthetic.Arm(0.7, shift=0.2), "good": synthetic.Arm(0.9, shift=-0.6)}
+    arms["good_control"] = synthetic.Arm(0.7, shift=0.2, control_for="good")
+    built = make(arms, {"sst2": synthetic.Task(n=200)})
+    found = numbers.results(built.report.blocks)["sst2-300"]["good"]
+    for role, other in (("reference", "vanilla"), ("control", "good_control")):
+        assert {name: one["verdict"] for name, one in found[f"versus_{role}"][other].items()} == {
+            "dev": "better",
+            "contrast": "worse",
+        }
+        assert found[f"verdict_{role}"] == "better"
+    # ``dvc metrics show`` prints an interval for dev alone.
+    shown = numbers.primary(built.report.blocks)["sst2-300"]["good"]
+    assert {name: set(shown[name]) for name in ("dev", "contrast")} == {
+        "dev": {"mean", "low", "high"},
+        "contrast": {"mean"},
+    }

@@ -12,7 +12,7 @@ from regft_core.errors import DataError, InputChanged
 from regft_core.identity.file_states import RACY_NS
 from regft_core.io import sha256_file
 from regft_core.run import phase_data
-from regft_core.run.phase_data import read_phase_data, rows_of
+from regft_core.run.phase_data import read_phase_data, rows_of, split_rows
 from tests.errors import raises_code
 
 OLD_NS = 1_000_000_000_000_000_000
@@ -119,3 +119,11 @@ def test_rows_that_are_read_after_their_key_was_made_are_those_of_the_key(tmp_pa
 def test_an_absent_set_says_what_to_run(tmp_path: Path) -> None:
     with raises_code(DataError, "cannot-read", "dev.jsonl"):
         rows_of(tmp_path / "dev.jsonl")
+
+
+@pytest.mark.parametrize(("count", "share", "kept"), [(10, 0.75, 7), (24, 0.8, 19), (3, 0.5, 1), (5, 1.0, 5)])
+def test_a_split_keeps_the_whole_rows_of_its_share(count: int, share: float, kept: int) -> None:
+    """Rounded down, as it is documented: one row more would be one that judges no more."""
+    train, validation = split_rows(count, share, 0, "finetune", 0)
+    assert (len(train), len(validation)) == (kept, count - kept)
+    assert sorted(train + validation) == list(range(count))

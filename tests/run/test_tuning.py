@@ -19,8 +19,10 @@ from regft_core.plan.keys import cell_keys
 from regft_core.plan.stored import cached_seeds
 from regft_core.run.choice import CHOSEN_ON_DEV, choose
 from regft_core.run.context import Context, Job
+from regft_core.run.evaluate import _cost
+from regft_core.run.finished_model import FinishedModel
 from regft_core.run.project import open_project
-from regft_core.run.trial_scores import choice_of, try_values
+from regft_core.run.trial_scores import choice_of, judging_rows, score_identity, try_values
 from regft_core.store.lookup import NotStored
 from tests.run.conftest import SIZE, TASK, change, job, runs, stored, write_method
 
@@ -105,6 +107,42 @@ def test_the_dev_set_is_not_read_to_choose(tuned: Path) -> None:
     write_jsonl(dev, rows[:5])
     again = try_values(Job(str(tuned), "vanilla", TASK, SIZE, 0, values={"training.learning_rate": 3e-3}, trial=0))
     assert (again["key"], again["score"]) == (record["key"], record["score"])
+
+
+def test_a_score_is_known_by_the_rows_that_judged(tuned: Path) -> None:
+    """Other rows, or other labels of the same ones, would find the score of the first under the same key."""
+    context = Context(Job(str(tuned), "vanilla", TASK, SIZE, 0, values={"training.learning_rate": 3e-3}, trial=0))
+    rows = judging_rows(context)
+    flipped = [replace(rows[0], label=1 - rows[0].label), *rows[1:]]
+    found = [context.store.run_key(score_identity(context, "key", some)) for some in (rows, rows[1:], flipped, rows)]
+    assert len(set(found)) == 3
+    assert found[0] == found[3]
+
+
+def test_rows_that_have_chosen_values_are_not_held_out(tuned: Path) -> None:
+    """A temperature that is fitted on them would see rows that tuning has looked at."""
+    write_method(tuned, "parted", phases={"finetune": {"data": {"split": 0.75}}})
+    plain = FinishedModel(Context(Job(str(tuned), "parted", TASK, SIZE, 0)))
+    rows, reason = plain.held_out()
+    assert (len(rows), reason) == (6, "")
+    values = {"training.learning_rate": 3e-3}
+    rows, reason = FinishedModel(Context(Job(str(tuned), "parted", TASK, SIZE, 0, values=values))).held_out()
+    assert (rows, reason) == ([], "tuning has chosen the method's values by training rows")
+
+
+@pytest.mark.parametrize("repeat", [{"merge": "greedy", "vary": ["order"]}, {"merge": "mean", "vary": ["split"]}])
+def test_rows_that_members_learn_from_or_are_chosen_by_are_not_held_out(tuned: Path, repeat: dict[str, Any]) -> None:
+    write_method(tuned, "soup", phases={"finetune": {"data": {"split": 0.75}, "repeat": {"times": 2, **repeat}}})
+    rows, reason = FinishedModel(Context(Job(str(tuned), "soup", TASK, SIZE, 0))).held_out()
+    assert rows == []
+    assert "the members of fine-tuning learn from, or are chosen by" in reason
+
+
+def test_the_cost_of_the_search_is_all_of_its_seconds() -> None:
+    """A phase that fits (a Fisher mask) has no steps, and would look free."""
+    trained = {"cost": {"train_seconds": 7.0}, "search_cost": {"train_seconds": 3.0, "fit_seconds": 2.0}}
+    assert _cost(trained) == {"train_seconds": 7.0, "search_seconds": 5.0}
+    assert _cost({"cost": {}, "search_cost": None}) == {"search_seconds": 0.0}
 
 
 def test_choosing_on_dev_is_marked_and_is_the_trial_itself(tuned: Path, trained: list[tuple[str, int]]) -> None:

@@ -10,7 +10,9 @@ from transformers import BertConfig, BertForSequenceClassification
 from regft_core.data.encode import Encoded
 from regft_core.errors import OutOfMemory, RunFailed
 from regft_core.scoring.predict import predict
+from tests.analyses.tiny_run import TinyModel
 from tests.errors import raises_code
+from tests.methods.harness import examples
 
 
 @pytest.fixture
@@ -110,3 +112,22 @@ def test_batches_by_tokens_halve_until_they_fit(model, encoded, monkeypatch):
     long = Encoded([[1] * 90], [[0] * 90], [0], ["r"], [[0] * 90], [[0] * 90])
     with raises_code(OutOfMemory, "out-of-memory", "1 examples", "of 90"):
         predict(model, long, batch_size=64, batch_tokens=500, pad_id=0)
+
+
+def test_the_budget_of_tokens_counts_all_rows_of_an_example(monkeypatch):
+    """Two texts that are encoded separately are two rows: a budget for one of them would be twice the memory."""
+    trained = TinyModel(separately=True)
+    encoded = trained.encode(examples(12, pair=True))
+    assert encoded.rows_per_example == 2
+    expected, sizes = trained.predict(encoded), []
+    original = type(trained.model).forward
+
+    def counted(self, *args, **kwargs):
+        sizes.append(kwargs["input_ids"].numel())
+        return original(self, *args, **kwargs)
+
+    monkeypatch.setattr(type(trained.model), "forward", counted)
+    got = predict(trained.model, encoded, batch_size=64, batch_tokens=100, pad_id=1)
+    np.testing.assert_allclose(got, expected, atol=2e-6)
+    assert len(sizes) > 1
+    assert max(sizes) <= 100

@@ -9,6 +9,8 @@ import pytest
 
 from regft_core.statistics.arms import Arms
 from regft_core.statistics.best import Simultaneous, against_all
+from regft_core.statistics.ranks import RankSet, rank_sets
+from regft_core.statistics.sequential import look, shares
 from regft_core.statistics.verdict import verdict
 
 
@@ -81,3 +83,44 @@ def test_one_seed_or_none_leads_nowhere() -> None:
     assert (one.n, one.leads(True), one.mean) == (1, False, 1.0)
     assert (none.n, none.leads(True)) == (0, False)
     assert math.isnan(none.low)
+
+
+def far_apart(n: int = 400, seeds: int = 5) -> Arms:
+    """Three arms with the scores 0.9, 0.6 and 0.3 and hardly any spread."""
+    found = {
+        name: {seed: (np.arange(n) < n * right + seed).astype(int) for seed in range(seeds)}
+        for name, right in (("middle", 0.6), ("most", 0.9), ("least", 0.3))
+    }
+    return Arms(found, np.ones(n, int), "accuracy", samples=300)
+
+
+@pytest.mark.parametrize(
+    ("upwards", "order"), [(True, ["most", "middle", "least"]), (False, ["least", "middle", "most"])]
+)
+def test_arms_that_are_far_apart_have_one_rank_each(upwards: bool, order: list[str]) -> None:
+    found = rank_sets(far_apart(), order, confidence=0.95, higher_is_better=upwards)
+    assert found == {name: RankSet(rank, rank) for rank, name in enumerate(order, 1)}
+
+
+def test_equal_arms_may_have_any_rank_and_more_tasks_leave_more_of_them() -> None:
+    equal = arms_of(np.random.default_rng(5), [0.0, 0.0, 0.0])
+    assert set(rank_sets(equal, ["a0", "a1", "a2"], confidence=0.95).values()) == {RankSet(1, 3)}
+    # Told apart on one task, but not at the level that each of a thousand tasks gets.
+    near = arms_of(np.random.default_rng(6), [0.0, 0.8], n=300)
+    assert rank_sets(near, ["a0", "a1"], confidence=0.95)["a1"] == RankSet(1, 1)
+    assert rank_sets(near, ["a0", "a1"], confidence=0.95, sets=1000)["a1"] == RankSet(1, 2)
+
+
+def test_all_looks_together_spend_no_more_than_the_error_of_one() -> None:
+    spent = [sum(1 / shares(k) for k in range(1, last + 1)) for last in (1, 2, 3, 10, 1000)]
+    assert spent[:3] == pytest.approx([1 / 2, 2 / 3, 3 / 4])
+    assert all(share < 1 for share in spent)
+    with pytest.raises(ValueError, match="counted from 1"):
+        shares(0)
+
+
+def test_a_look_is_at_the_first_arm_minus_the_second_and_later_ones_are_wider() -> None:
+    arms = far_apart()
+    first, third = (look(arms, "most", "middle", number, (2, 5), 0.95) for number in (1, 3))
+    assert 0 < third.low < first.low < 0.3 < first.high < third.high
+    assert (first.confidence, third.confidence) == (pytest.approx(1 - 0.05 / 2), pytest.approx(1 - 0.05 / 12))

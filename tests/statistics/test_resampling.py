@@ -94,7 +94,7 @@ def test_chunks_do_not_change_results(monkeypatch):
 
 
 def test_unknown_names_are_refused():
-    with pytest.raises(ValueError, match="known: accuracy"):
+    with pytest.raises(ValueError, match="allowed: accuracy"):
         weighted_metric("acc")
     with pytest.raises(ValueError, match="positive"):
         weighted_metric("f1")

@@ -15,7 +15,8 @@ Decisions:
 - a pooled encoder has one linear, so the fit is exact; in a family's own head everything before the last
   linear keeps the weights that it was drawn or pretrained with.
 - cross_validated: features are centred and scaled by one number for the fit, which is folded into the weights: the
-  exported model is plain. Standardised one by one, features that hardly vary would get weights from which fine-tuning diverges.
+  exported model is plain. Standardised one by one, features that hardly vary would get weights from which
+  fine-tuning diverges.
 - a class without a row is never predicted; a class with one row forbids cross-validation. Both are marked.
 - features are computed in fp32 whatever the precision of training is.
 - steps of the phase, if there are any, train this linear alone. ``training: {epochs: 0}`` takes the solution.

@@ -235,6 +235,7 @@ class WeightMixup(Regulariser):
             radius=self.options.radius,
             interval=self.options.interval,
             inner_gradient=self.options.inner_gradient,
+            measure_every=LOG_EVERY,
             updated=self._attention_updated,
         )
 
@@ -272,6 +273,8 @@ class WeightMixup(Regulariser):
             self.diagnostics.log("weight_mixup.attention_mean", index, float(values.mean()))
             self.diagnostics.log("weight_mixup.attention_min", index, float(values.min()))
             self.diagnostics.log("weight_mixup.hypergradient_norm", index, float(global_norm(gradient)))
+        if self.two_level.implicit_share is not None:
+            self.diagnostics.log("weight_mixup.implicit_share", index, float(self.two_level.implicit_share))
 
     def _project(self) -> None:
         """Project the attention back onto [0, 1]."""

@@ -92,6 +92,7 @@ def test_the_mixed_weight_of_weight_mixup() -> None:
     pretrained, task, bias, inputs = (torch.randn(s, generator=generator) for s in ((40, 24), (40, 24), (40,), (8, 24)))
     mixing = WeightMixing(pretrained, rank=1, form="factored", std=0.3, generator=generator)
     weight = nn.Parameter(task.clone())
+    mixing.requires_grad_(True)
     with torch.no_grad():
         theirs.linear_layer.weight.copy_(task)
         theirs.linear_layer.bias.copy_(bias)
@@ -123,6 +124,12 @@ class Lower:
 
     def trainable_parameters(self) -> list[nn.Parameter]:
         return self.weights
+
+    def get_opt_param_group_for_param(self, _parameter: nn.Parameter) -> dict[str, Any]:
+        return self.optimizer.param_groups[0]
+
+    def get_opt_state_for_param(self, parameter: nn.Parameter) -> dict[str, Any]:
+        return {**self.optimizer.state[parameter], "step": int(self.optimizer.state[parameter]["step"])}
 
     def training_step_exec(self, _batch: None) -> Tensor:
         loss: Tensor = self.loss(self.weights)
@@ -167,7 +174,7 @@ def test_the_implicit_term_of_released_weight_mixup() -> None:
     assert all(torch.equal(weight, before) for weight, before in zip(weights, start, strict=True))
     to_vec = {"to_vec": lambda tensors: torch.cat([tensor.reshape(-1) for tensor in tensors])}
     none_is_zero = {"replace_none_with_zero": lambda tensors, _: list(tensors)}
-    utilities = BETTY.definitions("betty/hypergradient/utils.py", ["precondition"], to_vec)
+    utilities = BETTY.definitions("betty/hypergradient/utils.py", ["precondition", "get_optimzer_type"], to_vec)
     given = {**to_vec, **none_is_zero, "precondition": utilities.precondition}
     darts = BETTY.definitions("betty/hypergradient/darts.py", ["darts"], given).darts
     upper = SimpleNamespace(trainable_parameters=lambda: attention, _strategy="default")

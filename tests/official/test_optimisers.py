@@ -66,7 +66,10 @@ def record(bench: Bench) -> Recorded:
 
 
 def compared(
-    run: Recorded, parameters: dict[str, nn.Parameter], optimizer: torch.optim.Optimizer, masks: list[Tensor] | None = None
+    run: Recorded,
+    parameters: dict[str, nn.Parameter],
+    optimizer: torch.optim.Optimizer,
+    masks: list[Tensor] | None = None,
 ) -> float:
     """Their optimiser through the recorded steps; the largest difference of any weight after any step."""
     largest = moved = 0.0
@@ -160,7 +163,8 @@ def test_rec_adam(annealing: str, decay: float) -> None:
 @pytest.mark.parametrize("base", ["adamax", "adamw"])
 def test_sage(base: str, decay: float) -> None:
     # Their epsilon is where ours is in variant: released; and at 1e-30 squared nothing would be left of it.
-    training = PROTOCOL.model_copy(update={"weight_decay": decay, "epsilon": 1e-6})
+    update = {"weight_decay": decay, "epsilon": 1e-6, "schedule": "constant", "warmup_ratio": 0.0}
+    training = PROTOCOL.model_copy(update=update)
     bench = Bench([("sage", {"variant": "released", "base": base, "decay": 0.75})], training=training)
     guided = set(bench.trainee.sites.perturbable)
     run = record(bench)

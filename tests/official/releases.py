@@ -12,11 +12,11 @@ import ast
 import math
 import os
 import subprocess
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from types import SimpleNamespace
+from types import CodeType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -65,6 +65,19 @@ class Release:
         exec(compile(ast.Module(taken, []), f"{self.repository}/{path}", "exec"), namespace)  # noqa: S102
         return SimpleNamespace(**namespace)
 
+    def statements(self, path: str, function: str, wanted: Callable[[str], bool]) -> CodeType:
+        """Statements inside a function, in their order, whose first line is wanted; to be run with variables given."""
+        text = self.text(path)
+        lines = text.splitlines()
+        owner = next(n for n in ast.parse(text).body if isinstance(n, ast.FunctionDef) and n.name == function)
+        nodes = (node for node in ast.walk(owner) if isinstance(node, ast.stmt))
+        taken: list[ast.stmt] = []
+        for node in sorted(nodes, key=lambda node: (node.lineno, -(node.end_lineno or 0))):
+            inside = any(node.lineno <= (other.end_lineno or 0) for other in taken)
+            if not inside and wanted(lines[node.lineno - 1].strip()):
+                taken.append(node)
+        return compile(ast.Module(taken, []), f"{self.repository}/{path}", "exec")
+
 
 def _assigned(node: ast.stmt) -> set[str]:
     if not isinstance(node, ast.Assign):
@@ -83,9 +96,9 @@ def usual() -> dict[str, Any]:
     import typing
 
     import numpy as np
+    from packaging import version
     from torch.autograd.function import InplaceFunction
     from torch.nn.utils import clip_grad_norm_
-    from packaging import version
     from torch.optim import Optimizer
     from transformers import modeling_outputs
     from transformers.activations import ACT2FN

@@ -1,4 +1,4 @@
-"""Mixout and weight mixup against their authors' code: mixed weights, gradients, and the released hypergradient."""
+"""Mixout, DPS and weight mixup against their authors' code: mixed weights, gradients, and the released hypergradient."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from regft_core.methods.mixout import Mixout
 from regft_core.models.mixing import WeightMixing
 from regft_core.training import bilevel, two_level
-from tests.methods.harness import Bench
+from tests.methods.harness import TRAINING, Bench
 from tests.official.releases import Release, apart, gradients
 
 pytestmark = pytest.mark.slow
@@ -22,6 +22,7 @@ MIX_LINEAR = Release("bloodwass/mixout", "b83b86438786baf143376b9fa3eaea1d43bd60
 BLO = Release("Sai-Ashish/Attention_guided_weight_mixup_BLO", "511960603adc983d49967370bfbc94b20ce85197")
 #: Version 0.2.0 of the library with which BLO was released.
 BETTY = Release("leopard-ai/betty", "66b9b215d3bd29e10e1bf297006152c72d94ca03")
+DPS = Release("ZhangHaojie077/DPS", "df1ea00be3424597e789d194a40cde04d77e25d1")
 TOLERANCE = 1e-6
 
 
@@ -187,3 +188,39 @@ def test_the_implicit_term_of_released_weight_mixup() -> None:
     assert found < TOLERANCE
     assert displaced < TOLERANCE
     assert max(float((one - two).abs().max()) for one, two in zip(left, start, strict=True)) > 1e-3
+
+
+def test_dps_dense(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The gradients of six steps in blocks of two: which entries are trained is chosen in every second block."""
+    training = TRAINING.model_copy(update={"clip_norm": None})
+    options = {"mode": "dense", "variant": "released", "drop": 0.3, "block": 1 / 3}
+    # With two classes the rows of the head have equal squares, and rounding would choose among them.
+    bench = Bench([("dps", options)], training=training, attention="eager", labels=3)
+    plain = Bench(dropout=bench.training.dropout, attention="eager", labels=3)
+    operation = DPS.definitions("transformers/DPSDense/grads_ops.py", ["Grads_Ops", "grads_ops"])
+    names = {"grads_ops": operation.grads_ops, "init": nn.init}
+    linear = DPS.definitions("transformers/DPSDense/moudle.py", ["DPSDense"], names).DPSDense
+    for name in [name for name, module in plain.model.named_modules() if isinstance(module, nn.Linear)]:
+        old = plain.model.get_submodule(name)
+        new = linear(old.in_features, old.out_features, True, p=0.3, max_steps=6, update_ratio=0.34)
+        new.weight, new.bias = old.weight, old.bias
+        plain.model.set_submodule(name, new)
+    found: list[float] = []
+    left_out: list[float] = []
+    loop, after_clip = bench.loop(), bench.stack.after_clip
+
+    def compared(step: Any) -> None:
+        after_clip(step)
+        plain.model.train().zero_grad()
+        with torch.no_grad():
+            for name, weight in plain.model.named_parameters():
+                weight.copy_(bench.model.get_parameter(name))
+        step.task_loss(plain.model(**step.batch.model_inputs()).logits).backward()
+        found.append(apart(gradients(plain.model), gradients(bench.model)))
+        left_out.append(float((bench.model.bert.encoder.layer[0].output.dense.weight.grad == 0).float().mean()))
+
+    monkeypatch.setattr(bench.stack, "after_clip", compared)
+    loop.train()
+    print(f"dps dense: {max(found):.1e}")
+    assert left_out == pytest.approx([0, 0, 0.3, 0.3, 0, 0], abs=0.01)
+    assert max(found) < TOLERANCE

@@ -16,7 +16,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from regft_core.config.schema import DropoutConfig
 from regft_core.methods.child_tuning import ChildTuning
+from regft_core.methods.fisher import Fisher
+from regft_core.training.fitting import FitData
 from tests.methods.harness import TRAINING, Bench
 from tests.official.releases import Release
 
@@ -180,3 +183,64 @@ def test_sage(base: str, decay: float) -> None:
     found = compared(run, parameters, theirs)
     print(f"sage {base} {decay}: {found:.1e}")
     assert found < TOLERANCE
+
+
+def test_the_mask_of_child_tuning_d(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The mask of their ``calculate_fisher``, without dropout; the optimiser that reads it is that of F."""
+    off = DropoutConfig(hidden=0.0, attention=0.0)
+    training = TRAINING.model_copy(update={"epochs": 0, "clip_norm": 1.0, "dropout": off})
+    batches: list[Any] = []
+    sequential = FitData.sequential
+
+    def seen(self: FitData, size: int) -> Any:
+        for batch in sequential(self, size):
+            batches.append(batch)
+            yield batch
+
+    monkeypatch.setattr(FitData, "sequential", seen)
+    bench = Bench([("fisher", {"variant": "released", "share": 0.3})], phase="fisher", training=training)
+    plain = Bench(training=training, dropout=off)
+    own = bench.stack.regularisers[0]
+    assert isinstance(own, Fisher)
+    assert len(batches) == 3
+
+    def loss(**inputs: Tensor) -> dict[str, Tensor]:
+        labels = inputs.pop("labels")
+        return {"loss": nn.functional.cross_entropy(plain.model(**inputs).logits, labels)}
+
+    model = SimpleNamespace(
+        train=plain.model.train, zero_grad=plain.model.zero_grad, named_parameters=plain.model.named_parameters
+    )
+    rows = [{"idx": None, "labels": batch.labels, **batch.model_inputs()} for batch in batches]
+    given = {"Trainer": object, "DataLoader": lambda *_, **__: rows, "tqdm": lambda given: given}
+    released = ALICE_MIND.definitions("ChildTuning/ChildTuningD.py", ["ChildTuningDtrainer"], given)
+    settings = {"per_device_train_batch_size": 4, "dataloader_drop_last": False, "dataloader_num_workers": 0}
+    trainer = SimpleNamespace(
+        model=CallableModel(model, loss),
+        train_dataset=None,
+        data_collator=None,
+        args=SimpleNamespace(**settings, dataloader_pin_memory=False, max_grad_norm=1.0),
+        reserve_p=0.3,
+        _prepare_inputs=lambda inputs: inputs,
+    )
+    masks = released.ChildTuningDtrainer.calculate_fisher(trainer)
+    named = {name: masks[parameter] for name, parameter in plain.model.named_parameters() if parameter in masks}
+    assert set(named) == set(own.masks)
+    apart = sum(int((named[name] != own.masks[name]).sum()) for name in named)
+    print(f"child_tuning D: {apart} of {sum(mask.numel() for mask in named.values())} entries differ")
+    assert apart == 0
+    assert sum(int(mask.sum()) for mask in named.values()) / sum(m.numel() for m in named.values()) == pytest.approx(
+        0.3, abs=0.01
+    )
+
+
+class CallableModel:
+    """A model's surface with a call that gives the loss."""
+
+    def __init__(self, surface: SimpleNamespace, loss: Any) -> None:
+        self.__dict__.update(vars(surface))
+        self.loss = loss
+
+    def __call__(self, **inputs: Tensor) -> dict[str, Tensor]:
+        found: dict[str, Tensor] = self.loss(**inputs)
+        return found

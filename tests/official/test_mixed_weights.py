@@ -1,4 +1,4 @@
-"""Mixout, DPS and weight mixup against their authors' code: mixed weights, gradients, and the released hypergradient."""
+"""Mixout, DPS and weight mixup against their authors' code: weights, gradients, the released hypergradient."""
 
 from __future__ import annotations
 

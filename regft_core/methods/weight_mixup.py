@@ -178,6 +178,7 @@ class WeightMixup(Regulariser):
         if taken:
             self._take(handed[self.options.attention])
         self._require_attention_gradients(self.options.attention == "joint")
+        self._shares: list[tuple[int, Tensor]] = []
         if self.declares.program:
             self.two_level = self._two_level_step()
         clipped = self.setting.training.clip_norm is not None
@@ -286,7 +287,15 @@ class WeightMixup(Regulariser):
             self.diagnostics.log("weight_mixup.attention_min", index, float(values.min()))
             self.diagnostics.log("weight_mixup.hypergradient_norm", index, float(global_norm(gradient)))
         if self.two_level.implicit_share is not None:
-            self.diagnostics.log("weight_mixup.implicit_share", index, float(self.two_level.implicit_share))
+            self._shares.append((index, self.two_level.implicit_share))
+        if index % LOG_EVERY == 0 or self.two_level.last:
+            self._log_shares()
+
+    def _log_shares(self) -> None:
+        """Log the shares measured since the last time; a short search measures them in steps that do not wait."""
+        for index, share in self._shares:
+            self.diagnostics.log("weight_mixup.implicit_share", index, float(share))
+        self._shares.clear()
 
     def _project(self) -> None:
         """Project the attention back onto [0, 1]."""
@@ -324,6 +333,7 @@ class WeightMixup(Regulariser):
 
         if not hasattr(self, "two_level"):
             return {}
+        self._log_shares()  # a checkpoint takes what is logged, and waits for the device anyway
         return optimizer_tensors(self.two_level.optimizer, prefix="attention")
 
     def load_state(self, state: dict[str, Tensor]) -> None:

@@ -42,6 +42,7 @@ class TwoLevelStep:
             held-out rows that it lowers.
         implicit_share: |implicit term| / (|direct term| + |implicit term|) of the hypergradient, 2-norms over all
             upper parameters; None where it was not measured or there is no such term.
+        last: whether no later step of the run updates the upper parameters.
     """
 
     upper: list[nn.Parameter]
@@ -58,6 +59,7 @@ class TwoLevelStep:
     def __post_init__(self) -> None:
         self.validation_loss = torch.tensor(float("nan"))
         self.implicit_share: Tensor | None = None
+        self.last = False
 
     def due(self, step: Step) -> bool:
         """Whether this batch updates the upper parameters (once per step, whatever the accumulation)."""
@@ -167,6 +169,7 @@ class TwoLevelStep:
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
         self._ask_for_gradients(False)
+        self.last = step.index + self.interval >= step.total
         self.updated(step.index, gradient, self.validation_loss.detach())
 
     def _ask_for_gradients(self, needed: bool) -> None:

@@ -19,9 +19,8 @@ Differences from the package, here:
 - learning rate: 2e-5, the package's default, is in ``setfit.yaml``; weight decay, clipping, warm-up and schedule are
   those of the shared protocol.
 - texts of a pair task are one input, as in fine-tuning; the package takes single texts.
-- the head's strength is chosen by cross-validation on features of one scale (``linear_head``); the package fits
-  scikit-learn's logistic regression with its default C = 1 to the vectors as they are. The answers agree on 84 to 90%.
-- the head is fitted to vectors of any length; the package normalises them where the checkpoint's own pipeline does.
+- the head reads vectors of length 1 (``pooling: unit_mean`` in ``setfit.yaml``). The package scales them where the
+  checkpoint's own pipeline does, as those of MiniLM and MPNet do; for other encoders set ``pooling: mean``.
 - with the family's own head (``pooling: head``) the vectors are means over tokens, which that head does not read.
 
 ``partners: random`` is a control: positives and negatives are drawn from all other rows, so the targets 1 and 0 mean

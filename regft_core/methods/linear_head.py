@@ -3,14 +3,20 @@
 The encoder is frozen; the last linear of the head is fitted to the phase's rows on the features that it
 receives in evaluation mode: multinomial logistic regression, or ridge regression for a value. The strength of
 the L2 penalty comes from cross-validation inside these rows. A later phase may fine-tune from there (LP-FT).
+``head: package`` fits the head of the setfit package (1.2.0) instead: scikit-learn's ``LogisticRegression()`` on the
+features as they are, so C = 1, lbfgs, at most 100 iterations. The package reads the vectors of the checkpoint's own
+pipeline: means over tokens, scaled to length 1 where it ends with ``Normalize`` (both packaged encoders do). That is
+``pooling: unit_mean`` or ``mean``. Given the same weights and rows, its answers are the package's
+(``tests/official/test_setfit.py``).
 
 Decisions:
 - Kumar et al. also solve the probe by logistic regression (their head search is over the strength, on a
   development set; here inside the training rows, as no other rows are given).
 - a pooled encoder has one linear, so the fit is exact; in a family's own head everything before the last
   linear keeps the weights that it was drawn or pretrained with.
-- features are centred and scaled by one number for the fit, which is folded into the weights: the exported model
-  is plain. Standardised one by one, features that hardly vary would get weights from which fine-tuning diverges.
+- cross_validated: features are centred and scaled by one number for the fit, which is folded into the weights: the
+  exported model is plain. Standardised one by one, features that hardly vary would get weights from which
+  fine-tuning diverges.
 - a class without a row is never predicted; a class with one row forbids cross-validation. Both are marked.
 - features are computed in fp32 whatever the precision of training is.
 - steps of the phase, if there are any, train this linear alone. ``training: {epochs: 0}`` takes the solution.
@@ -48,6 +54,11 @@ FEATURE_BATCH = 64
 class LinearHeadConfig(StrictModel):
     """Options of the solved head."""
 
+    head: Literal["cross_validated", "package"] = Field(
+        "cross_validated",
+        description="how it is fitted; package: as the setfit package does, by logistic regression with C = 1 on the "
+        "features as they are",
+    )
     labels: Literal["own", "permuted"] = Field("own", description="permuted: in random order (a control)")
 
 
@@ -58,6 +69,7 @@ class LinearHead(Regulariser):
     Config = LinearHeadConfig
     off: ClassVar[dict[str, Any] | None] = None
     sources: ClassVar[dict[str, str]] = {
+        "head": "ours: a strength chosen on the rows suits any encoder; package reproduces SetFit",
         "labels": "ours: own is the method, permuted its control",
     }
 
@@ -78,7 +90,10 @@ class LinearHead(Regulariser):
 
     @classmethod
     def check_task(cls, options: LinearHeadConfig, task: TaskConfig) -> list[str]:
-        return learns_label_or_value(task)
+        problems = learns_label_or_value(task)
+        if options.head == "package" and not problems and not find(task.kind).has_labels:
+            problems = ["head: package is a logistic regression, which gives no values; use head: cross_validated"]
+        return problems
 
     def prepare(self, trainee: Trainee, handed: Mapping[str, Handed]) -> None:
         from regft_core.models.heads import last_linear
@@ -94,7 +109,7 @@ class LinearHead(Regulariser):
         return self.trainee.model.get_submodule(self._name)  # type: ignore[return-value]
 
     def fit(self, trainee: Trainee, data: FitData) -> None:
-        from regft_core.training.linear_solution import classify_linearly, regress_linearly
+        from regft_core.training.linear_solution import classify_as_setfit, classify_linearly, regress_linearly
 
         features, labels = self.features(data)
         if self.options.labels == "permuted":
@@ -102,9 +117,12 @@ class LinearHead(Regulariser):
                 len(labels), generator=trainee.generator("linear_head.permutation"), device=trainee.device
             )
             labels = labels[order.to(labels.device)]
-        rows, targets = features.numpy().astype(np.float64), labels.numpy()
+        received, targets = features.numpy(), labels.numpy()
+        rows = received.astype(np.float64)
         if not find(self.setting.kind).has_labels:
             solution = regress_linearly(rows, targets.astype(np.float64))
+        elif self.options.head == "package":
+            solution = classify_as_setfit(received, targets, self.setting.num_labels)
         else:
             seed = derive(trainee.seed, trainee.phase, "linear_head.folds")
             solution = classify_linearly(rows, targets, self.setting.num_labels, seed)

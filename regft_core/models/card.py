@@ -33,6 +33,8 @@ _PAIRS = """texts = ["first text", "second text"]  # of every pair the two texts
 batch = tokenizer(texts, padding=True, truncation=True, return_tensors="pt")"""
 _POOL = {
     ("mean", "first"): "    vectors = (tokens * mask[..., None]).sum(1) / mask.sum(1, keepdim=True)",
+    ("unit_mean", "first"): "    vectors = (tokens * mask[..., None]).sum(1)  # the mean, up to its length\n"
+    "    vectors = vectors / vectors.norm(dim=1, keepdim=True)",
     ("cls", "first"): "    vectors = tokens[torch.arange(len(mask)), mask.argmax(1)]  # the first real token",
     ("cls", "last"): "    vectors = tokens[torch.arange(len(mask)), mask.cumsum(1).argmax(1)]  # the last real token",
 }

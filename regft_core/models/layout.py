@@ -1,7 +1,8 @@
 """A pooled classifier on disk: the directory layout of sentence-transformers, which needs nothing of regft.
 
 The encoder and its tokenizer lie at the top (``AutoModel`` reads them), ``modules.json`` lists what follows:
-``1_Pooling`` and, unless the texts of a pair are encoded separately, ``2_Dense``, whose output is the logits.
+``1_Pooling``, with ``pooling: unit_mean`` a normalisation, and, unless the texts of a pair are encoded separately,
+``2_Dense``, whose output is the logits.
 sentence-transformers has no module for a head on pairs of vectors; that head is in ``pair_head``.
 """
 
@@ -19,6 +20,8 @@ from regft_core.models.load import quiet
 from regft_core.models.pooling import PooledClassifier, without_pooler
 
 POOLING, DENSE, PAIR_HEAD = "1_Pooling", "2_Dense", "pair_head"
+#: Its module has no files; sentence-transformers wants a name all the same.
+NORMALIZE = "normalize"
 _PACKAGE = "sentence_transformers.models"
 #: What a head on pairs says of u and v. Heads without this word were fitted to unscaled vectors.
 SCALED = "scaled to a root mean square of 1"
@@ -30,7 +33,9 @@ def write_modules(model: PooledClassifier, directory: Path, max_length: int | No
 
     model.base_model.save_pretrained(directory)
     paired = model.rows_per_example == 2
-    modules = [("", "Transformer"), (POOLING, "Pooling"), *([] if paired else [(DENSE, "Dense")])]
+    modules = [("", "Transformer"), (POOLING, "Pooling")]
+    modules += [(NORMALIZE, "Normalize")] if model.pooling == "unit_mean" else []
+    modules += [] if paired else [(DENSE, "Dense")]
     listed = [
         {"idx": index, "name": str(index), "path": path, "type": f"{_PACKAGE}.{kind}"}
         for index, (path, kind) in enumerate(modules)
@@ -43,7 +48,7 @@ def write_modules(model: PooledClassifier, directory: Path, max_length: int | No
         "word_embedding_dimension": model.config.hidden_size,
         "pooling_mode_cls_token": summary and model.summary == "first",
         "pooling_mode_lasttoken": summary and model.summary == "last",
-        "pooling_mode_mean_tokens": model.pooling == "mean",
+        "pooling_mode_mean_tokens": not summary,
         "pooling_mode_max_tokens": False,
         "pooling_mode_mean_sqrt_len_tokens": False,
     }
@@ -88,11 +93,18 @@ def logits_from(directory: Path, batch: dict[str, Tensor], attention: str, devic
         else:
             place = [row.nonzero().squeeze(1)[-1 if modes["pooling_mode_lasttoken"] else 0] for row in mask]
             vectors = torch.stack([tokens[row, position] for row, position in enumerate(place)])
+        if normalizes(directory):
+            vectors = vectors / vectors.norm(dim=1, keepdim=True)
         if paired:
             vectors = vectors / vectors.pow(2).mean(-1, keepdim=True).sqrt()
             u, v = vectors[0::2], vectors[1::2]
             vectors = torch.cat([u, v, (u - v).abs(), u * v], -1)
         return torch.nn.functional.linear(vectors, head["linear.weight"], head["linear.bias"])
+
+
+def normalizes(directory: Path) -> bool:
+    """Whether the pipeline of a directory in this layout scales its vectors to length 1."""
+    return any(str(module["type"]).endswith(".Normalize") for module in read_json(directory / "modules.json"))
 
 
 def is_pooled(directory: Path) -> bool:
@@ -135,7 +147,8 @@ def load_modules(directory: Path) -> PooledClassifier:
                 dtype=torch.float32,
                 **options,
             )
-        pooling = "mean" if modes["pooling_mode_mean_tokens"] else "cls"
+        mean = "unit_mean" if normalizes(directory) else "mean"
+        pooling = mean if modes["pooling_mode_mean_tokens"] else "cls"
         model = PooledClassifier(encoder, pooling=pooling, rows_per_example=2 if head.name == PAIR_HEAD else 1)
         tensors = load_file(str(head / "model.safetensors"))
         model.classifier.load_state_dict({name.removeprefix("linear."): value for name, value in tensors.items()})

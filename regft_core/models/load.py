@@ -74,7 +74,7 @@ def load_classifier(
         dropout: probabilities written into the configuration before the model is built.
         head_seed: decides the new parameters, and nothing else does.
         attn_implementation: used where the family offers it; XLNet and DeBERTa only have ``eager``.
-        pooling: "head" (the family's own), "cls" or "mean".
+        pooling: "head" (the family's own), "cls", "mean" or "unit_mean".
         rows_per_example: 2 when the texts of a pair are encoded separately; see ``EncoderConfig.rows_per_example``.
 
     Raises:

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from regft_core.models.architectures import architecture_of
 
-POOLINGS = ("head", "cls", "mean")
+POOLINGS = ("head", "cls", "mean", "unit_mean")
 
 
 class ClassifierOutput(NamedTuple):
@@ -32,12 +32,14 @@ def pool(hidden: Tensor, mask: Tensor, pooling: str, summary: str) -> Tensor:
 
     Args:
         mask: [rows, n], 1 on real tokens; every row has at least one. Padding may be on either side.
-        pooling: ``mean`` over the real tokens, or ``cls``: the ``summary`` token of the family.
+        pooling: ``mean`` over the real tokens, ``unit_mean``: the same scaled to length 1, or ``cls``: the ``summary``
+            token of the family.
         summary: ``first`` or ``last`` real token.
     """
-    if pooling == "mean":
+    if pooling in ("mean", "unit_mean"):
         weight = mask.unsqueeze(-1).to(hidden.dtype)
-        return (hidden * weight).sum(1) / weight.sum(1).clamp(min=1e-9)
+        mean = (hidden * weight).sum(1) / weight.sum(1).clamp(min=1e-9)
+        return mean if pooling == "mean" else torch.nn.functional.normalize(mean, dim=1)
     real = mask if summary == "first" else mask.flip(1)
     position = real.to(torch.int64).argmax(1)
     if summary == "last":
@@ -64,7 +66,7 @@ class PooledClassifier(nn.Module):
     its decoder, which are what its own head reads; its summary token is the last one.
 
     Attributes:
-        pooling: ``cls`` or ``mean``.
+        pooling: ``cls``, ``mean`` or ``unit_mean``.
         rows_per_example: 2 when the texts of a pair are rows of their own, one after the other.
         summary: ``first`` or ``last``, the token that ``cls`` takes.
     """

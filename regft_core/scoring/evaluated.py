@@ -122,7 +122,7 @@ class TrainedModel(Protocol):
 
     @property
     def pooling(self) -> str:
-        """``model.pooling``: head, cls or mean."""
+        """``model.pooling``: head, cls, mean or unit_mean."""
 
     def batches(self, encoded: Encoded) -> Iterator[Batch]:
         """The batches of evaluation, on the model's device; ``indices`` are positions in ``encoded``."""

@@ -1,6 +1,7 @@
 """Linear heads solved on fixed features: multinomial logistic regression and ridge regression.
 
-The strength of the L2 penalty is chosen by cross-validation inside the given rows. For the fit, features
+The strength of the L2 penalty is chosen by cross-validation inside the given rows (``classify_as_setfit`` leaves it
+at that of the setfit package). For that fit, features
 are centred and divided by one number, the root of their mean variance, so that one grid of strengths fits
 every encoder; both are folded into the solution, which is a plain linear map of the raw features. They are
 not standardised one by one: features that hardly vary would get huge weights, and a model that is
@@ -8,6 +9,8 @@ fine-tuned from such a head diverges.
 """
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
@@ -32,6 +35,19 @@ def classify_linearly(features: Array, labels: npt.NDArray[np.int64], classes: i
     penalty = Penalty(STRENGTHS, usual=1 / len(labels), tolerance=1e-6, per_row=True)
     found = classify(scaled, labels, classes, seed, what="linear_head", penalty=penalty)
     return _folded(found.weight, found.bias, centre, scale, found.strength, found.notes)
+
+
+def classify_as_setfit(features: npt.NDArray[np.float32], labels: npt.NDArray[np.int64], classes: int) -> Solution:
+    """Logistic regression as the setfit package (1.2.0) fits it: scikit-learn's defaults on the features as they are.
+
+    That is C = 1 (the sum of the losses + 1/2 * ||W||^2), lbfgs in the precision of ``features`` [n, d], at most 100
+    iterations, tolerance 1e-4, an intercept without penalty. The solution's strength is per row, as above: 1 / n.
+
+    Raises RunFailed when all rows have one label.
+    """
+    penalty = Penalty((), usual=1.0, tolerance=1e-4, iterations=100)
+    found = classify(features, labels, classes, 0, what="linear_head", penalty=penalty)
+    return replace(found, strength=1 / len(labels))
 
 
 def regress_linearly(features: Array, targets: Array) -> Solution:

@@ -40,14 +40,16 @@ class Penalty:
     The fit minimises the sum of the losses + strength / 2 * ||W||^2, or with ``per_row`` their mean + the same.
 
     Attributes:
+        strengths: none: ``usual`` is taken.
         usual: taken where there is nothing to choose by.
-        tolerance: of scikit-learn's solver.
+        tolerance, iterations: of scikit-learn's solver.
     """
 
     strengths: Sequence[float]
     usual: float
     tolerance: float
     per_row: bool = False
+    iterations: int = 5_000
 
     def inverse(self, strength: float, rows: int) -> float:
         """Scikit-learn's C for a fit to ``rows`` rows."""
@@ -71,13 +73,15 @@ def classify(
         )
     notes, strength = [], penalty.usual
     folds = min(FOLDS, int(counts.min()))
-    if folds < 2:
+    if not penalty.strengths:
+        pass
+    elif folds < 2:
         notes.append(f"{what}: a class has a single row, so the strength was not cross-validated")
     else:
         strength = smallest_loss(penalty.strengths, _left_out_loss(features, labels, folds, seed, penalty))
     weight, bias, converged = _fit(features, labels, strength, penalty)
     if not converged:
-        notes.append(f"{what}: the logistic regression did not converge")
+        notes.append(f"{what}: the logistic regression did not converge in {penalty.iterations} iterations")
     every, biases = np.zeros((classes, features.shape[1])), np.full(classes, bias.min() - ABSENT)
     every[present], biases[present] = weight, bias
     if absent := classes - len(present):
@@ -125,7 +129,7 @@ def _fit(features: Any, labels: npt.NDArray[np.int64], strength: float, penalty:
     from sklearn.linear_model import LogisticRegression
 
     inverse = penalty.inverse(strength, len(labels))
-    model = LogisticRegression(C=inverse, tol=penalty.tolerance, max_iter=5_000)
+    model = LogisticRegression(C=inverse, tol=penalty.tolerance, max_iter=penalty.iterations)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         model.fit(features, labels)

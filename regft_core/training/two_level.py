@@ -36,8 +36,13 @@ class TwoLevelStep:
         interval: the upper parameters are updated every this many steps.
         inner_gradient: ``reused`` hands the gradient at the old upper parameters to the loop,
             which saves the loop's own pass; ``fresh`` lets it see the new ones.
+        measure_every: ``implicit_share`` is measured in steps whose index this divides; in a search of fewer than
+            five times as many steps, in each.
         updated: called after each update with the step's index, the hypergradient and the loss on the
             held-out rows that it lowers.
+        implicit_share: |implicit term| / (|direct term| + |implicit term|) of the hypergradient, 2-norms over all
+            upper parameters; None where it was not measured or there is no such term.
+        last: whether no later step of the run updates the upper parameters.
     """
 
     upper: list[nn.Parameter]
@@ -48,10 +53,13 @@ class TwoLevelStep:
     radius: float
     interval: int
     inner_gradient: Literal["fresh", "reused"]
+    measure_every: int
     updated: Callable[[int, list[Tensor], Tensor], None]
 
     def __post_init__(self) -> None:
         self.validation_loss = torch.tensor(float("nan"))
+        self.implicit_share: Tensor | None = None
+        self.last = False
 
     def due(self, step: Step) -> bool:
         """Whether this batch updates the upper parameters (once per step, whatever the accumulation)."""
@@ -83,6 +91,7 @@ class TwoLevelStep:
             mixed = self._mixed_term(step, weights, direction, draws=(0, 0))
             bilevel.restore(weights, copies)
             torch._foreach_mul_(mixed, 1.0 if self.implicit == "one" else step.learning_rate)
+            self._measure(step, total, mixed)
             total = list(torch._foreach_sub(total, mixed))
         self._update(step, total)
         if self.inner_gradient == "reused" and inner_loss is not None:
@@ -112,6 +121,7 @@ class TwoLevelStep:
             return
         direction = _preconditioned(step.optimizer, weights, gradient, step.trainee.grouped)
         mixed = self._mixed_term(step, weights, direction, draws=(2, 3))
+        self._measure(step, direct, mixed)
         self._update(step, list(torch._foreach_sub(direct, mixed)))
         if step.index == 0:
             step.optimizer.state.clear()
@@ -143,6 +153,13 @@ class TwoLevelStep:
         losses = (lambda: loss(plus)), (lambda: loss(minus))
         return bilevel.mixed_term(*losses, weights, direction, self.upper, self.radius, step.trainee.grouped)
 
+    def _measure(self, step: Step, direct: list[Tensor], implicit: list[Tensor]) -> None:
+        """The implicit term's share; nothing waits for a device."""
+        self.implicit_share = None
+        if step.total < 5 * self.measure_every or step.index % self.measure_every == 0:
+            own = bilevel.global_norm(implicit)
+            self.implicit_share = own / torch.clamp(bilevel.global_norm(direct) + own, min=1e-30)
+
     def _update(self, step: Step, gradient: list[Tensor]) -> None:
         warmup = schedule.warmup_steps(step.total, step.setting.training.warmup_ratio)
         for group in self.optimizer.param_groups:
@@ -152,6 +169,7 @@ class TwoLevelStep:
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
         self._ask_for_gradients(False)
+        self.last = step.index + self.interval >= step.total
         self.updated(step.index, gradient, self.validation_loss.detach())
 
     def _ask_for_gradients(self, needed: bool) -> None:

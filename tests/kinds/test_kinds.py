@@ -81,7 +81,7 @@ def test_a_task_names_its_kind_by_a_file() -> None:
         "primary": "exact",
         "kind": "tags",
     }
-    with pytest.raises(ValueError, match="unknown kind 'tags'; allowed: classification, regression"):
+    with pytest.raises(ValueError, match="unknown kind of task 'tags'; allowed: classification, regression"):
         TaskConfig.model_validate(declared)
     with pytest.raises(ValueError, match="needs 'labels' with at least two names"):
         TaskConfig.model_validate({**declared, "kind": "classification"})

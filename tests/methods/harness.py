@@ -140,9 +140,9 @@ class Bench:
         self.source = source or source_of(architecture, masked_lm)
         self.tokenizer = tokenizer_of(self.source)
         stack_entries = entries(regularisers)
-        settled, problems = compose.negotiate_dropout(compose.active(stack_entries), dropout or training.dropout, None)
+        settled, problems = compose.negotiate_dropout(stack_entries, dropout or training.dropout, None)
         assert not problems, problems
-        owned = (entry.declares.optimizer for entry in compose.active(stack_entries))
+        owned = (entry.declares.optimizer for entry in stack_entries)
         optimizer = next(filter(None, owned), training.optimizer)
         self.training = training.model_copy(update={"dropout": settled, "optimizer": optimizer})
         given = examples(rows, pair=pair or separately, kind=kind, labels=labels)

@@ -127,8 +127,9 @@ def test_the_mask_comes_after_clipping() -> None:
     assert seen == pytest.approx([1e-3] * len(seen), rel=1e-3)
 
 
-def test_the_random_mask_is_drawn_once_and_covers_the_layers() -> None:
-    bench = Bench([("child_tuning", {"mask": "random", "share": 0.3})], training=NO_DECAY)
+def test_the_fixed_mask_is_drawn_once() -> None:
+    options = {"mask": "fixed", "share": 0.3, "scope": "layers"}
+    bench = Bench([("child_tuning", options)], training=NO_DECAY)
     before = {name: parameter.detach().clone() for name, parameter in bench.trainee.named_raw()}
     after = bench.train()
     name = "bert.encoder.layer.1.output.dense.weight"
@@ -136,10 +137,10 @@ def test_the_random_mask_is_drawn_once_and_covers_the_layers() -> None:
     embedding = "bert.embeddings.position_embeddings.weight"
     used = (after[embedding] != before[embedding]).any(1)
     assert (after[embedding] != before[embedding])[used].all()
-    assert not same(after, Bench([("child_tuning", {"mask": "random", "share": 0.3})], seed=1).train())
+    assert not same(after, Bench([("child_tuning", options)], training=NO_DECAY, seed=1).train())
 
 
-@pytest.mark.parametrize("options", [{"share": 0.3}, {"mask": "random", "share": 0.3, "scope": "all"}])
+@pytest.mark.parametrize("options", [{"share": 0.3}, {"mask": "fixed", "share": 0.3}])
 def test_a_killed_run_goes_on_with_the_same_masks(options: dict[str, Any]) -> None:
     def make() -> Bench:
         return Bench([("child_tuning", options)])
@@ -163,7 +164,7 @@ def test_options_of_drawn_masks_are_refused_beside_a_measured_one() -> None:
     phase = Phase("finetune", DataConfig(), "checkpoint", None, None, (), TRAINING, {})
     problems = ChildTuning.check_options(ChildTuningConfig(mask="fisher", share=0.2), phase)
     assert problems == ["share belongs to masks that are drawn; phase 'fisher' decides it"]
-    assert not ChildTuning.check_options(ChildTuningConfig(mask="random", share=0.2), phase)
+    assert not ChildTuning.check_options(ChildTuningConfig(mask="fixed", share=0.2), phase)
 
 
 def test_with_hype_both_act() -> None:

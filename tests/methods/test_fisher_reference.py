@@ -137,3 +137,21 @@ def test_phases_in_which_it_makes_no_sense_are_refused() -> None:
     assert "only measures" in problems("finetune", TRAINING)[0]
     assert "epochs: 0" in problems("measure", TRAINING)[0]
     assert "cannot be averaged" in problems("measure", none, RepeatConfig(times=2))[0]
+
+
+def test_drawn_scores_choose_as_many_entries_and_others() -> None:
+    """The control of Child-Tuning-D: the same phase, share and tensors, and scores that say nothing of the task."""
+    chosen = []
+    for scores in ("information", "random"):
+        bench = Bench([("fisher", {"share": 0.3, "scores": scores})], phase="fisher", final=False)
+        regulariser = bench.stack.regularisers[0]
+        assert isinstance(regulariser, Fisher)
+        regulariser.fit(bench.trainee, FitData(bench.trainee, bench.setting, bench.stream))
+        chosen.append(regulariser.masks)
+    one, other = chosen
+    assert one.keys() == other.keys()
+    kept = [sum(int(mask.sum()) for mask in masks.values()) for masks in chosen]
+    assert kept[1] == pytest.approx(kept[0], rel=1e-3)
+    both = sum(int((one[name] & other[name]).sum()) for name in one)
+    assert both == pytest.approx(0.3 * kept[0], rel=0.1)
+    assert Fisher.declare(FisherConfig(scores="random")).says.fit_cost.ratio == 0

@@ -8,9 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from sklearn.linear_model import LogisticRegression
 
 from regft_core.config.method import Phase
 from regft_core.config.schema.methods import DataConfig
+from regft_core.config.schema.tasks import TaskConfig
 from regft_core.data.batches import padding_of
 from regft_core.data.examples import Example
 from regft_core.methods.linear_head import LinearHead, LinearHeadConfig
@@ -161,6 +163,25 @@ def test_the_model_is_left_in_its_mode_and_without_hooks() -> None:
     linear = outcome.model.classifier
     assert not linear._forward_pre_hooks
     assert outcome.trained.stack.marks() == []
+
+
+def test_the_package_s_head_reads_the_features_as_they_are() -> None:
+    outcome = untrained([("linear_head", {"head": "package"})], **POOLED, labels=3)
+    features, labels = pooled_features(outcome), np.asarray(outcome.encoded.labels)
+    theirs = LogisticRegression().fit(features.astype(np.float32), labels)
+    probabilities = torch.from_numpy(logits(outcome)).double().softmax(-1).numpy()
+    # Its solver stops early, so the last bits of features show; the other head's probabilities differ by 0.1.
+    assert probabilities == pytest.approx(theirs.predict_proba(features), abs=0.01)
+    other = torch.from_numpy(logits(solve(**POOLED, labels=3))).double().softmax(-1).numpy()
+    assert np.abs(probabilities - other).max() > 0.05
+    assert outcome.trained.stack.diagnostics().values[0][2] == 1 / 36
+    only_the_linear_changed(outcome, **POOLED, labels=3)
+
+
+def test_the_package_s_head_gives_no_values(regression_task: TaskConfig) -> None:
+    assert LinearHead.check_task(LinearHeadConfig(), regression_task) == []
+    (problem,) = LinearHead.check_task(LinearHeadConfig(head="package"), regression_task)
+    assert "head: cross_validated" in problem
 
 
 def test_a_phase_without_labels_is_refused() -> None:

@@ -17,7 +17,7 @@ def test_the_declared_protocol_is_the_package_s() -> None:
     assert (pairs.training.epochs, pairs.training.batch_size, pairs.training.learning_rate) == (20, 8, 2e-5)
     assert given.finetune.training.epochs == 0
     assert given.config.model is not None
-    assert given.config.model.pooling == "mean"
+    assert given.config.model.pooling == "unit_mean"
     control = method("setfit_random_pairs")
     assert dict(control.phases[0].regularisers) == {"contrastive": ContrastiveConfig(partners="random")}
     assert control.phases[0].training == pairs.training
@@ -25,7 +25,7 @@ def test_the_declared_protocol_is_the_package_s() -> None:
 
 
 def test_the_head_is_fitted_to_the_encoder_that_the_pairs_left() -> None:
-    done = runner(pooling="mean", rows=24).run(method("setfit").phases, steps=6)
+    done = runner(pooling="unit_mean", rows=24).run(method("setfit").phases, steps=6)
     pairs, result = done["contrastive"].handed.weights, done["finetune"].handed.weights
     plain = runner(pooling="mean", rows=24).run(method("linear_probe").phases, steps=6)["finetune"].handed.weights
     head = {"classifier.weight", "classifier.bias"}

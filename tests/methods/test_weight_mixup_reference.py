@@ -667,3 +667,47 @@ def test_folding_gives_a_plain_model_with_the_same_logits_and_nothing_left_on_it
     assert not run.model._forward_pre_hooks
     assert set(run.trainee.plain_weights()) == set(Bench().trainee.plain_weights())
     assert largest_difference(run.trainee.plain_weights(), Bench().trainee.plain_weights()) > 0
+
+
+# ------------------------------------------------------------------------- the implicit term's share
+
+
+def shares(run: Bench) -> list[tuple[int, float]]:
+    """(step, share) of what a search logged."""
+    run.loop().train()
+    return [(step, value) for name, step, value in run.stack.diagnostics().values if name.endswith("implicit_share")]
+
+
+def test_the_implicit_share_is_that_of_the_two_terms(monkeypatch: pytest.MonkeyPatch) -> None:
+    from regft_core.training.two_level import TwoLevelStep
+
+    seen, measure = [], TwoLevelStep._measure
+
+    def spy(self: TwoLevelStep, step: Any, direct: list[Tensor], implicit: list[Tensor]) -> None:
+        sizes = [float(torch.cat([t.flatten() for t in terms]).norm()) for terms in (direct, implicit)]
+        seen.append((step.index, sizes[1] / sum(sizes)))
+        measure(self, step, direct, implicit)
+
+    monkeypatch.setattr(TwoLevelStep, "_measure", spy)
+    found = shares(searching(training=TRAINING.model_copy(update={"warmup_ratio": 0.0})))
+    assert [step for step, _ in found] == list(range(6))  # short, so every step is measured
+    assert found == [(step, pytest.approx(value, rel=1e-5)) for step, value in seen]
+    assert 0 < max(value for _, value in found) < 0.2
+
+
+def test_the_implicit_share_follows_its_factor_and_is_absent_without_the_term() -> None:
+    constant = TRAINING.model_copy(update={"warmup_ratio": 0.0, "schedule": "constant"})
+    tenth = constant.model_copy(update={"learning_rate": constant.learning_rate / 10})
+    (_, own), (_, less), (_, one) = (
+        shares(searching(options, training=training))[0]
+        for options, training in (({}, constant), ({}, tenth), ({"implicit": "one"}, constant))
+    )
+    assert own / (1 - own) == pytest.approx(10 * less / (1 - less), rel=0.05)
+    assert one > own
+    assert shares(searching({"variant": "released"}))[0][1] > 0.5
+    assert shares(searching({"implicit": "none"})) == []
+
+
+def test_long_searches_measure_the_implicit_share_every_tenth_step() -> None:
+    long = TRAINING.model_copy(update={"epochs": 17})
+    assert [step for step, _ in shares(searching(training=long))] == [0, 10, 20, 30, 40, 50]

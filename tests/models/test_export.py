@@ -223,7 +223,7 @@ def test_a_pooled_model_is_exported_in_the_layout_of_sentence_transformers(archi
 
 
 @pytest.mark.parametrize("architecture", ["bert", "xlnet", "mpnet", "modernbert", "bart"])
-@pytest.mark.parametrize("pooling", ["cls", "mean"])
+@pytest.mark.parametrize("pooling", ["cls", "mean", "unit_mean"])
 def test_sentence_transformers_gives_the_logits(architecture, pooling, load, tmp_path):
     package = pytest.importorskip("sentence_transformers")
     loaded = load(architecture)
@@ -238,7 +238,11 @@ def test_sentence_transformers_gives_the_logits(architecture, pooling, load, tmp
 @pytest.mark.parametrize(
     ("architecture", "pooling", "rows", "kind"),
     [
-        *(("bert", "mean", 1, "classification"), ("xlnet", "cls", 1, "classification")),
+        *(
+            ("bert", "mean", 1, "classification"),
+            ("bert", "unit_mean", 1, "classification"),
+            ("xlnet", "cls", 1, "classification"),
+        ),
         *(("mpnet", "cls", 2, "classification"), ("bert", "mean", 2, "regression")),
     ],
 )

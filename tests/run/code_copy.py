@@ -100,7 +100,7 @@ def run(
         input=json.dumps(given),
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=900,
     )
 
 

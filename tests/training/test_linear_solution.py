@@ -7,7 +7,7 @@ import numpy.typing as npt
 import pytest
 
 from regft_core.errors import RunFailed
-from regft_core.training.linear_solution import STRENGTHS, classify_linearly, regress_linearly
+from regft_core.training.linear_solution import STRENGTHS, classify_as_setfit, classify_linearly, regress_linearly
 from regft_core.training.logistic import ABSENT
 from tests.errors import raises_code
 
@@ -120,3 +120,30 @@ def test_ridge_is_stationary_on_raw_features() -> None:
     gradient = ((features - centre) / scale).T @ residual / 40 + solution.strength * (solution.weight[0] * scale)
     assert np.abs(gradient).max() < 1e-8
     assert residual.mean() == pytest.approx(0.0, abs=1e-10)
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+def test_the_package_s_head_is_scikit_learn_s_default_on_the_features_as_they_are(classes: int) -> None:
+    from sklearn.linear_model import LogisticRegression
+
+    features, labels = blobs(60, classes)
+    single = (features / 100).astype(np.float32)
+    solution = classify_as_setfit(single, labels, classes)
+    theirs = LogisticRegression().fit(single, labels)
+    logits = single @ solution.weight.T + solution.bias
+    assert np.array_equal(logits.argmax(1), theirs.predict(single))
+    odds = np.exp(logits - logits.max(1, keepdims=True))
+    assert odds / odds.sum(1, keepdims=True) == pytest.approx(theirs.predict_proba(single), abs=1e-6)
+    assert solution.strength == 1 / 60
+    assert not solution.notes
+
+
+def test_the_package_s_head_says_what_it_could_not_do() -> None:
+    features, labels = blobs(60, 3)
+    unlike = np.random.default_rng(2).normal(size=(60, 20)) * np.logspace(0, 4, 20)
+    assert classify_as_setfit(unlike.astype(np.float32), labels, 3).notes == [
+        "linear_head: the logistic regression did not converge in 100 iterations"
+    ]
+    found = classify_as_setfit(features.astype(np.float32) / 100, labels, 4)
+    assert found.notes == ["linear_head: 1 of 4 classes have no row and are never predicted"]
+    assert found.bias[3] == pytest.approx(found.bias[:3].min() - ABSENT)

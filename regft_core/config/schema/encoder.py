@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 from regft_core.config.schema import Override, StrictModel
 
 MaxLength = Annotated[int, Field(ge=8, le=4096)]
-Pooling = Literal["head", "cls", "mean"]
+Pooling = Literal["head", "cls", "mean", "unit_mean"]
 Pairs = Literal["jointly", "separately"]
 
 
@@ -20,7 +20,9 @@ class EncoderConfig(StrictModel):
     revision: str | None = Field(None, description="commit of a hub id; required for hub ids")
     max_length: MaxLength = Field(128, description="tokens; longer inputs are truncated")
     pooling: Pooling = Field(
-        "head", description="the family's own head, or one linear on the summary token or on the mean of all tokens"
+        "head",
+        description="the family's own head, or one linear: on the summary token (cls), on the mean of all tokens "
+        "(mean), or on that mean scaled to length 1 (unit_mean)",
     )
     pairs: Pairs = Field(
         "jointly", description="both texts of a pair in one input, or each in its own; separately needs cls or mean"

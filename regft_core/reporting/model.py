@@ -118,6 +118,8 @@ class Row:
     #: value of the training protocol -> (shared, this method's)
     overrides: Mapping[str, tuple[Any, Any]]
     comparisons: tuple[Comparison, ...] = ()
+    #: An arm above whose runs these are: they were trained once.
+    same_runs_as: str | None = None
 
     @property
     def n_ok(self) -> int:

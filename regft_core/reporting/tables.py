@@ -159,6 +159,7 @@ def build_block(
                     for s in sets
                     if s in data.gold
                 ),
+                same_runs_as=_same_runs(data, name, [row.method for row in rows]),
             )
         )
     block = Block(data.task, data.size, described.kind, described.primary, metrics, sets, tuple(rows))
@@ -253,6 +254,13 @@ def _score(data: BlockData, cell: CellData, set_name: str, metric: str, arms: Ar
             )
     majority = next((run.sets[set_name].majority[metric] for run in ok.values()), math.nan)
     return Score(set_name, metric, estimate, majority)
+
+
+def _same_runs(data: BlockData, name: str, above: Sequence[str]) -> str | None:
+    """The first arm ``above`` whose runs are those of ``name``, seed by seed."""
+    keys = {run.seed: run.key for run in data.cells[name].runs}
+    same = (other for other in above if {run.seed: run.key for run in data.cells[other].runs} == keys)
+    return next(same, None) if keys else None
 
 
 @lru_cache

@@ -65,8 +65,9 @@ def _table(block: Block, confidence: float) -> Table:
         seeds = Text(f"{row.n_ok}/{row.n_expected}", style="red" if bad else "")
         if row.collapsed_on_dev:
             seeds.append(f" ({row.collapsed_on_dev} collapsed)", style="red")
+        same = f" (same runs as {row.same_runs_as})" if row.same_runs_as else ""
         table.add_row(
-            Text(("  " if row.control_for else "") + row.method),
+            Text(("  " if row.control_for else "") + row.method + same),
             *[_score(row, name, block.primary) for name in block.sets],
             _verdict(row.against("reference")),
             _verdict(row.against("control")),

@@ -316,3 +316,17 @@ def test_a_difference_cannot_pass_the_metrics_range(make: Any, synthetic: Any) -
         "accuracy", samples=500,
     )  # fmt: skip
     assert raw.high > 1.0  # what the report would have shown
+
+
+def test_arms_that_are_one_and_the_same_say_so(built: Any) -> None:
+    from regft_core.reporting.tables import _same_runs
+
+    assert all(row.same_runs_as is None for found in built.report.blocks for row in found.rows)
+
+    def cell(*keys: str) -> Any:
+        return SimpleNamespace(runs=[SimpleNamespace(seed=seed, key=key) for seed, key in enumerate(keys)])
+
+    data: Any = SimpleNamespace(cells={"a": cell("1", "2"), "b": cell("1", "3"), "c": cell("1", "2"), "d": cell()})
+    assert _same_runs(data, "c", ["a", "b"]) == "a"
+    assert _same_runs(data, "b", ["a"]) is None
+    assert _same_runs(data, "d", ["a"]) is None

@@ -127,7 +127,7 @@ def build_block(
     if shared_training is None and reference is not None:
         shared_training = reference.finetune.training
     names = ordered(list(data.cells), methods, config.reference)
-    rows = []
+    rows: list[Row] = []
     for name in names:
         cell = data.cells[name]
         targets = [other for other in controlled_methods(name, methods, names) if name != config.reference]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 COMMITS = {
+    "HobbitLong/SupContrast": "66a8fe5",
     "Sai-Ashish/Attention_guided_weight_mixup_BLO": "7aa6a27",
     "Sanyuan-Chen/RecAdam": "505ba3c",
     "Yuanhy1997/HyPe": "196efd5",

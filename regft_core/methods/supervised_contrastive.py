@@ -5,14 +5,16 @@ the other rows of its class and pushes all others::
 
     SCL_i = - mean over positives j of log(exp(u_i . u_j / t) / sum over k != i of exp(u_i . u_k / t))
 
-It costs no further pass. No official code was found, so there is no ``variant``. ``temperature`` is t.
+It costs no further pass. No official code was found, so there is no ``variant``. ``temperature`` is t. The
+paper's text was not at hand: weight and temperature are what we remember as its best for few labels.
 
 Decisions:
 - vector: what the head's pooling gives, before dropout. With the family's own head (``pooling: head``) it is the last
   hidden state of the summary token, as in the paper, before any pooler. For texts encoded separately, it is the vector
   of both texts that the head reads.
-- reduction: SCL is the mean over rows, as in Khosla's released loss. So ``weight`` means the same at any batch size. As
-  we remember it, the paper prints a sum over rows beside a mean cross-entropy: ``reduction: sum``.
+- reduction: SCL is the mean over rows, as in the released loss of Khosla et al. (2020), but without its factor
+  temperature / 0.07. So ``weight`` means the same at any batch size. As we remember it, Gunel et al. print a sum over
+  rows beside a mean cross-entropy: ``reduction: sum``.
 - a row without another row of its class counts as zero. With ``mean`` it still counts in the number of rows.
 - gradient accumulation: the rows of one micro batch are compared with each other, not with those of the next one. So
   four batches of 8 differ from one of 32.
@@ -79,8 +81,8 @@ class SupervisedContrastive(Regulariser):
         "permuted": Flip({"labels": "permuted"}, "positives share no class: labels are shuffled in every batch"),
     }
     sources: ClassVar[dict[str, str]] = {
-        "weight": "ours: known as the paper's best value with few labels; the paper was not at hand to check",
-        "temperature": "ours: known as the paper's best value with few labels; the paper was not at hand to check",
+        "weight": "ours: remembered as the paper's best for few labels; the paper was not at hand to check",
+        "temperature": "ours: remembered as the paper's best for few labels; the paper was not at hand to check",
         "reduction": "code: HobbitLong/SupContrast losses.py:104; so the weight does not depend on the batch size",
         "labels": "ours: own is the method, permuted its control",
     }

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 COMMITS = {
+    "HobbitLong/SupContrast": "66a8fe5",
+    "SALT-NLP/MixText": "f17198d",
     "Sai-Ashish/Attention_guided_weight_mixup_BLO": "7aa6a27",
     "Sanyuan-Chen/RecAdam": "505ba3c",
     "Yuanhy1997/HyPe": "196efd5",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 COMMITS = {
     "Sai-Ashish/Attention_guided_weight_mixup_BLO": "7aa6a27",
+    "SamsungLabs/ASAM": "f156a68",
     "Sanyuan-Chen/RecAdam": "505ba3c",
     "Yuanhy1997/HyPe": "196efd5",
     "ZhangHaojie077/DPS": "b8e41a8",
@@ -16,6 +17,7 @@ COMMITS = {
     "dropreg/R-Drop": "9dcc830",
     "facebookresearch/fairseq": "3d262bb",
     "google-research/electra": "8a46635",
+    "google-research/sam": "dae9904",
     "holyseven/TransferLearningClassification": "1426356",
     "huggingface/peft": "5d602fd",
     "huggingface/setfit": "0f8e322",

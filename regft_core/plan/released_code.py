@@ -11,6 +11,7 @@ COMMITS = {
     "alibaba/AliceMind": "a6d5afe",
     "allenai/dont-stop-pretraining": "266269f",
     "asappresearch/revisit-bert-finetuning": "0aa4f4e",
+    "benzakenelad/BitFit": "7ead19a",
     "bloodwass/mixout": "18f377d",
     "cliang1453/SAGE": "87cefb1",
     "dinghanshen/Cutoff": "4978563",

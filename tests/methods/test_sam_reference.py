@@ -218,6 +218,18 @@ def test_a_scaled_loss_changes_no_direction() -> None:
     assert all(torch.allclose(found[name] / 1024, value, rtol=1e-4, atol=1e-7) for name, value in plain.items())
 
 
+def test_a_step_that_overflows_in_half_precision_changes_nothing() -> None:
+    training = TRAINING.model_copy(update={"precision": "fp16", "max_steps": 1, "warmup_ratio": 0.0})
+    for scale, moves_on in ((2.0**8, True), (2.0**40, False)):
+        bench = Bench([("sam", FORMS["sam"])], training=training)
+        before, loop = weights(bench), bench.loop()
+        loop.scaler = torch.amp.GradScaler("cpu", init_scale=scale)
+        loop.train()
+        after = weights(bench)
+        assert all(value.isfinite().all() for value in after.values())
+        assert any(not torch.equal(value, before[name]) for name, value in after.items()) == moves_on
+
+
 def test_frozen_tensors_do_not_move_and_attached_ones_do() -> None:
     bench = Bench([("sam", FORMS["sam"]), ("lora", {"rank": 2})], training=TRAINING)
     attached = {name: p.detach().clone() for name, p in bench.trainee.attached.named_parameters()}

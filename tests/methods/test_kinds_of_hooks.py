@@ -32,6 +32,7 @@ LOSSES: list[tuple[str, dict[str, Any], bool]] = [
     ("cutoff", {"variant": "released"}, False),
     ("tdt", {}, False),
     ("freelb", {}, False),
+    ("sam", {}, False),
     ("mask_tuning", {}, False),
     ("mask_tuning", {"fill": "mask", "alpha": 0.0}, False),
     ("weight_mixup", {}, True),

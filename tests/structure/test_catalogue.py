@@ -76,6 +76,8 @@ def test_variants_and_combinations_are_named() -> None:
     [
         ("r_drop", "a step program"),
         ("freelb", "another step program or added loss; virtual tokens that move the text"),
+        ("sam", "another step program or added loss"),
+        ("bitfit", "a frozen encoder"),
         ("sage", "another optimiser; a frozen encoder"),
         ("lora", "what works on trained encoder weights"),
         ("l2_sp", "a frozen encoder"),

@@ -75,6 +75,7 @@ HALF: dict[str, tuple[list[tuple[str, dict[str, Any]]], str, int]] = {
     "adamax": ([], "adamax", 1),  # torch asks, since the update cannot be taken back
     "pats": ([("pats", {})], "adamax", 1),
     "freelb": ([("freelb", {})], "adamw", 0),
+    "sam": ([("sam", {"adaptive": True})], "adamw", 0),
     "dps": ([("dps", {"block": 0.5})], "adamw", 1),  # its sums must not take in a gradient that overflowed
 }
 

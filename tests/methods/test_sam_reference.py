@@ -1,0 +1,271 @@
+"""Sharpness-aware minimisation against numbers worked out by hand and the invariants of its algorithm."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from regft_core.config.schema import DropoutConfig
+from regft_core.hooks import compose
+from regft_core.methods.sam import moves
+from tests.methods.cases import task
+from tests.methods.harness import TRAINING, Bench, entries
+from tests.tiny import ARCHITECTURES
+
+STILL = DropoutConfig(hidden=0.0, attention=0.0)
+FORMS: dict[str, dict[str, Any]] = {
+    "sam": {"radius": 0.3},
+    "asam": {"radius": 0.3, "adaptive": True},
+    "random": {"radius": 0.3, "direction": "random"},
+    "random_asam": {"radius": 0.3, "direction": "random", "adaptive": True},
+}
+
+
+def weights(bench: Bench) -> dict[str, Tensor]:
+    return {name: p.detach().clone() for name, p in bench.trainee.named_raw()}
+
+
+def gradients(bench: Bench, **options: Any) -> dict[str, Tensor]:
+    """The gradient that one step leaves to the optimiser."""
+    bench.stack.backward(bench.step(**options))
+    return {name: p.grad.clone() for name, p in bench.trainee.named_raw() if p.grad is not None}
+
+
+def moved(bench: Bench) -> dict[str, Tensor]:
+    """How far the weights are from their place in the last pass of one step."""
+    before, found = weights(bench), {}
+    step = bench.step()
+    forward = step.forward
+
+    def watched(*args: Any, **options: Any) -> Any:
+        found.update({name: p.detach() - before[name] for name, p in bench.trainee.named_raw()})
+        return forward(*args, **options)
+
+    step.forward = watched  # type: ignore[method-assign]
+    bench.stack.backward(step)
+    return found
+
+
+# ------------------------------------------------------------------------------------- the move
+
+W = {"a.weight": torch.tensor([3.0, -1.0]), "a.bias": torch.tensor([5.0])}
+G = {"a.weight": torch.tensor([1.0, 2.0]), "a.bias": torch.tensor([2.0])}
+
+
+def test_the_move_is_along_the_gradient_with_the_length_of_the_radius() -> None:
+    # ||g|| = sqrt(1 + 4 + 4) = 3, so each entry moves by 0.6 / 3 of its gradient.
+    found = moves(W, G, 0.6, None)
+    assert found["a.weight"].tolist() == pytest.approx([0.2, 0.4])
+    assert found["a.bias"].tolist() == pytest.approx([0.4])
+
+
+def test_the_adaptive_move_is_in_units_of_each_weight_and_of_one_for_biases() -> None:
+    # T = (3.5, 1.5, 1); T g = (3.5, 3, 2), its norm sqrt(12.25 + 9 + 4) = sqrt(25.25); the move is r T T g / norm.
+    norm = math.sqrt(25.25)
+    found = moves(W, G, 2.0, 0.5)
+    assert found["a.weight"].tolist() == pytest.approx([2 * 3.5 * 3.5 / norm, 2 * 1.5 * 3 / norm])
+    assert found["a.bias"].tolist() == pytest.approx([2 * 2 / norm])
+
+
+def test_the_adaptive_move_follows_a_rescaled_layer() -> None:
+    """Without eta, weights ten times as large move ten times as far: the same share of each."""
+    own = {"w": torch.tensor([0.3, -2.0])}
+    gradient = {"w": torch.tensor([1.0, 0.5])}
+    larger = moves({"w": 10 * own["w"]}, {"w": gradient["w"] / 10}, 0.5, 0.0)
+    assert torch.allclose(larger["w"], 10 * moves(own, gradient, 0.5, 0.0)["w"])
+
+
+@pytest.mark.parametrize("value", [0.0, math.inf, math.nan])
+@pytest.mark.parametrize("eta", [None, 0.01])
+def test_a_gradient_without_a_direction_moves_nothing(value: float, eta: float | None) -> None:
+    found = moves(W, {"a.weight": torch.zeros(2), "a.bias": torch.tensor([value])}, 0.5, eta)
+    assert not any(one.any() for one in found.values())
+
+
+# ------------------------------------------------------------------------------------- the step
+
+
+@pytest.mark.parametrize("form", ["sam", "asam"])
+@pytest.mark.parametrize("architecture", ["bert", "xlnet", "bart"])
+def test_the_gradient_is_that_of_plain_fine_tuning_at_the_moved_weights(form: str, architecture: str) -> None:
+    """With dropout: both passes see the masks of the plain pass."""
+    options = FORMS[form]
+    plain = Bench(architecture=architecture)
+    first = gradients(plain)
+    by_hand = Bench(architecture=architecture)
+    own = {n: p for n, p in by_hand.trainee.named_trainable() if n in first}
+    with torch.no_grad():
+        sizes = {n: p.abs() + 0.01 if form == "asam" and not n.endswith("bias") else 1.0 for n, p in own.items()}
+        norm = torch.stack([(first[n] * sizes[n]).square().sum() for n in own]).sum().sqrt()
+        for name, parameter in own.items():
+            parameter.add_(options["radius"] * sizes[name] * sizes[name] * first[name] / norm)
+    wanted = gradients(by_hand)
+    found = gradients(Bench([("sam", options)], architecture=architecture))
+    assert any(not torch.allclose(found[name], value, rtol=0.01) for name, value in first.items())
+    for name, value in wanted.items():
+        assert torch.allclose(found[name], value, rtol=1e-3, atol=1e-6), name
+
+
+def test_a_move_that_rounding_loses_leaves_the_gradient_of_plain_fine_tuning_bit_for_bit() -> None:
+    plain = gradients(Bench())
+    found = gradients(Bench([("sam", {"radius": 1e-30})]))
+    assert set(found) == set(plain)
+    assert all(torch.equal(found[name], value) for name, value in plain.items())
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_the_weights_are_back_bit_for_bit(form: str, architecture: str) -> None:
+    bench = Bench([("sam", FORMS[form])], architecture=architecture)
+    before = weights(bench)
+    bench.stack.backward(bench.step())
+    assert all(torch.equal(value, before[name]) for name, value in weights(bench).items())
+
+
+def test_the_weights_are_back_after_an_error() -> None:
+    bench = Bench([("sam", FORMS["sam"])])
+    before, step = weights(bench), bench.step()
+
+    def failing(loss: Tensor, passes: float = 1.0) -> None:
+        assert not all(torch.equal(value, before[name]) for name, value in weights(bench).items())
+        raise torch.OutOfMemoryError("no memory")
+
+    step.backward = failing  # type: ignore[method-assign]
+    with pytest.raises(torch.OutOfMemoryError):
+        bench.stack.backward(step)
+    assert all(torch.equal(value, before[name]) for name, value in weights(bench).items())
+
+
+def test_the_first_gradient_does_not_reach_the_optimiser() -> None:
+    """The gradients of a second step on top of the first add up once each."""
+    bench = Bench([("sam", FORMS["sam"])], dropout=STILL)
+    once = gradients(bench)
+    twice = gradients(bench)
+    assert all(torch.allclose(twice[name], 2 * value, rtol=1e-5, atol=1e-7) for name, value in once.items())
+
+
+@pytest.mark.parametrize("form", ["sam", "random"])
+def test_both_directions_move_as_far(form: str) -> None:
+    found = moved(Bench([("sam", FORMS[form])]))
+    length = torch.stack([one.square().sum() for one in found.values()]).sum().sqrt()
+    assert length.item() == pytest.approx(0.3, rel=1e-4)
+
+
+@pytest.mark.parametrize("form", ["asam", "random_asam"])
+def test_both_directions_move_as_far_in_units_of_each_weight(form: str) -> None:
+    bench = Bench([("sam", FORMS[form])])
+    before = weights(bench)
+    units = {n: 1.0 if n.endswith("bias") else value.abs() + 0.01 for n, value in before.items()}
+    found = moved(bench)
+    length = torch.stack([(one / units[n]).square().sum() for n, one in found.items()]).sum().sqrt()
+    assert length.item() == pytest.approx(0.3, rel=1e-3)
+
+
+def test_the_gradient_raises_the_loss_more_than_a_random_direction() -> None:
+    start = float(Bench(dropout=STILL).stack.backward(Bench(dropout=STILL).step()))
+    rises = {
+        form: float(bench.stack.backward(bench.step())) - start
+        for form in ("sam", "random")
+        if (bench := Bench([("sam", FORMS[form])], dropout=STILL))
+    }
+    assert rises["sam"] > 0.01
+    assert rises["sam"] > 3 * abs(rises["random"])
+
+
+@pytest.mark.parametrize(("form", "passes"), [("sam", 2), ("asam", 2), ("random", 1)])
+def test_passes_of_a_step(form: str, passes: int) -> None:
+    bench = Bench([("sam", FORMS[form])])
+    step = bench.step()
+    bench.stack.backward(step)
+    assert (step.forward_passes, step.backward_passes) == (passes, passes)
+    (entry,) = entries([("sam", FORMS[form])])
+    assert entry.declares.says.cost.forward == entry.declares.says.cost.backward == passes
+
+
+def test_a_random_direction_is_drawn_anew_in_every_step_and_batch() -> None:
+    bench = Bench([("sam", FORMS["random"])])
+    name = "bert.pooler.dense.weight"
+    drawn = [
+        torch.randn(3, generator=bench.step(index, micro=micro).generator("sam.direction", name))
+        for index, micro in ((0, 0), (0, 1), (1, 0))
+    ]
+    assert not torch.equal(drawn[0], drawn[1])
+    assert not torch.equal(drawn[0], drawn[2])
+
+
+# ---------------------------------------------------------------------------- with what is around
+
+
+def test_every_accumulated_batch_climbs_along_its_own_gradient() -> None:
+    wanted: dict[str, Tensor] = {}
+    for micro in (0, 1):
+        for name, value in gradients(Bench([("sam", FORMS["sam"])]), micro=micro, share=0.5).items():
+            wanted[name] = wanted.get(name, 0) + value
+    both = Bench([("sam", FORMS["sam"])])
+    gradients(both, micro=0, share=0.5)
+    found = gradients(both, micro=1, share=0.5)
+    assert all(torch.allclose(found[name], value, rtol=1e-5, atol=1e-8) for name, value in wanted.items())
+
+
+def test_a_scaled_loss_changes_no_direction() -> None:
+    scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
+    found = gradients(Bench([("sam", FORMS["asam"])]), scaler=scaler)
+    plain = gradients(Bench([("sam", FORMS["asam"])]))
+    assert all(torch.allclose(found[name] / 1024, value, rtol=1e-4, atol=1e-7) for name, value in plain.items())
+
+
+def test_a_step_that_overflows_in_half_precision_changes_nothing() -> None:
+    training = TRAINING.model_copy(update={"precision": "fp16", "max_steps": 1, "warmup_ratio": 0.0})
+    for scale, moves_on in ((2.0**8, True), (2.0**40, False)):
+        bench = Bench([("sam", FORMS["sam"])], training=training)
+        before, loop = weights(bench), bench.loop()
+        loop.scaler = torch.amp.GradScaler("cpu", init_scale=scale)
+        loop.train()
+        after = weights(bench)
+        assert all(value.isfinite().all() for value in after.values())
+        assert any(not torch.equal(value, before[name]) for name, value in after.items()) == moves_on
+
+
+def test_frozen_tensors_do_not_move_and_attached_ones_do() -> None:
+    bench = Bench([("sam", FORMS["sam"]), ("lora", {"rank": 2})], training=TRAINING)
+    attached = {name: p.detach().clone() for name, p in bench.trainee.attached.named_parameters()}
+    step = bench.step()
+    seen: list[bool] = []
+    forward = step.forward
+
+    def watched(*args: Any, **options: Any) -> Any:
+        seen.append(any(not torch.equal(p, attached[n]) for n, p in bench.trainee.attached.named_parameters()))
+        return forward(*args, **options)
+
+    step.forward = watched  # type: ignore[method-assign]
+    bench.stack.backward(step)
+    assert seen == [False, True]
+    frozen = moved(Bench([("sam", FORMS["sam"]), ("top_k_layers", {"layers": 1})]))
+    assert not frozen["bert.embeddings.word_embeddings.weight"].any()
+    assert frozen["classifier.weight"].any()
+
+
+def test_a_penalty_is_that_of_the_weights_in_their_place() -> None:
+    """L2-SP at the start pulls nowhere, also when the weights of a pass are elsewhere."""
+    found = gradients(Bench([("sam", FORMS["sam"]), ("l2_sp", {"strength": 100.0})]))
+    alone = gradients(Bench([("sam", FORMS["sam"])]))
+    assert all(torch.allclose(found[name], value, rtol=1e-5, atol=1e-7) for name, value in alone.items())
+
+
+def test_it_owns_the_step_program_and_goes_with_virtual_tokens() -> None:
+    (problem,) = compose.ownership_problems(entries([("sam", {}), ("r_drop", {})]))
+    assert "'r_drop' adds to the loss of the plain pass, but 'sam' owns the step program" in problem
+    assert compose.ownership_problems(entries([("sam", {}), ("prompt_tuning", {})])) == []
+
+
+def test_eta_without_its_use_is_refused() -> None:
+    from tests.methods.chain import method
+
+    given = method("sam").finetune
+    problems = compose.check_phase(entries([("sam", {"eta": 0.1})]), given, TRAINING, task(False))
+    assert problems == ["'sam': eta belongs to adaptive: true; remove it, or set adaptive: true"]
+    assert compose.check_phase(entries([("sam", {"adaptive": True, "eta": 0.1})]), given, TRAINING, task(False)) == []

@@ -25,15 +25,15 @@ def parameter_groups(
     stored by name, and ``base_lr``, which the schedule multiplies. ``factors`` multiply the
     learning rate of single parameters; frozen ones are in no group.
 
-    Raises ValueError when two special groups claim one parameter.
+    Raises ValueError when two special groups give one parameter different settings.
     """
     factors = factors or {}
     taken: dict[str, ParameterGroup] = {}
     for group in special:
         for name in group.parameters:
-            if name in taken:
-                raise ValueError(f"two regularisers give settings of their own to {name}")
-            taken[name] = group
+            first = taken.setdefault(name, group)
+            if (first.learning_rate, first.weight_decay) != (group.learning_rate, group.weight_decay):
+                raise ValueError(f"two regularisers give different settings of their own to {name}")
     found: dict[tuple[int, float, float], dict[str, torch.nn.Parameter]] = {
         (0, training.weight_decay, training.learning_rate): {},
         (0, 0.0, training.learning_rate): {},

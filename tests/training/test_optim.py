@@ -82,8 +82,17 @@ def test_frozen_parameters_are_in_no_group() -> None:
 def test_two_regularisers_cannot_set_one_parameter() -> None:
     named = parameters("own")
     groups = [ParameterGroup(named, learning_rate=0.5), ParameterGroup(named, weight_decay=0.0)]
-    with pytest.raises(ValueError, match="two regularisers give settings of their own to own"):
+    with pytest.raises(ValueError, match="two regularisers give different settings of their own to own"):
         parameter_groups(named, TRAINING, lambda n: False, groups)
+
+
+def test_two_regularisers_may_agree_on_a_parameter() -> None:
+    """L2-SP and the control of BitFit both take the decay off the pretrained tensors."""
+    named = parameters("own", "other")
+    groups = [ParameterGroup(named, weight_decay=0.0), ParameterGroup({"own": named["own"]}, weight_decay=0.0)]
+    [group] = parameter_groups(named, TRAINING, lambda n: False, groups)
+    assert set(group["names"]) == {"own", "other"}
+    assert group["weight_decay"] == 0.0
 
 
 @pytest.mark.parametrize(("name", "counted_on"), [("adamax", "cpu"), ("adamw", "meta")])

@@ -48,9 +48,9 @@ class Listed(LabelSmoothing):
 
     name = "listed"
 
-    def terms(self, step, main):
+    def task_loss(self, step, logits, labels):
         given = json.loads(Path(__file__).with_name("listed.json").read_text())
-        return super().terms(step, main) * SHARE * given["share"] * adversary_kit.FACTOR
+        return super().task_loss(step, logits, labels) * SHARE * given["share"] * adversary_kit.FACTOR
 '''
 OPTIONS: dict[str, Any] = {"regularisers": {"listed": {"smoothing": 0.3}}}
 REPEAT: dict[str, Any] = {"times": 2, "merge": "greedy", "vary": ["order", "noise", "head"]}

@@ -57,7 +57,7 @@ def test_mistakes_name_the_presets_own_lines(project: Path) -> None:
     preset.write_text(yaml.dump(PARAMS | {"methods": ["vanilla", "hype_n"]}))
     added = python(project, "-m", "stages.config", "controls", "--preset", "hype", "--write")
     assert "added to pipelines/presets/hype.yaml" in added.stdout, added.stderr
-    assert "vanilla_no_dropout" in yaml.safe_load(preset.read_text())["methods"]
+    assert "hype_n_no_noise" in yaml.safe_load(preset.read_text())["methods"]
     unknown = stage(project, "preset", "smal")
     assert unknown.returncode == 2
     assert "small" in unknown.stderr

@@ -75,6 +75,8 @@ def copy_methods(root: Path, params: dict[str, Any]) -> None:
             found[name] = yaml.safe_load(source.read_text(encoding="utf-8"))
             factor = (found[name].get("training") or {}).get("steps_factor")
             wanted += [factor["match"]] if isinstance(factor, dict) else []
+            family = found[name].get("variant_of") or []  # whose controls are also this method's
+            wanted += [family] if isinstance(family, str) else family
             for options in (found[name].get("regularisers") or {}).values():
                 if isinstance(options.get("layers"), int):
                     options["layers"] = 1  # of the tiny encoder's two
@@ -85,6 +87,8 @@ def copy_methods(root: Path, params: dict[str, Any]) -> None:
             given = method.pop(key, [])
             named = [other for other in ([given] if isinstance(given, str) else given) if other in found]
             method |= {key: named} if named else {}
+        if "control_for" not in method:
+            method.pop("differs_in", None)
         (folder / f"{name}.yaml").write_text(yaml.safe_dump(method, sort_keys=False), encoding="utf-8")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -148,6 +149,16 @@ class MethodBuilder:
 
     # ---------------------------------------------------------------------------------- methods
 
+    @contextmanager
+    def silent(self) -> Iterator[None]:
+        """Within the block problems are forgotten, and a file that cannot be read ends it: both are told elsewhere."""
+        before = len(self.problems)
+        try:
+            with suppress(ConfigError):
+                yield
+        finally:
+            del self.problems[before:]
+
     def build(
         self,
         name: str,
@@ -210,14 +221,10 @@ class MethodBuilder:
 
     def _beside(self, name: str, other: Method, shared: SharedFor, task: str | None) -> Method | None:
         """The arm ``name``, to compare ``other`` with; None where it is wrong, which is told where it is read."""
-        before = len(self.problems)
-        try:
+        with self.silent():
             document = self.document(name, task)
             return self.build(name, document, shared, task, (other.name,)) if document is not None else None
-        except ConfigError:
-            return None
-        finally:
-            del self.problems[before:]
+        return None
 
     def settings_of(self, method: Method, shared: SharedFor, *, acting: bool = False) -> dict[str, Any]:
         """See :func:`difference.settings_of`."""

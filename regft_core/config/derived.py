@@ -15,12 +15,11 @@ from typing import Any
 from pydantic import ValidationError
 
 from regft_core.config.method import FINETUNE, Registry
+from regft_core.config.schema.methods import WORDS
 from regft_core.config.schema.sources import paths
 from regft_core.config.yaml.document import Document
 from regft_core.config.yaml.layers import Layered, lay
 
-#: What an arm says about itself, or of its family; a control says its own.
-_OWN_WORDS = ("description", "paper", "sources", "control_for", "differs_in", "variant_of", "combines", "controls")
 #: Settings of the length of a training: plain fine-tuning with the same compute has its own.
 _LENGTHS = ("epochs", "max_steps", "steps_factor", "checkpoint", "checkpoint_share")
 
@@ -78,7 +77,7 @@ def changes_of(data: Mapping[str, Any], families: Iterable[Mapping[str, Any]], r
 
 def flipped(document: Document, arm: str, change: Change) -> Document:
     """The document of the control ``change`` of ``arm``, whose own is ``document``."""
-    data = {key: value for key, value in copy.deepcopy(document.data).items() if key not in _OWN_WORDS}
+    data = {key: value for key, value in copy.deepcopy(document.data).items() if key not in WORDS}
     if change.matched:
         data = _plain(data, arm)
     head: dict[str, Any] = {"description": f"Control of {arm}: {change.why}", "control_for": [arm]}

@@ -124,9 +124,9 @@ class _Equal:
 
     def __init__(self, builder: MethodBuilder, listed: Mapping[str, Method], shared: SharedFor) -> None:
         self._builder, self._shared = builder, shared
-        before = len(builder.problems)
-        self._known = {self._same(method): name for name, method in reversed(list(listed.items()))}
-        del builder.problems[before:]
+        self._known: dict[str, str] = {}
+        with builder.silent():
+            self._known = {self._same(method): name for name, method in reversed(list(listed.items()))}
         self._methods: dict[str, Method | None] = dict(listed)
         self._equal: dict[str, str | None] = {}
 
@@ -146,22 +146,18 @@ class _Equal:
     def method(self, name: str) -> Method | None:
         """The arm ``name``; None where it is wrong: then what is wrong is told when it is listed."""
         if name not in self._methods:
-            problems = self._builder.problems
-            before = len(problems)
-            try:
+            self._methods[name] = None
+            with self._builder.silent():
                 document = self._builder.document(name)
                 self._methods[name] = self._builder.build(name, document, self._shared) if document else None
-            except ConfigError:
-                self._methods[name] = None
-            del problems[before:]
         return self._methods[name]
 
     def listed(self, name: str) -> str | None:
         """The listed arm that trains the same as ``name``."""
         if name not in self._equal:
-            method, before = self.method(name), len(self._builder.problems)
-            self._equal[name] = self._known.get(self._same(method)) if method is not None else None
-            del self._builder.problems[before:]
+            method, self._equal[name] = self.method(name), None
+            with self._builder.silent():
+                self._equal[name] = self._known.get(self._same(method)) if method is not None else None
         return self._equal[name]
 
 

@@ -118,7 +118,7 @@ class Method:
         name: its file's name without ``.yaml``.
         config: its YAML.
         phases: in the order in which they run; the last one is ``finetune``.
-        of: the arm of which it is a declared control; None: it has a file, or a base, of its own.
+        of: the method whose declared control this is; None for a method with a file or a base.
         flipped: settings, or beginnings of settings, that are not tuned with those of that arm.
     """
 

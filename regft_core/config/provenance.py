@@ -6,23 +6,11 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from regft_core.config.files import method_file, task_file
+from regft_core.config.schema.methods import WORDS
 from regft_core.config.yaml.document import Document, KeyPath
 
 if TYPE_CHECKING:
     from regft_core.config.project import Project
-
-#: What a layer says of itself rather than of a run.
-_WORDS = (
-    "base",
-    "description",
-    "paper",
-    "control_for",
-    "differs_in",
-    "differs_by",
-    "variant_of",
-    "sources",
-    "controls",
-)
 
 
 def settings_lines(project: Project, params_file: str = "params.yaml") -> list[str]:
@@ -80,7 +68,7 @@ def _values(document: Document, at: KeyPath, shown: KeyPath = ()) -> Iterator[tu
     if not isinstance(data, dict):
         return
     for key, value in data.items():
-        if not shown and key in _WORDS:
+        if not shown and (key == "base" or key in WORDS):
             continue
         if isinstance(value, dict) and value:
             yield from _values(document, (*at, key), (*shown, key))

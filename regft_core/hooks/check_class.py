@@ -20,7 +20,7 @@ from pydantic import ValidationError
 from regft_core.config.schema import NAME_PATTERN
 from regft_core.config.schema.sources import source_problem
 from regft_core.errors import Problem
-from regft_core.hooks.base import Regulariser
+from regft_core.hooks.base import Regulariser, implements
 from regft_core.hooks.declare import Declares
 from regft_core.hooks.says import Says
 from regft_core.names import suggestion
@@ -30,7 +30,7 @@ ROOT = Path(__file__).parents[2]
 ALIKE = 0.8
 _HOOKS = {name: value for name, value in vars(Regulariser).items() if not name.startswith("_")}
 _FIELDS = {field.name: of.__name__ for of in (Says, Declares) for field in fields(of)}
-#: Field of ``Declares`` -> hooks without any of which it would mean nothing, or would fail in training.
+#: Field of ``Declares`` -> hooks that act on it; a class that declares the field needs one of them.
 _NEEDED = (
     ("program", ("backward",)),
     ("adds_terms", ("terms",)),
@@ -186,21 +186,17 @@ def _hooks_declared(cls: type[Regulariser], file: str, declared: list[Declares])
     """What is declared and not implemented, and what is implemented and declared under no options."""
     line = cls.declare.__code__.co_firstlineno
     for name, hooks in _NEEDED:
-        if any(getattr(one, name) for one in declared) and not any(_own(cls, hook) for hook in hooks):
+        if any(getattr(one, name) for one in declared) and not any(implements(cls, hook) for hook in hooks):
             lacks = " or ".join(hooks)
             hint = f"write {lacks}, or leave {name} out; regft_core/hooks/base.py describes every hook"
             message = f"declares {name}, but the class has no {lacks}"
             yield Problem("hook-missing", file, line, f"{cls.__name__}.declare", message, hint)
     for hook, name in _ASKED_FOR.items():
-        if _own(cls, hook) and not any(getattr(one, name) for one in declared):
+        if implements(cls, hook) and not any(getattr(one, name) for one in declared):
             line = getattr(cls, hook).__code__.co_firstlineno if inspect.isfunction(getattr(cls, hook)) else 0
             hint = f"declare it: Declares({name}=...), at strength 0 too; active says whether it acts"
             message = f"is called only where {name} is declared, which it never is"
             yield Problem("hook-undeclared", file, line, f"{cls.__name__}.{hook}", message, hint)
-
-
-def _own(cls: type[Regulariser], hook: str) -> bool:
-    return getattr(cls, hook) is not getattr(Regulariser, hook)
 
 
 def _otherwise(cls: type[Regulariser]) -> Iterator[Declares]:

@@ -179,7 +179,7 @@ def _head_problems(acting: Sequence[Entry]) -> list[str]:
 
 def solves_head(entry: Entry) -> bool:
     """Whether a frozen encoder comes with a fit or passes of its own, so that the task's loss trains no head."""
-    own = entry.cls.fit is not Regulariser.fit or bool(entry.declares.program)
+    own = implements(entry.cls, "fit") or bool(entry.declares.program)
     return entry.declares.freezes_encoder and own
 
 
@@ -296,7 +296,7 @@ def pass_problems(stack: Sequence[Entry]) -> list[str]:
 
 
 def resolve_training(stack: Sequence[Entry], phase: Phase, shared: TrainingConfig) -> tuple[TrainingConfig, list[str]]:
-    """The protocol that a phase really runs under, and what speaks against it.
+    """The protocol that a phase runs under, and the errors in it.
 
     A regulariser of strength 0 keeps its wishes for dropout and optimiser: a control without the ingredient differs
     in nothing else.
@@ -340,7 +340,7 @@ def checkpoint_problems(stack: Sequence[Entry], training: TrainingConfig) -> lis
         f"'{entry.name}' makes its result after the last step, so no epoch can be chosen (training.checkpoint: "
         f"{training.checkpoint}); set checkpoint: last for this method"
         for entry in active(stack)
-        if entry.cls.finish is not Regulariser.finish
+        if implements(entry.cls, "finish")
     ]
 
 

@@ -17,6 +17,7 @@ from regft_core.config.method_sources import settings
 from regft_core.config.papers.contamination import read_contamination, to_json
 from regft_core.config.papers.published import read_published
 from regft_core.config.project import Project
+from regft_core.config.schema.methods import WORDS
 from regft_core.errors import DataError
 from regft_core.hooks import compose
 from regft_core.hooks.registry import discover
@@ -36,18 +37,6 @@ from regft_core.run.trial_scores import judging_rows, score_identity
 from regft_core.run.trials import trials_that_choose
 
 FOLDER = Path("work") / "plan"
-#: What methods say about themselves, which only the report shows.
-WORDS = {
-    "description",
-    "paper",
-    "control_for",
-    "differs_in",
-    "differs_by",
-    "variant_of",
-    "combines",
-    "controls",
-    "sources",
-}
 #: In the output of a stage: cell -> why it is not there.
 FAILURES = "failures.json"
 #: Keys of one cell in one stage.
@@ -183,7 +172,7 @@ def report_inputs(project: Project) -> dict[str, Any]:
         "code": scope_sha256(report_scope(metrics)),
         "params": params.model_dump(mode="json", include={"grid", "training", "report", "tuning"}),
         "tasks": {task: project.shared(task).model_dump(mode="json") for task in params.grid.tasks},
-        "methods": {name: m.config.model_dump(mode="json", include=WORDS) for name, m in project.methods.items()},
+        "methods": {name: m.config.model_dump(mode="json", include=set(WORDS)) for name, m in project.methods.items()},
         "sources": {
             name: {one.path: one.source for one in settings(m, discover())} for name, m in project.methods.items()
         },

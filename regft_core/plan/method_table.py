@@ -20,7 +20,7 @@ from regft_core.config.method import Method
 from regft_core.config.method_sources import Setting, settings
 from regft_core.config.project import Project
 from regft_core.hooks import compose
-from regft_core.hooks.base import Regulariser
+from regft_core.hooks.base import Regulariser, implements
 from regft_core.hooks.registry import discover
 from regft_core.plan.released_code import COMMITS
 from regft_core.run.project import open_project
@@ -132,7 +132,7 @@ def touched(entries: Sequence[compose.Entry]) -> list[str]:
     """
     found: set[str] = set()
     for entry in entries:
-        own = {hook for hook in TOUCHES if getattr(entry.cls, hook) is not getattr(Regulariser, hook)}
+        own = {hook for hook in TOUCHES if implements(entry.cls, hook)}
         if "prepare" in own and own != {"prepare"} and "structure" not in entry.declares.edits:
             own.remove("prepare")
         found |= {TOUCHES[hook] for hook in own}

@@ -9,7 +9,7 @@ from regft_core.analyses import Evaluation, find
 from regft_core.catalogue import EVALUATIONS
 from regft_core.config.schema import StrictModel
 from regft_core.config.schema.params import Params
-from regft_core.hooks.base import Regulariser
+from regft_core.hooks.base import Regulariser, implements
 from regft_core.hooks.registry import discover
 from regft_core.identity.fingerprint import Scope, stage_scope
 from regft_core.models.source import ModelSource
@@ -51,7 +51,7 @@ def _with_views() -> list[str]:
     hooks = ("token_confidence", "input_views")
 
     def has_some(cls: type[Regulariser]) -> bool:
-        return any(getattr(cls, hook) is not getattr(Regulariser, hook) for hook in hooks)
+        return any(implements(cls, hook) for hook in hooks)
 
     return [cls.__module__ for cls in discover().values() if has_some(cls)]
 

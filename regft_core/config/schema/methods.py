@@ -100,6 +100,15 @@ def _refuse_sentence(value: Any) -> Any:
     raise ValueError("is written by regft, from the settings in which the control differs; name them in differs_in")
 
 
+#: What a method says about itself and its family: it changes no run.
+WORDS = frozenset(
+    {
+        *("description", "paper", "sources", "variant_of", "combines"),
+        *("controls", "control_for", "differs_in", "differs_by"),
+    }
+)
+
+
 class MethodConfig(ConsistentModel):
     """One method: either one phase (``regularisers``, ``training``) or an ordered mapping of ``phases``.
 

@@ -88,6 +88,11 @@ class MethodBuilder:
                 return arm, change
         return None
 
+    def near(self, name: str) -> list[str]:
+        """Controls that may be meant by an unknown name: those of every method that it begins with."""
+        arms = [arm for arm, _ in split_name(name) if is_name(arm) and self.knows(arm)]
+        return [f"{arm}_{end}" for arm in arms for end in self.controls(arm)]
+
     def controls(self, name: str) -> dict[str, Change]:
         """The controls that an arm declares, by the end of their names; none where its file cannot be read."""
         try:

@@ -47,7 +47,7 @@ class MethodReader:
                 reading.problems += error.problems
                 continue
             if document is None:
-                problem = missing(reading.root, METHODS, name, params, path, arms)
+                problem = missing(reading.root, METHODS, name, params, path, [*arms, *builder.near(name)])
                 if problem is not None and name in builder.registry:
                     hint = f"there is a regulariser of that name: write the file, with 'regularisers: {{{name}: {{}}}}'"
                     problem = replace(problem, hint=hint)

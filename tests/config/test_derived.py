@@ -48,7 +48,7 @@ def test_a_control_needs_no_file(build: Any, flips: dict[str, Any]) -> None:
 
 
 def test_an_unknown_end_is_an_unknown_method(build: Any, flips: dict[str, Any]) -> None:
-    with raises_code(ConfigError, "unknown-method", "noise_flatt"):
+    with raises_code(ConfigError, "unknown-method", "noise_flatt", "did you mean 'noise_flat'?"):
         load_project(build({"params.yaml": listing("noise_flatt")}), flips)
 
 

@@ -15,13 +15,13 @@ from regft_core.config.checks.compositions import ComposeCheck, check_compositio
 from regft_core.config.checks.evaluations import FindEvaluation, check_evaluations, named_tasks
 from regft_core.config.checks.methods import encoder_problems
 from regft_core.config.checks.params import EncoderCheck, check_params
+from regft_core.config.checks.report_sets import check_averages, check_decide_by
 from regft_core.config.checks.settings import check_settings
 from regft_core.config.difference import Settle
 from regft_core.config.files import method_file
 from regft_core.config.find_controls import find_controls, with_twins
 from regft_core.config.messages.explain import validate
 from regft_core.config.method import Method, Registry, is_name
-from regft_core.config.papers.averages import check_averages
 from regft_core.config.papers.contamination import read_contamination, sentences
 from regft_core.config.project import Project
 from regft_core.config.read_methods import MethodReader
@@ -93,6 +93,7 @@ def load_project(
         wrong_trials, trials = check_tuning(partial.tuning, methods.right, listed, builder, partial.training, other)
         reading.note(wrong_trials)
     reading.note(check_averages(known, document, grid))
+    reading.note(check_decide_by(known, document, grid))
     reading.note(*check_evaluations(known, document, grid, find_evaluation))
     for path, name in named_tasks(document, find_evaluation).items():
         tasks.read_training_rows(name, document, path, "read rows of")

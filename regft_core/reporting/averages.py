@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from regft_core import metrics
-from regft_core.config.papers.averages import leaves
+from regft_core.config.checks.report_sets import leaves
 from regft_core.config.schema.report import Part
 from regft_core.reporting.model import Average, AverageLine, Block
 from regft_core.rng import derive

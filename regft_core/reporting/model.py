@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from regft_core.reporting.evaluations import EvaluationSection
-from regft_core.statistics.best import Simultaneous
 from regft_core.statistics.bootstrap import Estimate
+from regft_core.statistics.decision import Belief
 from regft_core.statistics.failed import FailureRate
 from regft_core.statistics.iqm import Interval
 from regft_core.statistics.ranks import RankSet
@@ -148,42 +148,43 @@ class Opponents:
 
 
 @dataclass(frozen=True)
-class Contender:
-    """An arm in a recommendation."""
+class Choice:
+    """A method that may be taken."""
 
     method: str
-    estimate: Estimate
-    #: Relative to the reference: measured when it can be said for all arms of the recommendation, else declared.
+    #: On the development set, over its seeds.
+    score: Estimate
+    belief: Belief
+    #: Relative to the reference where it was measured for every method; else declared, plain fine-tuning = 1.
     cost: float | None
-    #: The picked arm minus this one, simultaneously with all others; None for the picked arm.
-    behind: Simultaneous | None
 
 
 @dataclass(frozen=True)
-class Recommendation:
-    """What the development set says about which arm to take, in one block."""
+class Decision:
+    """Which method to take in one block, and what the choice rests on."""
 
     metric: str
     confidence: float
-    #: Arms that entered: those that finished every seed, two at least.
-    compared: tuple[str, ...]
+    #: Points that a cheaper method may be expected to lose and is still taken.
+    tolerance: float
+    #: Sets whose mean score decides.
+    judges: tuple[str, ...]
+    #: Methods that finished every seed, by expected score.
+    choices: tuple[Choice, ...]
     #: (method, why it did not enter)
     left_out: tuple[tuple[str, str], ...]
-    #: The arm with the best mean; None when there was nothing to compare.
-    best: Contender | None
-    #: Arms that cannot be told from ``best``, the cheapest first.
-    alike: tuple[Contender, ...]
-    #: What anything else has to beat: the best arm that trains no encoder, or else the reference.
+    #: None when no method finished every seed.
+    pick: Choice | None
+    #: What claims are about: the best method that trains no encoder, or else the reference.
     baseline: str | None
     baseline_frozen: bool
-    #: Arms that beat it, simultaneously.
+    #: Methods that beat it, simultaneously.
     beating: tuple[str, ...]
-    #: Whether costs are measured (else declared).
     cost_measured: bool
-    #: Looks that the statements have to survive; 0: the one that was planned.
+    #: Looks that the claims have to survive; 0: the one that was planned.
     looks: int = 0
     sentences: tuple[str, ...] = ()
-    #: What to run for the arms that the sentences recommend.
+    #: What exports the pick.
     commands: tuple[str, ...] = ()
 
 
@@ -203,7 +204,7 @@ class Block:
     mixed_environments: tuple[str, ...] = ()
     #: None when every arm trains the encoder.
     opponents: Opponents | None = None
-    recommendation: Recommendation | None = None
+    decision: Decision | None = None
     #: method -> the ranks by mean score that its runs leave possible, together with those of the other blocks.
     ranks: Mapping[str, RankSet] = field(default_factory=dict)
 

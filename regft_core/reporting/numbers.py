@@ -66,6 +66,15 @@ def _row(block: Block, row: Row) -> dict[str, Any]:
         "measured": _plain(row.cost.measured),
         "per_step": _plain(row.cost.per_step),
     }
+    if block.decision is not None:
+        choice = next((c for c in block.decision.choices if c.method == row.method), None)
+        if choice is not None:
+            found["decision"] = {
+                "expected": choice.belief.expected,
+                "probability_best": choice.belief.best,
+                "expected_loss": choice.belief.loss,
+                "taken": choice is block.decision.pick,
+            }
     for role in ("reference", "control"):
         chosen = [c for c in row.comparisons if c.role == role]
         if chosen:

@@ -15,10 +15,10 @@ from regft_core.errors import DataError
 from regft_core.hooks.exports import in_the_way_of_export
 from regft_core.hooks.registry import discover
 from regft_core.reporting.costs import cost_of, declared, overrides
+from regft_core.reporting.decide import decide
 from regft_core.reporting.interim import Looks
 from regft_core.reporting.model import Block, Comparison, Opponents, Role, Row, Score
 from regft_core.reporting.read_grid import BlockData, CellData
-from regft_core.reporting.recommend import recommend
 from regft_core.statistics.arms import Arms
 from regft_core.statistics.bootstrap import Estimate
 from regft_core.statistics.detectable import detectable_difference
@@ -176,8 +176,9 @@ def build_block(
         row.method: in_the_way_of_export(registry, methods[row.method].phases[-1].regularisers) for row in rows
     }
     kept_back = {method: name for method, name in in_the_way.items() if name is not None}
-    advice = recommend(data, rows, judged, best, config.reference, config.confidence, seeds, looked, kept_back)
-    return replace(block, opponents=opponents, recommendation=advice, ranks=_ranks(block, judged, config, blocks))
+    judging = {name: found for (name, metric), found in arms.items() if metric == block.primary}
+    decision = decide(data, rows, judging, best, config, seeds, looked, kept_back)
+    return replace(block, opponents=opponents, decision=decision, ranks=_ranks(block, judged, config, blocks))
 
 
 def _ranks(block: Block, arms: Arms, config: ReportConfig, blocks: int) -> dict[str, RankSet]:

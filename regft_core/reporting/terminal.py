@@ -38,12 +38,12 @@ def summary_table(report: Report) -> RenderableType:
         parts.append(Text(f"{count} warning{'s' if count > 1 else ''}; see reports/report.html", style="yellow"))
     parts += [Text(text, style="bold yellow") for text in report.unbeaten]
     for block in report.blocks:
-        if block.recommendation is not None:
-            parts.append(Text(f"Recommendation: {' '.join(block.recommendation.sentences)}"))
+        if block.decision is not None:
+            parts.append(Text(f"Decision: {' '.join(block.decision.sentences)}"))
             # No wrapping: a command is copied as it is.
             parts += [
                 Text(f"  {command}", style="bold", no_wrap=True, overflow="ignore")
-                for command in block.recommendation.commands
+                for command in block.decision.commands
             ]
     return Group(*parts)
 

@@ -63,6 +63,18 @@ class Arms:
         excluded = sorted(self._expected - set(seeds))
         return self._combine(seeds, excluded, self._observed[columns], self._values[:, columns])
 
+    def table(self, names: Sequence[str]) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+        """Return ([k, S] scores, [samples, k, S] over resampled examples) of ``names`` on the seeds that all have.
+
+        Raises:
+            ValueError: no seed is common to all of them.
+        """
+        seeds = sorted(set.intersection(*(set(self._columns[name]) for name in names)))
+        if not seeds:
+            raise ValueError(f"{', '.join(names)} share no seed")
+        columns = [[self._columns[name][seed] for seed in seeds] for name in names]
+        return self._observed[columns], self._values[:, columns]
+
     def difference(self, a: str, b: str, confidence: float | None = None) -> Estimate:
         """The mean of metric(a) - metric(b) over the seeds that both arms have.
 

@@ -142,8 +142,8 @@ def test_who_is_picked() -> None:
         )
 
     rows = [row("vanilla"), row("a"), row("b", mean=0.9), row("b_off", "b", 0.4), *(row(f"x{i}") for i in range(20))]
-    best = SimpleNamespace(best=SimpleNamespace(method="b"))
-    block: Any = SimpleNamespace(rows=rows, primary="accuracy", recommendation=best)
+    best = SimpleNamespace(pick=SimpleNamespace(method="b"))
+    block: Any = SimpleNamespace(rows=rows, primary="accuracy", decision=best)
     names = [one.method for one in rows]
     assert chosen(block, "vanilla", names)[:3] == ["vanilla", "b", "b_off"]
     assert len(chosen(block, "vanilla", names)) == MOST

@@ -130,8 +130,9 @@ def test_larger_means_are_not_set_in_bold_and_no_best_seed_is_named(built: Any) 
     assert set(re.findall(r"<strong>(.*?)</strong>", body)) <= {"Read these first"}
     shown = " ".join(Page(built.report.html).text)
     assert shown.count("best seed") == shown.count("no best epoch, no best seed") == 1
-    picked = [block.recommendation.sentences[0] for block in built.report.blocks]
-    assert shown.count("best") == 2 + sum(text.count("best") for text in picked)
+    picked = [" ".join(block.decision.sentences) for block in built.report.blocks]
+    tables = len(picked)  # each has a column P(best)
+    assert shown.count("best") == 2 + tables + sum(text.count("best") for text in picked)
 
 
 def test_same_input_same_bytes(built: Any) -> None:

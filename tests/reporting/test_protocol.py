@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from regft_core.config.papers.averages import leaves
+from regft_core.config.checks.report_sets import leaves
 from regft_core.config.schema.report import ReportConfig
 from regft_core.reporting.averages import average_columns
 from regft_core.statistics.expected_max import expected_max

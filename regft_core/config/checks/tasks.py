@@ -24,6 +24,7 @@ RESERVED_SETS = {
     "run": "what evaluations find out about a run as a whole",
     "cost": "the costs of a run in MLflow",
     "failed": "a count in the files of the report",
+    "decision": "the expected score in the files of the report",
     "collapsed": "a count in the files of the report",
     "mixed_environments": "a mark in the files of the report",
     "cost_ratio": "the cost of a method in the files of the report",

@@ -27,6 +27,12 @@ class ReportConfig(StrictModel):
         "planned",
         description="open: seeds are added until it is clear; the first look already spends half of the error",
     )
+    tolerance: float = Field(
+        0.5, ge=0, le=100, description="points that a cheaper method may be expected to lose and is still taken"
+    )
+    decide_by: OneOrMoreNames = Field(
+        (), description="sets whose mean score decides which method to take; the development set (dev) when absent"
+    )
     published: OneOrMoreNames = Field((), description="tables of published/ whose numbers are printed beside ours")
     averages: dict[Name, Annotated[list[Part], Field(min_length=1)]] = Field(
         {}, description="means over tasks (or task/set) of the primary metrics; a list inside counts as one part"

@@ -50,8 +50,8 @@ def chosen(block: Block, reference: str | None, present: Iterable[str]) -> list[
     if len(rows) <= MOST:
         return rows
     picked = [reference] if reference is not None else []
-    if block.recommendation is not None and block.recommendation.best is not None:
-        picked.append(block.recommendation.best.method)
+    if block.decision is not None and block.decision.pick is not None:
+        picked.append(block.decision.pick.method)
     picked += _controls(block, picked)
     leading = [own[0].method for _, own in grouped(block)]
     for method in leading:

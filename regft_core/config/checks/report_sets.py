@@ -1,4 +1,4 @@
-"""``report.averages``: means over tasks and sets, as papers form their average columns."""
+"""Sets that ``report`` names: in ``averages``, means over tasks and sets, and in ``decide_by``."""
 
 from __future__ import annotations
 
@@ -49,4 +49,19 @@ def check_averages(params: Params, document: Document, tasks: Mapping[str, TaskC
                     problems.append(
                         document.problem("unknown-set", at, f"task '{task}' is not judged on '{own}'", hint)
                     )
+    return problems
+
+
+def check_decide_by(params: Params, document: Document, tasks: Mapping[str, TaskConfig]) -> list[Problem]:
+    """Sets of ``report.decide_by`` that do not judge every task of the grid."""
+    if not (params.known("report", "grid") and params.report.known("decide_by") and params.grid.known("tasks")):
+        return []
+    problems = []
+    for i, name in enumerate(params.report.decide_by):
+        for task in params.grid.tasks:
+            sets = ["dev", *tasks[task].ood] if task in tasks and tasks[task].known("ood") else [name]
+            if name not in sets:
+                message = f"decide_by names '{name}', but task '{task}' is not judged on it"
+                hint = suggestion(name, sets, f"sets of {task}")
+                problems.append(document.problem("unknown-set", ("report", "decide_by", i), message, hint))
     return problems

@@ -1,0 +1,101 @@
+"""Expected scores and what a choice is expected to lose."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from regft_core.statistics.decision import FLOOR, beliefs
+
+POINT = 0.01
+
+
+def resampled(observed: npt.NDArray[np.float64], error: float, samples: int = 400) -> npt.NDArray[np.float64]:
+    """Resamples in which every run deviates alike, as rows that are hard for all do."""
+    noise = error * np.random.default_rng(1).standard_normal((samples, 1, 1))
+    return observed + noise
+
+
+def test_without_noise_the_expected_score_is_the_mean_and_the_best_is_certain() -> None:
+    observed = np.repeat([[0.80], [0.85], [0.90]], 4, axis=1)
+    found = beliefs(observed, resampled(observed, 0.0), point=POINT)
+    assert [b.expected for b in found] == pytest.approx([0.80, 0.85, 0.90], abs=1e-9)
+    assert [b.best for b in found] == [0.0, 0.0, 1.0]
+    assert [b.loss for b in found] == pytest.approx([0.10, 0.05, 0.0], abs=1e-9)
+
+
+def test_noise_that_all_methods_share_changes_nothing() -> None:
+    """Rows that are hard for every method move all means, not the choice."""
+    observed = np.repeat([[0.80], [0.85], [0.90]], 4, axis=1)
+    found = beliefs(observed, resampled(observed, 0.2), point=POINT)
+    assert [b.expected for b in found] == pytest.approx([0.80, 0.85, 0.90], abs=1e-6)
+
+
+def test_the_posterior_is_that_of_the_normal_model() -> None:
+    """Two methods, one seed each: all quantities in closed form."""
+    observed = np.array([[0.70], [0.71]])
+    found = beliefs(observed, resampled(observed, 0.0), point=POINT)
+    # Each mean deviates from the pair's by half of the difference; assumed spread 2 points, two methods.
+    error = 2.0**2 / 2  # of each deviation: (1 - 1/k) times the variance
+    weight = 1 / (1 + 2 * error / FLOOR**2)  # along (1, -1) the error's eigenvalue is the whole variance
+    assert found[1].expected - found[0].expected == pytest.approx(0.01 * weight, abs=1e-9)
+    assert found[0].loss == pytest.approx(0.01 * weight, abs=1e-9)
+    assert found[0].best + found[1].best == pytest.approx(1)
+
+
+def test_a_method_whose_seeds_scatter_is_believed_less() -> None:
+    steady = [0.80, 0.80, 0.80, 0.80]
+    observed = np.array([steady, [0.83, 0.83, 0.83, 0.83], [0.74, 0.92, 0.75, 0.93], steady])
+    found = beliefs(observed, resampled(observed, 0.0), point=POINT)
+    assert observed[2].mean() > observed[1].mean()
+    assert observed[2].mean() - found[2].expected > observed[1].mean() - found[1].expected
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(1, 6), st.integers(1, 5), st.integers(0, 2**31), st.booleans())
+def test_probabilities_add_up_losses_are_not_negative_and_the_sign_mirrors(
+    k: int, n: int, seed: int, higher: bool
+) -> None:
+    rng = np.random.default_rng(seed)
+    observed = rng.uniform(0.4, 0.9, (k, n))
+    values = observed + rng.normal(0, 0.03, (200, k, n))
+    found = beliefs(observed, values, point=POINT, higher_is_better=higher)
+    assert sum(b.best for b in found) == pytest.approx(1)
+    assert min(b.loss for b in found) == pytest.approx(0, abs=1e-12)
+    mirrored = beliefs(-observed, -values, point=POINT, higher_is_better=not higher)
+    assert [b.expected for b in mirrored] == pytest.approx([-b.expected for b in found])
+    assert [b.loss for b in mirrored] == pytest.approx([b.loss for b in found])
+
+
+def test_runs_without_any_spread_or_difference_do_not_crash() -> None:
+    observed = np.full((5, 3), 0.5)
+    found = beliefs(observed, np.full((100, 5, 3), 0.5), point=POINT)
+    assert [b.expected for b in found] == pytest.approx([0.5] * 5)
+    assert [b.loss for b in found] == pytest.approx([0.0] * 5)
+
+
+def test_shapes_that_differ_are_refused() -> None:
+    with pytest.raises(ValueError, match="with resamples"):
+        beliefs(np.zeros((2, 3)), np.zeros((10, 3, 2)), point=POINT)
+
+
+def test_the_choice_loses_no_more_than_the_best_mean_does() -> None:
+    """Regret over 150 worlds of six methods, 120 rows and four seeds that differ in how much their runs scatter."""
+    rng = np.random.default_rng(7)
+    ours, best_mean = [], []
+    for _ in range(150):
+        gains = np.concatenate([[0.0], rng.normal(0, 0.03, 5)])
+        spread = rng.choice([0.0, 0.025, 0.1], 6)
+        skill = np.clip(0.75 + gains[:, None] + spread[:, None] * rng.standard_normal((6, 4)), 0.02, 0.98)
+        right = (rng.random((6, 4, 120)) < skill[:, :, None]).astype(float)
+        observed = right.mean(axis=2)
+        rows = right - right.mean(axis=2, keepdims=True)
+        weights = rng.multinomial(120, np.full(120, 1 / 120), 200) / 120
+        values = observed + np.einsum("bn,isn->bis", weights, rows)
+        held = beliefs(observed, values, point=POINT)
+        ours.append(gains.max() - gains[int(np.argmin([b.loss for b in held]))])
+        best_mean.append(gains.max() - gains[int(observed.mean(axis=1).argmax())])
+    assert np.mean(ours) <= np.mean(best_mean)

@@ -11,6 +11,7 @@ from regft_core.statistics.bootstrap import Estimate
 from regft_core.statistics.decision import Belief
 from regft_core.statistics.failed import FailureRate
 from regft_core.statistics.iqm import Interval
+from regft_core.statistics.learning_curve import Gain
 from regft_core.statistics.ranks import RankSet
 from regft_core.statistics.sequential import Look
 from regft_core.statistics.signed_rank import SignedRank
@@ -242,6 +243,21 @@ class AcrossTasks:
 
 
 @dataclass(frozen=True)
+class MoreRows:
+    """What more training rows are expected to bring to one method on one task's development set."""
+
+    task: str
+    method: str
+    metric: str
+    #: Training rows at the largest size, and the number of sizes that were fitted.
+    rows: int
+    sizes: int
+    gains: tuple[Gain, ...]
+    #: Whether the decision at the largest size takes this method.
+    taken: bool
+
+
+@dataclass(frozen=True)
 class Printed:
     """One number of a paper beside ours, in points."""
 
@@ -365,6 +381,8 @@ class Report:
     #: Average columns that the configuration asks for; the trials of each arm where anything was tuned.
     averages: tuple[Average, ...] = ()
     tuned: tuple[TunedArm, ...] = ()
+    #: What more rows would bring, where a task has three sizes or more.
+    more_rows: tuple[MoreRows, ...] = ()
     #: Content of ``results.json`` and of the files in ``metrics/``.
     results: Mapping[str, Any] = field(default_factory=dict)
     metrics: Mapping[str, Any] = field(default_factory=dict)

@@ -8,7 +8,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from regft_core.reporting import published
+from regft_core.reporting import learning, published
 from regft_core.reporting.model import Block, Comparison, Report, Row, Score
 from regft_core.reporting.page.formatting import interval, measured, ratio, score
 from regft_core.reporting.sentences import looked_at, overall
@@ -45,6 +45,7 @@ def summary_table(report: Report) -> RenderableType:
                 Text(f"  {command}", style="bold", no_wrap=True, overflow="ignore")
                 for command in block.decision.commands
             ]
+    parts += [Text(learning.sentence(found)) for found in report.more_rows if found.taken]
     return Group(*parts)
 
 

@@ -18,6 +18,7 @@ from regft_core.reporting import (
     averages,
     environments,
     evaluations,
+    learning,
     numbers,
     protocol,
     published,
@@ -159,6 +160,7 @@ def build_report(
     encoders = {
         cell.method: cell.finetune.model.name for block in data for cell in block.cells.values() if cell.finetune.model
     }
+    more = learning.more_rows(blocks, {block.name: block.subsample.n for block in data})
     beside = published.tables(printed, blocks, encoders, config.reference, config.confidence)
     return Report(
         reference=config.reference if config.reference in present else None,
@@ -181,6 +183,7 @@ def build_report(
         published=beside,
         results=results,
         averages=columns,
+        more_rows=more,
         tuned=tuned,
         metrics=numbers.primary(blocks),
     )

@@ -13,7 +13,7 @@ from regft_core import metrics
 from regft_core.config.method_sources import settings
 from regft_core.hooks.registry import discover
 from regft_core.names import plural
-from regft_core.reporting import protocol, published, sentences
+from regft_core.reporting import learning, protocol, published, sentences
 from regft_core.reporting.costs import overrides
 from regft_core.reporting.families import GROUPED_ABOVE, grouped
 from regft_core.reporting.figures import evaluations as evaluation_figures
@@ -59,6 +59,7 @@ def _environment() -> Environment:
     environment.filters["detectable"] = sentences.detectable
     environment.filters["looks"] = sentences.looks
     environment.filters["bounds"] = published.bounds
+    environment.filters["more_rows"] = learning.sentence
     environment.filters["tested"] = sentences.p_of
     environment.globals["seed_values"] = lambda estimate: zip(estimate.seeds, estimate.values, strict=True)
     environment.globals["factor"] = formatting.factor

@@ -2,8 +2,8 @@
 
 score(n) = c - b n^-a with b >= 0, the form that learning curves of classifiers follow over a wide range (Hestness et
 al., arXiv:1712.00409). ``a`` comes from a grid, c and b from weighted least squares. Every bootstrap replicate of the
-scores is fitted by itself, so the interval holds the doubt about rows, seeds and the exponent. Few sizes fit a curve that
-still rises and one that has levelled off alike; the interval's width shows it.
+scores is fitted by itself, so the interval holds the doubt about rows, seeds and the exponent. Few sizes fit a curve
+that still rises and one that has levelled off alike; the width of the interval shows it.
 """
 
 from __future__ import annotations

@@ -56,6 +56,12 @@ def main(root: Path, arguments: argparse.Namespace) -> None:
             f"only the first {model.max_length} tokens of {rows} were read, the length that the model was trained with"
         )
         print(f"warning: {text}", file=sys.stderr)
+    if counted.abstained:
+        assert model.abstain is not None
+        print(
+            f"{plural(counted.abstained, 'row')} ({share(counted.abstained / counted.rows)}) not answered: "
+            f"confidence below {model.abstain.threshold:.3f}, guaranteeing {model.abstain.accuracy:.0%} right answers"
+        )
     if counted.empty:
         print(f"warning: no prediction for {plural(counted.empty, 'row')}, which have no text", file=sys.stderr)
 

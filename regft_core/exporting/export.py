@@ -8,6 +8,7 @@ from pathlib import Path
 
 from regft_core.data.batches import collate, padding_of
 from regft_core.errors import ModelError, RunFailed
+from regft_core.exporting.abstention import abstain_for, sentence
 from regft_core.exporting.model_card import card_contents
 from regft_core.hooks import compose
 from regft_core.hooks.exports import answers_without_encoder
@@ -24,17 +25,19 @@ from regft_core.scoring.answers import write_answers
 CHECKED_EXAMPLES = 8
 
 
-def export(job: Job, out: Path | None = None) -> Path:
+def export(job: Job, out: Path | None = None, accuracy: float | None = None) -> Path:
     """Write the run's model to ``out`` (default ``exports/<method>-<task>-<size>-seed-<seed>``).
 
     The directory holds safetensors weights, configuration with label names, tokenizer and a
     model card; of a run that reads no encoder (a bag of words) what was fitted. It is loaded again and must give
     the same logits.
 
+    ``accuracy``: below the confidence that guarantees this share of right answers, the model does not answer.
+
     Raises:
         RunFailed: the run has no model, because its training failed.
         ConfigError: the cell or the seed is not in the grid.
-        ModelError: ``out`` exists and is something else.
+        ModelError: ``out`` exists and is something else, or no threshold guarantees ``accuracy``.
         ExportMismatch: the written model differs.
     """
     context, record = finished_run(job)
@@ -43,22 +46,26 @@ def export(job: Job, out: Path | None = None) -> Path:
     # The tracker finds exports by the run key on their cards, one folder deep.
     name = f"{job.method}-{job.task}-{job.size}-seed-{job.seed}"
     target = out if out is not None else context.root / "exports" / name
-    trained, served = FinishedModel(context), _served(context, record.key)
+    abstain = None if accuracy is None else abstain_for(context, accuracy)
+    trained, served = FinishedModel(context), _served(context, record.key).model_copy(update={"abstain": abstain})
     examples = context.data(context.phase("finetune")).examples[:CHECKED_EXAMPLES]
+    facts = card_contents(context, record)
+    if abstain is not None:
+        facts["limits"].insert(0, sentence(abstain))
     answering = answers_without_encoder(entries)
     if answering is not None:
         cls, options = answering
         own = {key.removeprefix(f"{cls.name}."): t for key, t in trained.kept.items() if key.startswith(f"{cls.name}.")}
         by = AnsweredBy(regulariser=cls.name, options=options.model_dump(mode="json"))
         served = served.model_copy(update={"answered_by": by, "max_length": None, "rows_per_example": 1})
-        card = model_card(card_contents(context, record) | {"answered_by": cls.name})
+        card = model_card(facts | {"answered_by": cls.name})
         return write_answers(target, served, own, card, examples, trained.answer(examples))
     model = trained.model
     encoded = context.encode(examples)
     padding = padding_of(context.tokenizer)
     rows = list(range(len(encoded.input_ids)))
     batch = collate(encoded, rows, padding.pad_id, padding.pad_token_type_id, padding.side, context.task["kind"])
-    card = model_card(card_contents(context, record) | {"summary": getattr(model, "summary", None)})
+    card = model_card(facts | {"summary": getattr(model, "summary", None)})
     export_model(
         model,
         context.tokenizer,

@@ -27,6 +27,22 @@ class AnsweredBy(BaseModel):
     options: dict[str, Any] = {}
 
 
+class Abstain(BaseModel):
+    """Answers below ``threshold`` are not given; those above are right with ``accuracy``, at ``confidence``.
+
+    Attributes:
+        coverage: share of the calibration rows that are answered; ``rows`` is their number.
+    """
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+    threshold: float = Field(ge=0, le=1)
+    accuracy: float = Field(gt=0, lt=1)
+    confidence: float = Field(gt=0, lt=1)
+    coverage: float = Field(ge=0, le=1)
+    rows: int = Field(ge=1)
+
+
 class Served(BaseModel):
     """How an exported model was trained to read its inputs.
 
@@ -36,6 +52,7 @@ class Served(BaseModel):
         max_length: tokens that the model saw of a row; None for what reads whole texts.
         rows_per_example: 2 when the texts of a pair are rows of their own.
         answered_by: what answers where there is no model (scoring/answers.py).
+        abstain: below which confidence it does not answer; None: it always does.
     """
 
     model_config = ConfigDict(extra="ignore", frozen=True)
@@ -50,6 +67,7 @@ class Served(BaseModel):
     task: str | None = None
     run_key: str | None = None
     answered_by: AnsweredBy | None = None
+    abstain: Abstain | None = None
 
 
 def write_served(directory: Path, served: Served) -> None:

@@ -22,7 +22,7 @@ from regft_core.errors import ModelError
 from regft_core.kinds import find, of_model
 from regft_core.models.layout import is_pooled, load_modules
 from regft_core.models.load import quiet
-from regft_core.models.served import read_served
+from regft_core.models.served import Abstain, read_served
 from regft_core.scoring.answers import Answers, load_answers
 from regft_core.scoring.predict import predict
 
@@ -39,6 +39,7 @@ class ServedModel:
         pairs: whether it was trained on pairs; None where the directory does not say.
         labels: names in the order of the logits; one name for a value.
         max_length: tokens of a row that it reads.
+        abstain: below which confidence it does not answer.
     """
 
     model: Any
@@ -52,6 +53,7 @@ class ServedModel:
     text_pair: str | None
     pairs: bool | None
     device: str
+    abstain: Abstain | None = None
 
     def scores(self, examples: Sequence[Example], batch_size: int) -> npt.NDArray[np.float64]:
         """Probabilities [n, K] or values [n, 1], in the order of ``examples``.
@@ -89,6 +91,7 @@ class ServedAnswers:
     text_pair: str | None
     pairs: bool | None
     max_length: None = None
+    abstain: Abstain | None = None
 
     def scores(self, examples: Sequence[Example], batch_size: int) -> npt.NDArray[np.float64]:
         """As ``ServedModel.scores``; there are no batches."""
@@ -115,7 +118,9 @@ def load_served(directory: Path, device: str) -> ServedModel | ServedAnswers:
     if served is not None and served.answered_by is not None:
         names = served.labels or ("value",)
         paired = served.text_pair is not None
-        return ServedAnswers(load_answers(directory), served.kind, names, served.text, served.text_pair, paired)
+        return ServedAnswers(
+            load_answers(directory), served.kind, names, served.text, served.text_pair, paired, abstain=served.abstain
+        )
     if not (directory / "config.json").is_file():
         found = "is not a directory" if not directory.is_dir() else "has no config.json"
         raise ModelError(
@@ -148,6 +153,7 @@ def load_served(directory: Path, device: str) -> ServedModel | ServedAnswers:
         text_pair=served.text_pair if served is not None else None,
         pairs=served.text_pair is not None if served is not None else None,
         device=device,
+        abstain=served.abstain if served is not None else None,
     )
 
 

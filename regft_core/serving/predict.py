@@ -38,11 +38,13 @@ class Columns:
 
 @dataclass
 class Counted:
-    """What happened: rows written, rows cut to the model's length, rows without a text (and so without prediction)."""
+    """What happened: rows written, rows cut to the model's length, rows without a text (and so without prediction),
+    rows on which the model is not confident enough to answer."""
 
     rows: int = 0
     cut: int = 0
     empty: int = 0
+    abstained: int = 0
     seconds: float = 0.0
 
 
@@ -82,7 +84,12 @@ def predict_file(
     with open_table(data) as table:
         columns = choose_columns(model, table.names, data, text, text_pair)
         _check(table.names, [("--keep", name) for name in keep], data)
-        own = ["row", "prediction", *find(model.kind).score_columns(model.labels)]
+        own = [
+            "row",
+            "prediction",
+            *(["answered"] if model.abstain else []),
+            *find(model.kind).score_columns(model.labels),
+        ]
         if taken := [name for name in keep if name in own]:
             raise DataError(
                 "column-taken", f"--keep {taken[0]}: predictions have a column of that name\n    -> rename it in {data}"
@@ -162,7 +169,11 @@ def _predicted(
         if example is not None:
             scores = next(found)
             answer = kind.answer(scores, model.labels)
-            values["prediction"] = answer if isinstance(answer, str) else round(answer, DIGITS)
+            if model.abstain is not None:
+                values["answered"] = max(scores) >= model.abstain.threshold
+                counted.abstained += not values["answered"]
+            if values.get("answered", True):
+                values["prediction"] = answer if isinstance(answer, str) else round(answer, DIGITS)
             values |= {name: round(score, DIGITS) for name, score in zip(names, scores)}
         yield values
 

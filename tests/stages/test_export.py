@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from regft_core.errors import ConfigError, DataError
+from regft_core.errors import ConfigError, DataError, ModelError
 from regft_core.exporting.export import export
 from regft_core.run.context import Job
 from tests.errors import raises_code
@@ -133,3 +133,27 @@ def test_a_folded_method_is_exported_as_it_was_scored(tmp_path: Path) -> None:
     found = json.loads(done.stdout.splitlines()[-1])
     assert [found["bad"], found["good"]] == pytest.approx(expected, abs=1e-5)
     assert "Phases before" in card_of(folder)
+
+
+def test_a_threshold_is_exported_where_the_rows_guarantee_the_accuracy(trained: Path, tmp_path: Path) -> None:
+    """The answers of the evaluation are replaced by ones whose guarantee is known."""
+    copy = tmp_path / "project"
+    shutil.copytree(trained, copy, symlinks=True)
+    job = Job(str(copy), "vanilla", "reviews", "16", 1)
+    file = copy / "work" / "evaluate" / "vanilla" / "reviews" / "16" / "predictions" / "seed-1" / "dev.jsonl"
+    rows = [
+        {"idx": str(i), "label": 0, "prediction": int(i >= 300), "scores": [1 - i / 800, i / 800]} for i in range(400)
+    ]
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    folder = export(job, tmp_path / "careful", accuracy=0.95)
+    abstain = json.loads((folder / "regft.json").read_text())["abstain"]
+    assert 0.7 <= abstain["coverage"] <= 0.8
+    assert abstain["threshold"] == pytest.approx(1 - (400 * abstain["coverage"] - 1) / 800)
+    assert "At least 95% of the answers above are right (95% confidence, from 400 development rows" in card_of(folder)
+    with raises_code(ModelError, "no-guarantee", "the highest that they guarantee is 0.9"):
+        export(job, tmp_path / "none", accuracy=0.999)
+    with raises_code(ModelError, "bad-accuracy", "like 0.95"):
+        export(job, tmp_path / "none", accuracy=95)
+    with raises_code(ModelError, "bad-accuracy", "regression"):
+        export(Job(str(copy), "vanilla", "scores", "16", 1), tmp_path / "none", accuracy=0.9)
+    assert not (tmp_path / "none").exists()

@@ -5,12 +5,14 @@ from __future__ import annotations
 import csv
 import gzip
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from regft_core.errors import DataError, ModelError
+from regft_core.models.served import Abstain
 from regft_core.serving import predict as serving
 from regft_core.serving.model import ServedModel, load_served
 from regft_core.serving.predict import predict_file
@@ -259,3 +261,24 @@ def test_arguments_are_checked(tmp_path: Path) -> None:
     done = stage(tmp_path, "predict", *given, "--device", "cuda:9")
     assert done.returncode == 4
     assert "--device cuda:9: not available on this machine" in done.stderr
+
+
+def test_rows_below_the_exported_threshold_are_not_answered(
+    exported: dict[tuple[str, str], Path], data: Path, tmp_path: Path
+) -> None:
+    """The threshold is that of ``regft.json``; probabilities stay, the prediction is empty."""
+    model = load_served(exported["vanilla", "reviews"], "cpu")
+    assert isinstance(model, ServedModel)
+    plain = predict_file(model, data, tmp_path / "all.csv")
+    assert plain.abstained == 0
+    assert "answered" not in lines(tmp_path / "all.csv")[0]
+    best = [max(float(row["probability_bad"]), float(row["probability_good"])) for row in lines(tmp_path / "all.csv")]
+    threshold = (sorted(best)[1] + sorted(best)[2]) / 2
+    abstain = Abstain(threshold=threshold, accuracy=0.9, confidence=0.95, coverage=0.6, rows=100)
+    counted = predict_file(replace(model, abstain=abstain), data, tmp_path / "some.csv")
+    found = lines(tmp_path / "some.csv")
+    assert counted.abstained == 2
+    for row, value in zip(found, best, strict=True):
+        assert row["answered"] == ("true" if value >= threshold else "false")
+        assert bool(row["prediction"]) is (row["answered"] == "true")
+        assert row["probability_good"]

@@ -1,0 +1,74 @@
+"""A confidence threshold with a guaranteed accuracy."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy.stats import binom
+
+from regft_core.statistics.abstention import best_guarantee, lower_bound, threshold_for
+
+
+@pytest.mark.parametrize(("right", "n"), [(59, 59), (45, 50), (1, 10)])
+def test_the_bound_is_where_the_observation_becomes_that_unlikely(right: int, n: int) -> None:
+    bound = lower_bound(right, n, 0.05)
+    assert binom.sf(right - 1, n, bound) == pytest.approx(0.05)
+
+
+def test_59_right_answers_in_a_row_guarantee_95_per_cent() -> None:
+    """The textbook number: 0.95 ** 59 < 0.05 < 0.95 ** 58."""
+    assert lower_bound(59, 59, 0.05) >= 0.95 > lower_bound(58, 58, 0.05)
+
+
+def test_a_perfect_model_answers_everything_and_a_useless_one_nothing() -> None:
+    confidences = np.linspace(0.5, 1, 400)
+    found = threshold_for(confidences, np.ones(400), 0.95)
+    assert found is not None
+    assert (found.coverage, found.threshold) == (1.0, 0.5)
+    assert threshold_for(confidences, np.arange(400) % 2, 0.95) is None
+
+
+def test_rows_below_the_threshold_are_those_that_are_often_wrong() -> None:
+    confidences = np.linspace(0, 1, 1000)
+    right = (confidences > 0.5) | (np.arange(1000) % 2 == 0)
+    found = threshold_for(confidences, right, 0.95)
+    assert found is not None
+    assert 0.45 <= found.coverage <= 0.60
+    assert found.observed >= found.guaranteed >= 0.95
+
+
+def test_rows_of_equal_confidence_are_answered_together() -> None:
+    confidences = np.repeat([1.0, 0.6], 200)
+    right = np.concatenate([np.ones(200), np.zeros(200)])
+    found = threshold_for(confidences, right, 0.95)
+    assert found is not None
+    assert (found.threshold, found.coverage) == (1.0, 0.5)
+
+
+def test_the_guarantee_holds_as_often_as_it_says() -> None:
+    """Over 400 draws of 200 rows the true accuracy above the threshold is below the promise in at most 5%."""
+    rng = np.random.default_rng(3)
+    broken = 0
+    for _ in range(400):
+        confidences = rng.uniform(0.5, 1, 200)
+        found = threshold_for(confidences, rng.random(200) < confidences, 0.9, confidence=0.95)
+        if found is not None:
+            broken += (found.threshold + 1) / 2 < 0.9  # answers of confidence c are right with probability c
+    assert broken / 400 <= 0.05
+
+
+def test_what_can_be_guaranteed_is_what_passes() -> None:
+    rng = np.random.default_rng(4)
+    confidences = rng.uniform(0.5, 1, 150)
+    right = rng.random(150) < confidences
+    most = best_guarantee(confidences, right)
+    assert threshold_for(confidences, right, most - 1e-9) is not None
+    assert threshold_for(confidences, right, min(0.9999, most + 0.01)) is None
+
+
+@pytest.mark.parametrize(
+    ("confidences", "right", "accuracy"), [([], [], 0.9), ([0.5], [1, 0], 0.9), ([0.5], [1], 1.0), ([0.5], [1], 0.0)]
+)
+def test_what_cannot_be_asked_is_refused(confidences: list[float], right: list[int], accuracy: float) -> None:
+    with pytest.raises(ValueError, match=r"between 0 and 1|confidences for"):
+        threshold_for(confidences, right, accuracy)

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from regft_core import metrics
-from regft_core.config.papers.averages import leaves
+from regft_core.config.checks.report_sets import leaves
 from regft_core.config.papers.published import Published, PublishedConfig, PublishedRow
 from regft_core.names import plural
 from regft_core.reporting.model import Block, Printed, PublishedTable

@@ -156,7 +156,7 @@ def _predicted(
     counted: Counted,
 ) -> Iterator[dict[str, Any]]:
     """The lines of one chunk, in its order."""
-    examples = [_example(row, columns) for row in chunk]
+    examples = [example_of(row, columns) for row in chunk]
     present = [example for example in examples if example is not None]
     found = iter(model.scores(present, batch_size).tolist() if present else ())
     counted.cut += model.cut(present) if present else 0
@@ -178,7 +178,8 @@ def _predicted(
         yield values
 
 
-def _example(row: Row, columns: Columns) -> Example | None:
+def example_of(row: Row, columns: Columns) -> Example | None:
+    """The texts of a row; None where one is empty. Raises DataError for something else than text."""
     text = _text(row, columns.text)
     pair = None if columns.text_pair is None else _text(row, columns.text_pair)
     if text is None or (columns.text_pair is not None and pair is None):

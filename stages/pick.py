@@ -1,0 +1,51 @@
+"""Pick the rows of an unlabelled file that are worth labelling next (not a DVC stage).
+
+python -m stages.pick --model exports/hype_n-sst2-300-seed-0 --data unlabelled.csv --rows 50 --out to_label.csv
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from regft_core.names import plural
+from stages.common import Argument, run, whole_number
+from stages.predict import device_of
+
+
+def main(root: Path, arguments: argparse.Namespace) -> None:
+    """Write the rows of which the model is unsure and that differ from each other, the most useful one first."""
+    from regft_core.serving.model import load_served
+    from regft_core.serving.pick import pick_file
+
+    model = load_served(Path(arguments.model), device_of(arguments.device))
+    picked = pick_file(
+        model,
+        Path(arguments.data),
+        Path(arguments.out),
+        arguments.rows,
+        text=arguments.text,
+        text_pair=arguments.text_pair,
+        batch_size=arguments.batch_size,
+        overwrite=arguments.overwrite,
+    )
+    print(f"{arguments.out}: {plural(picked.rows, 'row')} of {picked.read} to label next")
+    if picked.empty or picked.repeated:
+        print(f"left out: {picked.empty} without a text, {picked.repeated} with the text of an earlier row")
+
+
+if __name__ == "__main__":
+    run(
+        main,
+        Argument("model", "directory that `python -m stages.export` wrote"),
+        Argument("data", "file with unlabelled texts: .csv, .tsv, .jsonl or .parquet, also .gz"),
+        Argument("out", "file to write: .csv or .jsonl"),
+        Argument("rows", "how many rows to pick", default=50, kind=whole_number),
+        Argument("text", "column of the text; by default that of the training data", required=False),
+        Argument(
+            "text-pair", "column of the second text of pairs; by default that of the training data", required=False
+        ),
+        Argument("batch-size", "texts per forward pass", default=64, kind=whole_number),
+        Argument("device", "auto, cpu, mps, cuda or cuda:N", default="auto"),
+        Argument("overwrite", "replace an output that exists", flag=True),
+    )

@@ -1,0 +1,62 @@
+"""Rows that are worth labelling next: uncertain ones, unlike each other."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy.sparse import csr_matrix
+
+from regft_core.errors import DataError
+from regft_core.serving.model import load_served
+from regft_core.serving.pick import choose, pick_file
+from tests.errors import raises_code
+from tests.small_project import review, stage, write_csv
+
+
+def test_the_most_uncertain_row_comes_first_and_its_copies_last() -> None:
+    vectors = csr_matrix(np.array([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0], [1.0, 0.0]]))
+    assert choose(np.array([0.9, 0.8, 0.3, 0.7]), vectors, 4) == [0, 2, 1, 3]
+
+
+def test_a_certain_row_is_not_taken_for_being_odd() -> None:
+    vectors = csr_matrix(np.array([[1.0, 0.0, 0.0], [0.6, 0.8, 0.0], [0.0, 0.0, 1.0]]))
+    assert choose(np.array([0.9, 0.9, 0.01]), vectors, 2) == [0, 1]
+
+
+def test_no_more_rows_than_there_are() -> None:
+    assert sorted(choose(np.ones(3), csr_matrix(np.eye(3)), 10)) == [0, 1, 2]
+
+
+@pytest.mark.parametrize("method", ["vanilla", "pooled"])
+def test_rows_are_written_whole_with_prediction_and_uncertainty(
+    exported: dict[tuple[str, str], Path], tmp_path: Path, method: str
+) -> None:
+    texts = [review(i) for i in range(12)]
+    data = write_csv(tmp_path / "new.csv", [("id", "review"), *enumerate([*texts, texts[0], "", "  "])])
+    counted = pick_file(load_served(exported[method, "reviews"], "cpu"), data, tmp_path / "out.csv", 5)
+    assert (counted.rows, counted.read, counted.empty) == (5, 15, 2)
+    assert counted.repeated == 13 - len(set(texts))
+    with (tmp_path / "out.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert list(rows[0]) == ["id", "review", "prediction", "uncertainty"]
+    assert len({row["review"] for row in rows}) == 5
+    assert all(row["review"] == [*texts, texts[0]][int(row["id"])] for row in rows)
+    unsure = [float(row["uncertainty"]) for row in rows]
+    assert unsure[0] == max(unsure)
+    with raises_code(DataError, "in-the-way", "--overwrite"):
+        pick_file(load_served(exported[method, "reviews"], "cpu"), data, tmp_path / "out.csv", 5)
+
+
+def test_the_command(exported: dict[tuple[str, str], Path], tmp_path: Path) -> None:
+    data = write_csv(tmp_path / "new.csv", [("review",), *((review(i),) for i in range(8))])
+    arguments = ["--model", exported["vanilla", "reviews"], "--data", data, "--out", tmp_path / "o.csv", "--rows", "3"]
+    done = stage(tmp_path, "pick", *map(str, arguments))
+    assert done.returncode == 0, done.stderr
+    assert "3 rows of 8 to label next" in done.stdout
+    done = stage(tmp_path, "pick", *map(str, [*arguments[:4], "--out", tmp_path / "o.xlsx"]))
+    assert done.returncode != 0
+    assert "unknown format" in done.stderr
+    assert "Traceback" not in done.stderr

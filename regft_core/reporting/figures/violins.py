@@ -10,7 +10,7 @@ from typing import Any
 from matplotlib.patches import Patch
 
 from regft_core.reporting.figures.svg import INK, PAPER, panels, style, text_width, to_svg
-from regft_core.reporting.page.emphasis import LOOKS, Look
+from regft_core.reporting.page.emphasis import HATCHES, LOOKS, Look
 
 COLUMNS = 2
 #: Of the room at one place of the axis, what the violins of all arms take together.
@@ -35,7 +35,7 @@ def violins(name: str, title: str, shown: Sequence[ViolinPanel], picked: Sequenc
     if not looks:
         return ""
     others = {arm for panel in shown for arm in panel.arms} - looks.keys()
-    legend = [Patch(facecolor=look.color, alpha=0.45, hatch=_hatch(i)) for i, look in enumerate(looks.values())]
+    legend = [Patch(facecolor=look.color, alpha=0.45, hatch=HATCHES[i]) for i, look in enumerate(looks.values())]
     labels = [*looks]
     if others:
         legend.append(Patch(facecolor="none"))
@@ -75,15 +75,10 @@ def _panel(axis: Any, panel: ViolinPanel, looks: Mapping[str, Look]) -> None:
             continue
         drawn = axis.violinplot([own[place] for place in at], [*at.values()], widths=0.9 * width, showextrema=False)
         for body in drawn["bodies"]:
-            body.set(facecolor=look.color, edgecolor=look.color, alpha=0.45, hatch=_hatch(i))
+            body.set(facecolor=look.color, edgecolor=look.color, alpha=0.45, hatch=HATCHES[i])
         means = [sum(own[place]) / len(own[place]) for place in at]
         axis.plot(
             [*at.values()], means, linestyle="none", marker=look.marker, markersize=4, color=INK, markeredgecolor=PAPER
         )
     axis.set_xticks(range(len(places)), [f"{place:g}" for place in places])
     axis.locator_params(axis="y", nbins=5)
-
-
-def _hatch(index: int) -> str | None:
-    """Arms differ by more than their colour."""
-    return (None, "///", "...", "\\\\\\", "xxx", "|||", "---", "+++")[index]

@@ -1,7 +1,7 @@
 """Evaluations beyond the scores, one file each, found by their file's name; importing this package needs no torch.
 
 ``evaluations:`` in ``params.yaml`` switches them on. They see finished runs only, so switching one on
-trains nothing and scores nothing again. An evaluation is a file of this folder. It declares, in capitals,
+trains and scores no run again. An evaluation is a file of this folder. It declares, in capitals,
 
 ``DESCRIPTION``
     one line for the report.

@@ -38,8 +38,14 @@ def average_bars(averages: Sequence[Average], reference: str) -> str:
             found = [(at, line.value) for at, one in enumerate(shown) for line in one.lines if line.method == arm]
             places = [at - 0.42 + (i + 0.5) * width for at, value in found if value is not None]
             values = [value for _, value in found if value is not None]
-            bars: dict[str, Any] = {"color": LOOKS[i].color, "alpha": 0.55, "hatch": HATCHES[i], "label": arm}
-            axis.bar(places, [value.value * scale for value in values], width=0.92 * width, linewidth=0, **bars)
+            bars: dict[str, Any] = {
+                "facecolor": LOOKS[i].color,
+                "edgecolor": INK,
+                "alpha": 0.55,
+                "hatch": HATCHES[i],
+                "label": arm,
+            }
+            axis.bar(places, [value.value * scale for value in values], width=0.92 * width, linewidth=0.5, **bars)
             bounded = [(x, v.low * scale, v.high * scale) for x, v in zip(places, values) if v.low == v.low]
             if bounded:
                 axis.vlines(*zip(*bounded), color=INK, linewidth=0.9)

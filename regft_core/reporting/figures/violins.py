@@ -75,7 +75,7 @@ def _panel(axis: Any, panel: ViolinPanel, looks: Mapping[str, Look]) -> None:
             continue
         drawn = axis.violinplot([own[place] for place in at], [*at.values()], widths=0.9 * width, showextrema=False)
         for body in drawn["bodies"]:
-            body.set(facecolor=look.color, edgecolor=look.color, alpha=0.45, hatch=HATCHES[i])
+            body.set(facecolor=look.color, edgecolor=INK, linewidth=0.5, alpha=0.45, hatch=HATCHES[i])
         means = [sum(own[place]) / len(own[place]) for place in at]
         axis.plot(
             [*at.values()], means, linestyle="none", marker=look.marker, markersize=4, color=INK, markeredgecolor=PAPER

@@ -180,14 +180,14 @@ def test_a_marker_is_a_view_and_a_colour_a_class() -> None:
     svg = plotted("views", "views", {"dev": [table]}, ["tdt"])
     for view in ("original", "positive", "negative"):
         for label in ("yes", "no"):
-            assert f">{view}, {label}<" in svg
+            assert f">{view}, label {label}<" in svg
     # Two classes, two colours, of the page; three views, three markers of each colour.
     assert {"var(--accent)", "var(--worse)"} <= set(re.findall(r"fill: (var\([^)]*\))", svg))
     shapes = set(re.findall(r'<use href="#(views-m[0-9a-f]+)"', svg))
     assert len(shapes) >= 6
     alone = replace(plot, colour=None)
     plain = plotted("views", "views", {"dev": [replace(table, plot=alone)]}, ["tdt"])
-    assert ">original, yes<" not in plain
+    assert ">original, label yes<" not in plain
 
 
 def test_of_many_classes_the_most_frequent_have_a_colour() -> None:
@@ -196,9 +196,9 @@ def test_of_many_classes_the_most_frequent_have_a_colour() -> None:
     plot = Plot("x", "y", points=True, group="view", colour="label")
     table = ShownTable("tdt", ("idx", "view", "label", "x", "y"), tuple(rows), "seed 0", plot, {}, False)
     svg = plotted("views", "views", {"dev": [table]}, ["tdt"])
-    assert ">original, c8<" in svg
-    assert ">original, c7<" not in svg
-    assert ">original, other classes<" in svg
+    assert ">original, label c8<" in svg
+    assert ">original, label c7<" not in svg
+    assert ">original, others<" in svg
 
 
 def test_panels_of_arms_share_a_scale_where_they_are_compared() -> None:

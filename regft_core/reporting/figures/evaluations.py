@@ -181,6 +181,6 @@ def _coloured(axis: Any, table: ShownTable, plot: Plot, column: str, place: str)
             ]
             if points:
                 color = MUTED if name is None else CLASSES[named.index(name)]
-                label = ", ".join(filter(None, (place, group, name or "other classes")))
+                label = ", ".join(filter(None, (place, group, f"{column} {name}" if name else "others")))
                 look = {"color": color, "marker": marker, "markersize": 3.6, "alpha": 0.65, "markeredgewidth": 0}
                 axis.plot(*zip(*points), linestyle="none", label=label, **look)

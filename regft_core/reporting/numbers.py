@@ -65,6 +65,7 @@ def _row(block: Block, row: Row) -> dict[str, Any]:
         "declared": _plain(row.cost.declared),
         "measured": _plain(row.cost.measured),
         "per_step": _plain(row.cost.per_step),
+        "memory": _plain(row.cost.memory),
     }
     if block.decision is not None:
         choice = next((c for c in block.decision.choices if c.method == row.method), None)

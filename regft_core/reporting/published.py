@@ -12,7 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from regft_core import metrics
-from regft_core.config.papers.published import Published, PublishedRow
+from regft_core.config.papers.averages import leaves
+from regft_core.config.papers.published import Published, PublishedConfig, PublishedRow
 from regft_core.names import plural
 from regft_core.reporting.model import Block, Printed, PublishedTable
 from regft_core.reporting.page.formatting import listed, number
@@ -73,18 +74,20 @@ def _table(
 ) -> PublishedTable:
     config, ours_models = one.config, set(models.values())
     present = {row.method for block in blocks for row in block.rows}
-    same = [row for row in config.rows if row.arm in present and _plain(row.model) in map(_plain, ours_models)]
+    own = [row for row in config.rows if row.copied_from is None]
+    plain = [_plain(model) for model in ours_models]
+    same = [row for row in own if row.arm in present and _plain(config.model(row) or "") in plain]
     lines, notes = [], []
     for row in same:
-        lines += _row(row, config.seeds, config.metrics, blocks, same, reference, confidence)
+        lines += _row(row, config, blocks, same, reference, confidence)
     if config.rows and not same:
-        encoders = list(dict.fromkeys(row.model for row in config.rows))
-        arms = list(dict.fromkeys(row.arm for row in config.rows if row.arm is not None))
+        encoders = list(dict.fromkeys(config.model(row) or row.encoder for row in own))
+        arms = list(dict.fromkeys(row.arm for row in own if row.arm is not None))
         ran = listed(sorted(ours_models)) or "no encoder"
         notes.append(
             f"Nothing is compared: it was run here with {ran}, the table has {listed(encoders)} (arms {listed(arms)})."
         )
-    absent = [row.method for row in config.rows if row.arm is not None and row.arm not in present]
+    absent = [row.method for row in own if row.arm is not None and row.arm not in present]
     if same and absent:
         notes.append(
             f"Not run here, and not put in the place of anything: {listed(list(dict.fromkeys(absent)))} as published."
@@ -104,38 +107,38 @@ def _plain(model: str) -> str:
 
 def _row(
     row: PublishedRow,
-    seeds: int | None,
-    columns: Mapping[str, str],
+    config: PublishedConfig,
     blocks: Sequence[Block],
     rows: Sequence[PublishedRow],
     reference: str,
     confidence: float,
 ) -> list[Printed]:
     assert row.arm is not None
-    base = next((b for b in rows if b.arm == reference and (b.model, b.size) == (row.model, row.size)), None)
+    base = next((b for b in rows if b.arm == reference and (b.encoder, b.size) == (row.encoder, row.size)), None)
     found = []
-    wanted = [*row.scores, *([AVERAGE] if row.average is not None else [])]
-    for key in wanted:
-        keys = list(row.scores or columns) if key == AVERAGE else [key]
-        printed = _printed(row, key, seeds)
-        if printed is None:
+    for key in row.scores:
+        weights = _weights(key, config)
+        if not weights:
             continue
-        mine = _measured(row.arm, key, keys, columns, row.size, blocks)
+        printed = _printed(row, key, config)
+        mine = _measured(row.arm, key, weights, config.metrics, row.size, blocks)
         against = (
-            mine if mine is None or reference == row.arm else _measured(reference, key, keys, columns, row.size, blocks)
+            mine
+            if mine is None or reference == row.arm
+            else _measured(reference, key, weights, config.metrics, row.size, blocks)
         )
-        theirs = _printed(base, key, seeds) if base is not None and base is not row else None
+        theirs = _printed(base, key, config) if base is not None and base is not row and key in base.scores else None
         beside = difference(printed, mine, confidence) if mine is not None else None
         found.append(
             Printed(
                 method=row.method,
                 arm=row.arm,
-                model=row.model,
+                model=config.model(row) or row.encoder,
                 size=str(row.size),
                 key=key,
-                metric=columns.get(key, ""),
+                metric=config.metrics.get(key, ""),
                 published=printed.mean,
-                published_deviation=row.average_deviation if key == AVERAGE else row.deviations.get(key),
+                published_deviation=row.deviations.get(key),
                 ours=mine.mean if mine is not None else None,
                 seeds=min((n for _, n in mine.parts), default=1) if mine is not None else 0,
                 difference=beside,
@@ -151,8 +154,8 @@ def _row(
 
 def _note(row: PublishedRow, key: str, mine: Measured | None, printed: Measured) -> str:
     parts = [row.note] if row.note else []
-    if key == AVERAGE and row.recomputed is not None:
-        parts.append(f"printed as {row.average:.2f}, which is not the mean of the scores")
+    if key in row.recomputed:
+        parts.append(f"printed as {row.scores[key]:.2f}, which is not the mean of the scores")
     if mine is None:
         parts.append("not all of it was run here with this metric and number of rows")
     elif not printed.parts:
@@ -160,35 +163,48 @@ def _note(row: PublishedRow, key: str, mine: Measured | None, printed: Measured)
     return "; ".join(parts)
 
 
-def _printed(row: PublishedRow, key: str, seeds: int | None) -> Measured | None:
-    """What the paper prints, if anything; an average as it follows from the scores where the printed one does not."""
-    if key == AVERAGE:
-        mean = row.recomputed if row.recomputed is not None else row.average
-        deviations = list(row.deviations.values()) if len(row.deviations) == len(row.scores) else []
-    else:
-        mean, deviations = row.scores.get(key), [row.deviations[key]] if key in row.deviations else []
-    if mean is None:
-        return None
-    share = 1 / len(deviations) if deviations else 0.0
-    known = seeds is not None and seeds > 1
-    parts = tuple((share**2 * d**2 / seeds, seeds) for d in deviations) if known and seeds is not None else ()
-    return Measured(row.arm or "", key, mean, parts)
+def _weights(key: str, config: PublishedConfig) -> dict[str, float]:
+    """Columns of tasks -> their weight in the column ``key``; empty for a column that is nothing here."""
+    column = config.columns[key]
+    if column.mean_of is None:
+        return {key: 1.0} if column.metric is not None else {}
+    found = {
+        task if own == "dev" else f"{task}/{own}": weight for (task, own), weight in leaves(column.mean_of).items()
+    }
+    return found if set(found) <= set(config.metrics) else {}
+
+
+def _printed(row: PublishedRow, key: str, config: PublishedConfig) -> Measured:
+    """What the paper prints; a mean as it follows from the scores where the printed one does not."""
+    value = row.recomputed.get(key, row.scores[key])
+    seeds, weights = config.seeds, _weights(key, config)
+    known = seeds is not None and seeds > 1 and set(weights) <= set(row.deviations)
+    parts = tuple(
+        (share**2 * row.deviations[one] ** 2 / seeds, seeds) for one, share in weights.items() if known and seeds
+    )
+    return Measured(row.arm or "", key, value, parts)
 
 
 def _measured(
-    arm: str, key: str, keys: Sequence[str], columns: Mapping[str, str], size: int | str, blocks: Sequence[Block]
+    arm: str,
+    key: str,
+    weights: Mapping[str, float],
+    columns: Mapping[str, str],
+    size: int | str,
+    blocks: Sequence[Block],
 ) -> Measured | None:
-    """Our mean over ``keys``; None unless each of them was run at this size and judged by the column's metric."""
-    found = [_score(arm, one, columns.get(one, ""), size, blocks) for one in keys]
+    """Our mean over ``weights``; None unless each was run at this size and judged by the column's metric."""
+    found = [_score(arm, one, columns[one], size, blocks) for one in weights]
     scores = [score for score in found if score is not None]
-    if not scores or len(scores) < len(keys):
+    if len(scores) < len(weights):
         return None
-    parts = []
-    for one, estimate in zip(keys, scores, strict=True):
-        if estimate.n > 1:
-            scale = metrics.find(columns[one]).factor / len(keys)
-            parts.append((scale**2 * estimate.seed_deviation**2 / estimate.n, estimate.n))
-    mean = sum(metrics.find(columns[one]).factor * e.mean for one, e in zip(keys, scores, strict=True)) / len(keys)
+    scales = [metrics.find(columns[one]).factor * share for one, share in weights.items()]
+    parts = [
+        (scale**2 * one.seed_deviation**2 / one.n, one.n)
+        for scale, one in zip(scales, scores, strict=True)
+        if one.n > 1
+    ]
+    mean = sum(scale * one.mean for scale, one in zip(scales, scores, strict=True))
     return Measured(arm, key, mean, tuple(parts) if len(parts) == len(scores) else ())
 
 

@@ -42,7 +42,7 @@ def test_it_has_the_seeds_and_the_arms_of_its_table(name: str) -> None:
         assert len(params["grid"]["seeds"]) == config.seeds
     model = params["model"]["name"].rsplit("/", 1)[-1]
     for row in config.rows:
-        if row.arm is not None and row.model.rsplit("/", 1)[-1] == model:
+        if row.arm is not None and row.copied_from is None and (config.model(row) or "").endswith(f"/{model}"):
             assert row.arm in params["methods"]
             assert row.size in params["grid"]["sizes"]
 

@@ -21,25 +21,30 @@ TABLE: dict[str, Any] = {
     "what": "two tasks",
     "seeds": 5,
     "statistic": "mean",
-    "metrics": {"sst2": "accuracy", "rte": "f1", "sst2/contrast": "accuracy"},
+    "columns": {
+        "sst2": {"metric": "accuracy"},
+        "rte": {"metric": "f1"},
+        "sst2/contrast": {"metric": "accuracy"},
+        "average": {"mean_of": ["sst2", "rte"]},
+    },
+    "encoders": {"MiniLM": {"model": "someone/MiniLM", "source": "the paper"}},
     "rows": [
         {
             "method": "Plain",
             "arm": "vanilla",
-            "model": "someone/MiniLM",
+            "encoder": "MiniLM",
             "size": 300,
-            "scores": {"sst2": 70.0, "rte": 60.0},
+            "scores": {"sst2": 70.0, "rte": 60.0, "average": 65.0},
             "deviations": {"sst2": 1.0, "rte": 2.0},
-            "average": 65.0,
         },
         {
             "method": "Good",
             "arm": "good",
-            "model": "someone/MiniLM",
+            "encoder": "MiniLM",
             "size": 300,
             "scores": {"sst2": 75.0, "rte": 61.0, "sst2/contrast": 50.0},
         },
-        {"method": "Other", "arm": "other", "model": "someone/MiniLM", "size": 300, "scores": {"sst2": 99.0}},
+        {"method": "Other", "arm": "other", "encoder": "MiniLM", "size": 300, "scores": {"sst2": 99.0}},
     ],
 }
 
@@ -126,8 +131,8 @@ def test_a_published_baseline_against_our_method_is_refused() -> None:
 
 def test_another_encoder_or_size_is_not_compared(synthetic: Any, tmp_path: Path) -> None:
     arms = {"vanilla": synthetic.Arm(0.72), "good": synthetic.Arm(0.8)}
-    other = [{**row, "model": "someone/bert-large"} for row in TABLE["rows"]]
-    found = report(synthetic, tmp_path / "encoder", arms, rows=other)
+    other = {"MiniLM": {"model": "someone/bert-large", "source": "the paper"}}
+    found = report(synthetic, tmp_path / "encoder", arms, encoders=other)
     assert not found.published[0].lines
     assert "Nothing is compared: it was run here with minilm" in found.published[0].notes[0]
     other = [{**row, "size": 1000} for row in TABLE["rows"]]

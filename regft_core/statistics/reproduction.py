@@ -55,7 +55,7 @@ def outcome(ours: Bounds, n_seeds: int, printed: Bounds | None = None) -> Outcom
         return "smaller" if below else "reproduced"
     if printed is None or ours.low == ours.high:
         return "not shown"
-    return "contradicted" if below and 0 < printed.value and ours.high < MATTERS * printed.value else "not shown"
+    return "contradicted" if below and printed.value > 0 and ours.high < MATTERS * printed.value else "not shown"
 
 
 def _below(ours: Bounds, printed: Bounds) -> bool:
@@ -64,21 +64,18 @@ def _below(ours: Bounds, printed: Bounds) -> bool:
 
 
 def together(words: Mapping[T, Outcome]) -> Outcome:
-    """Judge a claim about several columns or opponents at once by the word of each.
+    """Judge a claim about several columns or opponents at once by the word of each that was tested.
 
-    *contradicted* when any is; *not tested here* when any is not tested; *reproduced* when all are; *smaller* when all
-    are that or reproduced; else *not shown*.
+    *contradicted* when any is; *reproduced* when all are; *smaller* when all are that or reproduced; *not tested here*
+    when none was tested; else *not shown*.
 
     Raises:
         ValueError: no words.
     """
     if not words:
         raise ValueError("a claim about nothing has no verdict")
-    found = set(words.values())
-    for word in ("contradicted", "not tested here", "not shown", "smaller"):
-        if word in found:
-            return word
-    return "reproduced"
+    order: tuple[Outcome, ...] = ("contradicted", "not shown", "smaller", "reproduced", "not tested here")
+    return next(word for word in order if word in words.values())
 
 
 def step_down(

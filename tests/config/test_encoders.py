@@ -6,7 +6,16 @@ from typing import Any
 
 import pytest
 
-from regft_core.config.papers.encoders import KNOWN, TUNED, UNNAMED, between_phases, facts, in_directory, named, shape_of
+from regft_core.config.papers.encoders import (
+    KNOWN,
+    TUNED,
+    UNNAMED,
+    between_phases,
+    facts,
+    in_directory,
+    named,
+    shape_of,
+)
 
 LARGE = named("FacebookAI/roberta-large")
 CONFIG = {"model_type": "roberta", "num_hidden_layers": 24, "hidden_size": 1024, "vocab_size": 50265}
@@ -18,7 +27,9 @@ def test_the_organisation_and_the_case_of_letters_do_not_matter(name: str) -> No
     assert LARGE.same(named(name))
 
 
-@pytest.mark.parametrize("name", ["someone/roberta-large", "roberta-base", "roberta-large-mnli", "xlm-roberta-large", "minilm"])
+@pytest.mark.parametrize(
+    "name", ["someone/roberta-large", "roberta-base", "roberta-large-mnli", "xlm-roberta-large", "minilm"]
+)
 def test_another_encoder_is_another_encoder(name: str) -> None:
     assert not named(name).same(LARGE)
 
@@ -75,7 +86,9 @@ def test_a_directory_of_another_shape_or_with_a_task_behind_it_is_not(changes: d
 
 
 def test_tuned_directories() -> None:
-    found = in_directory("m", CONFIG | {"finetuning_task": "MNLI", "architectures": ["RobertaForSequenceClassification"]})
+    found = in_directory(
+        "m", CONFIG | {"finetuning_task": "MNLI", "architectures": ["RobertaForSequenceClassification"]}
+    )
     assert found.same(named("roberta-large-mnli"))
     found = in_directory("m", CONFIG | {"architectures": ["RobertaForSequenceClassification"]})
     assert found.trained_on == (UNNAMED,)
@@ -85,7 +98,9 @@ def test_two_encoders_of_one_shape_are_not_told_by_it() -> None:
     config = {"model_type": "bert", "num_hidden_layers": 24, "hidden_size": 1024, "vocab_size": 21128}
     assert in_directory("m", config).by == "nothing"
     assert not in_directory("m", config).same(in_directory("m", config))
-    assert in_directory("m", config | {"_name_or_path": "hfl/chinese-macbert-large"}).same(named("chinese-macbert-large"))
+    assert in_directory("m", config | {"_name_or_path": "hfl/chinese-macbert-large"}).same(
+        named("chinese-macbert-large")
+    )
 
 
 def test_shapes_under_the_names_of_the_families() -> None:

@@ -71,7 +71,13 @@ _SIZES = (
     ("hidden_size", "d_model", "dim"),
     ("vocab_size",),
 )
-_FACTS = ("model_type", "_name_or_path", "architectures", "finetuning_task", *(name for names in _SIZES for name in names))
+_FACTS = (
+    "model_type",
+    "_name_or_path",
+    "architectures",
+    "finetuning_task",
+    *(name for names in _SIZES for name in names),
+)
 #: What a classifier was trained on when its configuration does not say.
 UNNAMED = "a task that its configuration does not name"
 
@@ -140,7 +146,10 @@ def shape_of(config: Mapping[str, Any]) -> Shape | None:
 
     found = [next((config[name] for name in names if isinstance(config.get(name), int)), None) for names in _SIZES]
     family = config.get("model_type")
-    return Shape(family, *found) if isinstance(family, str) and None not in found else None
+    layers, width, vocabulary = found
+    if not isinstance(family, str) or layers is None or width is None or vocabulary is None:
+        return None
+    return Shape(family, layers, width, vocabulary)
 
 
 def facts(config: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,0 +1,167 @@
+"""A paper's table in the paper's shape: the same rows and columns, ours beside what is printed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from regft_core.config.papers.published import Published, PublishedRow
+from regft_core.reporting.page.formatting import listed
+from regft_core.reporting.published.claims import verdicts
+from regft_core.reporting.published.model import (
+    ClaimVerdict,
+    Mean,
+    PrintedCell,
+    PrintedColumn,
+    PrintedRow,
+    PublishedTable,
+)
+from regft_core.reporting.published.ours import Ours
+from regft_core.reporting.published.paper import Measured, Paper, difference
+from regft_core.statistics.reproduction import Bounds
+
+
+def tables(published: Sequence[Published], ours: Ours) -> tuple[PublishedTable, ...]:
+    """Put what ran here into the tables, and judge their claims."""
+    return tuple(_Table(one, ours).built() for one in published)
+
+
+class _Table:
+    def __init__(self, one: Published, ours: Ours) -> None:
+        self.name, self.config, self.ours, self.paper = one.name, one.config, ours, Paper(one.config)
+
+    def built(self) -> PublishedTable:
+        config, paper = self.config, self.paper
+        rows = tuple(self._row(row) for row in config.rows)
+        claims = verdicts(paper, self.ours)
+        cells = [cell for row in rows for cell in row.cells]
+        otherwise = list(dict.fromkeys(text for cell in cells for text in cell.otherwise))
+        return PublishedTable(
+            name=self.name,
+            where=f"{config.paper}, {'text' if config.table == 'prose' else f'table {config.table}'}",
+            what=config.what,
+            statistic=config.statistic,
+            transposed=config.transposed,
+            columns=tuple(self._column(key) for key in paper.shown),
+            rows=rows,
+            claims=claims,
+            nothing=self._nothing(rows),
+            otherwise=tuple(otherwise),
+            notes=tuple(self._notes(rows, cells)),
+        )
+
+    def _column(self, key: str) -> PrintedColumn:
+        column = self.config.columns[key]
+        return PrintedColumn(key, column.metric or column.unit or "mean", bool(self.paper.weights(key)))
+
+    def _row(self, row: PublishedRow) -> PrintedRow:
+        return PrintedRow(
+            method=row.method,
+            arm=row.arm,
+            encoder=row.encoder,
+            model=self.config.model(row) or "",
+            size=str(row.size),
+            setting=", ".join(f"{name} {value}" for name, value in row.setting.items()),
+            copied_from=row.copied_from,
+            cells=tuple(self._cell(row, key) for key in self.paper.shown),
+            note=row.note,
+        )
+
+    def _cell(self, row: PublishedRow, key: str) -> PrintedCell:
+        config, paper = self.config, self.paper
+        if key not in row.scores:
+            return PrintedCell(key, None)
+        published = Mean(row.scores[key], row.deviations.get(key), config.seeds)
+        notes = []
+        if key in row.recomputed:
+            notes.append(f"misprint: {row.scores[key]:g} is printed, {row.recomputed[key]:g} follows from the scores")
+        if row.copied_from is not None or row.arm is None:
+            why = f"copied from {row.copied_from}" if row.copied_from else "regft has no such method"
+            return PrintedCell(key, published, why=why, notes=tuple(notes))
+        places = paper.places(self.ours, row.arm, row.encoder, str(row.size), key)
+        if isinstance(places, str):
+            return PrintedCell(key, published, why=places, notes=tuple(notes))
+        ours, parts = self.ours.mean(places)
+        otherwise = tuple(dict.fromkeys(text for place, _ in places for text in place.otherwise))
+        if any(self.ours.by_shape(place) for place, _ in places):
+            notes.append("our encoder is known by its shape alone")
+        found = paper.measured(row, key)
+        beside = None
+        if not otherwise:
+            mine = Measured(row.arm, key, ours.value, tuple(parts))
+            beside = difference(found, mine, self.ours.config.confidence)
+            if not found.parts:
+                notes.append("no published deviation: the interval is of our seeds alone")
+        gains = self._gains(row, key, ours) if not otherwise else (None, None)
+        return PrintedCell(key, published, ours, beside, *gains, otherwise, "", tuple(notes))
+
+    def _gains(self, row: PublishedRow, key: str, ours: Mean) -> tuple[float | None, float | None]:
+        """(published, ours) over the report's reference, each within its own source."""
+        reference = self.ours.config.reference
+        if row.arm == reference:
+            return None, None
+        base = next(
+            (b for b in self.config.rows if b.arm == reference and (b.encoder, b.size) == (row.encoder, row.size)), None
+        )
+        theirs = self.paper.value(row, key) - self.paper.value(base, key) if base and key in base.scores else None
+        against = self.paper.places(self.ours, reference, row.encoder, str(row.size), key)
+        return theirs, None if isinstance(against, str) else ours.value - self.ours.mean(against)[0].value
+
+    def _nothing(self, rows: Sequence[PrintedRow]) -> str:
+        """Why no cell has a difference."""
+        if not rows:
+            return (
+                f"The paper's text lacks the numbers of this table: {self.config.missing}. "
+                "Ours stand in the tables above; claims are judged by their direction alone"
+            )
+        cells = [(row, cell) for row in rows for cell in row.cells if cell.published is not None]
+        if any(cell.difference is not None for _, cell in cells):
+            return ""
+        if any(cell.ours is not None for _, cell in cells):
+            return "Another experiment than the paper's: no difference is taken and no claim is tested"
+        reasons = list(dict.fromkeys(cell.why for row, cell in cells if row.copied_from is None))
+        return f"None of its cells was run here: {'; '.join(reasons[:4])}"
+
+    def _notes(self, rows: Sequence[PrintedRow], cells: Sequence[PrintedCell]) -> list[str]:
+        config, found = self.config, []
+        own = [row for row in rows if row.arm is not None and row.copied_from is None]
+        absent = [] if self._nothing(rows) else [row.method for row in own if not row.ran]
+        if absent:
+            names = listed(list(dict.fromkeys(absent)))
+            found.append(f"Not run here, and not put in the place of anything: {names} as published")
+        if rows and config.seeds is None:
+            found.append("The paper does not say how many seeds; intervals hold the spread of our runs only")
+        elif rows and not any(row.deviations for row in config.rows):
+            found.append("The paper prints no deviations; intervals hold the spread of our runs only")
+        if rows and config.missing:
+            found.append(f"Missing: {config.missing}")
+        return found + [f"Misprint: {text}" for text in config.misprints]
+
+
+def as_numbers(tables: Sequence[PublishedTable]) -> dict[str, Any]:
+    """For ``results.json``: table -> its claims with their words, gains, intervals and power."""
+
+    def numbers(bounds: Bounds | None) -> list[float | None] | None:
+        if bounds is None:
+            return None
+        return [None if math.isnan(one) else one for one in (bounds.value, bounds.low, bounds.high)]
+
+    def claim(one: ClaimVerdict) -> dict[str, Any]:
+        plain = {name: getattr(one, name) for name in ("says", "where", "measure", "arm", "encoder", "size", "word")}
+        tested = [
+            {
+                "over": part.over,
+                "column": part.key,
+                "word": part.word,
+                "printed": numbers(part.printed),
+                "ours": numbers(part.ours),
+                "seeds": part.seeds,
+                "detectable": part.detectable if math.isfinite(part.detectable) else None,
+                "why": part.why,
+            }
+            for part in one.tested
+        ]
+        return plain | {"confidence": one.confidence, "tested": tested}
+
+    return {table.name: {"nothing": table.nothing, "claims": [claim(one) for one in table.claims]} for table in tables}

@@ -215,11 +215,11 @@ def _published_rows(tables: Sequence[PublishedTable]) -> Iterable[Sequence[Any]]
     for table in tables:
         for row in table.rows:
             for cell in row.cells:
-                if cell.published is None:
+                if not cell.printed:
                     continue
-                ours, gap = cell.ours, cell.difference
+                printed, ours, gap = cell.published, cell.ours, cell.difference
                 numbers = (
-                    *(cell.published.value, cell.published.deviation),
+                    *((printed.value, printed.deviation) if printed else (None, None)),
                     *((ours.value, ours.deviation, ours.seeds) if ours else (None, None, 0)),
                     *((gap.value, gap.low, gap.high) if gap else (None, None, None)),
                     *(cell.published_gain, cell.our_gain),

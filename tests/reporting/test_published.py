@@ -161,6 +161,25 @@ def test_gains_are_within_one_source(found: Any) -> None:
     assert cell(found, "Plain", "sst2").our_gain is None
 
 
+def test_printed_gains_stand_beside_ours(synthetic: Any, tmp_path: Path) -> None:
+    """A column may print gains alone, over a row that the table names."""
+    plain, good = TABLE["rows"][:2]
+    rows = [
+        {**plain, "scores": {"sst2": 70.0, "rte": 60.0}},
+        {**good, "scores": {"sst2": 75.0, "rte": 61.0}, "gain_over": "Plain", "gains": {"average": 3.0, "rte": 1.0}},
+    ]
+    arms = {"vanilla": synthetic.Arm(0.72), "good": synthetic.Arm(0.8)}
+    found = report(synthetic, tmp_path, arms, rows=rows)
+    own = cell(found, "Good", "average")
+    assert (own.published, own.difference, own.published_gain) == (None, None, 3.0)
+    assert words.published(own) == "+3.00"
+    parts = [cell(found, "Good", key).our_gain for key in ("sst2", "rte")]
+    assert own.our_gain == pytest.approx(sum(parts) / 2)
+    assert words.ours(own) == words.number(own.our_gain, 2, signed=True)
+    assert words.published(cell(found, "Good", "rte")) == "61.00 (5) +1.00"
+    assert words.published(cell(found, "Plain", "average")) == ""
+
+
 def test_an_arm_that_was_not_run_is_not_replaced_by_the_published_one(
     found: Any, synthetic: Any, tmp_path: Path
 ) -> None:
@@ -194,7 +213,7 @@ def test_another_encoder_is_shown_and_marked(synthetic: Any, tmp_path: Path) -> 
     table = found.published[0]
     own = cell(found, "Good", "sst2")
     assert own.ours is not None
-    assert (own.difference, own.our_gain) == (None, None)
+    assert own.difference is None
     assert table.otherwise == ("another encoder: all-MiniLM-L6-v2 here, bert-large-cased in the paper",)
     assert "Another experiment than the paper's" in table.nothing
     for shown in (found.html, text_of(found, 120)):
@@ -276,9 +295,8 @@ def test_the_terminal_cuts_no_number(found: Any, width: int) -> None:
     for row in found.published[0].rows:
         assert row.method in text[start:]
         for own in row.cells:
-            if own.published is not None:
-                assert words.mean(own.published) in text[start:]
-                assert words.ours(own) in text[start:]
+            assert words.published(own) in text[start:]
+            assert words.ours(own) in text[start:]
 
 
 def test_without_tables_nothing_is_shown(synthetic: Any, tmp_path: Path) -> None:

@@ -59,7 +59,7 @@ def _environment() -> Environment:
     environment.filters["sort_value"] = _sort_value
     environment.filters["detectable"] = sentences.detectable
     environment.filters["looks"] = sentences.looks
-    for own in (words.bounds, words.mean, words.ours, words.remarks, words.claimed, words.judged):
+    for own in (words.bounds, words.published, words.ours, words.remarks, words.claimed, words.judged):
         environment.filters[own.__name__] = own
     environment.globals |= {"grid": words.grid, "family": words.family, "rule": words.RULE}
     environment.globals |= {"symbols": words.SYMBOLS, "other_mark": words.OTHER}

@@ -101,7 +101,9 @@ def _columns(key: str, arm: str, over: str, encoder: str, size: str, paper: Pape
     if key != ALL:
         return [key]
     rows = [row_of(paper.config, name, encoder, size) for name in (arm, over)]
-    return [one for one in paper.config.metrics if all(row is None or one in row.scores for row in rows)]
+    return [
+        one for one in paper.config.metrics if all(row is None or one in {**row.scores, **row.gains} for row in rows)
+    ]
 
 
 def _test(claim: Claim, over: str, key: str, encoder: str, size: str, paper: Paper, ours: Ours) -> Test:
@@ -168,9 +170,9 @@ def _printed(claim: Claim, over: str, key: str, encoder: str, size: str, paper: 
     if claim.measure == "deviation":
         ours, other = mine.deviations.get(key), theirs.deviations.get(key)
         return Bounds(math.log(other / ours)) if ours and other else None
-    if key not in mine.scores or key not in theirs.scores:
+    value = paper.gain(mine, theirs, key)
+    if value is None:
         return None
-    value = paper.value(mine, key) - paper.value(theirs, key)
     parts = [*paper.parts(mine, key), *paper.parts(theirs, key)]
     # Of one source alone the interval would be too short.
     both = paper.parts(mine, key) and paper.parts(theirs, key)

@@ -33,18 +33,25 @@ class PrintedCell:
     """What the paper prints, and ours."""
 
     key: str
+    #: None where the paper prints no mean here.
     published: Mean | None
     #: None when it was not run here; ``why`` says the reason.
     ours: Mean | None = None
     #: Ours minus published, with its interval (NaN where nothing is known of the spread); None in another experiment.
     difference: Bounds | None = None
-    #: Gains over the reference within each source, in points.
+    #: Whether the paper prints a gain in the cell; gains over its row or over the reference, within each source.
+    gain_printed: bool = False
     published_gain: float | None = None
     our_gain: float | None = None
     #: What makes ours another experiment than the paper's.
     otherwise: tuple[str, ...] = ()
     why: str = ""
     notes: tuple[str, ...] = ()
+
+    @property
+    def printed(self) -> bool:
+        """Whether the paper prints anything in the cell."""
+        return self.published is not None or self.gain_printed
 
 
 @dataclass(frozen=True)

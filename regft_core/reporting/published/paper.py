@@ -53,7 +53,7 @@ class Paper:
 
     def __init__(self, config: PublishedConfig) -> None:
         self.config = config
-        self.shown = [key for key in config.columns if any(key in row.scores for row in config.rows)]
+        self.shown = [key for key in config.columns if any(key in {**row.scores, **row.gains} for row in config.rows)]
         self.sizes = list(dict.fromkeys(str(row.size) for row in config.rows))
         self.known = list(
             dict.fromkeys(self.encoder(name, key) for name in config.encoders for key in [*config.metrics, ""])
@@ -76,6 +76,12 @@ class Paper:
     def value(self, row: PublishedRow, key: str) -> float:
         """What is printed; a mean as it follows from the scores where the printed one does not."""
         return row.recomputed.get(key, row.scores[key])
+
+    def gain(self, row: PublishedRow, base: PublishedRow, key: str) -> float | None:
+        """The printed gain of ``row`` over ``base``: of their scores, or the one that the row prints."""
+        if key in row.scores and key in base.scores:
+            return self.value(row, key) - self.value(base, key)
+        return row.gains.get(key) if row.gain_over == base.method else None
 
     def parts(self, row: PublishedRow, key: str) -> tuple[tuple[float, int], ...]:
         """(variance of the mean, seeds) of what is printed; of a mean by its parts' deviations, else by its own.

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
+from regft_core.config.papers.claims import row_of
 from regft_core.config.papers.published import Published, PublishedRow
 from regft_core.reporting.page.formatting import listed
 from regft_core.reporting.published.claims import verdicts
@@ -69,44 +71,50 @@ class _Table:
         )
 
     def _cell(self, row: PublishedRow, key: str) -> PrintedCell:
-        config, paper = self.config, self.paper
-        if key not in row.scores:
+        if key not in row.scores and key not in row.gains:
             return PrintedCell(key, None)
-        published = Mean(row.scores[key], row.deviations.get(key), config.seeds)
         notes = []
         if key in row.recomputed:
             notes.append(f"misprint: {row.scores[key]:g} is printed, {row.recomputed[key]:g} follows from the scores")
+        base = self._base(row)
+        cell = PrintedCell(
+            key,
+            Mean(row.scores[key], row.deviations.get(key), self.config.seeds) if key in row.scores else None,
+            gain_printed=key in row.gains,
+            published_gain=self.paper.gain(row, base, key) if base is not None else row.gains.get(key),
+            notes=tuple(notes),
+        )
         if row.copied_from is not None or row.arm is None:
             why = f"copied from {row.copied_from}" if row.copied_from else "regft has no such method"
-            return PrintedCell(key, published, why=why, notes=tuple(notes))
-        places = paper.places(self.ours, row.arm, row.encoder, str(row.size), key)
+            return replace(cell, why=why)
+        return self._with_ours(cell, row, row.arm, base)
+
+    def _with_ours(self, cell: PrintedCell, row: PublishedRow, arm: str, base: PublishedRow | None) -> PrintedCell:
+        key, notes = cell.key, list(cell.notes)
+        places = self.paper.places(self.ours, arm, row.encoder, str(row.size), key)
         if isinstance(places, str):
-            return PrintedCell(key, published, why=places, notes=tuple(notes))
+            return replace(cell, why=places)
         ours, parts = self.ours.mean(places)
         otherwise = tuple(dict.fromkeys(text for place, _ in places for text in place.otherwise))
         if any(self.ours.by_shape(place) for place, _ in places):
             notes.append("our encoder is known by its shape alone")
-        found = paper.measured(row, key)
         beside = None
-        if not otherwise:
-            mine = Measured(row.arm, key, ours.value, tuple(parts))
-            beside = difference(found, mine, self.ours.config.confidence)
+        if not otherwise and cell.published is not None:
+            found = self.paper.measured(row, key)
+            beside = difference(found, Measured(arm, key, ours.value, tuple(parts)), self.ours.config.confidence)
             if not found.parts:
                 notes.append("no published deviation: the interval is of our seeds alone")
-        gains = self._gains(row, key, ours) if not otherwise else (None, None)
-        return PrintedCell(key, published, ours, beside, *gains, otherwise, "", tuple(notes))
+        against = self.paper.places(self.ours, base.arm, row.encoder, str(row.size), key) if base and base.arm else ""
+        gain = None if isinstance(against, str) else ours.value - self.ours.mean(against)[0].value
+        return replace(cell, ours=ours, difference=beside, our_gain=gain, otherwise=otherwise, notes=tuple(notes))
 
-    def _gains(self, row: PublishedRow, key: str, ours: Mean) -> tuple[float | None, float | None]:
-        """(published, ours) over the report's reference, each within its own source."""
-        reference = self.ours.config.reference
-        if row.arm == reference:
-            return None, None
-        base = next(
-            (b for b in self.config.rows if b.arm == reference and (b.encoder, b.size) == (row.encoder, row.size)), None
-        )
-        theirs = self.paper.value(row, key) - self.paper.value(base, key) if base and key in base.scores else None
-        against = self.paper.places(self.ours, reference, row.encoder, str(row.size), key)
-        return theirs, None if isinstance(against, str) else ours.value - self.ours.mean(against)[0].value
+    def _base(self, row: PublishedRow) -> PublishedRow | None:
+        """The row that gains are over: the one that the paper says, else the reference; never the row itself."""
+        beside = [one for one in self.config.rows if (one.encoder, one.size) == (row.encoder, row.size)]
+        if row.gain_over is not None:
+            return next((one for one in beside if one.method == row.gain_over), None)
+        base = row_of(self.config, self.ours.config.reference, row.encoder, str(row.size))
+        return None if base is row else base
 
     def _nothing(self, rows: Sequence[PrintedRow]) -> str:
         """Why no cell has a difference."""
@@ -115,8 +123,8 @@ class _Table:
                 f"The paper's text lacks the numbers of this table: {self.config.missing}. "
                 "Ours stand in the tables above; claims are judged by their direction alone"
             )
-        cells = [(row, cell) for row in rows for cell in row.cells if cell.published is not None]
-        if any(cell.difference is not None for _, cell in cells):
+        cells = [(row, cell) for row in rows for cell in row.cells if cell.printed]
+        if any(cell.ours is not None and not cell.otherwise for _, cell in cells):
             return ""
         if any(cell.ours is not None for _, cell in cells):
             return "Another experiment than the paper's: no difference is taken and no claim is tested"

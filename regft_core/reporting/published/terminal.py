@@ -79,7 +79,7 @@ class _Column:
 
     @classmethod
     def of(cls, head: words.Head, cells: list[PrintedCell]) -> _Column:
-        shown = [f"{words.mean(cell.published)}\n{words.ours(cell)}" if cell.published else "" for cell in cells]
+        shown = [f"{words.published(cell)}\n{words.ours(cell)}".strip() for cell in cells]
         width = max([NARROWEST, *(cell_len(line) for text in shown for line in text.split("\n"))])
         lines = [line for part in (head.name, *head.small) for line in wrap(part, width)]
         return cls("\n".join(lines), shown, max([width, *map(cell_len, lines)]))

@@ -63,9 +63,20 @@ def mean(value: Mean | None) -> str:
     return f"{shown}{deviation}" + (f" ({value.seeds})" if value.seeds is not None else "")
 
 
+def published(cell: PrintedCell) -> str:
+    """What the paper prints in a cell, a gain too; nothing where it prints nothing."""
+    return _with_gain(cell, cell.published, cell.published_gain) if cell.printed else ""
+
+
 def ours(cell: PrintedCell) -> str:
-    """Our number of a cell, marked where it is from another experiment."""
-    return mean(cell.ours) + (OTHER if cell.otherwise else "")
+    """Our number of a cell with what the paper prints, marked where it is from another experiment."""
+    return _with_gain(cell, cell.ours, cell.our_gain) + (OTHER if cell.otherwise else "") if cell.printed else ""
+
+
+def _with_gain(cell: PrintedCell, value: Mean | None, gain: float | None) -> str:
+    shown = [mean(value)] if cell.published is not None or value is None else []
+    gains = [number(gain, 2, signed=True)] if cell.gain_printed and gain is not None else []
+    return " ".join((shown if shown != [NONE] or not gains else []) + gains)
 
 
 def bounds(found: Bounds | None) -> str:
@@ -89,7 +100,7 @@ def _ratio(found: Bounds | None) -> str:
 def remarks(cell: PrintedCell) -> str:
     """What a cell's numbers need said, for the hover text."""
     found = [*cell.notes, *cell.otherwise, *([f"ours: {cell.why}"] if cell.why else [])]
-    if cell.published_gain is not None and cell.our_gain is not None:
+    if not cell.gain_printed and cell.published_gain is not None and cell.our_gain is not None:
         gains = [number(gain, 2, signed=True) for gain in (cell.published_gain, cell.our_gain)]
         found.append(f"gain over the reference: published {gains[0]}, ours {gains[1]}")
     return "; ".join(found)

@@ -44,10 +44,11 @@ def test_it_has_the_seeds_and_the_arms_of_its_table(name: str) -> None:
     for row in config.rows:
         if row.arm is not None and row.copied_from is None and (config.model(row) or "").endswith(f"/{model}"):
             assert row.arm in params["methods"]
-            assert row.size in params["grid"]["sizes"]
+            if name != "hype_table7":  # it runs all rows; the paper draws 5,000
+                assert row.size in params["grid"]["sizes"]
 
 
 def test_every_printed_table_with_numbers_has_a_preset() -> None:
-    # Test sets of GLUE need submissions to its server.
+    # Test sets of GLUE need submissions to its server; prose has no experiment of its own.
     without = {name for name in published_names(REPOSITORY) if not list(PRESETS.glob(f"{name}*.yaml"))}
-    assert without == {"hype_table12"}
+    assert without == {"hype_table12", "hype_prose", "tdt_prose", "weight_mixup_prose"}

@@ -46,7 +46,7 @@ def wrong_means(scores: Scores, recomputed: Scores, means: Means) -> Iterator[tu
             if key in recomputed:
                 yield key, f"recomputed '{key}' needs its parts and a printed mean to differ from"
             continue
-        follows = abs(value - scores[key]) <= slack(scores.values(), scores[key])
+        follows = abs(value - scores[key]) <= slack(_alike(scores, means, of_means=False), scores[key])
         if key not in recomputed and not follows:
             yield (
                 key,
@@ -63,10 +63,19 @@ def wrong_gains(gains: Scores, scores: Scores, base: Scores, means: Means) -> It
     """(column, sentence) for printed gains that are not the difference of ``scores`` and ``base``."""
     for key, gain in gains.items():
         ours, theirs = (one.get(key, mean(means[key], one, means) if key in means else None) for one in (scores, base))
+        beside = [
+            value for one in (scores, base) for value in _alike(one, means, of_means=key in scores and key in means)
+        ]
         if ours is None or theirs is None:
             yield key, f"a gain of '{key}', which one of both rows does not print"
-        elif abs(ours - theirs - gain) > slack([*scores.values(), *base.values()], gain) + 0.5 * unit(scores.values()):
+        elif abs(ours - theirs - gain) > slack(beside, gain) + 0.5 * unit(beside):
             yield key, f"gain {gain:+g}, but the scores differ by {ours - theirs:+.2f}; check the numbers"
+
+
+def _alike(scores: Scores, means: Means, of_means: bool) -> list[float]:
+    """Numbers that a paper prints with the same digits: those of means, or those of all other columns."""
+    nested = [part for parts in means.values() for part in parts if not isinstance(part, str)]
+    return [value for key, value in scores.items() if (key in means and list(means[key]) not in nested) == of_means]
 
 
 def slack(parts: Iterable[float], printed: float) -> float:

@@ -58,6 +58,7 @@ class Encoder(StrictModel):
     """The checkpoint behind an encoder's name in the paper."""
 
     model: str | None = Field(min_length=1, description="hub id; null where nobody says it and no row has an arm")
+    instead: dict[Key, str] = Field({}, description="column -> hub id, where its runs start from another checkpoint")
     source: str = Field(min_length=1, description="who says so: the paper, its code, nobody (then it is assumed)")
     tuned: dict[Key, Name] = Field({}, description="column -> the task that its runs start from a checkpoint of")
 
@@ -121,9 +122,10 @@ class PublishedConfig(ConsistentModel):
         """Columns that are a task or task/set -> their metric."""
         return {key: column.metric for key, column in self.columns.items() if column.metric is not None}
 
-    def model(self, row: PublishedRow) -> str | None:
-        """Hub id of a row's encoder, as far as anybody says it."""
-        return self.encoders[row.encoder].model
+    def model(self, row: PublishedRow, column: str | None = None) -> str | None:
+        """Hub id of a row's encoder, or of what ``column`` starts from, as far as anybody says it."""
+        encoder = self.encoders[row.encoder]
+        return encoder.instead.get(column or "", encoder.model)
 
     def inconsistencies(self) -> Iterator[Inconsistency]:
         """No rows and no reason; misprints that nobody lists."""

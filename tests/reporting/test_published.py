@@ -245,10 +245,10 @@ def test_another_number_of_rows_is_shown_and_marked(synthetic: Any, tmp_path: Pa
 
 
 def test_a_start_from_another_task_is_another_experiment(synthetic: Any, tmp_path: Path) -> None:
-    encoders = {"MiniLM": {**TABLE["encoders"]["MiniLM"], "tuned": {"rte": "mnli"}}}
+    encoders = {"MiniLM": {**TABLE["encoders"]["MiniLM"], "instead": {"rte": "roberta-large-mnli"}}}
     found = report(synthetic, tmp_path, {name: synthetic.Arm(0.72) for name in ARMS}, encoders=encoders)
     assert cell(found, "Good", "sst2").difference is not None
-    assert "all-MiniLM-L6-v2, tuned on mnli in the paper" in cell(found, "Good", "rte").otherwise[0]
+    assert cell(found, "Good", "rte").why == "all-MiniLM-L6-v2 was run here, not roberta-large, tuned on mnli"
     assert cell(found, "Plain", "average").difference is None
 
 

@@ -60,7 +60,6 @@ class Encoder(StrictModel):
     model: str | None = Field(min_length=1, description="hub id; null where nobody says it and no row has an arm")
     instead: dict[Key, str] = Field({}, description="column -> hub id, where its runs start from another checkpoint")
     source: str = Field(min_length=1, description="who says so: the paper, its code, nobody (then it is assumed)")
-    tuned: dict[Key, Name] = Field({}, description="column -> the task that its runs start from a checkpoint of")
 
 
 class PublishedRow(ConsistentModel):

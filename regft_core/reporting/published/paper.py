@@ -62,7 +62,7 @@ class Paper:
     def encoder(self, name: str, key: str) -> Encoder:
         """What the runs of a column start from."""
         entry = self.config.encoders[name]
-        return named(entry.model or name).after(*filter(None, [entry.tuned.get(key)]))
+        return named(entry.instead.get(key) or entry.model or name)
 
     def weights(self, key: str) -> dict[str, float]:
         """Columns of tasks -> their weight in the column ``key``; empty for a column that is nothing here."""

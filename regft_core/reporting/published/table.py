@@ -41,7 +41,7 @@ class _Table:
         otherwise = list(dict.fromkeys(text for cell in cells for text in cell.otherwise))
         return PublishedTable(
             name=self.name,
-            where=f"{config.paper}, {'text' if config.table == 'prose' else f'table {config.table}'}",
+            where=f"{config.paper}, {_place(config.table)}",
             what=config.what,
             statistic=config.statistic,
             transposed=config.transposed,
@@ -145,6 +145,11 @@ class _Table:
         if rows and config.missing:
             found.append(f"Missing: {config.missing}")
         return found + [f"Misprint: {text}" for text in config.misprints]
+
+
+def _place(table: str) -> str:
+    """``table 3``; figures and sections as they are called."""
+    return f"table {table}" if table.isdigit() else "numbers of its text" if table == "prose" else table
 
 
 def as_numbers(tables: Sequence[PublishedTable]) -> dict[str, Any]:

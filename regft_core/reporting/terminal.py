@@ -11,6 +11,7 @@ from rich.text import Text
 from regft_core.reporting.model import Block, Comparison, Report, Row, Score
 from regft_core.reporting.page.formatting import interval, measured, ratio, score
 from regft_core.reporting.published.terminal import PaperTable
+from regft_core.reporting.published.words import RULE
 from regft_core.reporting.sentences import looked_at, overall
 
 STYLES = {"better": "green", "worse": "red", "no evidence": "dim", "nothing to judge": "red"}
@@ -44,6 +45,8 @@ def summary_table(report: Report) -> RenderableType:
                 for command in block.recommendation.commands
             ]
     parts += [PaperTable(table, report.confidence) for table in report.published]
+    if any(table.claims for table in report.published):
+        parts.append(Text(f"Verdicts: {RULE}.", style="dim"))
     return Group(*parts)
 
 

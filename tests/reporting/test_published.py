@@ -194,7 +194,8 @@ def test_an_arm_that_was_not_run_is_not_replaced_by_the_published_one(
 def test_a_copied_row_is_marked_and_never_compared(found: Any) -> None:
     own = cell(found, "Plain of others", "sst2")
     assert (own.ours, own.difference, own.why) == (None, None, "copied from another paper")
-    assert "copied from another paper" in words.grid(found.published[0])[1][-1][0].small
+    assert words.grid(found.published[0])[1][-1][0].small == ("copied",)
+    assert "Copied by the paper and not compared: Plain of others (from: another paper)" in found.published[0].notes
 
 
 def test_a_published_baseline_against_our_method_is_refused() -> None:

@@ -87,7 +87,7 @@ def check_claims(config: PublishedConfig, methods: Sequence[str], document: Docu
                     wrong = True
                     message = f"the claim is about {what} '{value}', which the table does not have"
                     hint = suggestion(value, allowed, f"{what}s of the table")
-                    yield document.problem(f"unknown-{what}", ("claims", i, field), message, hint)
+                    yield document.problem("unknown-in-claim", ("claims", i, field), message, hint)
         means = [key for key in claim.columns if key in config.columns and config.columns[key].mean_of is not None]
         if claim.measure == "deviation" and means:
             wrong = True

@@ -173,12 +173,14 @@ class Ours:
         """
         estimates: dict[tuple[str, str], Estimate] = {}
         weights: dict[tuple[str, str], float] = {}
+        widest: dict[tuple[str, str], float] = {}
         collapsed, identical = 0, True
         for (place, weight), (other, _) in zip(arm, over, strict=True):
             pair, names = self._pair(place, other), (place.arm, other.arm)
             key = (self.blocks[place.block].task, place.set)
             estimates[key] = pair.difference(*names, confidence)
             described = metrics.find(place.metric)
+            widest[key] = described.largest_difference
             weights[key] = weight * described.factor * (-1 if described.lower_is_better else 1)
             identical = identical and pair.identical(*names)
             for name in names:
@@ -202,8 +204,10 @@ class Ours:
         smallest = detectable_gain(
             seeds, combined("seed_deviation"), combined("standard_error_examples"), confidence=confidence
         )
+        reach = sum(abs(weights[key]) * widest[key] for key in weights)
         # The quantiles of few distinct resamples may miss the mean by rounding.
-        return Gain(Bounds(value, min(low, value), max(high, value)), seeds, excluded, collapsed, identical, smallest)
+        bounds = Bounds(value, min(max(low, -reach), value), max(min(high, reach), value))
+        return Gain(bounds, seeds, excluded, collapsed, identical, smallest)
 
     def _pair(self, place: Place, over: Place) -> Arms:
         key = (place, over.arm)

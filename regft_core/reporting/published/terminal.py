@@ -10,8 +10,9 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.table import Table
 from rich.text import Text
 
+from regft_core.reporting.page.formatting import some
 from regft_core.reporting.published import words
-from regft_core.reporting.published.model import PrintedCell, PublishedTable
+from regft_core.reporting.published.model import ClaimVerdict, PrintedCell, PublishedTable
 
 STYLES = {"reproduced": "green", "smaller": "yellow", "contradicted": "red"}
 #: Widest first column; longer names go on in the next line.
@@ -26,7 +27,7 @@ LISTED = 6
 
 @dataclass(frozen=True)
 class PaperTable:
-    """Renders as wide as the console is."""
+    """Renders as wide as the console is; shorter than the page where claims have many columns."""
 
     table: PublishedTable
     confidence: float
@@ -38,7 +39,7 @@ class PaperTable:
         if table.nothing:
             yield Text(f"{table.nothing}.", style="yellow")
         if table.rows:
-            yield Text("published ± deviation (seeds), below it ours", style="dim")
+            yield Text("published ± deviation (seeds); below it ours; below that ours − published", style="dim")
             yield from self._blocks(options.max_width)
         for text in table.otherwise:
             yield Text(f"{words.OTHER} {text}", style="yellow")
@@ -47,13 +48,9 @@ class PaperTable:
         for verdict in table.claims:
             line = Text(f"{words.SYMBOLS[verdict.word]} {verdict.word}: ", style=STYLES.get(verdict.word, "bold"))
             yield line.append(words.claimed(verdict), style="default")
-            for one in verdict.tested[:LISTED]:
-                mark = f"{one.word}: " if len(verdict.tested) > 1 else ""
-                yield Text(f"    {mark}{words.judged(one, verdict)}", style="dim")
-            if len(verdict.tested) > LISTED:
-                yield Text(f"    and {len(verdict.tested) - LISTED} more in reports/report.html", style="dim")
+            yield from (Text(f"    {line}", style="dim") for line in _comparisons(verdict))
         if table.claims:
-            yield Text(f"{words.family(table.claims, self.confidence)} {words.RULE}.".strip(), style="dim")
+            yield Text(words.family(table.claims, self.confidence), style="dim")
 
     def _blocks(self, width: int) -> list[Table]:
         """As many tables below each other as the columns need, each with the first column."""
@@ -79,7 +76,7 @@ class _Column:
 
     @classmethod
     def of(cls, head: words.Head, cells: list[PrintedCell]) -> _Column:
-        shown = [f"{words.published(cell)}\n{words.ours(cell)}".strip() for cell in cells]
+        shown = [_lines(cell) for cell in cells]
         width = max([NARROWEST, *(cell_len(line) for text in shown for line in text.split("\n"))])
         lines = [line for part in (head.name, *head.small) for line in wrap(part, width)]
         return cls("\n".join(lines), shown, max([width, *map(cell_len, lines)]))
@@ -95,3 +92,19 @@ def _block(columns: list[_Column], heads: list[words.Head], first: int) -> Table
         name.append("".join(f"\n{part}" for part in head.small), style="dim")
         shown.add_row(name, *(column.cells[i] for column in columns))
     return shown
+
+
+def _lines(cell: PrintedCell) -> str:
+    gap = [words.bounds(cell.difference, 1)] if cell.difference is not None else []
+    return "\n".join([words.published(cell), words.ours(cell), *gap]).strip()
+
+
+def _comparisons(verdict: ClaimVerdict) -> list[str]:
+    """Those that were tested, and why the others were not."""
+    tested = [one for one in verdict.tested if one.word != "not tested here"]
+    marks = {id(one): f"{one.word}: " if len(verdict.tested) > 1 else "" for one in tested}
+    found = [f"{marks[id(one)]}{words.judged(one, verdict)}" for one in tested[:LISTED]]
+    if len(tested) > LISTED:
+        found.append(f"and {len(tested) - LISTED} more in reports/report.html")
+    reasons = list(dict.fromkeys(one.why for one in verdict.tested if one.why))
+    return found + ([f"not tested: {some(reasons, 3)}"] if reasons else [])

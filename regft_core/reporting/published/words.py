@@ -44,7 +44,7 @@ def _head(row: PrintedRow, table: PublishedTable) -> Head:
         small.append("all rows" if row.size == "full" else f"{row.size} rows")
     small += [row.setting] if row.setting and row.setting not in row.method else []
     if row.copied_from:
-        small.append(f"copied from {row.copied_from}")
+        small.append("copied")
     elif row.arm is None:
         small.append("not in regft")
     elif not row.ran:
@@ -79,14 +79,12 @@ def _with_gain(cell: PrintedCell, value: Mean | None, gain: float | None) -> str
     return " ".join((shown if shown != [NONE] or not gains else []) + gains)
 
 
-def bounds(found: Bounds | None) -> str:
+def bounds(found: Bounds | None, digits: int = 2) -> str:
     """``+1.2 [-0.3, +2.7]``; the interval only where there is one."""
     if found is None or math.isnan(found.value):
         return NOT_AVAILABLE
-    value = number(found.value, 2, signed=True)
-    if math.isnan(found.low):
-        return value
-    return f"{value} [{number(found.low, 2, signed=True)}, {number(found.high, 2, signed=True)}]"
+    value, low, high = (number(one, digits, signed=True) for one in (found.value, found.low, found.high))
+    return value if math.isnan(found.low) else f"{value} [{low}, {high}]"
 
 
 def _ratio(found: Bounds | None) -> str:

@@ -268,3 +268,13 @@ def test_prose_repeats_the_tables() -> None:
             ]
             follows = average("weight_mixup_table1", "Ours", "BERT", row.size) - max(others)
             assert row.scores["gain_table1"] == pytest.approx(follows, abs=0.0051)
+
+
+def test_columns_that_start_from_another_checkpoint_say_which() -> None:
+    config = TABLES["tdt_table1"]
+    row = rows("tdt_table1")["TDT", "RoBERTa-large", "full"]
+    assert config.model(row) == config.model(row, "mnli") == "FacebookAI/roberta-large"
+    assert config.model(row, "rte") == config.model(row, "stsb") == "FacebookAI/roberta-large-mnli"
+    for table in TABLES.values():
+        for encoder in table.encoders.values():
+            assert set(encoder.instead) <= set(table.metrics)

@@ -139,8 +139,8 @@ class _Table:
             names = listed(list(dict.fromkeys(absent)))
             found.append(f"Not run here, and not put in the place of anything: {names} as published")
         for source in dict.fromkeys(row.copied_from for row in rows if row.copied_from):
-            names = list(dict.fromkeys(row.method for row in rows if row.copied_from == source))
-            found.append(f"Copied by the paper and not compared: {listed(names)} (from: {source})")
+            copied = list(dict.fromkeys(row.method for row in rows if row.copied_from == source))
+            found.append(f"Copied by the paper and not compared: {listed(copied)} (from: {source})")
         if rows and config.seeds is None:
             found.append("The paper does not say how many seeds; intervals hold the spread of our runs only")
         elif rows and not any(row.deviations for row in config.rows):

@@ -89,6 +89,10 @@ class ModelSource:
         yield self.path
         self.check(before)
 
+    def config(self) -> dict[str, Any]:
+        """The content of config.json; raises ModelError when it cannot be read."""
+        return _read_json(self.path / "config.json", self.name)
+
     def check(self, before: States | None = None) -> States:
         """Compare the directory with the hashes; files that were not written since are not read again.
 

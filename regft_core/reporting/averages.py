@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from regft_core import metrics
 from regft_core.config.checks.report_sets import leaves
@@ -74,22 +75,32 @@ def _mean(
     weights: Mapping[tuple[str, str], float], estimate_of: Callable[[str, str], Estimate | None]
 ) -> Interval | None:
     """The weighted mean of some estimates with its interval (NaN where a part has one seed); None if one is missing."""
-    mean, alone, confidence = 0.0, False, 0.95
+    found = replicates_of(weights, estimate_of)
+    if found is None:
+        return None
+    mean, replicates = found
+    estimates = [one for key in weights if (one := estimate_of(*key)) is not None]
+    if any(one.n < 2 for one in estimates):
+        return Interval(mean, math.nan, math.nan)
+    confidence = estimates[-1].confidence
+    low, high = np.quantile(replicates, [(1 - confidence) / 2, (1 + confidence) / 2])
+    return Interval(mean, float(low), float(high))
+
+
+def replicates_of(
+    weights: Mapping[tuple[str, str], float], estimate_of: Callable[[str, str], Estimate | None]
+) -> tuple[float, npt.NDArray[np.float64]] | None:
+    """The weighted mean of some estimates and its replicates [samples]; None if one is missing or has no seed."""
+    mean = 0.0
     by_task: dict[str, Any] = {}
     for (task, part), weight in weights.items():
         estimate = estimate_of(task, part)
         if estimate is None or estimate.n == 0:
             return None
         mean += weight * estimate.mean
-        alone = alone or estimate.n < 2
-        confidence = estimate.confidence
         by_task[task] = by_task.get(task, 0.0) + weight * estimate.replicates
-    if alone:
-        return Interval(mean, math.nan, math.nan)
     rng = np.random.default_rng(derive(0, "reporting.averages"))
-    replicates = np.sum([rng.permutation(values) for values in by_task.values()], axis=0)
-    low, high = np.quantile(replicates, [(1 - confidence) / 2, (1 + confidence) / 2])
-    return Interval(mean, float(low), float(high))
+    return mean, np.sum([rng.permutation(values) for values in by_task.values()], axis=0)
 
 
 def as_numbers(averages: Sequence[Average]) -> dict[str, dict[str, dict[str, float | None]]]:

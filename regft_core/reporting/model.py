@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from regft_core.reporting.evaluations import EvaluationSection
+from regft_core.reporting.published.model import PublishedTable
 from regft_core.statistics.bootstrap import Estimate
 from regft_core.statistics.decision import Belief
 from regft_core.statistics.failed import FailureRate
@@ -258,43 +259,6 @@ class MoreRows:
     gains: tuple[Gain, ...]
     #: Whether the decision at the largest size takes this method.
     taken: bool
-
-
-@dataclass(frozen=True)
-class Printed:
-    """One number of a paper beside ours, in points."""
-
-    #: The arm as the paper calls it, and here.
-    method: str
-    arm: str
-    model: str
-    size: str
-    #: ``task``, ``task/set`` or ``average``, and the column's metric.
-    key: str
-    metric: str
-    published: float
-    published_deviation: float | None
-    #: Mean over ``seeds`` seeds; None when it was not run here.
-    ours: float | None
-    seeds: int
-    #: Ours minus published, with its interval (NaN where nothing is known of the spread).
-    difference: tuple[float, float, float] | None
-    #: Over the reference of the same source; None for the reference and without it.
-    published_gain: float | None
-    our_gain: float | None
-    note: str
-
-
-@dataclass(frozen=True)
-class PublishedTable:
-    """A table of a paper, with ours beside it."""
-
-    name: str
-    where: str
-    what: str
-    statistic: str
-    lines: tuple[Printed, ...]
-    notes: tuple[str, ...]
 
 
 @dataclass(frozen=True)

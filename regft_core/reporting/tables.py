@@ -118,7 +118,7 @@ def build_block(
     metrics = tuple(described.metrics)
     # A set without any finished run has no gold labels here, and no scores.
     arms = {
-        (name, metric): _arms(data, name, metric, config, seeds)
+        (name, metric): arms_of(data, name, metric, config, seeds)
         for name in sets
         if name in data.gold
         for metric in metrics
@@ -220,11 +220,19 @@ def _opponents(
     return Opponents(best, len(frozen), tuple(c for c in comparisons if c.estimate.n))
 
 
-def _arms(data: BlockData, set_name: str, metric: str, config: ReportConfig, seeds: Sequence[int]) -> Arms:
+def arms_of(
+    data: BlockData,
+    set_name: str,
+    metric: str,
+    config: ReportConfig,
+    seeds: Sequence[int],
+    names: Sequence[str] | None = None,
+) -> Arms:
+    """The block's methods (those of ``names``; None: all) on one set, resampled."""
     return Arms(
         {
-            name: {run.seed: run.predictions[set_name] for run in cell.runs if run.ok}
-            for name, cell in data.cells.items()
+            name: {run.seed: run.predictions[set_name] for run in data.cells[name].runs if run.ok}
+            for name in (data.cells if names is None else names)
         },
         data.gold[set_name],
         metric,

@@ -8,9 +8,11 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from regft_core.reporting import learning, published
+from regft_core.reporting import learning
 from regft_core.reporting.model import Block, Comparison, Report, Row, Score
 from regft_core.reporting.page.formatting import interval, measured, ratio, score
+from regft_core.reporting.published.terminal import PaperTable
+from regft_core.reporting.published.words import RULE
 from regft_core.reporting.sentences import looked_at, overall
 
 STYLES = {"better": "green", "worse": "red", "no evidence": "dim", "nothing to judge": "red"}
@@ -31,8 +33,6 @@ def summary_table(report: Report) -> RenderableType:
     parts += [Text(text, style="bold yellow") for text in report.cut_warnings]
     warned = {text.split(":")[0] for text in report.cut_warnings}
     parts += [Text(text, style="dim") for text in report.truncated if text.split(":")[0] not in warned]
-    for table in report.published:
-        parts += [Text(line, style="" if i else "bold") for i, line in enumerate(published.summary(table))]
     if report.warnings:
         count = len(report.warnings)
         parts.append(Text(f"{count} warning{'s' if count > 1 else ''}; see reports/report.html", style="yellow"))
@@ -46,6 +46,9 @@ def summary_table(report: Report) -> RenderableType:
                 for command in block.decision.commands
             ]
     parts += [Text(learning.sentence(found)) for found in report.more_rows if found.taken]
+    parts += [PaperTable(table, report.confidence) for table in report.published]
+    if any(table.claims for table in report.published):
+        parts.append(Text(f"Verdicts: {RULE}.", style="dim"))
     return Group(*parts)
 
 

@@ -21,7 +21,6 @@ from regft_core.reporting import (
     learning,
     numbers,
     protocol,
-    published,
     truncation,
     tuned_values,
 )
@@ -31,6 +30,8 @@ from regft_core.reporting.interim import Looks
 from regft_core.reporting.model import Block, PublishedTable, Report
 from regft_core.reporting.opponents import unbeaten
 from regft_core.reporting.page.html import render
+from regft_core.reporting.published.ours import Ours
+from regft_core.reporting.published.table import as_numbers, tables
 from regft_core.reporting.read_grid import BlockData, read_grid
 from regft_core.reporting.sentences import findings, looked_at
 from regft_core.reporting.tables import MethodMeta, build_block
@@ -39,8 +40,8 @@ from regft_core.reporting.tables import MethodMeta, build_block
 METRICS = "metrics"
 CURVE_COLUMNS = ("method", "task", "size", "seed", "phase", "step", "loss", "learning_rate", "gradient_norm")
 PUBLISHED_COLUMNS = (
-    "table", "arm", "model", "size", "column", "published", "ours", "seeds", "difference", "low", "high",
-    "published_gain", "our_gain", "note",
+    "table", "method", "arm", "model", "size", "setting", "column", "published", "published_deviation", "ours",
+    "our_deviation", "seeds", "difference", "low", "high", "published_gain", "our_gain", "another_experiment", "note",
 )  # fmt: skip
 LEADERBOARD_COLUMNS = ("task", "size", "method", "set", "metric", "seed", "value")
 
@@ -157,11 +158,10 @@ def build_report(
     for block, methods_of in evaluations.as_numbers(found).items():
         for method, own in methods_of.items():
             results[block][method]["evaluations"] = own
-    encoders = {
-        cell.method: cell.finetune.model.name for block in data for cell in block.cells.values() if cell.finetune.model
-    }
     more = learning.more_rows(blocks, {block.name: block.subsample.n for block in data})
-    beside = published.tables(printed, blocks, encoders, config.reference, config.confidence)
+    beside = tables(printed, Ours(data, blocks, config, seeds))
+    if beside:
+        results["published"] = as_numbers(beside)
     return Report(
         reference=config.reference if config.reference in present else None,
         confidence=config.confidence,
@@ -216,8 +216,17 @@ def _leaderboard_rows(blocks: Sequence[Block]) -> Iterable[Sequence[Any]]:
 
 def _published_rows(tables: Sequence[PublishedTable]) -> Iterable[Sequence[Any]]:
     for table in tables:
-        for line in table.lines:
-            own = line.difference or (None, None, None)
-            place = (table.name, line.arm, line.model, line.size, line.key)
-            numbers = (line.published, line.ours, line.seeds, *own, line.published_gain, line.our_gain)
-            yield *place, *("" if n is None or n != n else n for n in numbers), line.note
+        for row in table.rows:
+            for cell in row.cells:
+                if not cell.printed:
+                    continue
+                printed, ours, gap = cell.published, cell.ours, cell.difference
+                numbers = (
+                    *((printed.value, printed.deviation) if printed else (None, None)),
+                    *((ours.value, ours.deviation, ours.seeds) if ours else (None, None, 0)),
+                    *((gap.value, gap.low, gap.high) if gap else (None, None, None)),
+                    *(cell.published_gain, cell.our_gain),
+                )
+                place = (table.name, row.method, row.arm or "", row.model, row.size, row.setting, cell.key)
+                notes = "; ".join([*cell.notes, *([cell.why] if cell.why else [])])
+                yield *place, *("" if n is None or n != n else n for n in numbers), "; ".join(cell.otherwise), notes

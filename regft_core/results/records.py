@@ -206,6 +206,8 @@ class ModelUsed(Record):
     pooling: str | None = None
     #: How it reads pairs: ``jointly``, ``separately``.
     pairs: str | None = None
+    #: What its config.json says of its origin and shape (``config/papers/encoders.py``).
+    config: dict[str, Any] = {}
 
 
 class Manifest(Record):

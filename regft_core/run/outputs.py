@@ -8,6 +8,7 @@ from typing import Any
 
 from regft_core.config.grid import Cell, parse_size
 from regft_core.config.method import Phase
+from regft_core.config.papers.encoders import facts
 from regft_core.hooks import compose
 from regft_core.results import write
 from regft_core.results.work import Work
@@ -36,6 +37,7 @@ def manifest_head(context: Context) -> dict[str, Any]:
             "max_length": context.encoder.max_length,
             "pooling": context.encoder.pooling,
             "pairs": context.encoder.pairs,
+            "config": facts(context.source.config()),
         },
         "training": context.phase("finetune").training.model_dump(mode="json"),
     }

@@ -109,7 +109,7 @@ def plan_seeds(
         raise ValueError(f"difference {difference} is not positive")
     from scipy.stats import chi2
 
-    floor = (NormalDist().inv_cdf((1 + confidence) / 2) + NormalDist().inv_cdf(power)) * examples_error
+    floor = _floor(examples_error, power, confidence)
     upper = deviation * math.sqrt((n - 1) / float(chi2.ppf(1 - SAFE, n - 1)))
     left = math.sqrt(max(difference**2 - floor**2, 0.0))
 
@@ -119,6 +119,28 @@ def plan_seeds(
         return seeds_needed(left, spread, power=power, confidence=confidence)
 
     return SeedPlan(needed(deviation), needed(upper), floor)
+
+
+def detectable_gain(
+    n: int, deviation: float, examples_error: float, *, power: float = 0.8, confidence: float = 0.95
+) -> float:
+    """Return the smallest true difference that ``n`` paired seeds find on this development set.
+
+    As ``detectable_difference``, with the sampling error ``examples_error`` of the development set (standard error of
+    the difference) in quadrature: the difference that ``plan_seeds`` plans ``n`` seeds for.
+
+    Raises:
+        ValueError: as ``detectable_difference``, and for a negative error.
+    """
+    if examples_error < 0:
+        raise ValueError(f"standard error {examples_error} is negative")
+    seeds = detectable_difference(n, deviation, power=power, confidence=confidence)
+    return math.hypot(seeds, _floor(examples_error, power, confidence))
+
+
+def _floor(examples_error: float, power: float, confidence: float) -> float:
+    """The smallest difference that endless seeds find."""
+    return (NormalDist().inv_cdf((1 + confidence) / 2) + NormalDist().inv_cdf(power)) * examples_error
 
 
 def _power(effect: float, n: int, confidence: float) -> float:

@@ -26,8 +26,9 @@ def test_tables_of_all_five_papers_are_there() -> None:
         "pats": [1, 3],
         "weight_mixup": [1, 2, 3, 4, 5, 8, 9, 10, 11],
     }
-    prose = {"tdt_prose", "hype_prose", "weight_mixup_prose"}
-    assert {f"{paper}_table{n}" for paper, numbers in tables.items() for n in numbers} | prose == set(NAMES)
+    others = {"tdt_prose", "hype_prose", "weight_mixup_prose", "weight_mixup_figure3", "mask_tuning_alpha"}
+    others.add("mask_tuning_rate")
+    assert {f"{paper}_table{n}" for paper, numbers in tables.items() for n in numbers} | others == set(NAMES)
 
 
 TABLE: dict[str, Any] = {
@@ -82,6 +83,13 @@ def problem(tmp_path: Path, **changes: Any) -> str:
     return ""
 
 
+CLAIM = {"says": "s", "where": "w", "arm": "vanilla_b", "over": "vanilla", "columns": "average"}
+
+
+def claiming(**changes: Any) -> dict[str, Any]:
+    return {"derived": ["vanilla_b"], "second": {"arm": "vanilla_b"}, "claims": [{**CLAIM, **changes}]}
+
+
 def misprinted(printed: float, recomputed: float) -> dict[str, Any]:
     return {
         "row": {"scores": {**SCORES, "average": printed}, "recomputed": {"average": recomputed}},
@@ -127,6 +135,19 @@ def test_a_right_table_has_no_problem(tmp_path: Path) -> None:
         ({"columns": {"sst3": {"metric": "accuracy"}}}, "'sst3' [unknown-task]"),
         ({"columns": {"average": {"mean_of": ["sst2", "ret"]}}}, "'ret' is no column [unknown-column]"),
         ({"columns": {"time": {"unit": "s", "metric": "accuracy"}}}, "exactly one of metric, mean_of and unit"),
+        (claiming(arm="vanila_b"), "method 'vanila_b', which the table does not have [unknown-in-claim]"),
+        (claiming(over=["vanilla", "other"]), "claims[0].over: the claim is about method 'other'"),
+        (claiming(columns=["sst2", "avg"]), "column 'avg', which the table does not have [unknown-in-claim]"),
+        (claiming(columns="time"), "column 'time', which"),
+        (
+            claiming(encoders=["C"]),
+            "no encoder and size of the table has rows of all methods of the claim [claim-without-rows]",
+        ),
+        (claiming(encoders=["b"]), "encoder 'b', which the table does not have [unknown-in-claim]"),
+        (claiming(sizes=[300]), "size '300', which the table does not have [unknown-in-claim]"),
+        (claiming(measure="deviation"), "'average' is a mean of columns, whose deviation papers form in several ways"),
+        (claiming(columns=[]), "claims[0].columns"),
+        (claiming(where=""), "claims[0].where"),
         ({"rows": []}, "'missing' does not say why"),
         ({"row": {"scor": 1}}, "'scor' [unknown-key]"),
     ],
@@ -135,6 +156,15 @@ def test_wrong_tables_are_refused_with_file_and_line(tmp_path: Path, changes: di
     found = problem(tmp_path, **changes)
     assert said in found
     assert "published/p.yaml:" in found
+
+
+def test_claims_speak_of_rows_that_are_there(tmp_path: Path) -> None:
+    assert problem(tmp_path, **claiming()) == ""
+    assert problem(tmp_path, **claiming(columns=["all", "average"], encoders=["B"], sizes=["full"])) == ""
+    assert problem(tmp_path, **claiming(columns="all", measure="deviation")) == ""
+    # A table without rows has claims all the same, of its encoders.
+    config = read_published(tmp_path, "p").config
+    assert config.claims[0].settings(config) == [("B", "full")]
 
 
 def test_params_name_tables_that_are_there(failures: Any) -> None:

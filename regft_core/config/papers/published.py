@@ -23,6 +23,7 @@ from pydantic import Field
 from regft_core.catalogue import METRICS
 from regft_core.config.files import METHODS, PUBLISHED, TASKS, names_in
 from regft_core.config.messages.explain import validate
+from regft_core.config.papers.claims import Claim, check_claims
 from regft_core.config.papers.printed_arithmetic import leaves, wrong_gains, wrong_means
 from regft_core.config.schema import ConsistentModel, Inconsistency, Name, NameList, Size, StrictModel
 from regft_core.config.schema.params import Params
@@ -113,6 +114,7 @@ class PublishedConfig(ConsistentModel):
     rows: Annotated[tuple[PublishedRow, ...], Field(strict=False)]
     missing: str = Field("", description="what the table prints and is not here, and why")
     misprints: Annotated[tuple[str, ...], Field(strict=False)] = Field((), description="known, in words")
+    claims: Annotated[tuple[Claim, ...], Field(strict=False)] = Field((), description="what the paper says of it")
 
     @property
     def metrics(self) -> dict[str, str]:
@@ -151,7 +153,9 @@ def read_published(root: Path, name: str) -> Published:
     config, problems = validate(PublishedConfig, document)
     if config is not None:
         tasks, methods = (names_in(root / folder) for folder in (TASKS, METHODS))
-        problems += [*_columns(config, tasks, document), *_rows(config, [*methods, *config.derived], document)]
+        arms = [*methods, *config.derived]
+        problems += [*_columns(config, tasks, document), *_rows(config, arms, document)]
+        problems += check_claims(config, arms, document)
     if config is None or problems:
         raise ConfigError(problems)
     return Published(name=name, config=config)

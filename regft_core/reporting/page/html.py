@@ -13,7 +13,7 @@ from regft_core import metrics
 from regft_core.config.method_sources import settings
 from regft_core.hooks.registry import discover
 from regft_core.names import plural
-from regft_core.reporting import learning, protocol, published, sentences
+from regft_core.reporting import learning, protocol, sentences
 from regft_core.reporting.costs import overrides
 from regft_core.reporting.families import GROUPED_ABOVE, grouped
 from regft_core.reporting.figures import evaluations as evaluation_figures
@@ -26,6 +26,7 @@ from regft_core.reporting.figures.tuning import best_of_k
 from regft_core.reporting.model import Block, Comparison, Report, Row
 from regft_core.reporting.page import formatting
 from regft_core.reporting.page.emphasis import chosen
+from regft_core.reporting.published import words
 from regft_core.reporting.read_grid import BlockData
 from regft_core.reporting.tables import MethodMeta
 
@@ -59,8 +60,11 @@ def _environment() -> Environment:
     environment.filters["sort_value"] = _sort_value
     environment.filters["detectable"] = sentences.detectable
     environment.filters["looks"] = sentences.looks
-    environment.filters["bounds"] = published.bounds
     environment.filters["more_rows"] = learning.sentence
+    for own in (words.bounds, words.published, words.ours, words.remarks, words.claimed, words.judged):
+        environment.filters[own.__name__] = own
+    environment.globals |= {"grid": words.grid, "family": words.family, "rule": words.RULE}
+    environment.globals |= {"symbols": words.SYMBOLS, "other_mark": words.OTHER}
     environment.filters["tested"] = sentences.p_of
     environment.globals["seed_values"] = lambda estimate: zip(estimate.seeds, estimate.values, strict=True)
     environment.globals["factor"] = formatting.factor

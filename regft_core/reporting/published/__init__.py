@@ -1,0 +1,1 @@
+"""Tables of papers with ours in their cells, and what this run says of the papers' claims."""

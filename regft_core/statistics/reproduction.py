@@ -1,0 +1,101 @@
+"""Whether a run bears out a printed gain: one of five words, read off intervals and nothing else."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Literal, TypeVar
+
+Outcome = Literal["reproduced", "smaller", "not shown", "contradicted", "not tested here"]
+
+#: A gain below this share of the printed one is of no size that matters.
+MATTERS = 0.5
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """A gain with its interval, positive in the claim's direction; NaN bounds where nothing is known of its spread."""
+
+    value: float
+    low: float = math.nan
+    high: float = math.nan
+
+
+def outcome(ours: Bounds, n_seeds: int, printed: Bounds | None = None) -> Outcome:
+    """Judge a claimed gain by ``ours``, the paired gain of ``n_seeds`` seeds that both methods finished.
+
+    Both gains are positive in the claim's direction. With our gain d in [lo, hi] and the printed gain g:
+
+    - *not tested here*: fewer than two seeds, or a NaN in ours. One seed gives no verdict.
+    - *contradicted*: hi < 0. Also, for g > 0: lo <= 0, d is below g (see there), and hi < g / 2. Then no gain is shown,
+      and half of the printed one is excluded.
+    - *reproduced*: lo > 0, and d is not below g.
+    - *smaller*: lo > 0, and d is below g.
+    - *not shown*: everything else. An interval of no width at zero (identical answers) is this one.
+
+    d is *below* g when the interval of d - g lies below zero. Its upper end is d - g + sqrt((hi - d)^2 + (g - glo)^2),
+    glo being the lower end of the printed gain's interval (MOVER; Zou and Donner, Statistics in Medicine 2008). A paper
+    without deviations or seeds gives no glo: g then counts as exact, and *below* is hi < g. Without a printed gain only
+    the direction is judged.
+
+    Raises:
+        ValueError: an interval that does not hold its value.
+    """
+    for one in (ours, *([printed] if printed else [])):
+        if one.low > one.value or one.high < one.value:
+            raise ValueError(f"the interval [{one.low}, {one.high}] does not hold {one.value}")
+    if n_seeds < 2 or any(map(math.isnan, (ours.value, ours.low, ours.high))):
+        return "not tested here"
+    if ours.high < 0:
+        return "contradicted"
+    below = printed is not None and _below(ours, printed)
+    if ours.low > 0:
+        return "smaller" if below else "reproduced"
+    if printed is None or ours.low == ours.high:
+        return "not shown"
+    return "contradicted" if below and printed.value > 0 and ours.high < MATTERS * printed.value else "not shown"
+
+
+def _below(ours: Bounds, printed: Bounds) -> bool:
+    own, theirs = ours.high - ours.value, printed.value - printed.low
+    return ours.value - printed.value + math.hypot(own, 0.0 if math.isnan(theirs) else theirs) < 0
+
+
+def together(words: Mapping[T, Outcome]) -> Outcome:
+    """Judge a claim about several columns or opponents at once by the word of each that was tested.
+
+    *contradicted* when any is; *reproduced* when all are; *smaller* when all are that or reproduced; *not tested here*
+    when none was tested; else *not shown*.
+
+    Raises:
+        ValueError: no words.
+    """
+    if not words:
+        raise ValueError("a claim about nothing has no verdict")
+    order: tuple[Outcome, ...] = ("contradicted", "not shown", "smaller", "reproduced", "not tested here")
+    return next(word for word in order if word in words.values())
+
+
+def step_down(
+    judge: Callable[[T, float], Outcome], claims: list[T], confidence: float
+) -> dict[T, tuple[Outcome, float]]:
+    """Judge a family of claims so that all words hold together (Holm, Scandinavian Journal of Statistics 1979).
+
+    ``judge(claim, confidence)`` gives a claim's word from intervals of that confidence. All m claims start at
+    1 - (1 - confidence) / m. Those that get a decisive word keep it; the others are judged again with the level shared
+    among those left, until none changes. Claims that cannot be tested take no part of the level.
+
+    Returns claim -> (word, confidence of the intervals that it was read off).
+    """
+    found = {claim: (judge(claim, confidence), confidence) for claim in claims}
+    left = [claim for claim in claims if found[claim][0] != "not tested here"]
+    while left:
+        level = 1 - (1 - confidence) / len(left)
+        found |= {claim: (judge(claim, level), level) for claim in left}
+        undecided = [claim for claim in left if found[claim][0] == "not shown"]
+        if len(undecided) == len(left):
+            break
+        left = undecided
+    return found

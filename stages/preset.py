@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -36,7 +37,9 @@ def main(root: Path, arguments: argparse.Namespace) -> None:
     if arguments.plan:
         from regft_core.plan.needs import describe
 
-        print(describe(project, root, arguments.name))
+        print(
+            describe(project, shlex.join([arguments.name, *(part for one in arguments.set for part in ("--set", one))]))
+        )
         return
     _announce(root, folder, project, arguments.name)
     done = subprocess.run([sys.executable, "-m", "dvc", "repro"], cwd=folder, env=environment(root), check=False)

@@ -11,13 +11,13 @@ from typing import Any
 
 ENCODER = "minilm"
 #: Training rows of the largest size; every further size of the preset is half of the one above it, two in all.
-TRAIN_ROWS = 64
+TRAIN_ROWS = 32
 #: Rows of each set that judges, at most.
-JUDGED_ROWS = 64
+JUDGED_ROWS = 32
 SEEDS = [0, 1]
 #: Whole numbers by the name of their key, wherever it stands: at most this.
 CAPS = {
-    "max_steps": 8,
+    "max_steps": 4,
     "epochs": 1,
     "warmup_steps": 1,
     "batch_size": 8,

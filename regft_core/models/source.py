@@ -22,7 +22,7 @@ from regft_core.config.schema.encoder import EncoderConfig
 from regft_core.errors import InputChanged, ModelError
 from regft_core.identity.file_states import FileState, content_sha256, file_state
 from regft_core.models.architectures import Architecture, architecture_of
-from regft_core.models.hub import hub_encoder
+from regft_core.models.hub import hub_encoder, present_encoder
 
 TOKENIZER_FILES = (
     "added_tokens.json",
@@ -145,6 +145,15 @@ def resolve_model(encoder: EncoderConfig, root: Path) -> ModelSource:
             f"Give an alias ({', '.join(ALIASES)}), a directory relative to the project root, or a hub id.",
         )
     return _from_hub(encoder, root)
+
+
+def encoder_present(encoder: EncoderConfig, root: Path) -> bool:
+    """Whether the encoder is complete on this disk; nothing is downloaded."""
+    if encoder.name in ALIASES:
+        return not encoder_problems(encoder, root)
+    if what_is(expand(root, encoder.name)) == "a directory":
+        return True
+    return present_encoder(encoder.name, encoder.revision or "main", root) is not None
 
 
 def encoder_problems(encoder: EncoderConfig, root: Path) -> list[tuple[str, str, str]]:

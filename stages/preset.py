@@ -37,9 +37,8 @@ def main(root: Path, arguments: argparse.Namespace) -> None:
     if arguments.plan:
         from regft_core.plan.needs import describe
 
-        print(
-            describe(project, shlex.join([arguments.name, *(part for one in arguments.set for part in ("--set", one))]))
-        )
+        changes = [part for change in arguments.set for part in ("--set", change)]
+        print(describe(project, shlex.join([arguments.name, *changes])))
         return
     _announce(root, folder, project, arguments.name)
     done = subprocess.run([sys.executable, "-m", "dvc", "repro"], cwd=folder, env=environment(root), check=False)

@@ -174,9 +174,9 @@ def _disk(project: Project, planned: Iterable[PlanRow], missing: list[Rows], pre
     lines = []
     for what, need, place in places:
         if need != 0:
-            size, free = "not known" if need is None else f"about {gigabytes(need)}", free_bytes(place)
+            amount, free = "not known" if need is None else f"about {gigabytes(need)}", free_bytes(place)
             short = "  NOT ENOUGH" if need is not None and need > free else ""
-            lines.append(f"disk: {what} {size} in {_shown(place)}, free {gigabytes(free)}{short}")
+            lines.append(f"disk: {what} {amount} in {_shown(place)}, free {gigabytes(free)}{short}")
     return lines
 
 

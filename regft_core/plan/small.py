@@ -15,6 +15,7 @@ from typing import Any
 import yaml
 
 from regft_core.config import small
+from regft_core.config.aliases import ALIASES
 from regft_core.config.files import TASKS, names_in, task_file
 from regft_core.config.preset import (
     LINKED,
@@ -31,6 +32,7 @@ from regft_core.config.schema.encoder import EncoderConfig
 from regft_core.config.schema.tasks import TaskConfig
 from regft_core.data.prepare import declaration_of, resolve_ood
 from regft_core.data.small import Wanted, is_here, small_rows
+from regft_core.errors import ConfigError, Problem
 from regft_core.io import remove
 from regft_core.models.source import layers_of
 from regft_core.names import listing, plural
@@ -63,7 +65,12 @@ def lay_out_small(root: Path, name: str, changes: Iterable[str] = ()) -> Path:
     changes, file = list(changes), preset_file(root, name)
     before = preset_data(root, name, changes)
     project = open_project(root, file, yaml.safe_dump(before, sort_keys=False))
-    encoder = _last(changes, "model.name") or small.ENCODER
+    given = before["model"]["name"]
+    encoder = small.ENCODER if given == preset_data(root, name)["model"]["name"] else given
+    if encoder not in ALIASES and not (root / encoder).is_dir():
+        message = f"'{encoder}' is no encoder on this disk, and --scale small fetches none"
+        hint = f"give an alias ({', '.join(ALIASES)}) or a directory, or leave it out"
+        raise ConfigError([Problem("model-missing", file, 0, "model.name", message, hint)])
     depth = layers_of(EncoderConfig(name=encoder), root)
     cut = changed(small.shrunk(before, depth), [c for c in changes if not c.startswith(_OF_ROWS)], file)
     tasks = _small_tasks(root, project)
@@ -94,12 +101,6 @@ def lay_out_small(root: Path, name: str, changes: Iterable[str] = ()) -> Path:
 
 #: Changes that say which rows are taken: they are made before the cut alone.
 _OF_ROWS = ("grid.tasks", "grid.sizes", "ood", "task_settings", "report.averages")
-
-
-def _last(changes: list[str], key: str) -> str | None:
-    """The value of the last change of ``key``."""
-    found = [text.partition("=")[2].strip() for text in changes if text.partition("=")[0].strip() == key]
-    return found[-1] if found else None
 
 
 def _small_tasks(root: Path, project: Project) -> _SmallTasks:

@@ -46,8 +46,8 @@ def summary_table(report: Report) -> RenderableType:
                 Text(f"  {command}", style="bold", no_wrap=True, overflow="ignore")
                 for command in block.recommendation.commands
             ]
-    if report.mark:  # the last line that is read, too
-        parts.append(Text(report.mark, style="bold red"))
+    if report.mark:  # its first sentence, where the reading ends
+        parts.append(Text(f"{report.mark.partition('. ')[0]}.", style="bold red"))
     return Group(*parts)
 
 

@@ -32,3 +32,26 @@ def test_help_says_what_it_does_and_what_every_argument_means(name: str) -> None
 def test_every_stage_of_the_pipeline_is_known() -> None:
     others = {"export", "fetch", "predict", "submission", "preset", "store", "config", "methods"}
     assert set(DVC_STAGES) | others == set(COMMANDS)
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "message"),
+    [
+        ("search", ("--only", "vanilla/review"), "did you mean 'reviews'?"),
+        (
+            "finetune",
+            ("--only", "pool/reviews"),
+            "method 'pool' is not listed [not-listed]\n    -> did you mean 'pooled'?",
+        ),
+        ("evaluate", ("--only", "vanila/reviews"), "did you mean 'vanilla'?"),
+        ("evaluate", ("--only", "vanilla"), "task '' is not listed"),
+    ],
+)
+def test_an_unknown_name_is_answered_with_the_nearest(
+    trained: Path, name: str, arguments: tuple[str, ...], message: str
+) -> None:
+    done = stage(trained, name, *arguments)
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not (trained / "work" / "search" / "vanilla" / "review").exists()

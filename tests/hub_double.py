@@ -28,7 +28,7 @@ class Repository:
 
 @dataclass
 class Hub:
-    """What is served, and what was asked for; ``broken_after`` cuts every file off after as many bytes."""
+    """What is served, and what was asked for; ``broken_after`` cuts files of models off after as many bytes."""
 
     repositories: list[Repository]
     url: str = ""
@@ -86,7 +86,7 @@ class _Handler(BaseHTTPRequestHandler):
         if len(parts) > 4 and parts[2] == "resolve":
             found = self._at(kind, "/".join(parts[:2]), parts[3])
             if found is not None:
-                self._file(found, "/".join(parts[4:]))
+                self._file(found, "/".join(parts[4:]), self.served.broken_after if kind == "models" else None)
             return
         self._error(404, "EntryNotFound")
 
@@ -122,7 +122,7 @@ class _Handler(BaseHTTPRequestHandler):
         else:
             self._error(404, "EntryNotFound")
 
-    def _file(self, found: Repository, path: str) -> None:
+    def _file(self, found: Repository, path: str, cut: int | None) -> None:
         content = found.files.get(path)
         if content is None:
             self._error(404, "EntryNotFound", found.commit)
@@ -140,7 +140,6 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         if self.command == "GET":
-            cut = self.served.broken_after
             self.wfile.write(body if cut is None else body[:cut])
             if cut is not None and cut < len(body):
                 self.close_connection = True

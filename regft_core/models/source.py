@@ -153,7 +153,9 @@ def encoder_present(encoder: EncoderConfig, root: Path) -> bool:
         return not encoder_problems(encoder, root)
     if what_is(expand(root, encoder.name)) == "a directory":
         return True
-    return present_encoder(encoder.name, encoder.revision or "main", root) is not None
+    path = present_encoder(encoder.name, encoder.revision or "main", root)
+    # A download that was cut off leaves some of the files.
+    return path is not None and not _failures("name", lambda: _tokenizer_files(path, encoder.name))
 
 
 def encoder_problems(encoder: EncoderConfig, root: Path) -> list[tuple[str, str, str]]:

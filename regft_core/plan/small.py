@@ -186,4 +186,6 @@ def _said(before: dict[str, Any], data: dict[str, Any], project: Project, tasks:
     left_out = [f"{judge} of {task}" for task, sets in project.left_out.items() for judge in sets]
     if left_out:
         said.append(f"Left out: {listing(left_out)}.")
+    if any(project.tasks[task].submission is not None for task in project.params.grid.tasks):
+        said.append("No prediction files for a benchmark's server.")
     return said

@@ -137,6 +137,25 @@ def test_a_wrong_revision_is_named_and_the_rest_is_fetched(root: Path, hub: Hub)
     assert list((root / ".models").rglob("model.safetensors"))
 
 
+def test_a_download_that_is_cut_off_goes_on(root: Path, hub: Hub) -> None:
+    hub.broken_after = 50
+    cut = stage(root, hub.url, "fetch", "--preset", "hubbed")
+    assert cut.returncode != 0
+    assert cut.stderr.count("regft:") == 1
+    assert "Traceback" not in cut.stderr
+    assert fetched(root) == ["test", "train", "validation"]
+    assert not list((root / ".models").rglob("*.safetensors"))
+    planned = stage(root, hub.url, "preset", "hubbed", "--plan")
+    assert "MISSING  someone/encoder" in planned.stdout
+    hub.broken_after = None
+    rows = [line for line in hub.asked if "/datasets/" in line]
+    done = stage(root, hub.url, "fetch", "--preset", "hubbed")
+    assert done.returncode == 0, done.stderr
+    assert "fetched 1 thing;" in done.stdout
+    assert [line for line in hub.asked if "/datasets/" in line] == rows
+    assert list((root / ".models").rglob("model.safetensors"))
+
+
 def test_arguments_that_would_be_ignored_are_refused(root: Path, hub: Hub) -> None:
     done = stage(root, hub.url, "fetch", "--hub", "--set", "a=1")
     assert done.returncode == 2

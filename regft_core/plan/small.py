@@ -65,8 +65,8 @@ def lay_out_small(root: Path, name: str, changes: Iterable[str] = ()) -> Path:
     changes, file = list(changes), preset_file(root, name)
     before = preset_data(root, name, changes)
     project = open_project(root, file, yaml.safe_dump(before, sort_keys=False))
-    given = before["model"]["name"]
-    encoder = small.ENCODER if given == preset_data(root, name)["model"]["name"] else given
+    printed, given = preset_data(root, name), before["model"]["name"]
+    encoder = small.ENCODER if given == printed["model"]["name"] else given
     if encoder not in ALIASES and not (root / encoder).is_dir():
         message = f"'{encoder}' is no encoder on this disk, and --scale small fetches none"
         hint = f"give an alias ({', '.join(ALIASES)}) or a directory, or leave it out"
@@ -77,7 +77,7 @@ def lay_out_small(root: Path, name: str, changes: Iterable[str] = ()) -> Path:
     data = small.renamed(cut, tasks.names)
     data.pop("ood", None)
     _follow_tasks(data, project, tasks)
-    data["small_scale"] = {"preset": name, "changes": _said(before, data, project, tasks)}
+    data["small_scale"] = {"preset": name, "changes": _said(printed, data, project, tasks)}
     folder = make_folder(
         root,
         f"{name}{SUFFIX}",
@@ -170,14 +170,15 @@ def _follow_tasks(data: dict[str, Any], project: Project, tasks: _SmallTasks) ->
                 own.setdefault(phase.name, {}).setdefault("data", {})["task"] = new
 
 
-def _said(before: dict[str, Any], data: dict[str, Any], project: Project, tasks: _SmallTasks) -> list[str]:
+def _said(printed: dict[str, Any], data: dict[str, Any], project: Project, tasks: _SmallTasks) -> list[str]:
     """What differs from the preset, in sentences."""
     grid = data["grid"]
-    seeds, full = plural(len(grid["seeds"]), "seed"), plural(len(before["grid"]["seeds"]), "seed")
+    seeds, full = plural(len(grid["seeds"]), "seed"), plural(len(printed["grid"]["seeds"]), "seed")
     said = [
-        f"Encoder {data['model']['name']} in place of {before['model']['name']}.",
+        f"Encoder {data['model']['name']} in place of {printed['model']['name']}.",
         f"At most {small.TRAIN_ROWS} training rows and {small.JUDGED_ROWS} rows of each other set, {seeds} (the "
-        f"preset: {full}), at most {plural(small.CAPS['epochs'], 'epoch')} and two tuning trials.",
+        f"preset: {full}), at most {plural(small.CAPS['epochs'], 'epoch')}, two tuning trials and "
+        f"{data['model'].get('max_length', small.CAPS['max_length'])} tokens of each input.",
     ]
     if tasks.generated:
         said.append(f"Generated rows, because the real ones are not on this disk: {listing(tasks.generated)}.")

@@ -75,6 +75,7 @@ def test_changes_win_over_the_cuts_and_say_which_rows(root: Path) -> None:
     assert found.params.training.epochs == 2
     assert list(found.tasks["rte"].ood) == ["hans_standin"]
     assert "scitail of rte" in found.params.small_scale.mark
+    assert "1 seed (the preset: 3 seeds)" in found.params.small_scale.mark
 
 
 def test_layers_are_those_of_the_encoder(root: Path) -> None:

@@ -23,7 +23,7 @@ def summary_table(report: Report) -> RenderableType:
 
     Cost is what the method declares (relative to plain fine-tuning) and what was measured (relative to the reference).
     """
-    parts: list[RenderableType] = []
+    parts: list[RenderableType] = [Text(report.mark, style="bold red")] if report.mark else []
     for block in report.blocks:
         parts.append(_table(block, report.confidence))
         if block.mixed_environments:
@@ -33,6 +33,7 @@ def summary_table(report: Report) -> RenderableType:
     parts += [Text(text, style="bold yellow") for text in report.cut_warnings]
     warned = {text.split(":")[0] for text in report.cut_warnings}
     parts += [Text(text, style="dim") for text in report.truncated if text.split(":")[0] not in warned]
+    parts += [Text(text, style="yellow") for text in report.left_out]
     if report.warnings:
         count = len(report.warnings)
         parts.append(Text(f"{count} warning{'s' if count > 1 else ''}; see reports/report.html", style="yellow"))
@@ -49,6 +50,8 @@ def summary_table(report: Report) -> RenderableType:
     parts += [PaperTable(table, report.confidence) for table in report.published]
     if any(table.claims for table in report.published):
         parts.append(Text(f"Verdicts: {RULE}.", style="dim"))
+    if report.mark:  # its first sentence, where the reading ends
+        parts.append(Text(f"{report.mark.partition('. ')[0]}.", style="bold red"))
     return Group(*parts)
 
 

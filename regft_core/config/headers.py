@@ -18,7 +18,7 @@ MAX_COMPRESSED = 16 * MAX_BYTES
 
 
 def quoting_of(delimiter: str, quoted: bool) -> Literal[0, 3]:
-    """How the csv module is to read a table whose fields ``delimiter`` separates; ``quoted``: a TSV quoted as CSV is."""
+    """How the csv module reads quotes where ``delimiter`` separates fields; ``quoted``: a TSV is quoted as CSV is."""
     # A .tsv whose quotes are plain characters (GLUE's files) would swallow rows if they were
     # taken as quoting, so in TSV a quote is a character like any other unless the task says otherwise.
     return csv.QUOTE_NONE if delimiter == "\t" and not quoted else csv.QUOTE_MINIMAL
@@ -27,8 +27,8 @@ def quoting_of(delimiter: str, quoted: bool) -> Literal[0, 3]:
 def columns_of(path: Path, *, quoted: bool = False) -> list[str] | None:
     """Column names of a .csv, .tsv, .jsonl or .parquet file, also .gz; of .jsonl those of its first object.
 
-    ``quoted``: fields of a .tsv are quoted as in CSV. None when they cannot be told from the first ``MAX_BYTES``. Raises ValueError, with the
-    reason, for a file that is damaged, empty or not what its name says.
+    ``quoted``: fields of a .tsv are quoted as in CSV. None when the columns cannot be told from the first
+    ``MAX_BYTES``. Raises ValueError, with the reason, for a file that is damaged, empty or not what its name says.
     """
     name = path.name.lower()
     try:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -141,12 +140,17 @@ class Paper:
 def _keys(values: Collection[str], path: str, task: str) -> Iterator[str]:
     named = [f"tasks.{task}.{path}", path] if task else [path]
     yield from (name for name in named if name in values)
-    yield from (key for name in named for key in values if "*" in key and fnmatchcase(name, key))
+    yield from (key for name in named for key in values if "*" in key and _fits(key, name))
+
+
+def _fits(pattern: str, path: str) -> bool:
+    """Whether a pattern means a path; ``*`` stands for a part of one key."""
+    return re.fullmatch(re.escape(pattern).replace(r"\*", r"[^.]*"), path) is not None
 
 
 def matches(key: str, path: str, tasks: Collection[str]) -> bool:
     """Whether what is said under ``key`` is said of the setting ``path``."""
-    return any(fnmatchcase(name, key) for name in (path, *(f"tasks.{task}.{path}" for task in tasks if task)))
+    return any(_fits(key, name) for name in (path, *(f"tasks.{task}.{path}" for task in tasks if task)))
 
 
 def read_protocols(root: Path) -> tuple[Paper, ...]:

@@ -4,7 +4,7 @@ Settings are those of the resolved preset: a dotted path, and a value for each t
 
 - ``model.*`` and ``training.*``: the shared sections with what the task changes. What counts for nothing is left out
   (``epochs`` beside ``max_steps``; a learning rate that every method tunes).
-- ``methods.<name>.*``: a method's own settings, as they run on the task.
+- ``methods.<name>.*``: a method's own settings, as they run on the task; controls are left out.
 - ``tuning.<name>.<setting>``: the values that are tried for a method; ``tuning.selection`` and the section's rest.
 - ``task.dev``, ``task.primary``, ``task.ood.<set>.*``: what judges a run, and the metric that chooses.
 - ``grid.*``, ``methods``, ``subsample.*``, ``report.averages.*``: of the whole preset, without a task.
@@ -60,7 +60,7 @@ def resolved(project: Project) -> Settings:
             del training["training.learning_rate"]
         _note(found, task, training.items())
         _note(found, task, _judging(project, task))
-        for name in params.methods:
+        for name in _arms(project):
             own = _method(project, project.method(name, task), task)
             _note(found, task, ((f"methods.{name}.{path}", value) for path, value in own.items()))
     return found
@@ -91,6 +91,11 @@ def _judging(project: Project, task: str) -> Iterator[tuple[str, Any]]:
         other: TaskConfig | None = project.tasks.get(name)
         yield f"task.ood.{name}.split", ood.split or (other.splits.dev if other is not None else None)
         yield f"task.ood.{name}.label_map", ood.label_map
+
+
+def _arms(project: Project) -> list[str]:
+    """The listed methods without their controls, which regft derives, and whose difference it writes itself."""
+    return [name for name in project.params.methods if not project.methods[name].config.control_for]
 
 
 def _method(project: Project, method: Method, task: str) -> dict[str, Any]:
@@ -140,9 +145,7 @@ def named(data: Mapping[str, Any]) -> set[str]:
 
 def _own_protocol(project: Project, settings: Settings) -> Iterator[str]:
     """Values of ``training`` in which a method, unless it is a control, runs something else than the shared ones."""
-    for name, method in project.methods.items():
-        if method.config.control_for:
-            continue
+    for name in _arms(project):
         for key in (path for path in settings if path.startswith("training.")):
             own = settings.get(f"methods.{name}.{key}", {})
             if any(task in own and not _same(own[task], value) for task, value in settings[key].items()):
@@ -173,7 +176,7 @@ def check_preset(paper: Paper, item: Item, preset: str, project: Project) -> lis
             if found is not None and not _same(found[0].of(task), values[task]):
                 value, place, at = found
                 on = f" on {task}" if task else ""
-                message = f"is {value.of(task)!r} here, but the preset '{preset}' runs {values[task]!r}{on}"
+                message = f"is {value.of(task)!r} here, but the preset '{preset}' runs {path} = {values[task]!r}{on}"
                 problems.append(place.problem("other-value", at, message, "correct the preset or the protocol"))
     return problems
 

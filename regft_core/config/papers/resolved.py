@@ -4,7 +4,7 @@ Settings are those of the resolved preset: a dotted path, and a value for each t
 
 - ``model.*`` and ``training.*``: the shared sections with what the task changes. What counts for nothing is left out
   (``epochs`` beside ``max_steps``; a learning rate that every method tunes).
-- ``methods.<name>.*``: a method's own settings, as they run on the task; controls are left out.
+- ``methods.<name>.*``: a method's own settings, as they run on the task, unless they are tuned; controls are left out.
 - ``tuning.<name>.<setting>``: the values that are tried for a method; ``tuning.selection`` and the section's rest.
 - ``task.dev``, ``task.primary``, ``task.ood.<set>.*``: what judges a run, and the metric that chooses.
 - ``grid.*``, ``methods``, ``subsample.*``, ``report.averages.*``: of the whole preset, without a task.
@@ -61,8 +61,9 @@ def resolved(project: Project) -> Settings:
         _note(found, task, training.items())
         _note(found, task, _judging(project, task))
         for name in _arms(project):
-            own = _method(project, project.method(name, task), task)
-            _note(found, task, ((f"methods.{name}.{path}", value) for path, value in own.items()))
+            own = _method(project, project.method(name, task), task).items()
+            fixed = ((path, value) for path, value in own if f"tuning.{name}.{path}" not in found)
+            _note(found, task, ((f"methods.{name}.{path}", value) for path, value in fixed))
     return found
 
 
@@ -87,6 +88,7 @@ def _judging(project: Project, task: str) -> Iterator[tuple[str, Any]]:
     config = project.tasks[task]
     yield "task.dev", config.splits.dev
     yield "task.primary", config.primary
+    yield "task.keyword_segment", config.keyword_segment
     for name, ood in config.ood.items():
         other: TaskConfig | None = project.tasks.get(name)
         yield f"task.ood.{name}.split", ood.split or (other.splits.dev if other is not None else None)

@@ -16,9 +16,7 @@ from regft_core.run.project import open_project
 from tests.errors import raises_code
 from tests.small_project import REPOSITORY
 
-#: Papers whose protocols are still being written.
-PENDING = ("mask_tuning", "weight_mixup")
-PAPERS = [paper for paper in read_protocols(REPOSITORY) if paper.name not in PENDING]
+PAPERS = read_protocols(REPOSITORY)
 ITEMS = [pytest.param(paper, item, id=item.name) for paper in PAPERS for item in paper.items]
 
 

@@ -145,7 +145,7 @@ def named(data: Mapping[str, Any]) -> set[str]:
     of_tasks = [(name, own) for layer in layers[1:] for name, own in layer.get("methods", {}).items()]
     for name, own in (*data.get("method_settings", {}).items(), *of_tasks):
         kept = {key: value for key, value in own.items() if key not in _DESCRIBE}
-        found |= {f"methods.{name}.{path}" for path, _ in _leaves(kept)}
+        found |= {f"methods.{name}.{path.removeprefix('phases.finetune.')}" for path, _ in _leaves(kept)}
     return found | {f"report.averages.{name}" for name in data.get("report", {}).get("averages", {})}
 
 

@@ -18,7 +18,10 @@ trains nothing and scores nothing again. An evaluation is a file of this folder.
     True when it asks the method for confidences of tokens or views of inputs (``run.trained.confidence``,
     ``run.trained.views``): the files of the methods that have some are then in its key.
 ``TASKS`` (optional)
-    the option that lists other tasks whose training rows it reads (``run.rows_of``).
+    the option that lists other tasks whose rows it reads (``run.rows_of``).
+``METHOD`` (optional)
+    the option that names a method of the grid, or is None: it looks into that method's run of the same task, size and
+    seed (``run.model_of``). That run is then in its key, and is trained first where it is missing.
 
 A run that an evaluation has nothing to say about is answered by ``raise Unfit(reason)``, which becomes a remark
 (``regft_core/scoring/findings.py``); so is one without a model of its own where ``NEEDS_MODEL = True``.
@@ -47,7 +50,7 @@ if TYPE_CHECKING:
     from regft_core.scoring.findings import Findings
 
 _REQUIRED = ("DESCRIPTION", "NEEDS_MODEL")
-_OPTIONAL = ("KINDS", "MACHINE_DEPENDENT", "SCORES", "READS_VIEWS", "TASKS")
+_OPTIONAL = ("KINDS", "MACHINE_DEPENDENT", "SCORES", "READS_VIEWS", "TASKS", "METHOD")
 
 
 class NoOptions(StrictModel):
@@ -67,8 +70,10 @@ class Evaluation:
     machine_dependent: bool
     scores: bool
     reads_views: bool
-    #: The option that lists tasks whose training rows it reads.
+    #: The option that lists tasks whose rows it reads.
     tasks: str | None
+    #: The option that names a method whose run it looks into.
+    method: str | None
     Config: type[StrictModel]
     run: Callable[[EvaluatedRun], Findings]
 
@@ -77,8 +82,12 @@ class Evaluation:
         return self.kinds is None or kind in self.kinds
 
     def other_tasks(self, options: StrictModel) -> tuple[str, ...]:
-        """Tasks whose training rows it reads under these options."""
+        """Tasks whose rows it reads under these options."""
         return tuple(getattr(options, self.tasks)) if self.tasks else ()
+
+    def other_method(self, options: StrictModel) -> str | None:
+        """The method whose run it looks into under these options."""
+        return getattr(options, self.method) if self.method else None
 
     def needs_model(self, options: StrictModel) -> bool:
         """Whether it needs the model under these options."""
@@ -122,13 +131,15 @@ def _read(name: str, module: ModuleType) -> Evaluation:
     if not isinstance(model_for, bool | tuple) or _names(model_for) - set(config.model_fields):
         options = ", ".join(config.model_fields) or "none"
         wrong.append(f"NEEDS_MODEL is {model_for!r}; give True, False, or a tuple of options ({options})")
-    tasks = given.get("TASKS")
-    if tasks is not None and tasks not in config.model_fields:
-        wrong.append(
-            f"TASKS is {tasks!r}; name the option that lists tasks ({', '.join(config.model_fields) or 'none'})"
-        )
+    tasks, method = given.get("TASKS"), given.get("METHOD")
+    for key, option, what in (("TASKS", tasks, "lists tasks"), ("METHOD", method, "names a method")):
+        if option is not None and option not in config.model_fields:
+            known = ", ".join(config.model_fields) or "none"
+            wrong.append(f"{key} is {option!r}; name the option that {what} ({known})")
     if given.get("READS_VIEWS") and model_for is not True:
         wrong.append("READS_VIEWS is True, so NEEDS_MODEL must be: views are read by the model")
+    if method is not None and model_for is not True:
+        wrong.append("METHOD names a run to look into, so NEEDS_MODEL must be True")
     if wrong:
         hint = "regft_core/analyses/__init__.py says what an evaluation's file declares"
         raise ConfigError(
@@ -143,6 +154,7 @@ def _read(name: str, module: ModuleType) -> Evaluation:
         scores=bool(given.get("SCORES", False)),
         reads_views=bool(given.get("READS_VIEWS", False)),
         tasks=tasks,
+        method=method,
         Config=config,
         run=module.run,
     )

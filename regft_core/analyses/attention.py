@@ -1,8 +1,8 @@
-"""How much of the task weight and of the pretrained weight weight mixup keeps, by layer (Somayajula et al. 2024).
+"""How much of the task weight and of the pretrained weight weight mixup keeps, by layer. Ours: no figure of a paper.
 
-Of the attention that the search handed to fine-tuning: the mean coefficient of the task weight W and of the
-pretrained weight W0 over the entries of every matrix, by layer. With the paper's low-rank form the two do not add
-up to 1 (``models/mixing.py``). Matrices outside of the layers (a pooler) have no layer.
+Of the attention that the search of weight mixup (Somayajula et al. 2024) handed to fine-tuning: the mean coefficient
+of the task weight W and of the pretrained weight W0 over the entries of every matrix, by layer. With the paper's
+low-rank form the two do not add up to 1 (``models/mixing.py``). A matrix outside of the layers (a pooler) has no layer.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from regft_core.scoring.evaluated import EvaluatedRun
 
-DESCRIPTION = "coefficients of task and pretrained weights that the search of weight mixup found, by layer"
+DESCRIPTION = "coefficients of task and pretrained weights that the search of weight mixup found, by layer (ours)"
 NEEDS_MODEL = True
 
 _STATE = "weight_mixup."

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from regft_core.scoring.evaluated import EvaluatedRun, EvaluatedSet
 
-DESCRIPTION = "how sure a method with a confidence per token is of the tokens"
+DESCRIPTION = "how sure a method with a confidence per token is of the tokens (TDT, figure 4)"
 NEEDS_MODEL = True
 READS_VIEWS = True
 

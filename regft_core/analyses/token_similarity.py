@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from regft_core.data.encode import Encoded
     from regft_core.scoring.evaluated import EvaluatedRun
 
-DESCRIPTION = "mean cosine similarity of a text's tokens in every layer"
+DESCRIPTION = "mean cosine similarity of a text's tokens in every layer (HyPe, figure 4)"
 NEEDS_MODEL = True
 
 

@@ -338,7 +338,3 @@ class Pats(Regulariser):
         for key, value in state.items():
             name = key.removeprefix(prefix)
             self.averages[name] = value.to(self.trainee.raw(name).device).clone()
-
-    def keep(self, trainee: Trainee) -> dict[str, Tensor]:
-        """The final moving average of the sensitivity, for the paper's figures 2 and 3."""
-        return self.state()

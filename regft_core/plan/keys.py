@@ -7,6 +7,8 @@ DVC runs a stage when its file of the plan changes, and the stage leaves every c
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -94,8 +96,22 @@ def cell_keys(project: Project, cell: Cell) -> dict[Stage, Keys]:
         found["search"] = {"runs": {str(one.job.seed): of(one) for one in contexts}, "with": settings}
     runs = {str(one.job.seed): _tuned(one) if tuned else one.key(FINETUNE) for one in contexts}
     found["finetune"] = {"runs": runs, "with": settings}
-    judged = [evaluation_settings(first), once(("evaluations", project.root), lambda: evaluations(project))]
+    judged = [
+        evaluation_settings(first),
+        once(("evaluations", project.root), lambda: evaluations(project)),
+        _runs_beside(project, contexts),
+    ]
     found["evaluate"] = {"runs": runs, "with": _hash([settings, *judged])}
+    return found
+
+
+def _runs_beside(project: Project, contexts: Sequence[Context]) -> dict[str, list[str]]:
+    """Method -> the keys of its runs beside these, for evaluations that look into them."""
+    asked = {one.other_method(options) for one, options in enabled(project.params).values()}
+    found: dict[str, list[str]] = {}
+    for method in sorted(filter(None, asked)):
+        others = [Context(replace(one.job, method=method), project=project) for one in contexts]
+        found[method] = [_tuned(one) if project.trials(method) else one.key(FINETUNE) for one in others]
     return found
 
 
@@ -154,10 +170,10 @@ def _marks(context: Context) -> list[str]:
 def evaluations(project: Project) -> dict[str, Any]:
     """The evaluations that are switched on, with their code and the rows of other tasks that they read."""
     source, tasks = resolve_model(project.params.model, project.root), project.params.grid.tasks
-    primary = {project.tasks[task].primary for task in tasks}
     others = {name: one.other_tasks(options) for name, (one, options) in enabled(project.params).items()}
     read = [*tasks, *(task for own in others.values() for task in own)]
-    found = evaluations_inputs(project.params, source, {project.tasks[task].kind for task in read}, sorted(primary))
+    kinds, primary = ({getattr(project.tasks[task], of) for task in read} for of in ("kind", "primary"))
+    found = evaluations_inputs(project.params, source, kinds, sorted(primary))
     for name, own in others.items():
         if own:
             found[name]["tasks"] = {task: training_set_inputs(project, task) for task in own}

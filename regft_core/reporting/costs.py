@@ -21,6 +21,11 @@ def _seconds(run: Run) -> float:
     return sum(seconds or 0.0 for seconds in (run.cost.train_seconds, run.cost.fit_seconds, run.cost.search_seconds))
 
 
+def _peak(runs: Sequence[Run]) -> int | None:
+    """Largest peak memory in bytes; None on a CPU, where it is not measured."""
+    return max((run.cost.peak_memory_bytes for run in runs if run.cost.peak_memory_bytes), default=None)
+
+
 def _ratio(a: float | None, b: float | None) -> float | None:
     return a / b if a is not None and b is not None and b > 0 else None
 
@@ -46,7 +51,7 @@ def cost_of(cell: CellData, reference: CellData | None) -> Cost:
     base = {run.seed: run for run in theirs if run.ok and run.cost.train_seconds is not None}
     own = devices(cell)
     both = sorted(ok.keys() & base.keys())
-    note, measured, per_step, spread = "", None, None, None
+    note, measured, per_step, spread, memory = "", None, None, None, None
     if not ok:
         note = "no run finished"
     elif reference is None:
@@ -61,9 +66,9 @@ def cost_of(cell: CellData, reference: CellData | None) -> Cost:
         ratios = [one for one in map(_ratio, map(_seconds, mine), map(_seconds, others)) if one is not None]
         spread = (min(ratios), max(ratios)) if len(ratios) > 1 else None
         per_step = _ratio(_mean(mine, "seconds_per_step"), _mean(others, "seconds_per_step"))
+        memory = _ratio(_peak(mine), _peak(others))
     runs = list(ok.values())
     real, padded = _mean(runs, "real_tokens"), _mean(runs, "padded_tokens")
-    peaks = [run.cost.peak_memory_bytes for run in runs if run.cost.peak_memory_bytes]
     return Cost(
         declared=_ratio(declared(cell), declared(reference)) if reference else None,
         measured=measured,
@@ -74,7 +79,8 @@ def cost_of(cell: CellData, reference: CellData | None) -> Cost:
         forward_passes=_mean(runs, "forward_passes_per_step"),
         backward_passes=_mean(runs, "backward_passes_per_step"),
         token_share=_ratio(real, padded),
-        peak_memory_bytes=max(peaks) if peaks else None,
+        peak_memory_bytes=_peak(runs),
+        memory=memory,
         devices=own,
         note=note,
         plain=declared(cell),

@@ -86,7 +86,10 @@ class Cost:
     backward_passes: float | None
     #: Share of processed tokens that are not padding.
     token_share: float | None
+    #: Largest peak of all phases and seeds.
     peak_memory_bytes: int | None
+    #: That relative to the reference's, over the seeds of both.
+    memory: float | None
     devices: tuple[str, ...]
     #: Why a ratio is missing or doubtful.
     note: str

@@ -65,6 +65,7 @@ def _row(block: Block, row: Row) -> dict[str, Any]:
         "declared": _plain(row.cost.declared),
         "measured": _plain(row.cost.measured),
         "per_step": _plain(row.cost.per_step),
+        "memory": _plain(row.cost.memory),
     }
     for role in ("reference", "control"):
         chosen = [c for c in row.comparisons if c.role == role]

@@ -76,9 +76,12 @@ def _ensure(context: Context, model: FinishedModel, finetuned: str) -> StoredRun
 
 
 def _cost(trained: dict[str, Any]) -> dict[str, Any]:
+    """Of all phases, where fine-tuning's own record has the last one: seconds of the search, the largest peak."""
     cost = dict(trained.get("cost") or {})
     search = trained.get("search_cost")
     cost["search_seconds"] = search["train_seconds"] + search["fit_seconds"] if search else 0.0
+    if search and cost.get("peak_memory_bytes") is not None:
+        cost["peak_memory_bytes"] = max(cost["peak_memory_bytes"], search.get("peak_memory_bytes") or 0)
     return cost
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from regft_core.analyses import Evaluation
+from regft_core.config.method import FINETUNE
 from regft_core.errors import CodeChanged, DataError, RunFailed
 from regft_core.identity.file_states import content_sha256
 from regft_core.identity.guard import LoadedCode
@@ -24,8 +25,10 @@ from regft_core.run.environment import set_up
 from regft_core.run.evaluation_key import set_files
 from regft_core.run.finished_model import FinishedModel
 from regft_core.run.logits import to_npy
+from regft_core.run.other_run import beside
 from regft_core.run.other_task import training_rows
 from regft_core.run.phase_data import rows_of
+from regft_core.run.run_phase import fetch
 from regft_core.run.scopes import scope_sha256
 from regft_core.scoring.findings import Findings, Unfit
 from regft_core.store.stored_run import StoredRun, run_key
@@ -77,6 +80,7 @@ class _Judged:
         self.logits = logits
         self.task: dict[str, Any] = {key: context.task.get(key) for key in _TASK}
         self._others: dict[str, tuple[Path, dict[str, Any]]] = {}
+        self._models: dict[str, FinishedModel] = {}
         self.files = {name: context.dataset / file for name, file in set_files(context.task).items()}
 
     def ensure(self, evaluation: Evaluation, options: StrictModel) -> StoredRun:
@@ -119,14 +123,32 @@ class _Judged:
             "code": scope_sha256(finding_scope(evaluation, options, *self._entries(evaluation, options))),
         }
         if tasks := evaluation.other_tasks(options):
-            identity["other_rows"] = {task: self._other(task)[1]["content"] for task in tasks}
+            own = ("content", "primary", "positive_label")
+            identity["other_rows"] = {task: {key: self._other(task)[1][key] for key in own} for task in tasks}
+        if method := evaluation.other_method(options):
+            identity["other_run"] = beside(self.context, method).key(FINETUNE)
         return identity
+
+    def _model_of(self, method: str) -> FinishedModel:
+        if method == self.context.job.method:
+            return self.model
+        if method not in self._models:
+            context = beside(self.context, method)
+            trained = fetch(context, FINETUNE, "result").result
+            if trained["status"] != "ok":
+                raise Unfit(f"the run of '{method}' beside this one failed: {trained['error']}")
+            model = FinishedModel(context).for_views(True)
+            if model.answered_by is not None:
+                raise Unfit(f"'{model.answered_by}' answers in the place of a model of '{method}'")
+            self._models[method] = model
+        return self._models[method]
 
     def _entries(self, evaluation: Evaluation, options: StrictModel) -> tuple[ModelSource, set[str], list[str]]:
         """What the code of an evaluation depends on beside its file: encoder, kinds of task, metric."""
         tasks = self.context.project.tasks
         others = {tasks[task].kind for task in evaluation.other_tasks(options)}
-        return self.context.source, {self.task["kind"], *others}, [self.task["primary"]]
+        metrics = {self.task["primary"], *(tasks[task].primary for task in evaluation.other_tasks(options))}
+        return self.context.source, {self.task["kind"], *others}, sorted(metrics)
 
     @cached_property
     def _contents(self) -> dict[str, dict[str, str]]:
@@ -146,8 +168,9 @@ class _Judged:
         from regft_core.scoring.evaluated import OtherRows  # brings numpy, which planning does without
 
         folder, described = self._other(task)
-        examples = rows_of(folder / "train.jsonl", described["content"]["train"])
-        return OtherRows(task, described["kind"], tuple(described["labels"] or ()), examples)
+        train, dev = (rows_of(folder / f"{name}.jsonl", described["content"][name]) for name in ("train", "dev"))
+        labels, primary = tuple(described["labels"] or ()), described["primary"]
+        return OtherRows(task, described["kind"], labels, train, dev, primary, described["positive_label"])
 
     def find(self, evaluation: Evaluation, options: StrictModel) -> dict[str, Any]:
         """Run one evaluation; a RunFailed (a prediction that is not finite) is a finding too."""
@@ -155,7 +178,8 @@ class _Judged:
 
         trained = self.model.for_views(evaluation.reads_views) if evaluation.needs_model(options) else None
         others = self._rows_of if evaluation.tasks else None
-        run = EvaluatedRun(self.task, self.context.job.seed, options, self._sets, trained, others)
+        models = self._model_of if evaluation.method else None
+        run = EvaluatedRun(self.task, self.context.job.seed, options, self._sets, trained, others, models)
         try:
             if evaluation.model_for is True and self.model.answered_by is not None:
                 raise Unfit(

@@ -12,6 +12,7 @@ from regft_core.hooks import compose
 from regft_core.run.context import Context
 from regft_core.run.phase_data import member_rows
 from regft_core.run.run_phase import fetch, handed
+from regft_core.scoring.findings import Unfit
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -217,6 +218,16 @@ class FinishedModel:
                 encoded, indices, padding.pad_id, padding.pad_token_type_id, padding.side, context.task["kind"]
             )
             yield batch.to(context.device)
+
+    def training_rows(self) -> list[Example]:
+        """The rows that fine-tuning trained on, before any of them is set aside.
+
+        Raises Unfit where those are another task's or have no labels.
+        """
+        phase = self._context.phase("finetune")
+        if phase.data.task not in (None, self._context.job.task) or not phase.data.labels:
+            raise Unfit("fine-tuning does not train on this task's labels")
+        return self._context.data(phase).examples
 
     def held_out(self) -> tuple[list[Example], str]:
         """Training rows that no phase learned from, by weights or by choices; else none, and why there are none."""

@@ -1,4 +1,4 @@
-"""Another task's training rows, prepared once for all cells beside the run store."""
+"""Another task's rows, prepared once for all cells beside the run store."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from regft_core.io import canonical_json, read_json, sha256_file, sha256_text
 
 
 def training_rows(project: Project, task: str, store: Path) -> Path:
-    """Folder with ``task.json`` and ``train.jsonl`` of ``task``; made if it is not there or was damaged.
+    """Folder with ``task.json``, ``train.jsonl`` and ``dev.jsonl`` of ``task``; made if it is not there or was damaged.
 
     In a copy of a project on a worker they are what was prepared for the project.
     Its name is the hash of everything that the rows depend on, so that projects may share it.
@@ -46,6 +46,7 @@ def training_rows(project: Project, task: str, store: Path) -> Path:
 def _intact(folder: Path) -> bool:
     """Whether the rows are there, and what was written."""
     try:
-        return bool(read_json(folder / "task.json")["content"]["train"] == sha256_file(folder / "train.jsonl"))
+        content = read_json(folder / "task.json")["content"]
+        return all(content[name] == sha256_file(folder / f"{name}.jsonl") for name in ("train", "dev"))
     except (StoreError, OSError, KeyError, TypeError):
         return False

@@ -112,6 +112,12 @@ class TrainedModel(Protocol):
     def pretrained(self) -> nn.Module:
         """The classifier as it was loaded, before any phase; its head is newly drawn. On the same device."""
 
+    def training_rows(self) -> Sequence[Example]:
+        """The rows that fine-tuning trained on, before any of them is set aside.
+
+        Raises Unfit where those are another task's or have no labels.
+        """
+
     @property
     def handed(self) -> Mapping[str, Tensor]:
         """What earlier phases handed to fine-tuning, as ``<regulariser>.<name>``; mostly nothing."""
@@ -151,12 +157,29 @@ class TrainedModel(Protocol):
 
 @dataclass(frozen=True)
 class OtherRows:
-    """Training rows of another task: ``labels`` are its names, empty for values."""
+    """Rows of another task, and how it is judged.
+
+    Attributes:
+        kind: a file of ``regft_core/kinds``.
+        labels: its names, empty for values.
+        examples: training rows.
+        dev: of its development set.
+        primary: the metric that its papers judge by; ``positive_label`` is what F1 counts.
+    """
 
     task: str
     kind: str
     labels: tuple[str, ...]
     examples: Sequence[Example]
+    dev: Sequence[Example]
+    primary: str
+    positive_label: str | None = None
+
+    def score(self, gold: npt.NDArray[Any], logits: npt.NDArray[Any]) -> float:
+        """Its primary metric of ``logits`` [n, K] against ``gold`` [n]; needs ``SCORES = True`` in the file."""
+        own = np.arange(len(self.labels))
+        positive = positive_index(list(self.labels), self.positive_label, own)
+        return float(metrics.find(self.primary).score(gold, find(self.kind).predictions(logits, own), positive))
 
 
 class EvaluatedRun:
@@ -178,6 +201,7 @@ class EvaluatedRun:
         sets: Mapping[str, EvaluatedSet],
         trained: TrainedModel | None,
         others: Callable[[str], OtherRows] | None = None,
+        models: Callable[[str], TrainedModel] | None = None,
     ) -> None:
         self.task = task
         self.seed = seed
@@ -185,6 +209,7 @@ class EvaluatedRun:
         self.sets = sets
         self._trained = trained
         self._others = others
+        self._models = models
 
     @property
     def kind(self) -> str:
@@ -203,10 +228,20 @@ class EvaluatedRun:
         return self._trained
 
     def rows_of(self, task: str) -> OtherRows:
-        """Training rows of another task; only one that an option named by ``TASKS`` lists, else RuntimeError."""
+        """Rows of another task; only one that an option named by ``TASKS`` lists, else RuntimeError."""
         if self._others is None:
             raise RuntimeError('this evaluation reads other tasks; name the option that lists them: TASKS = "tasks"')
         return self._others(task)
+
+    def model_of(self, method: str) -> TrainedModel:
+        """The finished model of another method's run of the same task, size and seed.
+
+        Only of the method that the option named by ``METHOD`` has, else RuntimeError. Raises Unfit where that run
+        failed or has no model.
+        """
+        if self._models is None:
+            raise RuntimeError('this evaluation looks into another run; name the option that says which: METHOD = "of"')
+        return self._models(method)
 
     def score(self, judged: EvaluatedSet) -> float:
         """The task's primary metric of a set, as the scores have it; needs ``SCORES = True`` in the file."""

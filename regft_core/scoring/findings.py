@@ -30,8 +30,12 @@ class Plot:
         group: a column that names lines: one line (``panels: arms``) or one panel (``sets``) for each of its values.
         baseline: a column drawn once per panel, dotted, for comparison; with ``panels: sets`` only.
         points: points instead of lines.
-        paired: also drawn as the difference to the reference, paired by seed; with ``panels: sets`` only.
+        paired: also drawn as the difference to the reference, paired by seed, with a line per arm.
         log: the axis of ``y`` is logarithmic.
+        one_scale: panels of arms share the axis of ``y``.
+        violins: how ``y`` is spread over the rows of one ``x``, side by side for the arms; with ``panels: sets`` only,
+            of a table without keys.
+        colour: a column whose values colour points, beside the markers of ``group``.
     """
 
     x: str
@@ -43,6 +47,9 @@ class Plot:
     points: bool = False
     paired: bool = False
     log: bool = False
+    one_scale: bool = False
+    violins: bool = False
+    colour: str | None = None
 
 
 @dataclass(frozen=True)
@@ -139,14 +146,18 @@ def _table(table: Table, where: str) -> dict[str, Any]:
     wanted = [(table.weight, measured)]
     if table.plot is not None:
         wanted += [(table.plot.x, table.columns), (table.plot.y, measured), (table.plot.group, table.columns)]
-        wanted += [(table.plot.baseline, measured)]
+        wanted += [(table.plot.baseline, measured), (table.plot.colour, table.columns)]
     for column, allowed in wanted:
         if column is not None and column not in allowed:
             raise ValueError(f"{where}: '{column}' is not one of the columns {list(allowed)}")
     if table.weight is not None and not table.keys:
         raise ValueError(f"{where}: a weight is of the mean over seeds, which needs keys")
-    if table.plot is not None and table.plot.panels == "sets" and not table.keys:
-        raise ValueError(f"{where}: lines of all arms in one panel are means over seeds, which need keys")
+    if table.plot is not None and table.plot.panels == "sets" and bool(table.keys) == table.plot.violins:
+        raise ValueError(
+            f"{where}: violins show rows as they are, without keys"
+            if table.plot.violins
+            else f"{where}: lines of all arms in one panel are means over seeds, which need keys"
+        )
     rows = [[_cell(cell, where) for cell in row] for row in table.rows]
     for row in rows:
         if len(row) != width:

@@ -14,8 +14,10 @@ import numpy.typing as npt
 
 from regft_core.data.encode import Encoded, Rows, Tokens
 
-#: (token ids [n], editable [n]) of one row -> other token ids [n]
-Replacement = Callable[["npt.NDArray[Any]", "npt.NDArray[Any]"], "npt.NDArray[Any]"]
+#: One array [n] for each row of an example.
+PerRow = Sequence["npt.NDArray[Any]"]
+#: (token ids, editable) of one example's rows -> its other token ids
+Replacement = Callable[[PerRow, PerRow], PerRow]
 
 
 def parts(encoded: Encoded) -> list[Tokens]:
@@ -36,19 +38,27 @@ def editable(encoded: Encoded) -> list[list[npt.NDArray[Any]]]:
 
 
 def with_replaced(encoded: Encoded, draw: Replacement) -> Encoded:
-    """``encoded`` with the ids that ``draw`` gives; it is asked for the rows of one example after the other."""
+    """``encoded`` with the ids that ``draw`` gives on editable tokens; it is asked for one example after the other."""
     found = [Tokens(**part) for part in parts(encoded)]
     ids: list[Rows] = [[] for _ in found]
-    for index in range(len(encoded)):
-        for part, rows in zip(found, ids, strict=True):
-            own, free = np.asarray(part["input_ids"][index]), np.asarray(part["special_mask"][index]) == 0
-            rows.append([int(token) for token in np.where(free, draw(own, free), own)])
+    for index, free in enumerate(editable(encoded)):
+        own = [np.asarray(part["input_ids"][index]) for part in found]
+        for rows, before, may, after in zip(ids, own, free, draw(own, free), strict=True):
+            rows.append([int(token) for token in np.where(may, after, before)])
     for part, rows in zip(found, ids, strict=True):
         part["input_ids"] = rows
     return _joined(encoded, found)
 
 
-def with_kept(encoded: Encoded, kept: Sequence[Sequence[npt.NDArray[Any]]]) -> Encoded:
+def with_masked(encoded: Encoded, kept: Sequence[PerRow], mask: int) -> Encoded:
+    """``encoded`` with ``mask`` in the place of text tokens whose entry of ``kept`` (see ``with_kept``) is False."""
+    stays = iter(kept)
+    return with_replaced(
+        encoded, lambda ids, _: [np.where(keep, own, mask) for own, keep in zip(ids, next(stays), strict=True)]
+    )
+
+
+def with_kept(encoded: Encoded, kept: Sequence[PerRow]) -> Encoded:
     """``encoded`` without the tokens whose entry of ``kept`` (example -> per row ``[n]``) is False."""
     found = []
     for which, part in enumerate(parts(encoded)):

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from regft_core.analyses.confidence import histogram
-from regft_core.analyses.views import projection
+from regft_core.analyses.views import projection, tsne
 from regft_core.config.schema.training import TrainingConfig
 from regft_core.hooks.declare import Setting
 from regft_core.methods.tdt import Tdt, TdtConfig
@@ -53,7 +53,7 @@ def test_a_view_that_is_the_input_lies_on_it_and_one_that_is_nothing_is_one_poin
     trained = TinyModel()
     trained.shown = lambda embedding, mask, segment: {"positive": embedding.clone(), "negative": 0 * embedding}
     judged = finished(trained)
-    result = found("views", trained, judged, rows=12)
+    result = found("views", trained, judged, rows=12, projection="pca")
     points = {(row[0], row[1]): row[3:] for row in result.tables["dev"]["views"].rows}
     assert {view for _, view in points} == {"original", "positive", "negative"}
     assert len(points) == 3 * 12
@@ -66,13 +66,37 @@ def test_a_view_that_is_the_input_lies_on_it_and_one_that_is_nothing_is_one_poin
     assert not result.tables["dev"]["views"].listed
 
 
-def test_without_views_the_inputs_are_shown_by_label() -> None:
+def test_every_point_has_its_view_and_its_class() -> None:
     trained = TinyModel()
-    result = found("views", trained, finished(trained), rows=5)
+    trained.shown = lambda embedding, mask, segment: {"positive": embedding.clone(), "negative": 0 * embedding}
+    judged = finished(trained)
+    names = {example.idx: judged.labels[int(example.label)] for example in judged.examples}
+    for how in ("tsne", "pca"):
+        table = found("views", trained, judged, projection=how).tables["dev"]["views"]
+        assert len(table.rows) == 3 * len(judged)
+        assert all(row[2] == names[row[0]] for row in table.rows)  # type: ignore[index]
+        assert table.plot is not None
+        assert (table.plot.group, table.plot.colour) == ("view", "label")
+
+
+def test_without_views_the_inputs_are_shown_alone() -> None:
+    trained = TinyModel()
+    result = found("views", trained, finished(trained), rows=5, projection="pca")
     table = result.tables["dev"]["views"]
     assert len(table.rows) == 5
-    assert {row[1] for row in table.rows} == {f"original, {row[2]}" for row in table.rows}
+    assert {row[1] for row in table.rows} == {"original"}
     assert set(result.scalars["dev"]) == {"explained"}
+    assert found("views", trained, finished(trained), rows=5).scalars["dev"] == {}
+
+
+def test_t_sne_keeps_clusters_apart_and_follows_the_seed() -> None:
+    rng = np.random.default_rng(0)
+    clusters = np.concatenate([rng.normal(size=(30, 5)) + 20 * place for place in (0, 1)])
+    points = tsne(clusters, 0)
+    first, second = points[:30], points[30:]
+    apart = np.linalg.norm(first.mean(0) - second.mean(0))
+    assert apart > 2 * max(np.linalg.norm(own - own.mean(0), axis=1).mean() for own in (first, second))
+    assert np.array_equal(points, tsne(clusters, 0))
 
 
 def test_the_projection_of_points_in_a_plane_keeps_their_distances() -> None:

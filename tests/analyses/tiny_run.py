@@ -44,6 +44,7 @@ class TinyModel:
         self.pretrained: Any = deepcopy(self.model)
         self.kept: dict[str, Tensor] = {}
         self.handed: dict[str, Tensor] = {}
+        self.learned: Sequence[Example] = ()
         self.said: Any = lambda embedding: None
         self.shown: Any = lambda embedding, mask, segment: None
 
@@ -66,6 +67,9 @@ class TinyModel:
             padding_side=padding.side,
             kind=self.kind,
         )
+
+    def training_rows(self) -> Sequence[Example]:
+        return self.learned
 
     def confidence(self, embedding: Tensor) -> Tensor | None:
         return self.said(embedding)
@@ -93,6 +97,7 @@ def found(
     primary: str = "accuracy",
     seed: int = 0,
     others: Mapping[str, OtherRows] | None = None,
+    models: Mapping[str, TinyModel] | None = None,
     **options: Any,
 ) -> Findings:
     """Run an evaluation on one set."""
@@ -100,7 +105,8 @@ def found(
     labels = list(LABELS) if judged.labels else None
     task = {"kind": trained.kind, "labels": labels, "primary": primary, "positive_label": None, "sets": {}}
     chosen = evaluation.Config.model_validate(options)
-    run: Any = EvaluatedRun(task, seed, chosen, {judged.name: judged}, trained, others.__getitem__ if others else None)
+    asked = [given.__getitem__ if given else None for given in (others, models)]
+    run: Any = EvaluatedRun(task, seed, chosen, {judged.name: judged}, trained, *asked)
     findings = evaluation.run(run)
     findings.as_json({judged.name})  # is what an evaluation may find
     return findings

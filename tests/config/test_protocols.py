@@ -47,7 +47,7 @@ TABLE = f"{PROTOCOLS}/hype_table1.yaml"
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
-        ("{value: 32, on: {cola: 64}, stated", "{value: 32, stated", ("other-value", "runs 64 on cola")),
+        ("{value: 32, on: {cola: 64}, stated", "{value: 32, stated", ("other-value", "= 64 on cola")),
         ("model.name: {value: FacebookAI", "task.dev: {value: FacebookAI", ("undeclared-setting", "model.name")),
         ("training.max_steps: {", "training.max_step: {", ("unknown-setting", "training.max_steps")),
         ("on: {rte: 10, stsb: 10}", "on: {rte: 10, stsb: 10, snli: 3}", ("unknown-task", "snli")),

@@ -50,6 +50,8 @@ class Arm:
     elsewhere: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)
     trains_encoder: bool | None = None
     encoder: str = "a" * 64
+    #: Peak bytes on a GPU; None: on a CPU.
+    memory: int | None = None
 
 
 class Noise(StrictModel):
@@ -231,7 +233,7 @@ def _cell(
             "seconds_per_step": arm.seconds / 57,
             "real_tokens": 9000,
             "padded_tokens": 10000,
-            "peak_memory_bytes": None,
+            "peak_memory_bytes": arm.memory,
         }
         common = {
             "seed": seed, "size": str(size), "key": key, "status": "failed" if failed else "ok", "error": failed,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,12 +13,15 @@ from typing import Any
 import pytest
 
 from regft_core.reporting.evaluations import ShownTable
+from regft_core.reporting.figures.averages import average_bars
 from regft_core.reporting.figures.evaluations import plotted
 from regft_core.reporting.figures.lines import Panel, Point, drawn
+from regft_core.reporting.model import Average, AverageLine
 from regft_core.reporting.page.emphasis import MOST, chosen
 from regft_core.reporting.page.formatting import quantity, signed_quantity
 from regft_core.scoring.findings import Plot
 from regft_core.statistics.bootstrap import seed_interval
+from regft_core.statistics.iqm import Interval
 
 PLOT = {"x": "rate", "y": "accuracy", "diagonal": False, "panels": "sets", "group": "noise", "paired": True}
 
@@ -161,6 +165,103 @@ def test_a_panel_per_arm_has_points_by_group_and_with_many_arms_only_the_picked(
     assert ">original<" in svg
     assert ">negative<" not in svg  # no point of it is known
     assert plotted("views", "views", {"dev": tables[:2]}, []).count("<svg") == 1
+
+
+VIEWS = tuple(
+    (f"r{i}", view, label, float(i), float(which))
+    for which, view in enumerate(("original", "positive", "negative"))
+    for i, label in enumerate(("yes", "no", "yes"))
+)
+
+
+def test_a_marker_is_a_view_and_a_colour_a_class() -> None:
+    plot = Plot("x", "y", points=True, group="view", colour="label")
+    table = ShownTable("tdt", ("idx", "view", "label", "x", "y"), VIEWS, "seed 0", plot, {}, False)
+    svg = plotted("views", "views", {"dev": [table]}, ["tdt"])
+    for view in ("original", "positive", "negative"):
+        for label in ("yes", "no"):
+            assert f">{view}, {label}<" in svg
+    # Two classes, two colours, of the page; three views, three markers of each colour.
+    assert {"var(--accent)", "var(--worse)"} <= set(re.findall(r"fill: (var\([^)]*\))", svg))
+    shapes = set(re.findall(r'<use href="#(views-m[0-9a-f]+)"', svg))
+    assert len(shapes) >= 6
+    alone = replace(plot, colour=None)
+    plain = plotted("views", "views", {"dev": [replace(table, plot=alone)]}, ["tdt"])
+    assert ">original, yes<" not in plain
+
+
+def test_of_many_classes_the_most_frequent_have_a_colour() -> None:
+    rows = [(f"r{i}", "original", f"c{i % 9}", float(i), 0.0) for i in range(18)]
+    rows += [(f"s{i}", "original", "c8", float(i), 1.0) for i in range(5)]
+    plot = Plot("x", "y", points=True, group="view", colour="label")
+    table = ShownTable("tdt", ("idx", "view", "label", "x", "y"), tuple(rows), "seed 0", plot, {}, False)
+    svg = plotted("views", "views", {"dev": [table]}, ["tdt"])
+    assert ">original, c8<" in svg
+    assert ">original, c7<" not in svg
+    assert ">original, other classes<" in svg
+
+
+def test_panels_of_arms_share_a_scale_where_they_are_compared() -> None:
+    tables = [
+        ShownTable(f"m{i}", ("order", "share", "accuracy"), rows, "seed 0", None)
+        for i, rows in enumerate(
+            (
+                (("descending", 0.0, 0.9), ("descending", 0.5, 0.8)),
+                (("descending", 0.0, 0.5), ("descending", 0.5, 0.1)),
+            )
+        )
+    ]
+
+    def labels(one_scale: bool) -> list[list[str]]:
+        plot = Plot("share", "accuracy", group="order", one_scale=one_scale)
+        svg = plotted("d", "d", {"dev": [replace(table, plot=plot) for table in tables]}, ["m0", "m1"])
+        return [re.findall(r">([−0-9.]+)<", part) for part in svg.split("matplotlib.axis_")[2::2]]
+
+    own, shared = labels(False), labels(True)
+    assert own[0] != own[1]
+    assert shared[0] == shared[1] != own[0]
+
+
+def test_copies_are_violins_side_by_side() -> None:
+    plot = Plot("rate", "accuracy", panels="sets", group="noise", violins=True)
+    tables = [
+        ShownTable(
+            arm, ("noise", "rate", "copy", "accuracy"),
+            tuple(("mixed", rate, copy, level - rate + spread * copy) for rate in (0.1, 0.3) for copy in range(10)),
+            "seed 0", plot, {}, False,
+        )
+        for arm, level, spread in (("vanilla", 0.7, 0.01), ("tdt", 0.8, 0.0), ("other", 0.5, 0.01))
+    ]  # fmt: skip
+    svg = plotted("copies", "copies", {"dev": tables}, ["vanilla", "tdt"])
+    assert svg == plotted("copies", "copies", {"dev": tables}, ["vanilla", "tdt"])
+    for word in ("vanilla", "tdt", "dev, mixed", "rate", "accuracy", "0.1", "0.3", "1 not drawn"):
+        assert f">{word}<" in svg
+    assert ">other<" not in svg
+    assert len(re.findall(r'id="copies-(?:Fill|Poly)[^"]*"', svg)) == 4  # two arms at two rates
+    assert not re.findall(r"#[0-9a-fA-F]{6}\b", svg)
+    assert plotted("copies", "copies", {"dev": tables}, []) == ""
+
+
+def test_averages_are_bars_by_size() -> None:
+    def average(size: str, **means: float | None) -> Average:
+        lines = tuple(
+            AverageLine(arm, None if mean is None else Interval(mean, mean - 0.05, mean + 0.05), None, ())
+            for arm, mean in means.items()
+        )
+        return Average("four", size, ("cola", "rte"), "accuracy", ("accuracy", "accuracy"), lines)
+
+    both = [average("500", vanilla=0.62, lora=0.66, weight_mixup=0.70), average("1000", vanilla=0.7, lora=None)]
+    svg = average_bars(both, "vanilla")
+    for word in ("500 rows", "1000 rows", "vanilla", "lora", "weight_mixup", "mean × 100"):
+        assert f">{word}<" in svg
+    # Three bars and one: an arm without a mean has none, and the page's colours are in all of them.
+    assert not re.findall(r"#[0-9a-fA-F]{6}\b", svg)
+    assert len(re.findall(r'id="average-four-patch_[^"]*">\s*<path [^>]*style="fill: [^"]*opacity', svg)) >= 4
+    assert average_bars([replace(both[0], metric=None)], "vanilla") == ""
+    many = average("full", vanilla=0.1, **{f"m{i}": 0.2 + i / 100 for i in range(20)})
+    svg = average_bars([many], "vanilla")
+    assert all(f">{arm}<" in svg for arm in ("vanilla", "m19", "m13", "all rows"))
+    assert ">m12<" not in svg
 
 
 def test_a_baseline_is_dotted_once_and_zero_is_marked() -> None:

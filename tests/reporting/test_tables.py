@@ -143,6 +143,17 @@ def test_cost_ratios(built: Any) -> None:
     assert control.compute_ratio == pytest.approx(4.0 / 3.8)
 
 
+def test_memory_is_the_largest_peak_and_its_ratio(make: Any, synthetic: Any) -> None:
+    arms = {"vanilla": synthetic.Arm(memory=8 * 2**30), "r3f": synthetic.Arm(memory=12 * 2**30), "cpu": synthetic.Arm()}
+    report = make(arms, {"sst2": synthetic.Task(n=40)}, [0, 1]).report
+    costs = {row.method: row.cost for row in report.blocks[0].rows}
+    assert (costs["r3f"].peak_memory_bytes, costs["r3f"].memory) == (12 * 2**30, 1.5)
+    assert (costs["cpu"].peak_memory_bytes, costs["cpu"].memory) == (None, None)
+    assert "12.00 GiB<small>1.50×</small>" in report.html
+    assert report.results["sst2-300"]["r3f"]["cost_ratio"]["memory"] == 1.5
+    assert report.results["sst2-300"]["cpu"]["cost_ratio"]["memory"] is None
+
+
 def test_seconds_of_a_busy_machine_are_shown_as_the_range_of_the_seeds(built: Any, tmp_path: Path) -> None:
     """The terminal used to print a mean of seconds to two digits whatever else the machine did."""
     shutil.copytree(built.root / "work", tmp_path / "work")

@@ -18,16 +18,16 @@ from regft_core.reporting import write_report
 from regft_core.run.enabled_evaluations import enabled, finding_scope
 from regft_core.run.project import open_project
 from tests.errors import raises_code
-from tests.run.conftest import TASK, change, edit, runs
+from tests.run.conftest import DIVERGES, TASK, change, edit, runs, write_method
 from tests.run.test_evaluations import GRID, found, judge, switch_on, train
 
 ALL: dict[str, dict[str, Any]] = {
     "attention": {},
     "confidence": {"rows": 10},
-    "deletion": {"rows": 10, "shares": [0.5]},
+    "deletion": {"rows": 10, "shares": [0.5], "confidence_of": "tdt"},
     "layer_probes": {"tasks": ["cue_pair"], "rows": 20, "test_rows": 20},
     "robustness": {"rows": 10, "rates": [0.5], "copies": 1},
-    "sensitivity": {},
+    "sensitivity": {"batches": 2, "batch_size": 8, "between": [1e-12, 1.0]},
     "token_similarity": {"rows": 10},
     "views": {"rows": 10},
 }
@@ -54,25 +54,23 @@ def test_methods_show_what_they_have_and_say_what_they_have_not(project: Path) -
     assert all(set(own) == set(ALL) for own in numbers.values())
     # What every model has.
     for method in METHODS[:-1]:
-        for name in ("deletion", "robustness", "token_similarity", "views"):
+        for name in ("deletion", "robustness", "token_similarity"):
             assert set(numbers[method][name]) == {"dev"}
+        assert numbers[method]["sensitivity"]["run"]["sd"] > 0
+        assert "the confidence that 'tdt' has learned" in remarks(records[method], "deletion")
         assert {"cue_pair.best", "cue_pair.last", "cue_pair.last_pretrained"} == set(
             numbers[method]["layer_probes"]["run"]
         )
     # What one method has.
     assert 0 < numbers["tdt"]["confidence"]["dev"]["mean"] < 1
-    assert {"cosine_positive", "cosine_negative"} < set(numbers["tdt"]["views"]["dev"])
-    assert "confidence that the method has learned" in remarks(records["tdt"], "deletion")
-    assert numbers["pats"]["sensitivity"]["run"]["sd"] > 0
+    assert {"cosine_positive", "cosine_negative"} == set(numbers["tdt"]["views"]["dev"])
     assert 0 < numbers["weight_mixup"]["attention"]["run"]["task_weight"] <= 1
     rows = records["weight_mixup"][0]["evaluations"]["attention"]["tables"]["run"]["layers"]["rows"]
     assert {layer for _, layer, *_ in rows} == {0, 1, None}  # two layers and a pooler
     # What the others have not.
     for method, name, why in (
         ("vanilla", "confidence", "no method here learns a confidence per token"),
-        ("vanilla", "sensitivity", "no method here keeps the sensitivity of weights"),
         ("pats", "attention", "no phase before fine-tuning learned an attention"),
-        ("vanilla", "deletion", "gradient times input"),
     ):
         assert why in remarks(records[method], name)
     for name in ALL:
@@ -91,6 +89,47 @@ def test_methods_show_what_they_have_and_say_what_they_have_not(project: Path) -
     before = set(runs(project))
     assert found(judge(project, "tdt")) == found(records["tdt"])
     assert set(runs(project)) == before
+
+
+def test_a_run_beside_is_trained_first_and_in_key_and_plan(project: Path) -> None:
+    asked = {"deletion": {"rows": 10, "shares": [0.5], "confidence_of": "tdt"}}
+    change(project, methods=["vanilla", "tdt"], grid={**GRID, "seeds": [0]}, evaluations=asked)
+    train(project, "vanilla")
+    before, first = planned(project), judge(project, "vanilla")  # no run of tdt was asked for
+    assert "the confidence that 'tdt' has learned" in remarks(first, "deletion")
+    (own,) = [one for one in runs(project).values() if one.get("evaluation") == "deletion"]
+    assert own["other_run"] in runs(project)
+    # Another tdt has another key, and orders tokens in another way; the run itself stays.
+    edit(project / "pipelines" / "methods" / "tdt.yaml", "w_distill: 0.5", "w_distill: 0.4")
+    after = planned(project)
+    cell = f"vanilla/{TASK}/24"
+    assert json.loads(before["finetune"])[cell] == json.loads(after["finetune"])[cell]
+    assert json.loads(before["evaluate"])[cell] != json.loads(after["evaluate"])[cell]
+    judge(project, "vanilla")
+    both = [one for one in runs(project).values() if one.get("evaluation") == "deletion"]
+    assert len({one["other_run"] for one in both}) == 2
+    assert len({one["run"] for one in both}) == 1
+
+
+def test_a_run_beside_that_fails_or_has_no_confidence_is_a_remark(project: Path) -> None:
+    write_method(project, "diverges", regularisers=DIVERGES)
+    methods = ["vanilla", "diverges", "tfidf_logistic"]
+    for method, why in (
+        ("diverges", "the run of 'diverges' beside this one failed"),
+        ("vanilla", "'vanilla' learns no confidence per token"),
+        ("tfidf_logistic", "'tfidf_logistic' answers in the place of a model of 'tfidf_logistic'"),
+    ):
+        asked = {"deletion": {"rows": 10, "shares": [0.5], "confidence_of": method}}
+        change(project, methods=methods, grid={**GRID, "seeds": [0]}, evaluations=asked)
+        train(project, "vanilla")
+        assert why in remarks(judge(project, "vanilla"), "deletion")
+
+
+def test_a_run_beside_is_of_a_listed_method(project: Path) -> None:
+    asked = {"deletion": {"confidence_of": "tdd"}}
+    change(project, methods=["vanilla", "tdt"], grid=GRID, evaluations=asked)
+    with raises_code(ConfigError, "not-listed", "evaluations.deletion.confidence_of", "'tdd'", "'tdt'"):
+        open_project(project)
 
 
 def test_a_task_that_is_probed_is_checked_and_its_rows_are_in_the_facts(project: Path) -> None:
@@ -152,17 +191,21 @@ def test_who_does_not_declare_it_may_not_ask_methods_or_other_tasks(project: Pat
 
     folder = project / "own"
     folder.mkdir()
-    asks = {"views": "run.trained.confidence(None)", "tasks": "run.rows_of('cue_pair')"}
+    asks = {
+        "views": "run.trained.confidence(None)",
+        "tasks": "run.rows_of('cue_pair')",
+        "method": "run.model_of('vanilla')",
+    }
     with EVALUATIONS.also(folder):
         for name, call in asks.items():
             text = 'DESCRIPTION = "asks"\nKINDS = ("classification",)\nNEEDS_MODEL = True\n'
             (folder / f"asks_{name}.py").write_text(f"{text}\n\ndef run(run):\n    {call}\n")
         change(project, methods=["vanilla"], grid={**GRID, "seeds": [0]}, evaluations=["asks_views"])
         train(project, "vanilla")
-        for said in ("READS_VIEWS = True", 'TASKS = "tasks"'):
+        for name, said in (("views", "READS_VIEWS = True"), ("tasks", 'TASKS = "tasks"'), ("method", 'METHOD = "of"')):
+            switch_on(project, [f"asks_{name}"])
             failures = compute_only(project, "evaluate", [f"vanilla/{TASK}"], lambda _: None)
             assert said in failures[f"vanilla/{TASK}/24"]
-            switch_on(project, ["asks_tasks"])
 
 
 def test_a_run_without_a_model_has_the_evaluations_that_need_none(project: Path) -> None:

@@ -145,6 +145,16 @@ def test_the_cost_of_the_search_is_all_of_its_seconds() -> None:
     assert _cost({"cost": {}, "search_cost": None}) == {"search_seconds": 0.0}
 
 
+def test_the_peak_memory_is_that_of_all_phases() -> None:
+    """A bi-level search needs more than the fine-tuning after it, whose own peak would hide that."""
+    search: dict[str, Any] = {"train_seconds": 1.0, "fit_seconds": 0.0, "peak_memory_bytes": 9}
+    assert _cost({"cost": {"peak_memory_bytes": 5}, "search_cost": search})["peak_memory_bytes"] == 9
+    assert _cost({"cost": {"peak_memory_bytes": 12}, "search_cost": search})["peak_memory_bytes"] == 12
+    nothing = search | {"peak_memory_bytes": None}
+    assert _cost({"cost": {"peak_memory_bytes": 5}, "search_cost": nothing})["peak_memory_bytes"] == 5
+    assert _cost({"cost": {"peak_memory_bytes": None}, "search_cost": nothing})["peak_memory_bytes"] is None
+
+
 def test_choosing_on_dev_is_marked_and_is_the_trial_itself(tuned: Path, trained: list[tuple[str, int]]) -> None:
     change(tuned, tuning={**TUNING, "selection": "dev_as_published"}, grid={"seeds": [0, 1]}, methods=["vanilla"])
     from tests.run.conftest import refresh

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from regft_core.data.encode import Encoded, encode
-from regft_core.scoring.token_edits import editable, with_kept, with_replaced
+from regft_core.scoring.token_edits import editable, with_kept, with_masked, with_replaced
 from tests.methods.harness import examples, source_of, tokenizer_of
 
 
@@ -20,7 +20,7 @@ def encoded(separately: bool, architecture: str = "bert") -> Encoded:
 @pytest.mark.parametrize("separately", [False, True])
 def test_replacing_changes_tokens_of_the_texts_only(separately: bool) -> None:
     before = encoded(separately)
-    after = with_replaced(before, lambda ids, free: np.full(len(ids), 7))
+    after = with_replaced(before, lambda ids, free: [np.full(len(own), 7) for own in ids])
     for old, new in _pairs(before, after):
         for row in range(5):
             special = np.asarray(old["special_mask"][row]) == 1
@@ -31,6 +31,11 @@ def test_replacing_changes_tokens_of_the_texts_only(separately: bool) -> None:
             assert new["segment"][row] == old["segment"][row]
     assert (after.labels, after.ids) == (before.labels, before.ids)
     assert with_replaced(before, lambda ids, free: ids) == before
+    free = editable(before)
+    assert with_masked(before, [[~row for row in rows] for rows in free], 7) == after
+    # An added token stays, whatever is asked.
+    assert with_masked(before, [[np.zeros(len(row), bool) for row in rows] for rows in free], 7) == after
+    assert with_masked(before, [[np.ones(len(row), bool) for row in rows] for rows in free], 7) == before
 
 
 @pytest.mark.parametrize("architecture", ["bert", "roberta"])  # with and without token types

@@ -34,7 +34,11 @@ class Declared(Protocol):
 
     @property
     def tasks(self) -> str | None:
-        """The option that lists tasks whose training rows it reads."""
+        """The option that lists tasks whose rows it reads."""
+
+    @property
+    def method(self) -> str | None:
+        """The option that names a method whose run it looks into."""
 
 
 #: Finds an evaluation by its name; raises ConfigError when its file is not one.
@@ -76,6 +80,7 @@ def check_evaluations(
             problems += _without_options(name, found, document, at)
         else:
             problems += validate(found.Config, document, at)[1]
+            problems += _unlisted(found, params, document, at)
         unfit = [task for task, config in tasks.items() if config.known("kind") and not found.fits(config.kind)]
         if unfit and len(unfit) == len(tasks):
             message = f"'{name}' is for {' and '.join(found.kinds or ())} tasks, and there is none in the grid"
@@ -103,6 +108,17 @@ def named_tasks(document: Document, find: FindEvaluation | None) -> dict[KeyPath
             if isinstance(task, str) and is_name(task):
                 found["evaluations", name, str(option), i] = task
     return found
+
+
+def _unlisted(found: Declared, params: Params, document: Document, at: KeyPath) -> list[Problem]:
+    """A method whose run an evaluation looks into, and which is not in the grid."""
+    given = document.data["evaluations"][at[-1]]
+    method = given.get(found.method) if found.method is not None and isinstance(given, dict) else None
+    if not isinstance(method, str) or not params.known("methods") or method in params.methods:
+        return []
+    hint = suggestion(method, params.methods, "listed are")
+    at = (*at, str(found.method))
+    return [document.problem("not-listed", at, f"method '{method}' is not listed under methods", hint)]
 
 
 def _without_options(name: str, found: Declared, document: Document, at: KeyPath) -> list[Problem]:

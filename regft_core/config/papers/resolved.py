@@ -4,9 +4,10 @@ Settings are those of the resolved preset: a dotted path, and a value for each t
 
 - ``model.*`` and ``training.*``: the shared sections with what the task changes. What counts for nothing is left out
   (``epochs`` beside ``max_steps``; a learning rate that every method tunes).
-- ``methods.<name>.*``: a method's own settings, as they run on the task; controls are left out.
+- ``methods.<name>.*``: a method's own settings, as they run on the task, unless they are tuned; derived controls are left out.
 - ``tuning.<name>.<setting>``: the values that are tried for a method; ``tuning.selection`` and the section's rest.
 - ``task.dev``, ``task.primary``, ``task.ood.<set>.*``: what judges a run, and the metric that chooses.
+- ``evaluations.<name>.<option>``: what an evaluation is asked for.
 - ``grid.*``, ``methods``, ``subsample.*``, ``report.averages.*``: of the whole preset, without a task.
 """
 
@@ -50,6 +51,8 @@ def resolved(project: Project) -> Settings:
     for section, model in (("grid", params.grid), ("subsample", params.subsample)):
         found |= {f"{section}.{key}": {"": value} for key, value in model.model_dump(mode="json").items()}
     found |= {f"report.averages.{name}": {"": _plain(of)} for name, of in params.report.averages.items()}
+    evaluations = _leaves({"evaluations": params.evaluations})
+    found |= {path: {"": _plain(value)} for path, value in evaluations if path != "evaluations"}
     found |= dict(_tuning(project))
     own_rate = any(f"tuning.{name}.training.learning_rate" not in found for name in params.methods)
     for task in tasks:
@@ -61,8 +64,9 @@ def resolved(project: Project) -> Settings:
         _note(found, task, training.items())
         _note(found, task, _judging(project, task))
         for name in _arms(project):
-            own = _method(project, project.method(name, task), task)
-            _note(found, task, ((f"methods.{name}.{path}", value) for path, value in own.items()))
+            own = _method(project, project.method(name, task), task).items()
+            fixed = ((path, value) for path, value in own if f"tuning.{name}.{path}" not in found)
+            _note(found, task, ((f"methods.{name}.{path}", value) for path, value in fixed))
     return found
 
 
@@ -87,6 +91,7 @@ def _judging(project: Project, task: str) -> Iterator[tuple[str, Any]]:
     config = project.tasks[task]
     yield "task.dev", config.splits.dev
     yield "task.primary", config.primary
+    yield "task.keyword_segment", config.keyword_segment
     for name, ood in config.ood.items():
         other: TaskConfig | None = project.tasks.get(name)
         yield f"task.ood.{name}.split", ood.split or (other.splits.dev if other is not None else None)
@@ -94,8 +99,9 @@ def _judging(project: Project, task: str) -> Iterator[tuple[str, Any]]:
 
 
 def _arms(project: Project) -> list[str]:
-    """The listed methods without their controls, which regft derives, and whose difference it writes itself."""
-    return [name for name in project.params.methods if not project.methods[name].config.control_for]
+    """The listed methods without the controls that regft derives, whose difference it writes itself."""
+    assert project.builder is not None
+    return [name for name in project.params.methods if project.builder.derivation(project.builder.base(name)) is None]
 
 
 def _method(project: Project, method: Method, task: str) -> dict[str, Any]:
@@ -164,7 +170,13 @@ def check_preset(paper: Paper, item: Item, preset: str, project: Project) -> lis
         problems.append(document.problem("no-effect", (), message, "remove it"))
     options = f".regularisers.{paper.config.method}."
     for path, values in settings.items():
-        demanded = path in own or path in REQUIRED or path.startswith("tuning.") or options in path or path in changed
+        demanded = (
+            path in own
+            or path in REQUIRED
+            or path.startswith(("tuning.", "evaluations."))
+            or options in path
+            or path in changed
+        )
         silent = [task for task in values if paper.value(item, preset, path, task) is None]
         if silent and demanded:
             runs = {task: values[task] for task in silent} if any(silent) else values[""]

@@ -1,14 +1,16 @@
-"""Figures of what evaluations found, as a table says how it is drawn: a panel per arm, or a line per arm."""
+"""Figures of what evaluations found, as a table says how it is drawn: a panel per arm, or a line or violin per arm."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from regft_core.reporting.evaluations import ShownTable
 from regft_core.reporting.figures.lines import Panel, Point, drawn
 from regft_core.reporting.figures.scores import grid, panel_width
-from regft_core.reporting.figures.svg import ACCENT, INK, MUTED, WORSE, panels, style, to_svg
+from regft_core.reporting.figures.svg import ACCENT, BETTER, INK, MUTED, WORSE, panels, style, to_svg
+from regft_core.reporting.figures.violins import ViolinPanel, violins
 from regft_core.scoring.findings import RUN, Plot
 
 #: Most panels of a figure with a panel per arm.
@@ -20,6 +22,8 @@ LOOKS: tuple[dict[str, Any], ...] = (
     {"color": MUTED, "marker": "s", "linewidth": 1.0, "linestyle": ":"},
     {"color": INK, "marker": "v", "linewidth": 0.8, "linestyle": "-."},
 )
+#: Colours of classes among points, the most frequent first; the others share a grey.
+CLASSES = (ACCENT, WORSE, BETTER, INK)
 
 
 def plotted(name: str, title: str, tables: Mapping[str, Sequence[ShownTable]], picked: Sequence[str]) -> str:
@@ -34,6 +38,8 @@ def plotted(name: str, title: str, tables: Mapping[str, Sequence[ShownTable]], p
         return ""
     plot = next(iter(shown.values()))[0].plot
     assert plot is not None
+    if plot.violins:
+        return _violins(name, title, shown, plot, picked)
     if plot.panels == "sets":
         return _by_set(name, title, shown, plot, picked)
     return _by_arm(name, title, shown, picked)
@@ -55,6 +61,20 @@ def _by_set(name: str, title: str, shown: Mapping[str, Sequence[ShownTable]], pl
     return drawn(
         name, title, found, picked, x=plot.x, y=plot.y, baseline=plot.baseline or "", log_y=plot.log, zero=zero
     )
+
+
+def _violins(
+    name: str, title: str, shown: Mapping[str, Sequence[ShownTable]], plot: Plot, picked: Sequence[str]
+) -> str:
+    found = []
+    for place, tables in shown.items():
+        for group in dict.fromkeys(group for table in tables for group in _groups(table, plot)):
+            arms: dict[str, dict[float, list[float]]] = {}
+            for table in tables:
+                for point in _points(table, plot, group, plot.y):
+                    arms.setdefault(table.method, {}).setdefault(point.x, []).append(point.y)
+            found.append(ViolinPanel(", ".join(filter(None, ("" if place == RUN else place, group))) or "all", arms))
+    return violins(name, title, found, picked, x=plot.x, y=plot.y)
 
 
 def _groups(table: ShownTable, plot: Plot) -> list[str]:
@@ -102,10 +122,14 @@ def _by_arm(name: str, title: str, shown: Mapping[str, Sequence[ShownTable]], pi
             for place, own in shown.items():
                 for table in own:
                     if table.method == method and table.plot is not None:
+                        axis.set_xlabel(table.plot.x)
+                        axis.set_ylabel(table.plot.y)
                         _in_panel(axis, table, table.plot, place if len(shown) > 1 else "", looks)
             handles, labels = axis.get_legend_handles_labels()
             if axis is axes[0] or table_has_groups(shown, method):
                 axis.legend(handles, labels, frameon=False, fontsize=7, labelcolor=INK, loc="best", handlelength=1.2)
+        if any(table.plot is not None and table.plot.one_scale for own in shown.values() for table in own):
+            _on_one_scale(axes[: len(methods)])
         for axis in axes[len(methods) :]:
             axis.set_visible(False)
         return to_svg(figure, name, title)
@@ -117,11 +141,20 @@ def table_has_groups(shown: Mapping[str, Sequence[ShownTable]], method: str) -> 
     return any(plot is not None and plot.group is not None for plot in plots)
 
 
+def _on_one_scale(axes: Sequence[Any]) -> None:
+    limits = [axis.get_ylim() for axis in axes]
+    for axis in axes:
+        axis.set_ylim(min(low for low, _ in limits), max(high for _, high in limits))
+
+
 def _in_panel(axis: Any, table: ShownTable, plot: Plot, place: str, looks: Iterator[dict[str, Any]]) -> None:
     if plot.diagonal:
         axis.plot([0, 1], [0, 1], color=MUTED, linewidth=0.7)
         axis.set_xlim(0, 1)
         axis.set_ylim(0, 1)
+    if plot.colour is not None:
+        _coloured(axis, table, plot, plot.colour, place)
+        return
     for group, look in zip(_groups(table, plot), looks):
         points = [(p.x, p.y) for p in _points(table, plot, group, plot.y)]
         if not points:
@@ -132,5 +165,22 @@ def _in_panel(axis: Any, table: ShownTable, plot: Plot, place: str, looks: Itera
             axis.plot(*zip(*points), linestyle="none", markeredgewidth=0, label=label, **own)
         else:
             axis.plot(*zip(*points), markersize=3, label=label, **look)
-    axis.set_xlabel(plot.x)
-    axis.set_ylabel(plot.y)
+
+
+def _coloured(axis: Any, table: ShownTable, plot: Plot, column: str, place: str) -> None:
+    """Points whose marker is their group and whose colour is their class."""
+    classes = Counter(str(row[table.columns.index(column)]) for row in table.rows)
+    named = [name for name, _ in classes.most_common(len(CLASSES))]
+    markers = ("o", "^", "<", "s", "D", "P")
+    for group, marker in zip(_groups(table, plot), markers * 4):
+        for name in [*named, None]:
+            points = [
+                (row[table.columns.index(plot.x)], row[table.columns.index(plot.y)])
+                for _, row in _of_group(table, plot, group)
+                if (own := str(row[table.columns.index(column)])) == name or (name is None and own not in named)
+            ]
+            if points:
+                color = MUTED if name is None else CLASSES[named.index(name)]
+                label = ", ".join(filter(None, (place, group, name or "other classes")))
+                look = {"color": color, "marker": marker, "markersize": 3.6, "alpha": 0.65, "markeredgewidth": 0}
+                axis.plot(*zip(*points), linestyle="none", label=label, **look)

@@ -38,6 +38,8 @@ LOOKS = (
     Look(WORSE, "X", (0, (1, 1.2))),
     Look(BETTER, "<", (0, (5, 2))),
 )
+#: Of filled shapes, in the place of dashes and markers.
+HATCHES = (None, "///", "...", "\\\\\\", "xxx", "|||", "---", "+++")
 
 
 def chosen(block: Block, reference: str | None, present: Iterable[str]) -> list[str]:

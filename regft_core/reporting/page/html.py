@@ -18,6 +18,7 @@ from regft_core.reporting.costs import overrides
 from regft_core.reporting.families import GROUPED_ABOVE, grouped
 from regft_core.reporting.figures import evaluations as evaluation_figures
 from regft_core.reporting.figures import scores as figures
+from regft_core.reporting.figures.averages import average_bars
 from regft_core.reporting.figures.epochs import epoch_curves, epoch_note
 from regft_core.reporting.figures.search import search_curves
 from regft_core.reporting.figures.sizes import size_figures
@@ -87,6 +88,7 @@ def render(
         matrix=_matrix(report),
         evaluation_figures=_evaluation_figures(report),
         size_figures=size_figures(report, data),
+        average_figures=_average_figures(report),
         methods={name: methods[name] for name in present},
         uses={name: _uses(report, name) for name in present},
         sources=[
@@ -144,6 +146,13 @@ def _block(block: Block, data: BlockData, reference: str | None) -> dict[str, An
         },
         "epoch_note": epoch_note(block, data),
     }
+
+
+def _average_figures(report: Report) -> dict[str, Markup]:
+    """Average -> its columns at all training sizes as a figure."""
+    names = dict.fromkeys(average.name for average in report.averages)
+    own = {name: [average for average in report.averages if average.name == name] for name in names}
+    return {name: Markup(svg) for name in names if (svg := average_bars(own[name], report.reference or ""))}
 
 
 def _evaluation_figures(report: Report) -> dict[tuple[str, str], dict[str, Markup]]:

@@ -1,4 +1,4 @@
-"""A rough estimate of GPU hours from declared passes and steps, for grids that were never timed on a GPU."""
+"""A rough estimate of GPU and CPU hours from declared passes and steps, for grids that were never timed."""
 
 from __future__ import annotations
 
@@ -25,6 +25,9 @@ WEIGHTS: dict[str, float] = {
 }
 #: Operations per second that one GPU of the class of an A100 or H100 is assumed to sustain in training.
 SPEED: dict[str, float] = {"fp32": 2.5e13, "bf16": 1.2e14, "fp16": 1.2e14}
+
+#: The same of one CPU core; about what a core of a current server reaches with fp32 products of these sizes.
+CORE_SPEED = 3.0e10
 
 
 def encoder_weights(name: str, root: Path) -> float | None:
@@ -55,13 +58,8 @@ def gpu_hours(project: Project, rows: list[PlanRow]) -> str:
     if weights is None:
         return f"GPU hours: not known; nothing tells the size of '{model.name}'"
     precision = project.params.training.precision
-    hours, unknown = 0.0, 0
-    for row in rows:
-        if row.examples is None:
-            unknown += row.to_train
-        else:
-            tokens = row.examples * project.model(row.cell.task).max_length
-            hours += row.to_train * tokens * 6 * weights / SPEED[precision] / 3600
+    operations, unknown = _operations(project, rows, weights)
+    hours = operations / SPEED[precision] / 3600
     if unknown and not hours:
         return f"GPU hours: not known; {unknown} runs are of unknown length until their dataset is prepared"
     text = (
@@ -70,6 +68,27 @@ def gpu_hours(project: Project, rows: list[PlanRow]) -> str:
         f"in {precision} on one A100 or H100; evaluation left out)"
     )
     return text + (f"; {unknown} runs of unknown length not counted" if unknown else "")
+
+
+def core_hours(project: Project, rows: list[PlanRow]) -> str:
+    """The same without a GPU: hours of one CPU core."""
+    weights = encoder_weights(project.params.model.name, project.root)
+    operations, unknown = _operations(project, rows, weights) if weights is not None else (0.0, 1)
+    if unknown and not operations:
+        return "CPU core hours: not known"
+    return f"CPU core hours: {_shown(operations / CORE_SPEED / 3600)} (assumed: {CORE_SPEED / 1e9:.0f} GFLOP/s a core)"
+
+
+def _operations(project: Project, rows: list[PlanRow], weights: float) -> tuple[float, int]:
+    """Operations of the runs that are still to train, and how many runs of unknown length are not in them."""
+    total, unknown = 0.0, 0
+    for row in rows:
+        if row.examples is None:
+            unknown += row.to_train
+        else:
+            tokens = row.examples * project.model(row.cell.task).max_length
+            total += row.to_train * tokens * 6 * weights
+    return total, unknown
 
 
 def _shown(hours: float) -> str:

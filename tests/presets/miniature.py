@@ -64,6 +64,7 @@ def build(root: Path, name: str) -> Path:
         "model.max_length": 24,
         "grid.tasks": [last],
         "grid.seeds": [0],
+        "ood": "none" if params.get("ood") == "none" else "all",  # a list may name sets of other tasks
         "task_settings": own,
         "execution": {"executor": "serial", "device": "cpu"},
         "report.averages": {},

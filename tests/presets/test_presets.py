@@ -25,7 +25,6 @@ def test_what_is_not_known_is_an_assumption(name: str) -> None:
     text = (PRESETS / f"{name}.yaml").read_text(encoding="utf-8")
     params = yaml.safe_load(text)
     head = text.split("model:")[0]
-    assert "# assumption: " in head
     assert f"python -m stages.preset {name}\n" in head
     if moves(params["model"]["revision"]):
         assert "the revision is not pinned" in head

@@ -44,35 +44,43 @@ def _from_config(config: dict[str, Any]) -> float | None:
     return float(layers * (4 * width**2 + 2 * width * inner))
 
 
-def gpu_hours(project: Project, rows: list[PlanRow]) -> str:
-    """One paragraph: GPU hours of what is still to train, with the assumptions that they rest on.
+def hours(project: Project, rows: list[PlanRow], weights: float) -> tuple[float, int]:
+    """GPU hours of what is still to train, and the number of runs of unknown length that they leave out.
 
     A plain training step costs 6 operations per weight and token (2 forward, 4 backward); other methods their
     declared passes. Every example counts with ``max_length`` tokens.
     """
-    model = project.params.model
-    weights = encoder_weights(model.name, project.root)
-    if weights is None:
-        return f"GPU hours: not known; nothing tells the size of '{model.name}'"
-    precision = project.params.training.precision
-    hours, unknown = 0.0, 0
+    speed = SPEED[project.params.training.precision]
+    found, unknown = 0.0, 0
     for row in rows:
         if row.examples is None:
             unknown += row.to_train
         else:
             tokens = row.examples * project.model(row.cell.task).max_length
-            hours += row.to_train * tokens * 6 * weights / SPEED[precision] / 3600
-    if unknown and not hours:
+            found += row.to_train * tokens * 6 * weights / speed / 3600
+    return found, unknown
+
+
+def gpu_hours(project: Project, rows: list[PlanRow]) -> str:
+    """One paragraph: GPU hours of what is still to train, with the assumptions that they rest on."""
+    model = project.params.model
+    weights = encoder_weights(model.name, project.root)
+    if weights is None:
+        return f"GPU hours: not known; nothing tells the size of '{model.name}'"
+    precision = project.params.training.precision
+    count, unknown = hours(project, rows, weights)
+    if unknown and not count:
         return f"GPU hours: not known; {unknown} runs are of unknown length until their dataset is prepared"
     text = (
-        f"GPU hours: {_shown(hours)} (assumed: 6 operations per weight and token of a plain step, {weights:.2g} "
+        f"GPU hours: {shown(count)} (assumed: 6 operations per weight and token of a plain step, {weights:.2g} "
         f"weights in the encoder's layers, every example max_length tokens long, {SPEED[precision] / 1e12:.0f} TFLOP/s "
         f"in {precision} on one A100 or H100; evaluation left out)"
     )
     return text + (f"; {unknown} runs of unknown length not counted" if unknown else "")
 
 
-def _shown(hours: float) -> str:
+def shown(hours: float) -> str:
+    """``about 12``."""
     if hours < 0.1:
         return "less than 0.1" if hours else "none"
     return f"about {hours:.2g}" if hours < 10 else f"about {hours:,.0f}"

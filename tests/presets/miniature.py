@@ -1,11 +1,16 @@
 """A preset made small: its arms and settings as they are, a tiny encoder of its family, few rows, few steps.
 
 Tasks keep their columns, labels and metrics and read generated rows from files, so nothing needs the hub.
+
+python -m tests.presets.miniature [NAME ...]   run them (default: those whose settings changed) and record which finished
 """
 
 from __future__ import annotations
 
 import shutil
+import sys
+import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +19,9 @@ import yaml
 from regft_core.config.grid import cells
 from regft_core.plan.compute import compute
 from regft_core.plan.data import prepare
+from regft_core.io import read_json, write_json
 from regft_core.plan.keys import write_plan
+from regft_core.plan.paper_table import MINIATURES, miniature_state, settings_hash
 from regft_core.reporting import Report, write_report
 from regft_core.run.one_run import STAGES
 from regft_core.run.project import open_project
@@ -48,7 +55,8 @@ def build(root: Path, name: str) -> Path:
     shutil.copy(REPOSITORY / "dvc.yaml", root / "dvc.yaml")
     copy_methods(root, params)
     tasks = params["grid"]["tasks"][:1]
-    for task in tasks:
+    probed = [task for options in params.get("evaluations", {}).values() for task in options.get("tasks", ())]
+    for task in dict.fromkeys([*tasks, *probed]):
         shrink_task(root, task)
     family = next(family for word, family in FAMILIES if word in params["model"]["name"])
     model = tiny_model_dir(root / "scratch", family, masked_lm=family in MASKED_LM_ARCHITECTURES)
@@ -142,3 +150,29 @@ def run(root: Path) -> Report:
     return write_report(
         root, cells(project), params.grid.seeds, params.report, project.methods, training=params.training
     )
+
+
+def failures(report: Report) -> list[str]:
+    """The cells of a report in which a run failed."""
+    return [f"{block.name}: {row.method}" for block in report.blocks for row in block.rows if row.failed]
+
+
+def record(chosen: Sequence[str]) -> int:
+    """Run miniatures and write which of them finished, with which settings; returns how many failed."""
+    failed = 0
+    for name in chosen or [name for name in names() if miniature_state(REPOSITORY, name) != "finished"]:
+        with tempfile.TemporaryDirectory() as folder:
+            wrong = failures(run(build(Path(folder) / name, name)))
+        path = REPOSITORY / MINIATURES
+        recorded = read_json(path) if path.is_file() else {}
+        recorded.pop(name, None)
+        recorded |= {} if wrong else {name: settings_hash(REPOSITORY, name)}
+        present = {one: recorded[one] for one in names() if one in recorded}
+        write_json(path, present)
+        failed += bool(wrong)
+        print(f"{name}: {', '.join(wrong) or 'finished'}", flush=True)
+    return failed
+
+
+if __name__ == "__main__":
+    sys.exit(min(record(sys.argv[1:]), 1))

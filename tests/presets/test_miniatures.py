@@ -6,17 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.presets.miniature import build, names, run
+from tests.presets.miniature import build, failures, names, run
 
 #: Phases and settings per task and method. The others take minutes together: ``pytest -m slow tests/presets``.
 QUICK = ("mask_tuning_table1_roberta",)
 
 
 def finishes(root: Path, name: str) -> None:
-    report = run(build(root, name))
-    for block in report.blocks:
-        for row in block.rows:
-            assert not row.failed, (block.name, row.method, row.failed)
+    assert failures(run(build(root, name))) == []
 
 
 @pytest.mark.parametrize("name", QUICK)

@@ -20,7 +20,7 @@ from pydantic_core import to_jsonable_python
 
 from regft_core.config.difference import settings_of
 from regft_core.config.method import Method
-from regft_core.config.papers.protocols import Item, Paper, Value, matches
+from regft_core.config.papers.protocols import ORIGINS, Item, Paper, Value, matches
 from regft_core.config.project import Project
 from regft_core.config.schema.tasks import TaskConfig
 from regft_core.config.schema.training import TrainingConfig
@@ -191,6 +191,17 @@ def check_preset(paper: Paper, item: Item, preset: str, project: Project) -> lis
                 message = f"is {value.of(task)!r} here, but the preset '{preset}' runs {path} = {values[task]!r}{on}"
                 problems.append(place.problem("other-value", at, message, "correct the preset or the protocol"))
     return problems
+
+
+def origins(paper: Paper, item: Item, projects: Mapping[str, Project]) -> dict[str, list[str]]:
+    """Where the item's settings are from (``stated``, ``not_stated``, ``differs``) -> their paths in the resolved presets."""
+    found: dict[str, dict[str, None]] = {origin: {} for origin in ORIGINS}
+    for preset, project in projects.items():
+        for path, values in resolved(project).items():
+            for task in values:
+                if (said := paper.value(item, preset, path, task)) is not None:
+                    found[said[0].origin][path] = None
+    return {origin: list(paths) for origin, paths in found.items()}
 
 
 def unknown_settings(paper: Paper, item: Item, projects: Mapping[str, Project]) -> list[Problem]:

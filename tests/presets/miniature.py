@@ -2,7 +2,7 @@
 
 Tasks keep their columns, labels and metrics and read generated rows from files, so nothing needs the hub.
 
-python -m tests.presets.miniature [NAME ...]   run them (default: those whose settings changed) and record which finished
+python -m tests.presets.miniature [NAME ...]   run them (default: those with changed settings), record what finished
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from typing import Any
 import yaml
 
 from regft_core.config.grid import cells
+from regft_core.io import read_json, write_json
 from regft_core.plan.compute import compute
 from regft_core.plan.data import prepare
-from regft_core.io import read_json, write_json
 from regft_core.plan.keys import write_plan
 from regft_core.plan.paper_table import MINIATURES, miniature_state, settings_hash
 from regft_core.reporting import Report, write_report

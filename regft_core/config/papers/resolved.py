@@ -4,7 +4,8 @@ Settings are those of the resolved preset: a dotted path, and a value for each t
 
 - ``model.*`` and ``training.*``: the shared sections with what the task changes. What counts for nothing is left out
   (``epochs`` beside ``max_steps``; a learning rate that every method tunes).
-- ``methods.<name>.*``: a method's own settings, as they run on the task, unless they are tuned; derived controls are left out.
+- ``methods.<name>.*``: a method's own settings, as they run on the task; what is tuned, and controls that regft
+  derives, are left out.
 - ``tuning.<name>.<setting>``: the values that are tried for a method; ``tuning.selection`` and the section's rest.
 - ``task.dev``, ``task.primary``, ``task.ood.<set>.*``: what judges a run, and the metric that chooses.
 - ``evaluations.<name>.<option>``: what an evaluation is asked for.
@@ -194,7 +195,7 @@ def check_preset(paper: Paper, item: Item, preset: str, project: Project) -> lis
 
 
 def origins(paper: Paper, item: Item, projects: Mapping[str, Project]) -> dict[str, list[str]]:
-    """Where the item's settings are from (``stated``, ``not_stated``, ``differs``) -> their paths in the resolved presets."""
+    """Paths of the item's settings by where they are from: ``stated``, ``not_stated``, ``differs``."""
     found: dict[str, dict[str, None]] = {origin: {} for origin in ORIGINS}
     for preset, project in projects.items():
         for path, values in resolved(project).items():

@@ -95,10 +95,8 @@ def require_named_sets(project: Project) -> None:
     lacking = [] if isinstance(project.params.ood, str) else by_hand(project)
     if lacking:
         listed = "".join(f"\n  {text}" for text in lacking)
-        raise DataError(
-            "file-missing",
-            f"ood names sets whose files are not there:{listed}\n    -> put the files there, or take the sets out of ood",
-        )
+        hint = "put the files there, or take the sets out of ood"
+        raise DataError("file-missing", f"ood names sets whose files are not there:{listed}\n    -> {hint}")
 
 
 def encoder_bytes(project: Project) -> int | None:

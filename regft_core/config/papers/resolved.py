@@ -4,11 +4,13 @@ Settings are those of the resolved preset: a dotted path, and a value for each t
 
 - ``model.*`` and ``training.*``: the shared sections with what the task changes. What counts for nothing is left out
   (``epochs`` beside ``max_steps``; a learning rate that every method tunes).
-- ``methods.<name>.*``: a method's own settings, as they run on the task, unless they are tuned; derived controls are left out.
+- ``methods.<name>.*``: a method's own settings, as they run on the task; what is tuned, and controls that regft
+  derives, are left out.
 - ``tuning.<name>.<setting>``: the values that are tried for a method; ``tuning.selection`` and the section's rest.
 - ``task.dev``, ``task.primary``, ``task.ood.<set>.*``: what judges a run, and the metric that chooses.
 - ``evaluations.<name>.<option>``: what an evaluation is asked for.
-- ``grid.*``, ``methods``, ``subsample.*``, ``ood`` (unless all), ``report.averages.*``: of the whole preset, without a task.
+- ``grid.*``, ``methods``, ``subsample.*``, ``ood`` (unless all), ``report.averages.*``: of the whole preset, without a
+  task.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from pydantic_core import to_jsonable_python
 
 from regft_core.config.difference import settings_of
 from regft_core.config.method import Method
-from regft_core.config.papers.protocols import Item, Paper, Value, matches
+from regft_core.config.papers.protocols import ORIGINS, Item, Paper, Value, matches
 from regft_core.config.project import Project
 from regft_core.config.schema.tasks import TaskConfig
 from regft_core.config.schema.training import TrainingConfig
@@ -194,6 +196,17 @@ def check_preset(paper: Paper, item: Item, preset: str, project: Project) -> lis
                 message = f"is {value.of(task)!r} here, but the preset '{preset}' runs {path} = {values[task]!r}{on}"
                 problems.append(place.problem("other-value", at, message, "correct the preset or the protocol"))
     return problems
+
+
+def origins(paper: Paper, item: Item, projects: Mapping[str, Project]) -> dict[str, list[str]]:
+    """Paths of the item's settings by where they are from: ``stated``, ``not_stated``, ``differs``."""
+    found: dict[str, dict[str, None]] = {origin: {} for origin in ORIGINS}
+    for preset, project in projects.items():
+        for path, values in resolved(project).items():
+            for task in values:
+                if (said := paper.value(item, preset, path, task)) is not None:
+                    found[said[0].origin][path] = None
+    return {origin: list(paths) for origin, paths in found.items()}
 
 
 def unknown_settings(paper: Paper, item: Item, projects: Mapping[str, Project]) -> list[Problem]:

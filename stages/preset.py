@@ -18,6 +18,7 @@ from pathlib import Path
 
 from regft_core.config.preset import FOLDER, lay_out, preset_data, preset_file
 from regft_core.config.project import Project
+from regft_core.plan.needs import describe, require_named_sets
 from regft_core.plan.small import lay_out_small
 from regft_core.run.project import open_project
 from stages.common import CHANGES, Argument, run
@@ -35,11 +36,10 @@ def main(root: Path, arguments: argparse.Namespace) -> None:
     folder = (lay_out_small if small else lay_out)(root, arguments.name, arguments.set)
     project = open_project(folder)
     if arguments.plan:
-        from regft_core.plan.needs import describe
-
         changes = [part for change in arguments.set for part in ("--set", change)]
         print(describe(project, shlex.join([arguments.name, *changes])))
         return
+    require_named_sets(project)  # before DVC, whose own words would stand around the error
     _announce(root, folder, project, arguments.name)
     done = subprocess.run([sys.executable, "-m", "dvc", "repro"], cwd=folder, env=environment(root), check=False)
     if done.returncode:

@@ -17,11 +17,18 @@ MAX_BYTES = 1024 * 1024
 MAX_COMPRESSED = 16 * MAX_BYTES
 
 
-def columns_of(path: Path) -> list[str] | None:
+def quoting_of(delimiter: str, quoted: bool) -> Literal[0, 3]:
+    """How the csv module reads quotes where ``delimiter`` separates fields; ``quoted``: a TSV is quoted as CSV is."""
+    # A .tsv whose quotes are plain characters (GLUE's files) would swallow rows if they were
+    # taken as quoting, so in TSV a quote is a character like any other unless the task says otherwise.
+    return csv.QUOTE_NONE if delimiter == "\t" and not quoted else csv.QUOTE_MINIMAL
+
+
+def columns_of(path: Path, *, quoted: bool = False) -> list[str] | None:
     """Column names of a .csv, .tsv, .jsonl or .parquet file, also .gz; of .jsonl those of its first object.
 
-    None when they cannot be told from the first ``MAX_BYTES``. Raises ValueError, with the
-    reason, for a file that is damaged, empty or not what its name says.
+    ``quoted``: fields of a .tsv are quoted as in CSV. None when the columns cannot be told from the first
+    ``MAX_BYTES``. Raises ValueError, with the reason, for a file that is damaged, empty or not what its name says.
     """
     name = path.name.lower()
     try:
@@ -38,7 +45,7 @@ def columns_of(path: Path) -> list[str] | None:
     text = _text(start)
     if name.removesuffix(".gz").endswith(".jsonl"):
         return _first_object(text, whole)
-    return _header(text, "\t" if name.removesuffix(".gz").endswith(".tsv") else ",", whole)
+    return _header(text, "\t" if name.removesuffix(".gz").endswith(".tsv") else ",", whole, quoted)
 
 
 def separator_hint(names: Sequence[str], wanted: Iterable[str], file: str) -> str:
@@ -75,10 +82,10 @@ def _text(start: bytes) -> str:
         raise ValueError(f"is not UTF-8 text (line {line}, byte {start[error.start]:#04x})") from error
 
 
-def _header(text: str, delimiter: str, whole: bool) -> list[str] | None:
-    quoting: Literal[0, 3] = csv.QUOTE_NONE if delimiter == "\t" else csv.QUOTE_MINIMAL
+def _header(text: str, delimiter: str, whole: bool, quoted: bool) -> list[str] | None:
+    stream, quoting = io.StringIO(text, newline=""), quoting_of(delimiter, quoted)
     try:
-        reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, quoting=quoting, strict=True)
+        reader = csv.reader(stream, delimiter=delimiter, quoting=quoting, strict=True)
         header = next(reader, None)
     except csv.Error as error:
         if not whole:

@@ -54,13 +54,16 @@ def trials_of(tuning: TuningConfig | None, method: Method) -> list[Trial]:
 def _inherited(
     own: Mapping[str, Any] | list[Trial] | None, flipped: Collection[str]
 ) -> dict[str, Any] | list[Trial] | None:
-    """What is tried for an arm, for a control that it declares: without the settings that the control flips."""
+    """What is tried for an arm, for a control that it declares: without the settings that the control flips.
+
+    None where nothing is left of an arm's own values: those for every arm are tried then.
+    """
 
     def kept(values: Mapping[str, Any]) -> dict[str, Any]:
         return {k: v for k, v in values.items() if not any(f"{k}.".startswith(f"{one}.") for one in flipped)}
 
     if not isinstance(own, list):
-        return kept(own) if own is not None else None
+        return own and (kept(own) or None)
     trials = [kept(trial) for trial in own]
     return [trial for index, trial in enumerate(trials) if trial and trial not in trials[:index]]
 

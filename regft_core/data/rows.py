@@ -13,8 +13,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from io import TextIOWrapper
 from pathlib import Path
-from typing import IO, Literal, TextIO, cast
+from typing import IO, TextIO, cast
 
+from regft_core.config.headers import quoting_of
 from regft_core.data.declare import Row
 from regft_core.errors import DataError
 
@@ -28,14 +29,12 @@ def suffix_of(path: Path) -> str:
     return Path(path.name.lower().removesuffix(".gz")).suffix
 
 
-def table(stream: TextIO, delimiter: str, where: str) -> tuple[list[str], Iterator[Row]]:
+def table(stream: TextIO, delimiter: str, where: str, *, quoted: bool = False) -> tuple[list[str], Iterator[Row]]:
     """Column names and rows of CSV or TSV with a header line; quoted fields may hold delimiters and line breaks.
 
     ``stream`` was opened with ``newline=""``. Raises DataError here for a bad header, while iterating for a bad row.
     """
-    # A .tsv whose quotes are plain characters (GLUE's files) would swallow rows if they were
-    # taken as quoting, so in TSV a quote is a character like any other.
-    quoting: Literal[0, 3] = csv.QUOTE_NONE if delimiter == "\t" else csv.QUOTE_MINIMAL
+    quoting = quoting_of(delimiter, quoted)
     csv.field_size_limit(2**31 - 1)
     reader = csv.reader(stream, delimiter=delimiter, quoting=quoting, strict=True)
 

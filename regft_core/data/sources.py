@@ -28,7 +28,7 @@ def read_split(root: Path, task_name: str, source: Source, split: str, declarati
         return Split(builtin.generate(source.generator, split, source.options))
     if isinstance(source, FilesSource):
         where = f"task '{task_name}', {split}"
-        names, rows = _read_file(_locate(root, split, where), where)
+        names, rows = _read_file(_locate(root, source, split, where), where, source.quoted)
     else:
         where = f"task '{task_name}', {source.id}{'/' + source.config if source.config else ''} split '{split}'"
         names, rows = read_hub(root, source, split, where)
@@ -39,7 +39,7 @@ def read_split(root: Path, task_name: str, source: Source, split: str, declarati
 # ------------------------------------------------------------------------------------- files
 
 
-def _locate(root: Path, split: str, where: str) -> Path:
+def _locate(root: Path, source: FilesSource, split: str, where: str) -> Path:
     folder = root / "data"
     relative = Path(split)
     if relative.parts[:1] == ("data",):
@@ -65,12 +65,13 @@ def _locate(root: Path, split: str, where: str) -> Path:
         files = (p for p in folder.rglob("*") if suffix_of(p) in FORMATS and what_is(p) == "a file")
         present = sorted(str(p.relative_to(folder)) for p in files)
         near = get_close_matches(str(relative), present, n=1, cutoff=0.5)
-        hint = f"did you mean '{near[0]}'?" if near else f"put it at data/{relative}"
+        hint = f"did you mean '{near[0]}'?" if near and source.get is None else f"put it at data/{relative}"
+        hint += f": {source.get}" if source.get is not None else ""
         raise DataError("file-missing", f"{where}: no file data/{relative}\n    -> {hint}")
     return path
 
 
-def _read_file(path: Path, where: str) -> tuple[list[str], list[Row]]:
+def _read_file(path: Path, where: str, quoted: bool) -> tuple[list[str], list[Row]]:
     try:
         content = path.read_bytes()
         if path.name.lower().endswith(".gz"):
@@ -95,7 +96,7 @@ def _read_file(path: Path, where: str) -> tuple[list[str], list[Row]]:
         ) from error
     if suffix == ".jsonl":
         return _parse_jsonl(text, where)
-    names, found = table(io.StringIO(text, newline=""), "\t" if suffix == ".tsv" else ",", where)
+    names, found = table(io.StringIO(text, newline=""), "\t" if suffix == ".tsv" else ",", where, quoted=quoted)
     return names, list(found)
 
 

@@ -47,23 +47,28 @@ def _from_config(config: dict[str, Any]) -> float | None:
     return float(layers * (4 * width**2 + 2 * width * inner))
 
 
-def gpu_hours(project: Project, rows: list[PlanRow]) -> str:
-    """One paragraph: GPU hours of what is still to train, with the assumptions that they rest on.
+def hours(project: Project, rows: list[PlanRow], weights: float) -> tuple[float, int]:
+    """GPU hours of what is still to train, and the number of runs of unknown length that they leave out.
 
     A plain training step costs 6 operations per weight and token (2 forward, 4 backward); other methods their
     declared passes. Every example counts with ``max_length`` tokens.
     """
+    operations, unknown = _operations(project, rows, weights)
+    return operations / SPEED[project.params.training.precision] / 3600, unknown
+
+
+def gpu_hours(project: Project, rows: list[PlanRow]) -> str:
+    """One paragraph: GPU hours of what is still to train, with the assumptions that they rest on."""
     model = project.params.model
     weights = encoder_weights(model.name, project.root)
     if weights is None:
         return f"GPU hours: not known; nothing tells the size of '{model.name}'"
     precision = project.params.training.precision
-    operations, unknown = _operations(project, rows, weights)
-    hours = operations / SPEED[precision] / 3600
-    if unknown and not hours:
+    count, unknown = hours(project, rows, weights)
+    if unknown and not count:
         return f"GPU hours: not known; {unknown} runs are of unknown length until their dataset is prepared"
     text = (
-        f"GPU hours: {_shown(hours)} (assumed: 6 operations per weight and token of a plain step, {weights:.2g} "
+        f"GPU hours: {shown(count)} (assumed: 6 operations per weight and token of a plain step, {weights:.2g} "
         f"weights in the encoder's layers, every example max_length tokens long, {SPEED[precision] / 1e12:.0f} TFLOP/s "
         f"in {precision} on one A100 or H100; evaluation left out)"
     )
@@ -76,7 +81,7 @@ def core_hours(project: Project, rows: list[PlanRow]) -> str:
     operations, unknown = _operations(project, rows, weights) if weights is not None else (0.0, 1)
     if unknown and not operations:
         return "CPU core hours: not known"
-    return f"CPU core hours: {_shown(operations / CORE_SPEED / 3600)} (assumed: {CORE_SPEED / 1e9:.0f} GFLOP/s a core)"
+    return f"CPU core hours: {shown(operations / CORE_SPEED / 3600)} (assumed: {CORE_SPEED / 1e9:.0f} GFLOP/s a core)"
 
 
 def _operations(project: Project, rows: list[PlanRow], weights: float) -> tuple[float, int]:
@@ -91,7 +96,8 @@ def _operations(project: Project, rows: list[PlanRow], weights: float) -> tuple[
     return total, unknown
 
 
-def _shown(hours: float) -> str:
+def shown(hours: float) -> str:
+    """``about 12``."""
     if hours < 0.1:
         return "less than 0.1" if hours else "none"
     return f"about {hours:.2g}" if hours < 10 else f"about {hours:,.0f}"

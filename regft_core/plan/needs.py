@@ -18,6 +18,7 @@ from regft_core.config.store_path import store_path
 from regft_core.data.hub import FOLDER, fetched_commit, is_fetched
 from regft_core.data.prepare import resolve_ood
 from regft_core.data.sources import Source
+from regft_core.errors import DataError
 from regft_core.hooks.registry import discover
 from regft_core.models.source import encoder_present
 from regft_core.names import listing, plural
@@ -74,13 +75,28 @@ def rows_needed(project: Project) -> list[Rows]:
 
 
 def by_hand(project: Project) -> list[str]:
-    """Files that judge as soon as somebody puts them there, and how."""
+    """Files that judge as soon as somebody puts them there, and where they can be had."""
     return [
-        f"{judge} (judges {task}): {why}; {task_file(judge)} says how to make it"
+        f"{judge} (judges {task}): {why}; {_had(project, judge)}"
         for task, sets in project.left_out.items()
         for judge, why in sets.items()
         if why.startswith("there is no file")
     ]
+
+
+def _had(project: Project, judge: str) -> str:
+    source = project.tasks[judge].source if judge in project.tasks else None
+    get = source.get if isinstance(source, FilesSource) else None
+    return get or f"{task_file(judge)} says how to make it"
+
+
+def require_named_sets(project: Project) -> None:
+    """Raise DataError, with every file at once, where ``ood`` names a set whose file is not there."""
+    lacking = [] if isinstance(project.params.ood, str) else by_hand(project)
+    if lacking:
+        listed = "".join(f"\n  {text}" for text in lacking)
+        hint = "put the files there, or take the sets out of ood"
+        raise DataError("file-missing", f"ood names sets whose files are not there:{listed}\n    -> {hint}")
 
 
 def encoder_bytes(project: Project) -> int | None:

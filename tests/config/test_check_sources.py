@@ -57,6 +57,12 @@ def test_columns_are_read_off_the_start_of_every_format(tmp_path: Path, name: st
     assert columns_of(path) == ["sentence", "label"]
 
 
+def test_names_of_columns_may_be_quoted_in_a_tsv(tmp_path: Path) -> None:
+    (tmp_path / "a.tsv").write_text('"the text"\tlabel\n')
+    assert columns_of(tmp_path / "a.tsv") == ['"the text"', "label"]
+    assert columns_of(tmp_path / "a.tsv", quoted=True) == ["the text", "label"]
+
+
 @pytest.mark.parametrize(
     ("name", "content", "words"),
     [

@@ -32,7 +32,9 @@ def test_the_shipped_table_names_tasks_and_encoders_that_there_are() -> None:
     for entry in shipped.config.trained_on.values():
         assert set(entry.tasks) <= tasks
     for alias in ALIASES:
-        assert set(shipped.of(alias, tasks)) == {"snli", "mnli", "qqp", "paws_qqp", "qnli"}
+        assert set(shipped.of(alias, tasks)) == {
+            *("snli", "snli_two_way", "mnli", "mnli_two_way", "qqp", "paws_qqp", "qnli")
+        }
     assert shipped.of("minilm", ["sst2", "stsb", "cue_pair"]) == {}
     assert shipped.of("bert-base-uncased", tasks) == {}
     assert "model card" in shipped.of("minilm", ["qqp"])["qqp"]

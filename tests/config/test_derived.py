@@ -161,3 +161,12 @@ def test_the_sentence_cannot_be_written_by_hand(build: Any, flips: dict[str, Any
     files = {"pipelines/methods/quiet.yaml": text, "params.yaml": listing("quiet")}
     with raises_code(ConfigError, "invalid-value", "differs_by", "differs_in"):
         load_project(build(files), flips)
+
+
+def test_a_control_that_flips_all_that_its_arm_tunes_has_the_values_for_every_arm(
+    build: Any, flips: dict[str, Any]
+) -> None:
+    more = TUNED.replace(", regularisers.noise.scale: [0.1, 0.2, 0.3]", "")
+    project = load_project(build({"params.yaml": listing("noise_flat", more=more)}), flips)
+    trials = trials_of(project.params.tuning, project.methods["noise_flat"])
+    assert trials == [{"training.learning_rate": 1e-5}, {"training.learning_rate": 2e-5}]

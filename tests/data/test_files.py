@@ -65,6 +65,26 @@ def test_a_quote_in_a_tsv_swallows_nothing(read: Read) -> None:
     assert [row.text for row in rows] == ['"open', 'closed"']
 
 
+def test_a_tsv_is_quoted_as_csv_where_its_task_says_so(tmp_path: Path, read: Read, declare: Any) -> None:
+    content = 'text\tlabel\n"he said ""no""\tagain"\tgood\nplain\tbad\n'
+    with raises_code(DataError, "field-count", "row 1"):
+        read("a.tsv", content)
+    quoted = FilesSource(kind="files", quoted=True)
+    rows = read_split(tmp_path, "mine", quoted, "a.tsv", declare()).examples
+    assert [row.text for row in rows] == ['he said "no"\tagain', "plain"]
+
+
+def test_what_stands_in_keys_of_files_is_what_it_was_before_options_came() -> None:
+    assert FilesSource(kind="files", get="it is elsewhere").model_dump(mode="json") == {"kind": "files"}
+    assert FilesSource(kind="files", quoted=True).model_dump(mode="json") == {"kind": "files", "quoted": True}
+
+
+def test_a_missing_file_is_said_with_where_it_can_be_had(tmp_path: Path, declare: Any) -> None:
+    source = FilesSource(kind="files", get="it is reviews.tsv of the authors")
+    with raises_code(DataError, "file-missing", "put it at data/a/b.tsv: it is reviews.tsv of the authors"):
+        read_split(tmp_path, "mine", source, "a/b.tsv", declare())
+
+
 def test_pairs_identifiers_and_paths_with_data_in_front(tmp_path: Path, read: Read, declare: Any) -> None:
     columns = {"text": "q", "text_pair": "a", "label": "y", "id": "n"}
     content = "n,q,a,y\n7,Who?,Me.,good\n"

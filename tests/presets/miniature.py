@@ -1,17 +1,25 @@
-"""A preset as ``--scale small`` makes it, on one task with its OOD sets, with a tiny encoder of the preset's family."""
+"""A preset as ``--scale small`` makes it, on one task with its OOD sets, with a tiny encoder of the preset's family.
+
+python -m tests.presets.miniature [NAME ...]   run them (default: those with changed settings), record what finished
+"""
 
 from __future__ import annotations
 
 import json
 import shutil
+import sys
+import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 import yaml
 
 from regft_core.config.grid import cells
+from regft_core.io import read_json, write_json
 from regft_core.plan.compute import compute
 from regft_core.plan.data import prepare
 from regft_core.plan.keys import write_plan
+from regft_core.plan.paper_table import MINIATURES, miniature_state, settings_hash
 from regft_core.plan.small import lay_out_small
 from regft_core.reporting import Report, write_report
 from regft_core.run.one_run import STAGES
@@ -64,6 +72,7 @@ def build(root: Path, name: str) -> Path:
         "model.max_length": 24,
         "grid.tasks": [last],
         "grid.seeds": [0],
+        "ood": "none" if params.get("ood") == "none" else "all",  # a list may name sets of other tasks
         "task_settings": own,
         "execution": {"executor": "serial", "device": "cpu"},
         "report.averages": {},
@@ -90,3 +99,29 @@ def run(root: Path) -> Report:
         small_scale=params.small_scale,
         left_out=project.left_out,
     )
+
+
+def failures(report: Report) -> list[str]:
+    """The cells of a report in which a run failed."""
+    return [f"{block.name}: {row.method}" for block in report.blocks for row in block.rows if row.failed]
+
+
+def record(chosen: Sequence[str]) -> int:
+    """Run miniatures and write which of them finished, with which settings; returns how many failed."""
+    failed = 0
+    for name in chosen or [name for name in names() if miniature_state(REPOSITORY, name) != "finished"]:
+        with tempfile.TemporaryDirectory() as folder:
+            wrong = failures(run(build(Path(folder) / name, name)))
+        path = REPOSITORY / MINIATURES
+        recorded = read_json(path) if path.is_file() else {}
+        recorded.pop(name, None)
+        recorded |= {} if wrong else {name: settings_hash(REPOSITORY, name)}
+        present = {one: recorded[one] for one in names() if one in recorded}
+        write_json(path, present)
+        failed += bool(wrong)
+        print(f"{name}: {', '.join(wrong) or 'finished'}", flush=True)
+    return failed
+
+
+if __name__ == "__main__":
+    sys.exit(min(record(sys.argv[1:]), 1))

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from regft_core.results.records import MARK
-from tests.presets.miniature import build, names, run
+from tests.presets.miniature import build, failures, names, run
 
 #: One of each paper; the others take minutes together: ``pytest -m slow tests/presets``.
 QUICK = ("hype_table4", "mask_tuning_table1_roberta", "pats_table3", "tdt_table3", "weight_mixup_table2")
@@ -17,9 +17,7 @@ QUICK = ("hype_table4", "mask_tuning_table1_roberta", "pats_table3", "tdt_table3
 def finishes(root: Path, name: str) -> None:
     folder = build(root, name)
     report = run(folder)
-    for block in report.blocks:
-        for row in block.rows:
-            assert not row.failed, (block.name, row.method, row.failed)
+    assert failures(report) == []
     assert report.mark.startswith(f"Not the paper's experiment: preset {name} at small scale.")
     assert report.mark.replace("'", "&#39;") in report.html
     assert json.loads((folder / "reports" / "results.json").read_text())[MARK] == report.mark

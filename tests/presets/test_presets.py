@@ -7,7 +7,6 @@ import re
 import pytest
 import yaml
 
-from regft_core.config.checks.params import moves
 from regft_core.config.papers.published import published_names, read_published
 from regft_core.run.project import open_project
 from tests.presets.miniature import PRESETS, names
@@ -21,14 +20,12 @@ def test_every_preset_is_valid(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", names())
-def test_what_is_not_known_is_an_assumption(name: str) -> None:
-    text = (PRESETS / f"{name}.yaml").read_text(encoding="utf-8")
-    params = yaml.safe_load(text)
-    head = text.split("model:")[0]
-    assert "# assumption: " in head
+def test_its_head_names_its_protocol_and_its_command(name: str) -> None:
+    head = (PRESETS / f"{name}.yaml").read_text(encoding="utf-8").split("model:")[0]
     assert f"python -m stages.preset {name}\n" in head
-    if moves(params["model"]["revision"]):
-        assert "the revision is not pinned" in head
+    assert "assumption" not in head, "what a paper leaves open stands in its protocol"
+    [protocol] = re.findall(r"^# Sources of all values: (published/protocols/\S+\.yaml)$", head, re.MULTILINE)
+    assert name in yaml.safe_load((REPOSITORY / protocol).read_text(encoding="utf-8"))["presets"]
 
 
 @pytest.mark.parametrize("name", [name for name in names() if "_table" in name])

@@ -65,7 +65,7 @@ class Sources:
     ) -> list[Problem]:
         """Problems of the ``source`` at ``path`` of ``document``; ``kind`` and ``columns`` are None when unknown."""
         if isinstance(source, FilesSource):
-            return self._check_files(list(uses), columns)
+            return self._check_files(source, list(uses), columns)
         if isinstance(source, HubSource):
             return self._check_hub(source, document, path)
         problems = check_kind(kind, source, document, path)
@@ -80,15 +80,15 @@ class Sources:
                 problems.append(use.document.problem("unknown-split", use.path, f"unknown split '{use.split}'", hint))
         return problems
 
-    def _check_files(self, uses: list[Use], columns: Columns | None) -> list[Problem]:
+    def _check_files(self, source: FilesSource, uses: list[Use], columns: Columns | None) -> list[Problem]:
         problems = []
         headers: dict[str, list[str]] = {}
         for use in uses:
-            wrong = _file_problem(self.root, use)
+            wrong = _file_problem(self.root, source, use)
             if not wrong:
                 path = file_of(self.root, use.split)
                 try:
-                    names = columns_of(path)
+                    names = columns_of(path, quoted=source.known("quoted") and source.quoted)
                 except ValueError as error:
                     remedy = "save the file as UTF-8" if "not UTF-8" in str(error) else "repair the file"
                     message = f"data/{_below_data(use.split).as_posix()} {error}"
@@ -157,7 +157,7 @@ def _below_data(split: str) -> Path:
     return Path(*parts[1:]) if parts[:1] == ("data",) else Path(*parts)
 
 
-def _file_problem(root: Path, use: Use) -> list[Problem]:
+def _file_problem(root: Path, source: FilesSource, use: Use) -> list[Problem]:
     """The problem of a split that is no data file below ``data/``."""
 
     def wrong(code: str, message: str, hint: str) -> list[Problem]:
@@ -180,7 +180,9 @@ def _file_problem(root: Path, use: Use) -> list[Problem]:
         present = sorted(p.relative_to(folder).as_posix() for p in folder.rglob("*") if _known_format(p.name))
         present = [name for name in present if what_is(folder / name) == "a file"]
         near = nearest(relative.as_posix(), present)
-        hint = f"did you mean '{near}'?" if near else "put the file there"
+        get = source.get if source.known("get") else None
+        hint = f"did you mean '{near}'?" if near and get is None else "put the file there"
+        hint += f": {get}" if get is not None else ""
         return wrong("file-missing", f"there is no file data/{relative.as_posix()}", hint)
     if kind != "a file":
         return wrong("not-a-file", f"data/{relative.as_posix()} is {kind}, not a file", "give the path of a data file")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
 
 from regft_core.catalogue import KINDS
 from regft_core.config.schema import ConsistentModel, Inconsistency, Name, Override, StrictModel, named_in
@@ -30,6 +30,14 @@ class FilesSource(StrictModel):
     """Files under ``data/``; the format is read off the name (.csv .tsv .jsonl .parquet, .gz)."""
 
     kind: Literal["files"]
+    quoted: bool = Field(False, description="fields of a .tsv are quoted as in CSV; else a quote is a character")
+    # Not in dumps: where a file can be had changes none of its rows.
+    get: str | None = Field(None, exclude=True, description="where the files can be had; told when one is missing")
+
+    @model_serializer(mode="wrap")
+    def _settled(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """The values as they stand in keys: a later addition at its default is left out of them."""
+        return {name: value for name, value in dump(self).items() if name != "quoted" or value}
 
 
 class BuiltinSource(StrictModel):

@@ -121,10 +121,7 @@ def as_markdown(papers: Sequence[tuple[Paper, Sequence[Line]]]) -> str:
     text = HEAD.splitlines()
     for paper, lines in papers:
         text += ["", f"## {paper.config.title}", ""]
-        text += [
-            "| item | what it shows | made by | compared | stated / ours / differs | what differs | GPU hours | miniature |"
-        ]
-        text += ["|---|---|---|---|---|---|---|---|"]
+        text += [f"| {' | '.join(COLUMNS)} |", "|---" * len(COLUMNS) + "|"]
         text += [f"| {' | '.join(_cells(line))} |" for line in lines]
     return "\n".join(text) + "\n"
 

@@ -39,7 +39,7 @@ ui: $(VENV)/.installed
 	@$(RUN) python -m regft_core.tracking ui
 
 mpnet: $(VENV)/.installed
-	@$(RUN) python -m regft_core.models.fetch mpnet $(if $(HUB),--hub)
+	@$(RUN) python -m stages.fetch --encoder mpnet $(if $(HUB),--hub)
 
 install: $(VENV)/.installed
 

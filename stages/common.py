@@ -29,6 +29,7 @@ class Argument:
         flag: no value; true when given.
         repeated: may be given more than once; a list.
         positional: given without its name; required.
+        choices: the values that are allowed; any without it.
     """
 
     name: str
@@ -39,6 +40,7 @@ class Argument:
     flag: bool = False
     repeated: bool = False
     positional: bool = False
+    choices: tuple[str, ...] | None = None
 
     def add(self, parser: argparse.ArgumentParser) -> None:
         if self.positional:
@@ -54,7 +56,8 @@ class Argument:
             default=[] if self.repeated else self.default,
             action="append" if self.repeated else "store",
             type=self.kind,
-            metavar=self.name.upper().replace("-", "_"),
+            choices=self.choices,
+            metavar=None if self.choices else self.name.upper().replace("-", "_"),
             help=self.help + shown,
         )
 
@@ -70,6 +73,12 @@ METHOD = Argument("method", "a method that params.yaml lists (pipelines/methods/
 TASK = Argument("task", "a task of grid.tasks in params.yaml (pipelines/tasks/TASK.yaml)")
 SIZE = Argument("size", "training rows of the run, one of grid.sizes: a number or full")
 SEED = Argument("seed", "one of grid.seeds", kind=int)
+CHANGES = Argument(
+    "set",
+    "KEY=VALUE: a dotted key and a YAML value that replaces the preset's; may be repeated",
+    required=False,
+    repeated=True,
+)
 #: Of the stages that compute the grid.
 GRID = (
     Argument("only", "METHOD/TASK: only these cells, with what they need; may be repeated", False, repeated=True),
@@ -114,7 +123,9 @@ def run(main: Callable[[Path, argparse.Namespace], None], *arguments: Argument) 
     # Nothing here needs the hub unless a task or the model names it; quiet its telemetry.
     os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
+    os.environ.setdefault("HF_DATASETS_DISABLE_PROGRESS_BARS", "1")
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(message)s")
+    logging.getLogger("huggingface_hub").setLevel(logging.ERROR)  # every retry; the error that ends them is said
     try:
         main(Path.cwd(), given)
     except RegftError as error:

@@ -1,20 +1,27 @@
 """Run a preset in a folder of its own (not a DVC stage): params.yaml and work/ are left alone.
 
-python -m stages.preset hype_table3
-python -m stages.preset hype_table3 --set model.name=minilm --set 'grid.seeds=[0, 1]'
+python -m stages.preset hype_table3 --plan          what it needs: data, encoder, disk, hours, what is missing
+python -m stages.fetch --preset hype_table3         bring the data and the encoder
+python -m stages.preset hype_table3                 run it
+python -m stages.preset hype_table3 --scale small   try it in minutes, marked as not the paper's experiment
+python -m stages.preset hype_table3 --set model.name=minilm --set 'grid.seeds=[0, 1]' --set ood=none
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
 
-from regft_core.config.preset import FOLDER, lay_out, preset_file
+from regft_core.config.preset import FOLDER, lay_out, preset_data, preset_file
+from regft_core.config.project import Project
+from regft_core.plan.needs import describe, require_named_sets
+from regft_core.plan.small import lay_out_small
 from regft_core.run.project import open_project
-from stages.common import Argument, run
+from stages.common import CHANGES, Argument, run
 
 
 def main(root: Path, arguments: argparse.Namespace) -> None:
@@ -25,17 +32,33 @@ def main(root: Path, arguments: argparse.Namespace) -> None:
     """
     if not arguments.set:
         open_project(root, preset_file(root, arguments.name))  # a mistake is said with the preset's own lines
-    folder = lay_out(root, arguments.name, arguments.set)
-    open_project(folder)
-    here = folder.relative_to(root)
-    print(
-        f"preset {arguments.name} runs in {here}; the dry run: python -m stages.config plan --root {here}",
-        flush=True,
-    )
+    small = arguments.scale == "small"
+    folder = (lay_out_small if small else lay_out)(root, arguments.name, arguments.set)
+    project = open_project(folder)
+    if arguments.plan:
+        changes = [part for change in arguments.set for part in ("--set", change)]
+        print(describe(project, shlex.join([arguments.name, *changes])))
+        return
+    require_named_sets(project)  # before DVC, whose own words would stand around the error
+    _announce(root, folder, project, arguments.name)
     done = subprocess.run([sys.executable, "-m", "dvc", "repro"], cwd=folder, env=environment(root), check=False)
     if done.returncode:
         sys.exit(done.returncode)
-    print(f"report: {here}/reports/report.html")
+    print(f"report: {folder.relative_to(root)}/reports/report.html")
+
+
+def _announce(root: Path, folder: Path, project: Project, name: str) -> None:
+    """Say where it runs, and what differs from the preset's own file."""
+    here, mark = folder.relative_to(root), project.params.small_scale
+    if mark is not None:
+        print(mark.mark)
+    else:
+        old, new = preset_data(root, name)["model"], project.params.model
+        if old["name"] != new.name and "revision" in old:
+            print(f"encoder: {new.name} in place of {old['name']}, whose revision goes with it")
+    for task, sets in project.left_out.items():
+        print(f"{task} is not judged on {', '.join(f'{judge} ({why})' for judge, why in sets.items())}")
+    print(f"preset {name} runs in {here}; the dry run: python -m stages.config plan --root {here}", flush=True)
 
 
 def environment(root: Path) -> dict[str, str]:
@@ -52,10 +75,13 @@ if __name__ == "__main__":
     run(
         main,
         Argument("name", f"a preset of pipelines/presets; it runs in {FOLDER}/NAME", positional=True),
+        CHANGES,
+        Argument("plan", "say what the preset needs and what of it is missing; run nothing", flag=True),
         Argument(
-            "set",
-            "KEY=VALUE: a dotted key and a YAML value that replaces the preset's; may be repeated",
-            required=False,
-            repeated=True,
+            "scale",
+            "full; or small: a few rows, seeds and steps on the packaged encoder, in presets/NAME.small, marked "
+            "everywhere as not the paper's experiment",
+            default="full",
+            choices=("full", "small"),
         ),
     )

@@ -37,6 +37,8 @@ def main(root: Path, arguments: argparse.Namespace) -> None:
         looks=remembered,
         task_training={task: project.shared(task) for task in params.grid.tasks},
         failed=failures,
+        small_scale=params.small_scale,
+        left_out=project.left_out,
     )
     width = None if sys.stdout.isatty() else 180  # two out-of-distribution sets side by side
     Console(width=width).print(summary_table(report))

@@ -46,12 +46,13 @@ def scratch_folder() -> Path:
     return Path(folder)
 
 
-def tiny_model_dir(tmp_path: Path, architecture: str, *, masked_lm: bool = False) -> Path:
+def tiny_model_dir(tmp_path: Path, architecture: str, *, masked_lm: bool = False, layers: int | None = None) -> Path:
     """Write a tiny checkpoint with its tokenizer under ``tmp_path`` and return its directory.
 
     Args:
         architecture: one of ``ARCHITECTURES``.
         masked_lm: save the masked-LM class, with its head (but, as usual, without a pooler).
+        layers: another number than two.
     """
     import torch
     from transformers import AutoModel, AutoModelForCausalLM, AutoModelForMaskedLM
@@ -69,7 +70,10 @@ def tiny_model_dir(tmp_path: Path, architecture: str, *, masked_lm: bool = False
         torch.manual_seed(20)
         # GTE's encoder has no pooler unless asked for one.
         pooler = {"add_pooling_layer": True} if architecture == "gte" and not masked_lm else {}
-        model = auto.from_config(tiny_config(architecture, tokenizer), **pooler)
+        config = tiny_config(architecture, tokenizer)
+        if layers is not None:
+            config.num_hidden_layers = layers
+        model = auto.from_config(config, **pooler)
         with torch.no_grad():  # initial biases are zero, which would hide a bias that is lost on the way
             for name, parameter in model.named_parameters():
                 if name.endswith("bias"):

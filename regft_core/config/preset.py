@@ -26,7 +26,9 @@ PRESETS = "pipelines/presets"
 FOLDER = "presets"
 #: Files that DVC reads and follows; it follows no links.
 COPIED = ("dvc.yaml", ".dvcignore")
-LINKED = (*FOLDERS, CONTAMINATION, "data", ".models")
+LINKED = (*FOLDERS, CONTAMINATION, "data")
+#: What is fetched: linked, and made where it is missing, so that a fetch from a preset's folder fills the project's.
+FETCHED = (".models", ".datasets")
 #: Sections that say where and how to run: taken from the user's ``params.yaml`` where a preset has none.
 OF_THE_MACHINE = ("execution", "store")
 
@@ -47,16 +49,45 @@ def preset_file(root: Path, name: str) -> str:
     return file
 
 
-def preset_text(root: Path, name: str, changes: Iterable[str] = ()) -> str:
-    """The ``params.yaml`` of a preset's folder: the preset with ``KEY=VALUE`` changes and this machine's sections.
+def preset_data(root: Path, name: str, changes: Iterable[str] = ()) -> dict[str, Any]:
+    """A preset with ``KEY=VALUE`` changes, as it would stand in the project's own folder.
 
     Raises ConfigError: no such preset, or a change that cannot be made.
     """
     file = preset_file(root, name)
-    document = load_yaml(root / file, root)
-    data = dict(document.data)
-    for change in changes:
+    return changed(dict(load_yaml(root / file, root).data), changes, file)
+
+
+def changed(data: dict[str, Any], changes: Iterable[str], file: str) -> dict[str, Any]:
+    """``data`` with ``KEY=VALUE`` changes; the key is dotted, the value YAML.
+
+    Another ``model.name`` takes the old encoder's revision away, whichever comes first on the command line.
+
+    Raises ConfigError for a change that cannot be made; ``file`` is where ``data`` is from.
+    """
+    for change in sorted(changes, key=lambda text: not _names_encoder(text)):
+        if _names_encoder(change):
+            data = {**data, "model": {k: v for k, v in _mapping(data.get("model")).items() if k != "revision"}}
         data = _changed(data, change, file)
+    return data
+
+
+def _names_encoder(change: str) -> bool:
+    return change.partition("=")[0].strip() == "model.name"
+
+
+def preset_text(root: Path, name: str, changes: Iterable[str] = ()) -> str:
+    """The ``params.yaml`` of a preset's folder: the preset with ``KEY=VALUE`` changes and this machine's sections.
+
+    Raises ConfigError as ``preset_data``.
+    """
+    head = f"# Made from {preset_file(root, name)} by `python -m stages.preset {name}`; an edit here is lost.\n"
+    return head + folder_text(root, preset_data(root, name, changes))
+
+
+def folder_text(root: Path, data: dict[str, Any]) -> str:
+    """The YAML of ``data`` in a folder two below the project, with this machine's sections."""
+    data = dict(data)
     own = load_yaml(root / "params.yaml", root).data if (root / "params.yaml").is_file() else {}
     for section in OF_THE_MACHINE:
         if section not in data and section in own:
@@ -65,8 +96,7 @@ def preset_text(root: Path, name: str, changes: Iterable[str] = ()) -> str:
     model = data.get("model")
     if isinstance(model, dict) and isinstance(model.get("name"), str):
         data["model"] = {**model, "name": _model(root, model["name"])}
-    head = f"# Made from {file} by `python -m stages.preset {name}`; an edit here is lost.\n"
-    return head + yaml.safe_dump(data, sort_keys=False, allow_unicode=True, default_flow_style=None, width=110)
+    return yaml.safe_dump(data, sort_keys=False, allow_unicode=True, default_flow_style=None, width=110)
 
 
 def lay_out(root: Path, name: str, changes: Iterable[str] = ()) -> Path:
@@ -74,15 +104,21 @@ def lay_out(root: Path, name: str, changes: Iterable[str] = ()) -> Path:
 
     Raises ConfigError as ``preset_text``, or when something else lies in the folder's place.
     """
-    text = preset_text(root, name, changes)
+    return make_folder(root, name, preset_text(root, name, changes))
+
+
+def make_folder(root: Path, name: str, text: str, linked: Iterable[str] = LINKED) -> Path:
+    """Make (or bring up to date) ``presets/<name>`` with ``params.yaml`` of this ``text``; returns it."""
     folder = root / FOLDER / name
     for file in COPIED:
         if (root / file).is_file():
-            _write(folder / file, (root / file).read_text(encoding="utf-8"))
-    for file in LINKED:
-        _link(folder / file, root / file)
-    _write(folder / "params.yaml", text)
-    _write(folder / ".dvc" / "config", "[core]\n    analytics = false\n    no_scm = true\n")
+            write_changed(folder / file, (root / file).read_text(encoding="utf-8"))
+    for file in FETCHED:
+        (root / file).mkdir(exist_ok=True)
+    for file in (*linked, *FETCHED):
+        link(folder / file, root / file)
+    write_changed(folder / "params.yaml", text)
+    write_changed(folder / ".dvc" / "config", "[core]\n    analytics = false\n    no_scm = true\n")
     return folder
 
 
@@ -135,14 +171,15 @@ def _model(root: Path, name: str) -> str:
     return _seen_from_folder(name) if name not in ALIASES and (root / name).is_dir() else name
 
 
-def _write(path: Path, text: str) -> None:
+def write_changed(path: Path, text: str) -> None:
     """Write a file whose content is another, so that DVC and people see what changed."""
     if not (path.is_file() and path.read_text(encoding="utf-8") == text):
         path.parent.mkdir(parents=True, exist_ok=True)
         write_text(path, text)
 
 
-def _link(path: Path, target: Path) -> None:
+def link(path: Path, target: Path) -> None:
+    """Make ``path`` a link to ``target`` if that is there; raises ConfigError where something else is in the way."""
     relative = os.path.relpath(target, path.parent)
     if path.is_symlink():
         if os.readlink(path) == relative:

@@ -26,8 +26,9 @@ class Project:
 
     ``tasks`` holds the tasks of the grid, those that only judge them, and those that a phase of a
     method trains on; ``methods`` the listed methods in the order of ``params.yaml``, under the shared protocol,
-    and ``on_task`` those that (method, task) changes. ``controls`` of the listed methods, and ``warnings``, are for
-    the user to read.
+    and ``on_task`` those that (method, task) changes. ``left_out`` holds, for each task of the grid, the declared
+    out-of-distribution sets that do not judge it, with the reason. ``controls`` of the listed methods, and
+    ``warnings``, are for the user to read.
     """
 
     root: Path
@@ -39,6 +40,7 @@ class Project:
     on_task: dict[tuple[str, str], Method] = field(default_factory=dict)
     builder: MethodBuilder | None = field(default=None, repr=False, compare=False)
     controls: Controls = field(default_factory=Controls, repr=False, compare=False)
+    left_out: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
     def method(self, name: str, task: str) -> Method:
         """A listed method as it runs on a task."""

@@ -75,7 +75,7 @@ def load_project(
     partial, wrong = (params, set()) if params is not None else _partial(document, found)
     known = params or parts(Params, document.data)
 
-    tasks = TaskReader(reading, builtin)
+    tasks = TaskReader(reading, builtin, partial.ood)
     grid = tasks.read_grid(document, _names(document, ("grid", "tasks")))
     reading.note(check_sizes(document, grid, builtin))
     builder = MethodBuilder(root, registry, document, partial, exact="training" not in wrong, settle=settle)
@@ -92,7 +92,7 @@ def load_project(
         listed = list(method_names.values())
         wrong_trials, trials = check_tuning(partial.tuning, methods.right, listed, builder, partial.training, other)
         reading.note(wrong_trials)
-    reading.note(check_averages(known, document, grid))
+    reading.note(*check_averages(known, document, grid, tasks.left_out))
     reading.note(*check_evaluations(known, document, grid, find_evaluation))
     for path, name in named_tasks(document, find_evaluation).items():
         tasks.read_training_rows(name, document, path, "read rows of")
@@ -131,6 +131,7 @@ def load_project(
         methods.on_task,
         builder,
         controls,
+        {name: out for name, out in tasks.left_out.items() if out},
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from regft_core.config.checks.builtin_tasks import Builtin
 from regft_core.config.checks.sources import file_name, is_there
@@ -11,10 +11,12 @@ from regft_core.config.files import TASKS, task_file
 from regft_core.config.messages.explain import validate
 from regft_core.config.method import is_name
 from regft_core.config.reading import Reading
+from regft_core.config.schema.params import OodChoice
 from regft_core.config.schema.tasks import FilesSource, TaskConfig
 from regft_core.config.yaml.document import Document, KeyPath, load_yaml
 from regft_core.config.yaml.valid_parts import parts
-from regft_core.errors import ConfigError
+from regft_core.errors import ConfigError, Problem
+from regft_core.names import suggestion
 
 
 class TaskReader:
@@ -23,11 +25,14 @@ class TaskReader:
     Attributes:
         right: the tasks without a mistake in their fields.
         known: all tasks read so far; wrong ones as far as they are right (``parts``).
+        left_out: task -> declared OOD set -> why it does not judge.
     """
 
-    def __init__(self, reading: Reading, builtin: Builtin | None) -> None:
+    def __init__(self, reading: Reading, builtin: Builtin | None, ood: OodChoice = "all") -> None:
         self.reading = reading
         self.builtin = builtin
+        self.ood = ood
+        self.left_out: dict[str, dict[str, str]] = {}
         self.right: dict[str, TaskConfig] = {}
         self.known: dict[str, TaskConfig] = {}
 
@@ -45,14 +50,32 @@ class TaskReader:
             if document is None:
                 continue
             for judge in referenced_tasks(document):
-                if is_name(judge) and judge not in places:
+                if is_name(judge) and judge not in places and self._chosen(judge):
                     judges.setdefault(judge, (document, ("ood", judge)))
         for name, (document, path) in judges.items():
             self._read(name, document, path)
         listed = {name: self.known[name] for name in places if name in self.known}
         for name in listed:
             self._check(name)
+        self.left_out = {name: out for name, out in self.left_out.items() if name in listed}
+        self.reading.problems += self._unknown_sets(params, list(listed))
         return listed
+
+    def _chosen(self, name: str) -> bool:
+        """Whether ``ood`` of the params file lets a set judge."""
+        return self.ood == "all" or name in self.ood
+
+    def _unknown_sets(self, params: Document, listed: list[str]) -> Iterator[Problem]:
+        """Names in the list ``ood`` that no task of the grid declares."""
+        if isinstance(self.ood, str):
+            return
+        declared = dict.fromkeys(
+            name for task in listed for name in (*getattr(self.known[task], "ood", ()), *self.left_out.get(task, ()))
+        )
+        for i, name in enumerate(self.ood):
+            if name not in declared:
+                message = f"no task of the grid declares the out-of-distribution set '{name}'"
+                yield params.problem("unknown-set", ("ood", i), message, suggestion(name, declared, "declared"))
 
     def read_training_rows(self, name: str, document: Document, path: KeyPath, purpose: str) -> None:
         """Read a task, named in ``document`` at ``path``, whose training rows something needs beside the grid's."""
@@ -83,7 +106,7 @@ class TaskReader:
         task, found = validate(TaskConfig, document)
         self.reading.problems += found
         if task is not None:
-            task = self.right[name] = self._with_present_sets(task, document)
+            task = self.right[name] = self._with_sets_that_judge(name, task, document)
         self.known[name] = task or parts(TaskConfig, document.data)
         return document
 
@@ -94,10 +117,16 @@ class TaskReader:
             reading.root, name, self.known, place, reading.documents, self.builtin, reading.warnings
         )
 
-    def _with_present_sets(self, task: TaskConfig, document: Document) -> TaskConfig:
-        """The task without the sets marked ``if_present`` whose file is not there; each is said."""
-        root, absent = self.reading.root, []
+    def _with_sets_that_judge(self, task_name: str, task: TaskConfig, document: Document) -> TaskConfig:
+        """The task without the sets that ``ood`` leaves out, and those marked ``if_present`` whose file is not there.
+
+        ``left_out`` remembers each with its reason.
+        """
+        root, absent = self.reading.root, self.left_out.setdefault(task_name, {})
         for name, config in task.ood.items():
+            if not self._chosen(name):
+                absent[name] = "ood is none" if self.ood == "none" else "not listed in ood"
+                continue
             split, source = config.split, config.source
             if not config.if_present or (split is not None and is_there(root, split)):
                 continue
@@ -108,7 +137,7 @@ class TaskReader:
                     continue  # said where that file is read
                 source, split = (other.source, split or other.splits.dev) if other is not None else (None, None)
             if isinstance(source, FilesSource) and split is not None and not is_there(root, split):
-                absent.append(name)
+                absent[name] = f"there is no file {file_name(split)}"
                 where = f"{document.file}:{document.line(('ood', name))}"
-                self.reading.warnings.append(f"{where}: '{name}' is left out: there is no file {file_name(split)}")
+                self.reading.warnings.append(f"{where}: '{name}' is left out: {absent[name]}")
         return task.model_copy(update={"ood": {name: c for name, c in task.ood.items() if name not in absent}})

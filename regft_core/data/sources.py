@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import gzip
 import io
-import os
 import zlib
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any
 
-from regft_core.config.hub import shadow_problem
 from regft_core.config.paths import what_is
 from regft_core.config.schema.tasks import BuiltinSource, FilesSource, HubSource
 from regft_core.data import builtin
 from regft_core.data.declare import Declaration, Row, Split, check_columns, to_examples
+from regft_core.data.hub import read_hub
 from regft_core.data.rows import FORMATS, json_lines, parquet, suffix_of, table
 from regft_core.errors import DataError
 
@@ -33,7 +31,7 @@ def read_split(root: Path, task_name: str, source: Source, split: str, declarati
         names, rows = _read_file(_locate(root, source, split, where), where, source.quoted)
     else:
         where = f"task '{task_name}', {source.id}{'/' + source.config if source.config else ''} split '{split}'"
-        names, rows = _read_hub(source, split, where)
+        names, rows = read_hub(root, source, split, where)
     check_columns(names, declaration, where)
     return to_examples(rows, declaration, where)
 
@@ -108,67 +106,3 @@ def _parse_jsonl(text: str, where: str) -> tuple[list[str], list[Row]]:
         raise DataError("no-rows", f"{where}: no rows\n    -> one JSON object per line")
     names = dict.fromkeys(name for row in found for name in row.values)
     return list(names), found
-
-
-# --------------------------------------------------------------------------------------- hub
-
-
-def _read_hub(source: HubSource, split: str, where: str) -> tuple[list[str], list[Row]]:
-    local = (
-        "or use local files: source: {kind: files}, splits: {train: <file>, dev: <file>} with the files under data/ "
-        "(data/README.md)"
-    )
-    try:
-        table = _load_hub(source, split)
-    except DataError as error:
-        raise DataError(error.code, f"{where}: {error.text}") from error
-    except Exception as error:
-        if _is_unreachable(error):
-            raise DataError(
-                "hub-unreachable",
-                f"{where}: the Hugging Face hub cannot be reached ({_first_line(error)})"
-                f"\n    -> run where it can (and HF_HUB_OFFLINE is not set), {local}",
-            ) from error
-        if isinstance(error, RuntimeError) and "script" in str(error).lower():
-            raise DataError(
-                "dataset-runs-code",
-                f"{where}: this dataset runs code of its own, which regft refuses"
-                f"\n    -> name a revision with data files only (often refs/convert/parquet), {local}",
-            ) from error
-        raise DataError(
-            "dataset-unloadable",
-            f"{where}: cannot be loaded at revision '{source.revision}' ({type(error).__name__}: {_first_line(error)})"
-            f"\n    -> check id, config, revision and split, {local}",
-        ) from error
-    return list(table.column_names), [Row(f"row {number}", row) for number, row in enumerate(table, start=1)]
-
-
-def _load_hub(source: HubSource, split: str) -> Any:
-    """The one call that may use the network; tests replace it.
-
-    Raises DataError where ``datasets`` would read something of this directory in place of the hub.
-    """
-    if shadow := shadow_problem(source.id, Path(os.curdir)):
-        raise DataError("dataset-shadowed", f"{shadow[0]}\n    -> {shadow[1]}")
-    import datasets
-
-    return datasets.load_dataset(source.id, source.config, revision=source.revision, split=split)
-
-
-def _is_unreachable(error: BaseException) -> bool:
-    """Whether ``error``, or what caused it, says that there was no way to the hub."""
-    names = {"OfflineModeIsEnabled", "LocalEntryNotFoundError", "ConnectError", "ConnectTimeout", "ReadTimeout"}
-    current: BaseException | None = error
-    while current is not None:
-        if isinstance(current, ConnectionError | TimeoutError) or type(current).__name__ in names:
-            return True
-        text = str(current).lower()
-        if any(part in text for part in ("couldn't reach", "offline mode", "connection error", "name resolution")):
-            return True
-        current = current.__cause__ or current.__context__
-    return False
-
-
-def _first_line(error: BaseException) -> str:
-    lines = str(error).splitlines()
-    return lines[0][:200] if lines else type(error).__name__

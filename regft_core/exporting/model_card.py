@@ -33,6 +33,7 @@ def card_contents(context: Context, record: TrainingRecord) -> dict[str, Any]:
         "method": job.method,
         "description": context.method.config.description,
         "paper": context.method.config.paper,
+        "mark": context.params.small_scale.mark if context.params.small_scale else None,
         "base_model": context.source.name if read else None,
         "revision": context.source.revision if read else None,
         "pooling": context.encoder.pooling if read else "head",

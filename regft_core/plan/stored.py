@@ -10,6 +10,7 @@ from regft_core.config.method import FINETUNE
 from regft_core.config.project import Project
 from regft_core.errors import DataError
 from regft_core.keyed import keys_of
+from regft_core.models.source import encoder_present
 from regft_core.plan.jobs import jobs_of
 from regft_core.plan.keys import cell_keys
 from regft_core.run.context import Context, Job
@@ -18,7 +19,12 @@ from regft_core.store.lookup import NotStored
 
 
 def cached_seeds(project: Project, cell: Cell) -> set[int]:
-    """Seeds of a cell whose runs need no training under the present configuration."""
+    """Seeds of a cell whose runs need no training under the present configuration.
+
+    Without the encoder on this disk no run has a key; it is not downloaded for a dry run.
+    """
+    if not encoder_present(project.params.model, project.root):
+        return set()
     try:
         planned = cell_keys(project, cell)["finetune"]["runs"]
     except DataError:

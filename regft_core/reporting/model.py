@@ -357,6 +357,10 @@ class Report:
     warnings: tuple[str, ...]
     #: Arms that train the encoder and are not shown to beat the best that does not, in sentences.
     unbeaten: tuple[str, ...]
+    #: What says that this is not the experiment of the paper that its preset is named after; empty otherwise.
+    mark: str = ""
+    #: Declared out-of-distribution sets that do not judge, in sentences.
+    left_out: tuple[str, ...] = ()
     #: Per task: how many rows ``max_length`` cut; and, among the warnings too, where that is a tenth and more.
     truncated: tuple[str, ...] = ()
     cut_warnings: tuple[str, ...] = ()

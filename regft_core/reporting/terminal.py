@@ -21,7 +21,7 @@ def summary_table(report: Report) -> RenderableType:
 
     Cost is what the method declares (relative to plain fine-tuning) and what was measured (relative to the reference).
     """
-    parts: list[RenderableType] = []
+    parts: list[RenderableType] = [Text(report.mark, style="bold red")] if report.mark else []
     for block in report.blocks:
         parts.append(_table(block, report.confidence))
         if block.mixed_environments:
@@ -31,6 +31,7 @@ def summary_table(report: Report) -> RenderableType:
     parts += [Text(text, style="bold yellow") for text in report.cut_warnings]
     warned = {text.split(":")[0] for text in report.cut_warnings}
     parts += [Text(text, style="dim") for text in report.truncated if text.split(":")[0] not in warned]
+    parts += [Text(text, style="yellow") for text in report.left_out]
     for table in report.published:
         parts += [Text(line, style="" if i else "bold") for i, line in enumerate(published.summary(table))]
     if report.warnings:
@@ -45,6 +46,8 @@ def summary_table(report: Report) -> RenderableType:
                 Text(f"  {command}", style="bold", no_wrap=True, overflow="ignore")
                 for command in block.recommendation.commands
             ]
+    if report.mark:  # its first sentence, where the reading ends
+        parts.append(Text(f"{report.mark.partition('. ')[0]}.", style="bold red"))
     return Group(*parts)
 
 

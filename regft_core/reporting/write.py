@@ -11,6 +11,7 @@ from typing import Any
 
 from regft_core.config.grid import Cell
 from regft_core.config.papers.published import Published, read_published
+from regft_core.config.schema.params import SmallScale
 from regft_core.config.schema.report import ReportConfig
 from regft_core.config.schema.training import TrainingConfig
 from regft_core.io import atomic_directory, write_json, write_text
@@ -29,10 +30,12 @@ from regft_core.reporting.figures.curves import thinned
 from regft_core.reporting.interim import Looks
 from regft_core.reporting.model import Block, PublishedTable, Report
 from regft_core.reporting.opponents import unbeaten
+from regft_core.reporting.page.formatting import listed
 from regft_core.reporting.page.html import render
 from regft_core.reporting.read_grid import BlockData, read_grid
 from regft_core.reporting.sentences import findings, looked_at
 from regft_core.reporting.tables import MethodMeta, build_block
+from regft_core.results.records import MARK
 
 #: Folder of the files that ``dvc metrics show`` reads.
 METRICS = "metrics"
@@ -56,6 +59,8 @@ def write_report(
     looks: Path | None = None,
     task_training: Mapping[str, TrainingConfig] | None = None,
     failed: Mapping[str, str] | None = None,
+    small_scale: SmallScale | None = None,
+    left_out: Mapping[str, Mapping[str, str]] | None = None,
 ) -> Report:
     """Write the report's files to ``out``.
 
@@ -72,6 +77,8 @@ def write_report(
             every look is the first.
         task_training: task -> that protocol with what the task changes; the shared one where absent.
         failed: cells of the grid that have no result, with the reasons: the first warnings of the page.
+        small_scale: marks page, terminal and ``results.json`` as not the paper's experiment.
+        left_out: declared out-of-distribution sets that do not judge (``Project.left_out``): warnings of the page.
 
     Raises:
         DataError: a result is missing or contradictory; nothing is written then.
@@ -90,6 +97,7 @@ def write_report(
         report = replace(
             report, warnings=(*absent, *report.warnings), results={**report.results, "failed": dict(failed)}
         )
+    report = _marked(report, small_scale, left_out or {})
     report = replace(report, html=render(report, data, methods_meta, shared, on_tasks))
     remembered.save()  # before anybody can have seen it
     folder = root / out
@@ -107,6 +115,22 @@ def write_report(
                 write_json(shown / block / f"{method}.json", own)
     write_text(folder / "report.html", report.html)
     return report
+
+
+def _marked(report: Report, small_scale: SmallScale | None, left_out: Mapping[str, Mapping[str, str]]) -> Report:
+    """The report, saying in page, terminal and ``results.json`` what is less than its configuration's name promises."""
+    results = dict(report.results)
+    if small_scale is not None:
+        results[MARK] = small_scale.mark
+    if left_out:
+        results["left_out"] = {task: dict(sets) for task, sets in left_out.items()}
+    out = tuple(
+        f"{task} is not judged on {listed([name for name, why in sets.items() if why == reason])}: {reason}."
+        for task, sets in left_out.items()
+        for reason in dict.fromkeys(sets.values())
+    )
+    mark = small_scale.mark if small_scale is not None else ""
+    return replace(report, mark=mark, left_out=out, warnings=(*out, *report.warnings), results=results)
 
 
 def build_report(

@@ -23,6 +23,8 @@ def _as_it_is(value: Any) -> Any:
     return value
 
 
+#: Where a result says that it is not its paper's experiment: in ``results.json``, and as a tag in MLflow.
+MARK = "not_the_papers_experiment"
 Number = Annotated[float, PlainValidator(_number), PlainSerializer(_as_it_is)]
 
 

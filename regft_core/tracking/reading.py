@@ -17,6 +17,7 @@ from regft_core.config.papers.contamination import Contamination, read_contamina
 from regft_core.io import canonical_json, read_json, sha256_file, sha256_text
 from regft_core.results.logs import Log
 from regft_core.results.records import (
+    MARK,
     EvaluationRecord,
     EvaluationResult,
     Finding,
@@ -99,6 +100,8 @@ def _read_cell(
         "regularisers": ", ".join(regulariser_names(manifest)) or "none",
         "model": manifest.model.name if manifest.model else "none",
     }
+    if report.get(MARK):
+        tags[MARK] = report[MARK]
     if controlled := manifest.method.get("control_for"):
         tags |= {"control_for": ", ".join(controlled), "differs_by": manifest.method.get("differs_by", "")}
     if result is not None:

@@ -59,6 +59,17 @@ def test_values_of_the_command_line(root: Path) -> None:
     assert params["report"] == {"confidence": 0.9}
 
 
+@pytest.mark.parametrize("reverse", [False, True])
+def test_another_encoder_takes_the_old_revision_away(root: Path, reverse: bool) -> None:
+    pinned = PRESET.replace("name: models/own", f"name: someone/encoder, revision: {'a' * 40}")
+    (root / "pipelines" / "presets" / "pinned.yaml").write_text(pinned)
+    assert yaml.safe_load(preset_text(root, "pinned"))["model"]["revision"] == "a" * 40
+    assert yaml.safe_load(preset_text(root, "pinned", ["model.name=minilm"]))["model"] == {"name": "minilm"}
+    both = ["model.name=someone/other", f"model.revision={'b' * 40}"]
+    model = yaml.safe_load(preset_text(root, "pinned", both[::-1] if reverse else both))["model"]
+    assert model == {"name": "someone/other", "revision": "b" * 40}
+
+
 @pytest.mark.parametrize(
     ("name", "change", "message", "hint"),
     [

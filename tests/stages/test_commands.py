@@ -30,9 +30,16 @@ def test_help_says_what_it_does_and_what_every_argument_means(name: str) -> None
 
 
 def test_every_stage_of_the_pipeline_is_known() -> None:
-    assert set(DVC_STAGES) | {"export", "predict", "submission", "preset", "store", "config", "methods"} == set(
-        COMMANDS
-    )
+    assert set(DVC_STAGES) | {
+        "export",
+        "fetch",
+        "predict",
+        "submission",
+        "preset",
+        "store",
+        "config",
+        "methods",
+    } == set(COMMANDS)
 
 
 @pytest.mark.parametrize(

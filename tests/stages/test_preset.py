@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import re
+import sqlite3
 from pathlib import Path
 
 import pytest
 import yaml
 
+from regft_core.results.records import MARK
 from tests.small_project import PARAMS, build, python, stage
 
 
@@ -43,6 +47,43 @@ def test_a_preset_runs_in_its_own_folder(project: Path) -> None:
     assert again.returncode == 0, again.stderr
     assert "Running stage 'plan'" in again.stdout
     assert "Running stage 'finetune'" not in again.stdout
+
+
+def sections(folder: Path) -> list[str]:
+    return re.findall(r'<section id="([a-z-]+)', (folder / "reports" / "report.html").read_text())
+
+
+def test_small_scale_ends_in_the_same_sections_and_is_marked_everywhere(project: Path) -> None:
+    full = stage(project, "preset", "small", "--set", "grid.seeds=[0]", "--set", "ood=none")
+    assert full.returncode == 0, full.stdout + full.stderr
+    assert "reviews is not judged on shop (ood is none)" in full.stdout
+    assert "reviews is not judged on shop: ood is none." in full.stdout  # the report in the terminal
+    changes = ("--scale", "small", "--set", "model.name=models/tiny", "--set", "ood=none")
+    done = stage(project, "preset", "small", *changes, "--set", "model.max_length=16")
+    assert done.returncode == 0, done.stdout + done.stderr
+    folder = project / "presets" / "small.small"
+    assert sections(folder) == sections(project / "presets" / "small")
+    first = "Not the paper's experiment: preset small at small scale."
+    results = json.loads((folder / "reports" / "results.json").read_text())
+    mark = results[MARK]
+    assert mark.startswith(first)
+    assert "Real rows, a few of each: reviews." in mark
+    assert "Left out: shop of reviews." in mark
+    assert done.stdout.count(first) >= 3  # before it runs, above the table, below it
+    page = (folder / "reports" / "report.html").read_text()
+    head = page[: page.index("<main>")]
+    assert "not the paper's experiment" in head
+    assert first.replace("'", "&#39;") in head
+    assert results["reviews-32"]["vanilla"]
+    with sqlite3.connect(folder / "mlflow.db") as database:
+        tags = database.execute("select distinct value from tags where key = ?", (MARK,)).fetchall()
+    assert tags == [(mark,)]
+    exported = stage(folder, "export", "--method", "vanilla", "--task", "reviews", "--size", "32", "--seed", "0")
+    assert exported.returncode == 0, exported.stderr
+    card = next((folder / "exports").glob("*/README.md")).read_text()
+    assert f"> **{mark}**" in card
+    planned = stage(project, "preset", "small", *changes, "--plan")
+    assert planned.stdout.startswith(first), planned.stderr
 
 
 def test_mistakes_name_the_presets_own_lines(project: Path) -> None:

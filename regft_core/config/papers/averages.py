@@ -29,11 +29,20 @@ def leaves(parts: Sequence[Part]) -> dict[tuple[str, str], float]:
     return found
 
 
-def check_averages(params: Params, document: Document, tasks: Mapping[str, TaskConfig]) -> list[Problem]:
-    """Parts that are no task of the grid, or no set of their task; ``params`` and ``tasks`` may be incomplete."""
+def check_averages(
+    params: Params,
+    document: Document,
+    tasks: Mapping[str, TaskConfig],
+    left_out: Mapping[str, Mapping[str, str]],
+) -> tuple[list[Problem], list[str]]:
+    """Problems: parts that are no task of the grid, or no set of their task. Warnings: parts that are ``left_out``.
+
+    ``params`` and ``tasks`` may be incomplete.
+    """
+    problems: list[Problem] = []
+    warnings: list[str] = []
     if not (params.known("report", "grid") and params.report.known("averages") and params.grid.known("tasks")):
-        return []
-    problems = []
+        return problems, warnings
     for name, parts in params.report.averages.items():
         for i, part in enumerate(parts):
             for j, text in enumerate([part] if isinstance(part, str) else part):
@@ -44,9 +53,12 @@ def check_averages(params: Params, document: Document, tasks: Mapping[str, TaskC
                 if task not in params.grid.tasks:
                     hint = suggestion(task, params.grid.tasks, "tasks listed")
                     problems.append(document.problem("not-listed", at, f"'{task}' is not in grid.tasks", hint))
+                elif own in left_out.get(task, {}):
+                    where = f"{document.file}:{document.line(at)}"
+                    warnings.append(f"{where}: the average '{name}' has no value: '{text}' is left out")
                 elif task in tasks and tasks[task].known("ood") and own not in ("dev", *tasks[task].ood):
                     hint = suggestion(own, ["dev", *tasks[task].ood], f"sets of {task}")
                     problems.append(
                         document.problem("unknown-set", at, f"task '{task}' is not judged on '{own}'", hint)
                     )
-    return problems
+    return problems, warnings

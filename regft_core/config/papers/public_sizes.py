@@ -1,4 +1,4 @@
-"""Training rows of public sets, so that a dry run can estimate before anything was fetched.
+"""Training rows of public sets and sizes of public encoders, to estimate from before anything was fetched.
 
 Facts from the sets' own papers and pages; rows without a label (SNLI's) are not counted. Nothing that is computed or
 stored rests on them: once a dataset is prepared, its own count is taken.
@@ -25,6 +25,24 @@ TRAINING_ROWS: dict[tuple[str, str | None], int] = {
     ("clue/clue", "iflytek"): 12_133,
     ("clue/clue", "ocnli"): 50_437,
     ("clue/clue", "tnews"): 53_360,
+}
+
+#: Hub id -> millions of weights, embeddings included.
+ENCODER_MILLIONS: dict[str, int] = {
+    "FacebookAI/roberta-base": 125,
+    "FacebookAI/roberta-large": 355,
+    "FacebookAI/roberta-large-mnli": 356,
+    "facebook/bart-large": 406,
+    "google-bert/bert-base-uncased": 110,
+    "google-bert/bert-large-cased": 334,
+    "google-bert/bert-large-uncased": 336,
+    "google/electra-large-discriminator": 335,
+    "hfl/chinese-bert-wwm-ext": 102,
+    "hfl/chinese-macbert-large": 326,
+    "hfl/chinese-roberta-wwm-ext-large": 326,
+    "microsoft/deberta-large": 405,
+    "microsoft/deberta-large-mnli": 406,
+    "xlnet/xlnet-large-cased": 361,
 }
 
 

@@ -9,7 +9,8 @@ Settings are those of the resolved preset: a dotted path, and a value for each t
 - ``tuning.<name>.<setting>``: the values that are tried for a method; ``tuning.selection`` and the section's rest.
 - ``task.dev``, ``task.primary``, ``task.ood.<set>.*``: what judges a run, and the metric that chooses.
 - ``evaluations.<name>.<option>``: what an evaluation is asked for.
-- ``grid.*``, ``methods``, ``subsample.*``, ``report.averages.*``: of the whole preset, without a task.
+- ``grid.*``, ``methods``, ``subsample.*``, ``ood`` (unless all), ``report.averages.*``: of the whole preset, without a
+  task.
 """
 
 from __future__ import annotations
@@ -49,6 +50,8 @@ def resolved(project: Project) -> Settings:
     """Every setting of a preset that decides its result."""
     params, tasks = project.params, project.params.grid.tasks
     found: Settings = {"methods": {"": list(params.methods)}}
+    if params.ood != "all":
+        found["ood"] = {"": _plain(params.ood)}
     for section, model in (("grid", params.grid), ("subsample", params.subsample)):
         found |= {f"{section}.{key}": {"": value} for key, value in model.model_dump(mode="json").items()}
     found |= {f"report.averages.{name}": {"": _plain(of)} for name, of in params.report.averages.items()}
@@ -147,6 +150,7 @@ def named(data: Mapping[str, Any]) -> set[str]:
     for name, own in (*data.get("method_settings", {}).items(), *of_tasks):
         kept = {key: value for key, value in own.items() if key not in _DESCRIBE}
         found |= {f"methods.{name}.{path.removeprefix('phases.finetune.')}" for path, _ in _leaves(kept)}
+    found |= {"ood"} & set(data)
     return found | {f"report.averages.{name}" for name in data.get("report", {}).get("averages", {})}
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 
-from regft_core.config.schema import Name, Override, Seed, Size, StrictModel
+from regft_core.config.schema import Name, NameList, Override, Seed, Size, StrictModel
 from regft_core.config.schema.encoder import EncoderConfig
 from regft_core.config.schema.execution import ExecutionConfig, StoreConfig
 from regft_core.config.schema.report import ReportConfig
@@ -27,6 +27,22 @@ class SubsampleConfig(StrictModel):
     """How the training rows of (task, size, seed) are drawn."""
 
     stratified: bool = Field(False, description="keep the label proportions of the full set")
+
+
+class SmallScale(StrictModel):
+    """What ``--scale small`` changed in a preset: the mark of every result (``config/small.py`` writes it)."""
+
+    preset: Name
+    changes: Annotated[tuple[str, ...], Field(strict=False)] = Field(description="what differs from the preset")
+
+    @property
+    def mark(self) -> str:
+        """The sentences that every result carries."""
+        return f"Not the paper's experiment: preset {self.preset} at small scale. {' '.join(self.changes)}"
+
+
+#: Which of the declared out-of-distribution sets judge the tasks of the grid.
+OodChoice = Literal["all", "none"] | NameList
 
 
 def _by_name(value: Any) -> Any:
@@ -53,6 +69,8 @@ class Params(StrictModel):
     methods: Annotated[tuple[Name, ...], Field(strict=False, min_length=1)]
     subsample: SubsampleConfig
     training: TrainingConfig
+    ood: OodChoice = Field("all", description="declared OOD sets that judge the tasks: all, none, or a list of names")
+    small_scale: Override[SmallScale] = Field(None, description="written by --scale small; marks every result")
     task_settings: dict[Name, TaskSettings] = Field({}, description="per task of the grid")
     method_settings: dict[Name, MethodSettings] = Field({}, description="per listed method; arms without a file")
     tuning: Override[TuningConfig] = Field(None, description="values to try, and what chooses among them")

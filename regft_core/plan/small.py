@@ -1,0 +1,189 @@
+"""``--scale small``: the folder of a preset in miniature, ``presets/<name>.small``.
+
+Its tasks are files of a few rows: real ones where they are on this disk (files of the project, or fetched), else
+generated stand-ins under the name ``<task>_standin``. Encoder, seeds, steps and lengths are cut (``config/small.py``).
+``small_scale`` in its ``params.yaml`` says what differs, and marks every result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from regft_core.config import small
+from regft_core.config.aliases import ALIASES
+from regft_core.config.files import TASKS, names_in, task_file
+from regft_core.config.preset import (
+    LINKED,
+    changed,
+    folder_text,
+    link,
+    make_folder,
+    preset_data,
+    preset_file,
+    write_changed,
+)
+from regft_core.config.project import Project
+from regft_core.config.schema.encoder import EncoderConfig
+from regft_core.config.schema.tasks import TaskConfig
+from regft_core.data.prepare import declaration_of, resolve_ood
+from regft_core.data.small import Wanted, is_here, small_rows
+from regft_core.errors import ConfigError, Problem
+from regft_core.io import remove
+from regft_core.models.source import layers_of
+from regft_core.names import listing, plural
+from regft_core.run.project import open_project
+
+SUFFIX = ".small"
+STAND_IN = "_standin"
+_TRAIN, _DEV = "train", "dev"
+
+
+@dataclass
+class _SmallTasks:
+    """Tasks in small: file below ``data/`` -> rows, task -> YAML, new names, and who stands in for what."""
+
+    files: dict[str, str] = field(default_factory=dict)
+    tasks: dict[str, dict[str, Any]] = field(default_factory=dict)
+    names: dict[tuple[str, str], str] = field(default_factory=dict)
+    real: list[str] = field(default_factory=list)
+    generated: list[str] = field(default_factory=list)
+
+
+def lay_out_small(root: Path, name: str, changes: Iterable[str] = ()) -> Path:
+    """Make (or bring up to date) the folder of a preset in small; returns it.
+
+    ``changes`` are made before the preset is cut, and once more after, so that they win over the cuts; the rows stay
+    few.
+
+    Raises ConfigError for a preset or changes that are wrong, DataError for rows that cannot be read.
+    """
+    changes, file = list(changes), preset_file(root, name)
+    before = preset_data(root, name, changes)
+    project = open_project(root, file, yaml.safe_dump(before, sort_keys=False))
+    given = before["model"]["name"]
+    encoder = small.ENCODER if given == preset_data(root, name)["model"]["name"] else given
+    if encoder not in ALIASES and not (root / encoder).is_dir():
+        message = f"'{encoder}' is no encoder on this disk, and --scale small fetches none"
+        hint = f"give an alias ({', '.join(ALIASES)}) or a directory, or leave it out"
+        raise ConfigError([Problem("model-missing", file, 0, "model.name", message, hint)])
+    depth = layers_of(EncoderConfig(name=encoder), root)
+    cut = changed(small.shrunk(before, depth), [c for c in changes if not c.startswith(_OF_ROWS)], file)
+    tasks = _small_tasks(root, project)
+    data = small.renamed(cut, tasks.names)
+    data.pop("ood", None)
+    _follow_tasks(data, project, tasks)
+    data["small_scale"] = {"preset": name, "changes": _said(before, data, project, tasks)}
+    folder = make_folder(
+        root,
+        f"{name}{SUFFIX}",
+        f"# Made from {file} by `python -m stages.preset {name} --scale small`; an edit here is lost.\n"
+        + folder_text(root, data),
+        [file for file in LINKED if file not in (TASKS, "data")],
+    )
+    for path, text in tasks.files.items():
+        write_changed(folder / "data" / path, text)
+    for task, declared in tasks.tasks.items():
+        if (folder / task_file(task)).is_symlink():
+            remove(folder / task_file(task))
+        write_changed(folder / task_file(task), yaml.safe_dump(declared, sort_keys=False, allow_unicode=True))
+    # Printed tables name the project's own tasks, which must be there to be named.
+    for name_of_other in {*names_in(root / TASKS), *names_in(folder / TASKS)} - tasks.tasks.keys():
+        remove(folder / task_file(name_of_other))
+        if (root / task_file(name_of_other)).is_file():
+            link(folder / task_file(name_of_other), root / task_file(name_of_other))
+    return folder
+
+
+#: Changes that say which rows are taken: they are made before the cut alone.
+_OF_ROWS = ("grid.tasks", "grid.sizes", "ood", "task_settings", "report.averages")
+
+
+def _small_tasks(root: Path, project: Project) -> _SmallTasks:
+    """The tasks of the grid with what judges them, and those that a phase trains on."""
+    found = _SmallTasks()
+    trained = [phase.data.task for method in project.methods.values() for phase in method.phases if phase.data.task]
+    for name in dict.fromkeys([*project.params.grid.tasks, *trained]):
+        _add_task(root, project, name, found)
+    return found
+
+
+def _add_task(root: Path, project: Project, name: str, found: _SmallTasks) -> None:
+    task = project.tasks[name]
+    own, rows = declaration_of(task), small.TRAIN_ROWS
+    splits = {
+        _TRAIN: Wanted(name, task.source, str(task.splits.train), own, rows, training=True),
+        _DEV: Wanted(name, task.source, task.splits.dev, own, small.JUDGED_ROWS, training=False),
+    }
+    real = all(is_here(root, one) for one in splits.values())
+    new = name if real else f"{name}{STAND_IN}"
+    (found.real if real else found.generated).append(name)
+    found.names[name, ""] = new
+    for split, one in splits.items():
+        found.files[f"{new}/{split}.jsonl"] = small_rows(root, one, real)
+    declared = _declared(project, name, task, new)
+    for judge in task.ood if name in project.params.grid.tasks else ():
+        resolved = resolve_ood(name, judge, project.tasks)
+        one = Wanted(judge, resolved.source, resolved.split, resolved.declaration, small.JUDGED_ROWS, training=False)
+        here = is_here(root, one)
+        (found.real if here else found.generated).append(f"{judge} of {name}")
+        shown = found.names[name, judge] = judge if here else f"{judge}{STAND_IN}"
+        file = f"{new}/ood-{shown}.jsonl"
+        found.files[file] = small_rows(root, one if here else replace(one, split="ood"), here)
+        labels = resolved.declaration.labels
+        declared["ood"][shown] = {
+            "source": {"kind": "files"},
+            "split": file,
+            **({"labels": list(labels)} if labels else {}),
+            **({"label_map": resolved.label_map} if resolved.label_map else {}),
+        }
+    found.tasks[new] = declared
+
+
+def _declared(project: Project, name: str, task: TaskConfig, new: str) -> dict[str, Any]:
+    """The YAML of a task in small, without what judges it."""
+    written = project.documents[task_file(name)].data
+    kept = ("kind", "labels", "range", "metrics", "primary", "positive_label", "keyword_segment")
+    pair = {"text_pair": "text_pair"} if task.columns.text_pair is not None else {}
+    what = "a few rows of" if new == name else "generated rows in the place of"
+    return {
+        "description": f"{what} {name}: {task.description}",
+        **{key: written[key] for key in kept if key in written},
+        "source": {"kind": "files"},
+        "splits": {split: f"{new}/{split}.jsonl" for split in (_TRAIN, _DEV)},
+        "columns": {"text": "text", **pair, "label": "label"},
+        **{key: small.capped(written[key]) for key in ("training", "model") if key in written},
+        "ood": {},
+    }
+
+
+def _follow_tasks(data: dict[str, Any], project: Project, tasks: _SmallTasks) -> None:
+    """Let phases that train on another task's rows take the stand-in's."""
+    for name, method in project.methods.items():
+        for phase in method.phases:
+            if phase.data.task and (new := tasks.names[phase.data.task, ""]) != phase.data.task:
+                own = data.setdefault("method_settings", {}).setdefault(name, {}).setdefault("phases", {})
+                own.setdefault(phase.name, {}).setdefault("data", {})["task"] = new
+
+
+def _said(before: dict[str, Any], data: dict[str, Any], project: Project, tasks: _SmallTasks) -> list[str]:
+    """What differs from the preset, in sentences."""
+    grid = data["grid"]
+    seeds, full = plural(len(grid["seeds"]), "seed"), plural(len(before["grid"]["seeds"]), "seed")
+    said = [
+        f"Encoder {data['model']['name']} in place of {before['model']['name']}.",
+        f"At most {small.TRAIN_ROWS} training rows and {small.JUDGED_ROWS} rows of each other set, {seeds} (the "
+        f"preset: {full}), at most {plural(small.CAPS['epochs'], 'epoch')} and two tuning trials.",
+    ]
+    if tasks.generated:
+        said.append(f"Generated rows, because the real ones are not on this disk: {listing(tasks.generated)}.")
+    if tasks.real:
+        said.append(f"Real rows, a few of each: {listing(tasks.real)}.")
+    left_out = [f"{judge} of {task}" for task, sets in project.left_out.items() for judge in sets]
+    if left_out:
+        said.append(f"Left out: {listing(left_out)}.")
+    return said

@@ -1,0 +1,103 @@
+"""``--scale small``: what is cut, which rows are taken, and what the folder says of itself."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from regft_core.config import small
+from regft_core.errors import ConfigError
+from regft_core.plan.small import lay_out_small
+from regft_core.run.project import open_project
+from tests.errors import raises_code
+from tests.presets.miniature import project
+from tests.small_project import write_csv
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A project with two presets; RTE reads its own files, nothing else is on this disk."""
+    root = project(tmp_path_factory.mktemp("small"), "tdt_table5", "hype_table18")
+    rows = [(f"premise {n}", f"hypothesis {n}", n % 2) for n in range(100)]
+    for split in ("train", "dev"):
+        write_csv(root / "data" / "rte" / f"{split}.csv", [("sentence1", "sentence2", "label"), *rows])
+    path = root / "pipelines" / "tasks" / "rte.yaml"
+    task = yaml.safe_load(path.read_text())
+    task |= {"source": {"kind": "files"}, "splits": {"train": "rte/train.csv", "dev": "rte/dev.csv"}}
+    path.write_text(yaml.dump(task, sort_keys=False))
+    return root
+
+
+def lines(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def test_real_rows_keep_their_name_and_generated_ones_are_called_stand_ins(root: Path) -> None:
+    folder = lay_out_small(root, "tdt_table5")
+    found = open_project(folder)
+    grid = found.params.grid
+    assert folder == root / "presets" / "tdt_table5.small"
+    assert grid.tasks == ("sst2_standin", "cola_standin", "mrpc_standin", "rte")
+    assert (grid.sizes, list(grid.seeds)) == ((small.TRAIN_ROWS,), small.SEEDS)
+    assert found.params.model.name == small.ENCODER
+    train = lines(folder / "data" / "rte" / "train.jsonl")
+    assert len(train) == small.TRAIN_ROWS
+    assert all(row["text"].startswith("premise") for row in train)
+    assert {row["label"] for row in train} == {"entailment", "not_entailment"}
+    assert list(found.tasks["rte"].ood) == ["hans_standin", "scitail_standin", "advglue_rte_standin"]
+    assert found.tasks["rte"].ood["hans_standin"].label_map["not_entailment"] == "non-entailment"
+    hans = lines(folder / "data" / "rte" / "ood-hans_standin.jsonl")
+    assert {row["label"] for row in hans} == {"entailment", "non-entailment"}
+    mark = found.params.small_scale.mark
+    assert mark.startswith("Not the paper's experiment: preset tdt_table5 at small scale. Encoder minilm in place of")
+    assert "Generated rows, because the real ones are not on this disk: sst2," in mark
+    assert "Real rows, a few of each: rte." in mark
+    assert "Left out: paws_qqp of mrpc." in mark
+
+
+def test_a_second_call_writes_the_same_and_touches_nothing(root: Path) -> None:
+    folder = lay_out_small(root, "tdt_table5")
+    before = {path: path.stat().st_mtime_ns for path in folder.rglob("*") if path.is_file() and not path.is_symlink()}
+    lay_out_small(root, "tdt_table5")
+    assert {path: path.stat().st_mtime_ns for path in before} == before
+
+
+def test_changes_win_over_the_cuts_and_say_which_rows(root: Path) -> None:
+    changes = ["grid.seeds=[7]", "grid.tasks=[rte]", "ood=[hans]", "training.epochs=2", "report.averages={}"]
+    changes.append("task_settings={}")
+    found = open_project(lay_out_small(root, "tdt_table5", changes))
+    assert found.params.grid.tasks == ("rte",)
+    assert found.params.grid.seeds == (7,)
+    assert found.params.training.epochs == 2
+    assert list(found.tasks["rte"].ood) == ["hans_standin"]
+    assert "scitail of rte" in found.params.small_scale.mark
+
+
+def test_layers_are_those_of_the_encoder(root: Path) -> None:
+    folder = lay_out_small(root, "hype_table18")
+    settings = yaml.safe_load((folder / "params.yaml").read_text())["method_settings"]
+    assert settings["hype_n_lower_6"]["regularisers"]["hype"]["layers"] == [0, 1]
+    assert settings["hype_n_higher_12"]["regularisers"]["hype"]["layers"] == [3, 4, 5]
+    open_project(folder)
+
+
+def test_what_is_wrong_is_said_before_anything_is_written(root: Path) -> None:
+    with raises_code(ConfigError, "unknown-preset", "tdt_table5"):
+        lay_out_small(root, "tdt_tabel5")
+    with raises_code(ConfigError, "model-missing", "FacebookAI/roberta-base", "--scale small fetches none"):
+        lay_out_small(root, "hype_table18", ["model.name=FacebookAI/roberta-base", f"model.revision={'a' * 40}"])
+    with raises_code(ConfigError, "unknown-task", "'rtee'"):
+        lay_out_small(root, "hype_table18", ["grid.tasks=[rtee]", "report.averages={}"])
+
+
+def test_trials_are_two() -> None:
+    tuning = {"values": {"a": [1, 2, 3], "b": [1, 2]}, "methods": {"m": [{"a": 1}, {"a": 2}, {"a": 3}]}}
+    data = {"model": {"name": "x-large"}, "grid": {"sizes": [300, 500, 1000], "tasks": ["t"]}, "tuning": tuning}
+    cut = small.shrunk(data, 6)
+    assert cut["tuning"]["values"] == {"a": [1, 2], "b": [1]}
+    assert cut["tuning"]["methods"] == {"m": [{"a": 1}, {"a": 2}]}
+    assert cut["grid"]["sizes"] == [small.TRAIN_ROWS // 2, small.TRAIN_ROWS]

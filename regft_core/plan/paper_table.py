@@ -71,7 +71,8 @@ def line_of(root: Path, paper: Paper, item: Item, projects: Mapping[str, Project
     """What the page says of an item."""
     settings = origins(paper, item, projects)
     differs = [f"`{path}`" for path in settings["differs"]] + list(item.config.differs)
-    loose = [name for name, project in projects.items() if moves(project.params.model.revision)]
+    revisions = {name: project.params.model.revision for name, project in projects.items()}
+    loose = [name for name, revision in revisions.items() if revision is not None and moves(revision)]
     differs += [f"revision not pinned: {', '.join(f'`{name}`' for name in loose)}"] if loose else []
     compared = ", ".join(dict.fromkeys(filter(None, map(_compared, projects.values()))))
     state = sorted({miniature_state(root, name) for name in projects}) or ["-"]

@@ -63,7 +63,7 @@ def _inherited(
         return {k: v for k, v in values.items() if not any(f"{k}.".startswith(f"{one}.") for one in flipped)}
 
     if not isinstance(own, list):
-        return own and (kept(own) or None)
+        return (kept(own) or None) if own else None if own is None else {}
     trials = [kept(trial) for trial in own]
     return [trial for index, trial in enumerate(trials) if trial and trial not in trials[:index]]
 

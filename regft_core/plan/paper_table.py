@@ -71,7 +71,8 @@ def line_of(root: Path, paper: Paper, item: Item, projects: Mapping[str, Project
     """What the page says of an item."""
     settings = origins(paper, item, projects)
     differs = [f"`{path}`" for path in settings["differs"]] + list(item.config.differs)
-    loose = [name for name, project in projects.items() if moves(project.params.model.revision)]
+    revisions = {name: project.params.model.revision for name, project in projects.items()}
+    loose = [name for name, revision in revisions.items() if revision is not None and moves(revision)]
     differs += [f"revision not pinned: {', '.join(f'`{name}`' for name in loose)}"] if loose else []
     compared = ", ".join(dict.fromkeys(filter(None, map(_compared, projects.values()))))
     state = sorted({miniature_state(root, name) for name in projects}) or ["-"]
@@ -121,10 +122,7 @@ def as_markdown(papers: Sequence[tuple[Paper, Sequence[Line]]]) -> str:
     text = HEAD.splitlines()
     for paper, lines in papers:
         text += ["", f"## {paper.config.title}", ""]
-        text += [
-            "| item | what it shows | made by | compared | stated / ours / differs | what differs | GPU hours | miniature |"
-        ]
-        text += ["|---|---|---|---|---|---|---|---|"]
+        text += [f"| {' | '.join(COLUMNS)} |", "|---" * len(COLUMNS) + "|"]
         text += [f"| {' | '.join(_cells(line))} |" for line in lines]
     return "\n".join(text) + "\n"
 

@@ -52,8 +52,8 @@ def resolved(project: Project) -> Settings:
     found: Settings = {"methods": {"": list(params.methods)}}
     if params.ood != "all":
         found["ood"] = {"": _plain(params.ood)}
-    for section, model in (("grid", params.grid), ("subsample", params.subsample)):
-        found |= {f"{section}.{key}": {"": value} for key, value in model.model_dump(mode="json").items()}
+    sections = params.model_dump(mode="json", include={"grid", "subsample"})
+    found |= {path: {"": value} for path, value in _leaves(sections)}
     found |= {f"report.averages.{name}": {"": _plain(of)} for name, of in params.report.averages.items()}
     evaluations = _leaves({"evaluations": params.evaluations})
     found |= {path: {"": _plain(value)} for path, value in evaluations if path != "evaluations"}

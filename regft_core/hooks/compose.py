@@ -94,6 +94,8 @@ def _loss_problems(acting: Sequence[Entry]) -> list[str]:
     """Clashes over the task's loss and over the gradient, which one regulariser of a phase may change."""
     transforming = [entry.name for entry in acting if transforms_loss(entry)]
     problems = _single_owner(transforming, "the task's loss", "each computes it in its own way from the logits")
+    batching = [entry.name for entry in acting if implements(entry.cls, "change_batch")]
+    problems += _single_owner(batching, "the batch", "each puts another one in its place")
     changing = [entry.name for entry in acting if implements(entry.cls, "change_gradients")]
     problems += _single_owner(changing, "the gradient", "each changes it, and neither comes first")
     for entry in acting:
@@ -383,6 +385,24 @@ def encoder_problems(stack: Sequence[Entry], encoder: EncoderConfig, task: TaskC
     ]
 
 
+def mask_problems(stack: Sequence[Entry], phase: Phase, encoder: EncoderConfig) -> list[str]:
+    """What speaks against answering at the mask of a template, or against not doing so."""
+    acting = active(stack)
+    answering = [entry.name for entry in acting if entry.declares.answers_at_mask]
+    if encoder.pooling != "mask":
+        return [f"'{name}' answers at a mask; give the method model: {{pooling: mask}}" for name in answering]
+    if not answering and phase.data.labels:
+        return [
+            "model.pooling: mask answers by words at a mask, and nothing says which; add the regulariser verbaliser to "
+            "this phase, or take another pooling"
+        ]
+    return [
+        f"'{entry.name}' does not run with model.pooling: mask: {why}; keep one of them"
+        for entry in acting
+        if phase.data.labels and (why := entry.declares.says.refused_at_mask)
+    ]
+
+
 def check_phase(
     stack: Sequence[Entry],
     phase: Phase,
@@ -401,6 +421,8 @@ def check_phase(
     problems = ownership_problems(stack) + prediction_problems(stack, phase)
     if encoder is not None and task is not None:
         problems += encoder_problems(stack, encoder, task)
+    if encoder is not None:
+        problems += mask_problems(stack, phase, encoder)
     training, found = resolve_training(stack, phase, shared)
     resolved = replace(phase, training=training)
     for cls, options in stack:

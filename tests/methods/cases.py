@@ -100,6 +100,7 @@ class Case:
 
 def task(regression: bool) -> Any:
     """A task of either kind, to ask regularisers about."""
+    from regft_core.config.schema.prompts import PromptConfig
     from regft_core.config.schema.tasks import BuiltinSource, ColumnsConfig, SplitsConfig, TaskConfig
 
     return TaskConfig(
@@ -108,6 +109,9 @@ def task(regression: bool) -> Any:
         splits=SplitsConfig(train="train", dev="dev"),
         columns=ColumnsConfig(text="text", text_pair="other"),
         labels=None if regression else ("a", "b"),
+        prompt=None
+        if regression
+        else PromptConfig(template="{text} [MASK] {text_pair}", words={"a": "yes", "b": "no"}),
         range=(0.0, 5.0) if regression else None,
         metrics=("pearson",) if regression else ("accuracy",),
         primary="pearson" if regression else "accuracy",

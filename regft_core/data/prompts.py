@@ -156,13 +156,16 @@ def _kept(fields: Fields, limit: int, example: Example) -> list[int]:
 # ------------------------------------------------------------------------------ demonstrations
 
 
+def demonstration_room(max_length: int, prompt: Prompt) -> int:
+    """Tokens of a demonstration with the one that opens an input, which is left out of it."""
+    return (max_length - prompt.room(max_length)) // len(prompt.words) + 1
+
+
 def demonstrations(
     examples: Sequence[Example], tokenizer: Any, max_length: int, prompt: Prompt, words: Sequence[int]
 ) -> list[list[int]]:
     """Every example as a demonstration: its template with the word of its label (``words``), up to the separator."""
-    share = (max_length - prompt.room(max_length)) // len(prompt.words)
-    # One more than its share: the first token opens the input and is left out of a demonstration.
-    rows = prompted(examples, tokenizer, share + 1, prompt)["input_ids"]
+    rows = prompted(examples, tokenizer, demonstration_room(max_length, prompt), prompt)["input_ids"]
     mask = tokenizer.mask_token_id
     return [
         [words[int(example.label)] if token == mask else token for token in row[1:]]

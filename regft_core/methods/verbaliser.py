@@ -34,7 +34,7 @@ from pydantic import Field, model_validator
 from regft_core.config.method import Phase
 from regft_core.config.schema import Name, StrictModel
 from regft_core.config.schema.tasks import TaskConfig
-from regft_core.data.prompts import appended, demonstrations, drawn, prompted_lengths, word_tokens
+from regft_core.data.prompts import appended, demonstration_room, demonstrations, drawn, prompted_lengths, word_tokens
 from regft_core.errors import ModelError
 from regft_core.hooks.base import Declares, Flip, Handed, Regulariser, Says
 from regft_core.hooks.checks import reads_labels
@@ -186,7 +186,7 @@ class Verbaliser(Regulariser):
         if not self.model.pretrained_head:
             phase = self.options.head
             state = handed[phase].of("masked_lm") if phase is not None else {}
-            take_head(self.name, self.model.head, self.model.base_model, state, trainee)
+            take_head(self.name, self.model.masked_lm_head, self.model.base_model, state, trainee)
             self.marked.append(
                 "verbaliser: its masked-LM head was trained on the task's training text, the checkpoint has none"
             )
@@ -197,8 +197,8 @@ class Verbaliser(Regulariser):
         assert prompt is not None
         assert longest is not None
         rows = data.training_examples
-        cut = sum(length > prompt.room(longest) for length in prompted_lengths(rows, trainee.tokenizer, prompt))
-        if cut:
+        lengths = prompted_lengths(rows, trainee.tokenizer, prompt)
+        if cut := sum(length > prompt.room(longest) for length in lengths):
             self.marked.append(f"verbaliser: {cut} of {len(rows)} training texts were cut to fit the template")
         if self.declares.demonstration_sets:
             words = self.model.label_words.tolist()
@@ -206,6 +206,8 @@ class Verbaliser(Regulariser):
             self.padding = data.stream.padding
             self.demos = demonstrations(rows, trainee.tokenizer, longest, prompt, words)
             self.labels = [int(row.label) for row in rows]
+            if cut := sum(length > demonstration_room(longest, prompt) for length in lengths):
+                self.marked.append(f"verbaliser: {cut} of {len(rows)} demonstrations were cut; raise max_length")
             if absent := len(words) - len(set(self.labels)):
                 self.marked.append(f"verbaliser: {absent} of {len(words)} classes have no training row to demonstrate")
 

@@ -39,7 +39,7 @@ class MaskClassifier(nn.Module):
         for name, module in language_model.named_children():
             self.add_module(name, module)
         self.pretrained_head = pretrained
-        self._head = (head,)  # its modules are registered above, under the family's names
+        self._masked_lm_head = (head,)  # its modules are registered above, under the family's names
         self.register_buffer("label_words", torch.zeros(self.config.num_labels, dtype=torch.int64))
         self.register_buffer("mask_token", torch.tensor(-1))
 
@@ -53,9 +53,9 @@ class MaskClassifier(nn.Module):
         return self.label_words.device
 
     @property
-    def head(self) -> nn.Module:
+    def masked_lm_head(self) -> nn.Module:
         """Hidden vectors [m, H] to vocabulary logits [m, V]."""
-        return self._head[0]
+        return self._masked_lm_head[0]
 
     def language_model(self) -> Any:
         """A masked LM of the family's own class with these weights, for files."""
@@ -78,5 +78,5 @@ class MaskClassifier(nn.Module):
     def forward(self, **inputs: Tensor) -> ClassifierOutput:
         """Logits [B, K] of the label words at the mask of each row."""
         hidden = self.base_model(**inputs)[0]
-        vocabulary = self.head(self.at_mask(hidden, inputs["input_ids"]))
+        vocabulary = self.masked_lm_head(self.at_mask(hidden, inputs["input_ids"]))
         return ClassifierOutput(vocabulary.index_select(1, self.label_words))

@@ -103,15 +103,14 @@ def task(regression: bool) -> Any:
     from regft_core.config.schema.prompts import PromptConfig
     from regft_core.config.schema.tasks import BuiltinSource, ColumnsConfig, SplitsConfig, TaskConfig
 
+    words = {"a": "yes", "b": "no"}
     return TaskConfig(
         kind="regression" if regression else "classification",
         source=BuiltinSource(kind="builtin", generator="cue_sentence"),
         splits=SplitsConfig(train="train", dev="dev"),
         columns=ColumnsConfig(text="text", text_pair="other"),
         labels=None if regression else ("a", "b"),
-        prompt=None
-        if regression
-        else PromptConfig(template="{text} [MASK] {text_pair}", words={"a": "yes", "b": "no"}),
+        **({} if regression else {"prompt": PromptConfig(template="{text} [MASK] {text_pair}", words=words)}),
         range=(0.0, 5.0) if regression else None,
         metrics=("pearson",) if regression else ("accuracy",),
         primary="pearson" if regression else "accuracy",

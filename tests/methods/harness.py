@@ -89,10 +89,10 @@ def examples(count: int, *, pair: bool = False, kind: str = "classification", la
 LABEL_WORDS = ("good", "bad", "old", "new", "red", "blue")
 
 
-def prompt_of(stack: Sequence[compose.Entry], labels: int, pair: bool) -> Prompt | None:
+def prompt_of(stack: Sequence[compose.Entry], labels: int, pair: bool, *, at_mask: bool | None = None) -> Prompt | None:
     """The prompt of a phase whose model answers at a mask; None where it does not."""
     answering = [entry.declares for entry in compose.active(stack) if entry.declares.answers_at_mask]
-    if not answering:
+    if not (bool(answering) if at_mask is None else at_mask):
         return None
     template = "{text} [MASK] , {text_pair}" if pair else "{text} it was [MASK] ."
     return Prompt(template, LABEL_WORDS[:labels], any(declares.demonstration_sets for declares in answering))
@@ -120,7 +120,8 @@ class Bench:
 
     ``handed`` is what earlier phases left, ``start`` weights to start from (plain names); with
     ``separately`` the texts of a pair are rows of their own, with ``grouped`` many tensors are acted on at
-    once, as on a GPU; ``source`` is another checkpoint than the tiny one. Nothing is shared between two
+    once, as on a GPU; with ``at_mask`` the model answers at a mask also where no regulariser asks for it;
+    ``source`` is another checkpoint than the tiny one. Nothing is shared between two
     benches, so two runs can be compared.
     """
 
@@ -150,6 +151,7 @@ class Bench:
         source: ModelSource | None = None,
         grouped: bool | None = None,
         max_length: int = 32,
+        at_mask: bool | None = None,
     ) -> None:
         self.device = torch.device(device)
         self.source = source or source_of(architecture, masked_lm)
@@ -161,7 +163,7 @@ class Bench:
         optimizer = next(filter(None, owned), training.optimizer)
         self.training = training.model_copy(update={"dropout": settled, "optimizer": optimizer})
         given = examples(rows, pair=pair or separately, kind=kind, labels=labels)
-        prompt = prompt_of(stack_entries, labels, pair)
+        prompt = prompt_of(stack_entries, labels, pair, at_mask=at_mask)
         pooling = "mask" if prompt is not None else pooling
         rows_each = 2 if separately else 1
         self.encoded: Encoded = encode(given, self.tokenizer, max_length, rows_per_example=rows_each, prompt=prompt)

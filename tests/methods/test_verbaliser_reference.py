@@ -67,7 +67,7 @@ def test_logits_are_those_of_the_masked_lm_at_the_mask(architecture: str) -> Non
     batch = own.stream.batch(0)
     own.model.eval()
     with torch.no_grad():
-        found = own.model(**{n: v for n, v in batch.model_inputs().items() if n != "token_type_ids"}).logits
+        found = own.model(**_inputs(batch)).logits
         wanted = by_hand(own, pretrained(architecture), list(batch.host_indices))
     torch.testing.assert_close(found, wanted, atol=1e-6, rtol=1e-5)
 
@@ -91,6 +91,10 @@ def test_one_step_is_that_of_the_masked_lm(architecture: str) -> None:
         if parameter.grad is None:
             continue
         torch.testing.assert_close(found[name].grad, parameter.grad, atol=1e-6, rtol=1e-4)
+
+
+def _inputs(batch: Any) -> dict[str, torch.Tensor]:
+    return {name: value for name, value in batch.model_inputs().items() if name != "token_type_ids"}
 
 
 def _dropout() -> Any:
@@ -175,14 +179,14 @@ def test_the_mask_token_in_a_text_is_refused() -> None:
 
 
 def test_a_demonstration_of_each_class_stands_behind_every_text() -> None:
-    own = bench(DEMONSTRATED, labels=3)
+    own = bench(DEMONSTRATED, labels=3, max_length=160)
     step = own.step()
     batch = verbaliser(own).change_batch(step)
     tokenizer, given = own.tokenizer, examples(12, labels=3)
     words = classifier(own).label_words.tolist()
     prompt = own.setting.prompt
     assert prompt is not None
-    every = demonstrations(given, tokenizer, 32, prompt, words)
+    every = demonstrations(given, tokenizer, 160, prompt, words)
     classes = {tuple(tokens): int(row.label) for tokens, row in zip(every, given, strict=True)}
     for at, row in enumerate(step.batch.host_indices):
         query = own.encoded.input_ids[row]
@@ -222,19 +226,24 @@ def test_a_row_is_never_longer_than_the_model_reads() -> None:
 
 
 def test_a_trained_step_is_that_of_the_appended_rows() -> None:
-    own, dropout = None, TRAINING.model_copy(update={"dropout": _dropout()})
-    own = bench(DEMONSTRATED, training=dropout)
-    plain = deepcopy(own.model)
-    loop = own.loop()
-    rows = own.stream.order(0)[0]
-    step = own.step()
+    own = bench(DEMONSTRATED, training=TRAINING.model_copy(update={"dropout": _dropout()}))
+    plain, step = deepcopy(own.model), own.step()
+    seen: list[Any] = []
+    backward = own.stack.backward
+
+    def look(step: Any) -> torch.Tensor:
+        loss = backward(step)
+        seen.append((step.batch, loss))
+        return loss
+
+    own.stack.backward = look  # type: ignore[method-assign]
+    own.loop()._step([list(step.batch.host_indices)])
+    batch, loss = seen[0]
     added = verbaliser(own).change_batch(step)
+    assert torch.equal(batch.input_ids, added.input_ids)
     with torch.no_grad():
-        wanted = torch.nn.functional.cross_entropy(plain(**added.model_inputs()).logits, added.labels)
-    loop.done.step = 0
-    loop._step([rows])
-    loop._flush()
-    assert loop.done.losses[0] == pytest.approx(float(wanted), abs=1e-6)
+        wanted = torch.nn.functional.cross_entropy(plain(**_inputs(added)).logits, added.labels)
+    torch.testing.assert_close(loss, wanted, atol=1e-6, rtol=1e-6)
 
 
 # ------------------------------------------------------------------------------------- head

@@ -6,7 +6,7 @@ whichever is longer; no token of the template is ever cut.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from random import Random
 from typing import TYPE_CHECKING, Any
@@ -20,6 +20,8 @@ from regft_core.rng import derive
 if TYPE_CHECKING:
     from regft_core.data.encode import Encoded, Tokens
 
+#: What tokenizers write for what is not in their vocabulary.
+UNKNOWN = ("[UNK]", "<unk>")
 #: Of each row: which field its tokens are of (0 text, 1 text_pair), None for those of the template.
 Fields = list[int | None]
 
@@ -40,32 +42,47 @@ class Prompt:
         return max_length // 2 if self.demonstrated else max_length
 
 
-def word_tokens(prompt: Prompt, tokenizer: Any, labels: Sequence[str] | None = None) -> list[int]:
+def word_tokens(prompt: Prompt, tokenizer: Any) -> list[int]:
     """The token of each label's word, as it stands within a sentence (after a space).
+
+    Args:
+        tokenizer: a fast tokenizer of transformers.
 
     Raises ModelError for words that are not one token each, all of them at once.
     """
-    found, wrong = [], []
-    for index, word in enumerate(prompt.words):
-        ids = tokenizer.encode(f" {word}", add_special_tokens=False)
-        if len(ids) != 1 or ids[0] == tokenizer.unk_token_id:
-            name = labels[index] if labels is not None else str(index)
-            pieces = listing(repr(piece) for piece in tokenizer.convert_ids_to_tokens(ids))
-            wrong.append(f"prompt.words.{name}: '{word}' is not one token of this tokenizer but {pieces}")
-        found.append(ids[0] if ids else 0)
-    if wrong:
+    backend = tokenizer.backend_tokenizer
+    if wrong := wrong_words({word: word for word in prompt.words}, backend):
         raise ModelError(
             "word-not-one-token",
-            "; ".join(wrong)
-            + "\n    -> choose a shorter or more common word in the task's YAML, such as yes, no, good",
+            "prompt.words: " + "; ".join(wrong.values()) + "\n    -> choose other words in the task's YAML",
         )
-    if len(set(found)) < len(found):
-        raise ModelError(
-            "words-alike",
-            f"prompt.words {listing(prompt.words)}: two of them are the same token of this tokenizer"
-            "\n    -> choose words that differ in more than case",
-        )
-    return found
+    return [_word_pieces(word, backend)[0][0] for word in prompt.words]
+
+
+def wrong_words(words: Mapping[str, str], tokenizer: Any) -> dict[str, str]:
+    """Label -> what is wrong with its word: not one token, or the token of another label's word.
+
+    Args:
+        tokenizer: a ``tokenizers.Tokenizer``.
+    """
+    found, wrong = dict[int, str](), {}
+    for label, word in words.items():
+        pieces = _word_pieces(word, tokenizer)
+        if len(pieces) != 1 or pieces[0][1] in UNKNOWN:
+            shown = listing(repr(piece) for _, piece in pieces)
+            wrong[label] = f"'{word}' is not one token of this tokenizer but {shown}"
+        elif pieces[0][0] in found:
+            wrong[label] = f"'{word}' and '{found[pieces[0][0]]}' are the same token of this tokenizer"
+        else:
+            found[pieces[0][0]] = word
+    return wrong
+
+
+def _word_pieces(word: str, tokenizer: Any) -> list[tuple[int, str]]:
+    """(id, text) of the tokens of a word behind a space."""
+    encoding = tokenizer.encode(f" {word}", add_special_tokens=False)
+    every = zip(encoding.ids, encoding.tokens, encoding.attention_mask, strict=True)
+    return [(token, piece) for token, piece, real in every if real]  # a tokenizer's file may pad
 
 
 def prompted(examples: Sequence[Example], tokenizer: Any, limit: int, prompt: Prompt) -> Tokens:

@@ -18,6 +18,7 @@ from regft_core.errors import PlanOutdated
 from regft_core.io import canonical_json, remove, sha256_text
 from regft_core.keyed import is_current, seal
 from regft_core.plan.lengths import lengths_inputs, measure_task, modes, up_to_date_lengths, write_lengths
+from regft_core.plan.prompts import check_words
 from regft_core.run.inputs import subsample_inputs, task_inputs
 from regft_core.run.project import open_project
 
@@ -32,9 +33,11 @@ def prepare(project: Project, tasks: list[str] | None = None) -> None:
         tasks: only these; by default all tasks of the grid.
 
     Raises:
+        ConfigError: a word of a prompt is not one token of the encoder.
         DataError, ModelError: rows, or the tokenizer, cannot be read.
         PlanOutdated: what rows are made from was edited meanwhile; nothing of them was written.
     """
+    check_words(project)
     root, listed = project.root, list(project.params.grid.tasks)
     for task in listed if tasks is None else tasks:
         _dataset(project, task)

@@ -10,7 +10,7 @@ import pytest
 import torch
 from transformers import AutoModelForMaskedLM
 
-from regft_core.data.prompts import Prompt, appended, demonstrations, prompted, word_tokens
+from regft_core.data.prompts import Prompt, appended, demonstrations, prompted, word_tokens, wrong_words
 from regft_core.errors import DataError, ModelError
 from regft_core.methods.verbaliser import Verbaliser
 from regft_core.models.mask_head import MaskClassifier
@@ -132,13 +132,13 @@ def test_drawn_words_are_whole_words_of_the_seed() -> None:
 def test_a_word_of_several_tokens_is_refused_with_its_tokens() -> None:
     tokenizer = tokenizer_of(source_of("bert", True))
     with raises_code(ModelError, "word-not-one-token") as caught:
-        word_tokens(Prompt("{text} [MASK]", ("good", "bax")), tokenizer, ["yes", "other"])
-    assert "prompt.words.other: 'bax' is not one token of this tokenizer but 'b', '##a', '##x'" in str(caught.value)
+        word_tokens(Prompt("{text} [MASK]", ("good", "bax")), tokenizer)
+    assert "'bax' is not one token of this tokenizer but 'b', '##a', '##x'" in str(caught.value)
 
 
 def test_words_that_differ_in_case_only_are_refused_where_the_tokenizer_lowers() -> None:
-    with raises_code(ModelError, "words-alike"):
-        word_tokens(Prompt("{text} [MASK]", ("Good", "good")), tokenizer_of(source_of("bert", True)))
+    wrong = wrong_words({"a": "Good", "b": "good"}, tokenizer_of(source_of("bert", True)).backend_tokenizer)
+    assert wrong == {"b": "'good' and 'Good' are the same token of this tokenizer"}
 
 
 # --------------------------------------------------------------------------------- template

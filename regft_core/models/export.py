@@ -21,7 +21,7 @@ from regft_core.errors import ExportMismatch, ModelError
 from regft_core.io import atomic_directory
 from regft_core.models.card import model_card
 from regft_core.models.layout import logits_from, write_modules
-from regft_core.models.load import empty_mask_classifier, quiet
+from regft_core.models.load import empty_language_model, empty_mask_classifier, quiet
 from regft_core.models.mask_head import MaskClassifier
 from regft_core.models.pooling import PooledClassifier, without_pooler
 from regft_core.models.served import Served, write_served
@@ -101,7 +101,7 @@ def export_model(
         if isinstance(plain, PooledClassifier):
             write_modules(plain, temporary, max_length)
         elif isinstance(plain, MaskClassifier):
-            plain.language_model().save_pretrained(temporary)
+            _language_model(plain).save_pretrained(temporary)
         else:
             plain.save_pretrained(temporary)
         tokenizer.save_pretrained(temporary)
@@ -151,6 +151,14 @@ def _logits(model: Any, batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
             return classify(model, {name: value.to(model.device) for name, value in batch.items()})[0]
     finally:
         model.train(training)
+
+
+def _language_model(model: MaskClassifier) -> Any:
+    """A masked LM of the family's own class with the weights of a classifier."""
+    plain = empty_language_model(model.config, model.config._attn_implementation)
+    own = dict(model.named_buffers(recurse=False))
+    plain.load_state_dict({name: value.cpu() for name, value in model.state_dict().items() if name not in own})
+    return plain
 
 
 def _logits_at_mask(directory: Path, batch: Mapping[str, torch.Tensor], model: MaskClassifier) -> torch.Tensor:

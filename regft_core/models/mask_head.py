@@ -57,15 +57,6 @@ class MaskClassifier(nn.Module):
         """Hidden vectors [m, H] to vocabulary logits [m, V]."""
         return self._masked_lm_head[0]
 
-    def language_model(self) -> Any:
-        """A masked LM of the family's own class with these weights, for files."""
-        from regft_core.models.load import empty_language_model
-
-        model = empty_language_model(self.config, self.config._attn_implementation)
-        own = dict(self.named_buffers(recurse=False))
-        model.load_state_dict({name: value.cpu() for name, value in self.state_dict().items() if name not in own})
-        return model
-
     def get_input_embeddings(self) -> nn.Module:
         embeddings: nn.Module = self.base_model.get_input_embeddings()
         return embeddings

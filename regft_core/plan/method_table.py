@@ -31,6 +31,7 @@ TOUCHES = {
     "prepare": "modules, sites or views",
     "fit": "fits without steps",
     "learning_rate_factors": "learning rates",
+    "change_batch": "batch",
     "task_loss": "loss",
     "terms": "loss",
     "penalty": "loss",

@@ -87,7 +87,8 @@ def ownership_problems(stack: Sequence[Entry]) -> list[str]:
             if len(names) > 1:
                 both = " and ".join(f"'{name}'" for name in names)
                 problems.append(f"{both} both change {what}, and neither declares which comes first; keep one of them")
-    return problems + _frozen_problems(acting) + _head_problems(acting) + _moved_problems(acting)
+    problems += _frozen_problems(acting) + _head_problems(acting) + _moved_problems(acting)
+    return problems + _masked_problems(acting)
 
 
 def _loss_problems(acting: Sequence[Entry]) -> list[str]:
@@ -198,6 +199,17 @@ def _moved_problems(acting: Sequence[Entry]) -> list[str]:
         for mover in moving
         for entry in acting
         if entry.name != mover and entry.declares.reads_positions
+    ]
+
+
+def _masked_problems(acting: Sequence[Entry]) -> list[str]:
+    """Regularisers that need another head than the one that answers at a mask."""
+    return [
+        f"'{entry.name}' does not run beside '{answering.name}', which answers at a mask: {why}; keep one of them"
+        for answering in acting
+        if answering.declares.answers_at_mask
+        for entry in acting
+        if entry is not answering and (why := entry.declares.says.refused_at_mask)
     ]
 
 
@@ -386,20 +398,15 @@ def encoder_problems(stack: Sequence[Entry], encoder: EncoderConfig, task: TaskC
 
 
 def mask_problems(stack: Sequence[Entry], phase: Phase, encoder: EncoderConfig) -> list[str]:
-    """What speaks against answering at the mask of a template, or against not doing so."""
-    acting = active(stack)
-    answering = [entry.name for entry in acting if entry.declares.answers_at_mask]
+    """What is missing for answers at the mask of a template: the head that reads it, or what says how."""
+    answering = [entry.name for entry in active(stack) if entry.declares.answers_at_mask]
     if encoder.pooling != "mask":
         return [f"'{name}' answers at a mask; give the method model: {{pooling: mask}}" for name in answering]
-    if not answering and phase.data.labels:
-        return [
-            "model.pooling: mask answers by words at a mask, and nothing says which; add the regulariser verbaliser to "
-            "this phase, or take another pooling"
-        ]
+    if answering or not phase.data.labels:
+        return []
     return [
-        f"'{entry.name}' does not run with model.pooling: mask: {why}; keep one of them"
-        for entry in acting
-        if phase.data.labels and (why := entry.declares.says.refused_at_mask)
+        "model.pooling: mask answers by words at a mask, and nothing says which; add the regulariser verbaliser to "
+        "this phase, or take another pooling"
     ]
 
 
@@ -464,6 +471,33 @@ def check_method(
         stack = entries(registry, phase.regularisers)
         trained_on = task_of(phase, task, tasks or {})
         problems += [prefix + problem for problem in check_phase(stack, phase, shared, trained_on, encoder, tf32=tf32)]
+        problems += [prefix + problem for problem in earlier_problems(registry, method, phase, stack)]
+    return problems
+
+
+def earlier_problems(
+    registry: Mapping[str, type[Regulariser]], method: Method, phase: Phase, stack: Sequence[Entry]
+) -> list[str]:
+    """What speaks against a phase after those before it: nothing is handed over, or anchors mean nothing any more."""
+    acting = {one.name: active(entries(registry, one.regularisers)) for one in method.phases}
+    problems = [
+        f"'{entry.name}' takes what the phase '{needed}' has learned, and no regulariser there hands anything over; "
+        "name another phase, or add such a regulariser to it"
+        for entry in active(stack)
+        for needed, what in entry.declares.needs.items()
+        if what == "state" and needed in acting and not any(implements(one.cls, "hand") for one in acting[needed])
+    ]
+    anchored = [entry.name for entry in active(stack) if "checkpoint" in entry.declares.anchors]
+    start = phase.start
+    while anchored and start in acting:
+        for entry in acting[start]:
+            if entry.declares.draws_anew:
+                problems += [
+                    f"'{name}' pulls toward the checkpoint, but '{entry.name}' in the phase '{start}' drew tensors "
+                    "anew, which would be pulled back; pull toward the start of the phase, or start from the checkpoint"
+                    for name in anchored
+                ]
+        start = method.phase(start).start
     return problems
 
 

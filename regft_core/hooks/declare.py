@@ -91,6 +91,7 @@ class Declares:
         edits: what is changed before training.
         edit_order: place among the regularisers that edit the model, and among hooks at one forward site. Two that
             edit the same thing at the same place are refused. Views of the input (TDT) come before noise.
+        draws_anew: whether it draws pretrained tensors anew, so that they have nothing to do with the checkpoint.
         hands_over: what a phase before the last one hands over as its weights: the trained tensors behind a
             weight view, or what a forward pass sees (the view folded in).
         dropout: what it needs of dropout.
@@ -130,6 +131,7 @@ class Declares:
     anchors: tuple[Anchor, ...] = ()
     edits: tuple[Edit, ...] = ()
     edit_order: int = 0
+    draws_anew: bool = False
     hands_over: Literal["folded", "trained"] = "folded"
     dropout: DropoutWish = DropoutWish()
     program: tuple[str, ...] = ()

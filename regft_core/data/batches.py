@@ -90,6 +90,10 @@ class Batch:
                 moved[field.name] = pinned.to(device, non_blocking=True)
         return replace(self, **moved)
 
+    def numbered(self, other: Batch) -> Batch:
+        """This batch with the example numbers of ``other``, of which it is another form."""
+        return replace(self, indices=other.indices, host_indices=other.host_indices)
+
     def model_inputs(self) -> dict[str, torch.Tensor]:
         """Keyword arguments of a Hugging Face model's forward, labels left out."""
         inputs = {"input_ids": self.input_ids, "attention_mask": self.attention_mask}

@@ -14,6 +14,7 @@ from typing import Any, TypedDict
 import numpy as np
 
 from regft_core.data.examples import Example
+from regft_core.data.prompts import Prompt, prompted
 from regft_core.errors import DataError, ModelError
 from regft_core.io import write_bytes
 
@@ -74,6 +75,18 @@ class Encoded:
         return len(self.input_ids)
 
 
+def chosen(encoded: Encoded, rows: Sequence[int]) -> Encoded:
+    """The examples ``rows`` of a set whose examples are one row each."""
+    return Encoded(
+        input_ids=[encoded.input_ids[row] for row in rows],
+        token_type_ids=None if encoded.token_type_ids is None else [encoded.token_type_ids[row] for row in rows],
+        labels=[encoded.labels[row] for row in rows],
+        ids=[encoded.ids[row] for row in rows],
+        special_mask=[encoded.special_mask[row] for row in rows],
+        segment=[encoded.segment[row] for row in rows],
+    )
+
+
 def _ordinary(special: Rows, segment: Rows) -> list[tuple[int, int]]:
     found = []
     for added, parts in zip(special, segment, strict=True):
@@ -90,11 +103,13 @@ def encode(
     *,
     tokenizer_hash: str = "",
     rows_per_example: int = 1,
+    prompt: Prompt | None = None,
 ) -> Encoded:
     """Tokenise ``examples`` to at most ``max_length`` tokens per row.
 
     Pairs lose tokens from whichever text is longer ("longest_first"). With ``rows_per_example``
-    2, each text of a pair is a row of its own instead, as if it were a single text. With
+    2, each text of a pair is a row of its own instead, as if it were a single text. With ``prompt``, texts
+    stand in its template (``data/prompts.py``), whose tokens count as the tokenizer's own. With
     ``cache_dir``, the result is kept in a file named by the texts, ``tokenizer_hash`` (content of
     the tokenizer's files) and the settings; labels and identifiers are no part of it. A damaged
     file is reported as a warning, computed again and replaced.
@@ -104,7 +119,7 @@ def encode(
     """
     labels, ids = [example.label for example in examples], [example.idx for example in examples]
     if rows_per_example == 1:
-        tokens = _tokens(examples, tokenizer, max_length, cache_dir, tokenizer_hash)
+        tokens = _tokens(examples, tokenizer, max_length, cache_dir, tokenizer_hash, prompt)
         return Encoded(labels=labels, ids=ids, **tokens)
     alone = [replace(one, text_pair=None) for one in examples]
     tokens = _tokens(alone, tokenizer, max_length, cache_dir, tokenizer_hash)
@@ -123,27 +138,40 @@ def _second_text(example: Example) -> Example:
 
 
 def _tokens(
-    examples: Sequence[Example], tokenizer: Any, max_length: int, cache_dir: Path | None, tokenizer_hash: str
+    examples: Sequence[Example],
+    tokenizer: Any,
+    max_length: int,
+    cache_dir: Path | None,
+    tokenizer_hash: str,
+    prompt: Prompt | None = None,
 ) -> Tokens:
     if cache_dir is None:
-        return _tokenise(examples, tokenizer, max_length)
+        return _tokenise(examples, tokenizer, max_length, prompt)
     if not tokenizer_hash:
         raise ModelError(
             "tokenizer-hash-missing", "a token cache needs tokenizer_hash, the content hash of the tokenizer's files"
         )
-    key = cache_key(examples, max_length, tokenizer_hash, takes_types=_takes_types(tokenizer))
+    key = cache_key(examples, max_length, tokenizer_hash, takes_types=_takes_types(tokenizer), prompt=prompt)
     path = cache_dir / key[:2] / f"{key}.safetensors"
     tokens = _read_cache(path, key, len(examples))
     if tokens is None:
-        tokens = _tokenise(examples, tokenizer, max_length)
+        tokens = _tokenise(examples, tokenizer, max_length, prompt)
         _write_cache(path, key, tokens)
     return tokens
 
 
-def cache_key(examples: Sequence[Example], max_length: int, tokenizer_hash: str, *, takes_types: bool) -> str:
+def cache_key(
+    examples: Sequence[Example],
+    max_length: int,
+    tokenizer_hash: str,
+    *,
+    takes_types: bool,
+    prompt: Prompt | None = None,
+) -> str:
     """Hash of everything that determines the tokens."""
     digest = hashlib.sha256()
-    digest.update(json.dumps([FORMAT, max_length, tokenizer_hash, takes_types]).encode())
+    template = [] if prompt is None else [prompt.template, prompt.room(max_length)]
+    digest.update(json.dumps([FORMAT, max_length, tokenizer_hash, takes_types, *template]).encode())
     for example in examples:
         # JSON delimits the texts, so that no two different lists hash the same bytes.
         digest.update(json.dumps([example.text, example.text_pair]).encode())
@@ -154,7 +182,7 @@ def _takes_types(tokenizer: Any) -> bool:
     return "token_type_ids" in tokenizer.model_input_names
 
 
-def _tokenise(examples: Sequence[Example], tokenizer: Any, max_length: int) -> Tokens:
+def _tokenise(examples: Sequence[Example], tokenizer: Any, max_length: int, prompt: Prompt | None = None) -> Tokens:
     takes_types = _takes_types(tokenizer)
     if not examples:
         return Tokens(input_ids=[], token_type_ids=[] if takes_types else None, special_mask=[], segment=[])
@@ -164,6 +192,8 @@ def _tokenise(examples: Sequence[Example], tokenizer: Any, max_length: int) -> T
             f"{type(tokenizer).__name__} is a slow tokenizer, which cannot say which text a token came from"
             "\n    -> use a checkpoint with a tokenizer.json",
         )
+    if prompt is not None:
+        return prompted(examples, tokenizer, prompt.room(max_length), prompt)
     paired = examples[0].text_pair is not None
     encoding = tokenizer(
         [example.text for example in examples],

@@ -13,7 +13,7 @@ from regft_core.exporting.model_card import card_contents
 from regft_core.hooks import compose
 from regft_core.hooks.exports import answers_without_encoder
 from regft_core.models.export import export_model, model_card
-from regft_core.models.served import AnsweredBy, Served
+from regft_core.models.served import AnsweredBy, Served, ServedPrompt
 from regft_core.results.records import TrainingRecord
 from regft_core.results.work import Work
 from regft_core.run.context import Context, Job
@@ -47,7 +47,8 @@ def export(job: Job, out: Path | None = None, accuracy: float | None = None) -> 
     name = f"{job.method}-{job.task}-{job.size}-seed-{job.seed}"
     target = out if out is not None else context.root / "exports" / name
     abstain = None if accuracy is None else abstain_for(context, accuracy)
-    trained, served = FinishedModel(context), _served(context, record.key).model_copy(update={"abstain": abstain})
+    trained = FinishedModel(context)
+    served = _served(context, record.key, trained).model_copy(update={"abstain": abstain})
     examples = context.data(context.phase("finetune")).examples[:CHECKED_EXAMPLES]
     facts = card_contents(context, record)
     if abstain is not None:
@@ -61,11 +62,12 @@ def export(job: Job, out: Path | None = None, accuracy: float | None = None) -> 
         card = model_card(facts | {"answered_by": cls.name})
         return write_answers(target, served, own, card, examples, trained.answer(examples))
     model = trained.model
-    encoded = context.encode(examples)
+    encoded = trained.encode(examples)
     padding = padding_of(context.tokenizer)
     rows = list(range(len(encoded.input_ids)))
     batch = collate(encoded, rows, padding.pad_id, padding.pad_token_type_id, padding.side, context.task["kind"])
-    card = model_card(facts | {"summary": getattr(model, "summary", None)})
+    prompt = None if served.prompt is None else served.prompt.model_dump()
+    card = model_card(facts | {"summary": getattr(model, "summary", None), "prompt": prompt})
     export_model(
         model,
         context.tokenizer,
@@ -107,7 +109,7 @@ def refuse_kept(entries: Sequence[compose.Entry], method: str) -> None:
             )
 
 
-def _served(context: Context, key: str) -> Served:
+def _served(context: Context, key: str, trained: FinishedModel) -> Served:
     columns = context.task_config.columns
     examples = context.data(context.phase("finetune")).examples
     return Served(
@@ -119,4 +121,13 @@ def _served(context: Context, key: str) -> Served:
         rows_per_example=2 if context.rows_per_example(examples) == 2 else 1,
         task=context.job.task,
         run_key=key,
+        prompt=_prompt(context, trained),
     )
+
+
+def _prompt(context: Context, trained: FinishedModel) -> ServedPrompt | None:
+    prompt = context.prompt(context.phase("finetune"))
+    if prompt is None:
+        return None
+    words = tuple(context.tokenizer.convert_ids_to_tokens(trained.model.label_words.tolist()))
+    return ServedPrompt(template=prompt.template, tokens=words, demonstrations=trained.demonstration_sets)

@@ -22,6 +22,7 @@ evaluation and figures need), ``export`` in the reverse order of ``prepare``.
 
 Order within an optimiser step. It follows from what a hook does, never from the names of regularisers:
 
+0. The batch: ``change_batch``, which every pass of the step sees.
 1. Passes and backwards: the owner's ``backward``, or the plain pass with the ``terms`` of all.
    ``task_loss`` replaces the task's own loss in every pass. Each ``penalty`` is added once.
 2. The gradient, summed and unscaled: ``observe_gradients``, ``change_gradients``, ``gradient_masks``.
@@ -60,6 +61,7 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
+    from regft_core.data.batches import Batch
     from regft_core.data.examples import Example
     from regft_core.training.fitting import FitData
     from regft_core.training.step import Step
@@ -177,6 +179,13 @@ class Regulariser:
     def marks(self) -> list[str]:
         """Marks for the result that only the prepared model shows (a head that had to be trained)."""
         return []
+
+    def change_batch(self, step: Step) -> Batch:
+        """Another batch of the same examples in the place of ``step.batch``, for all passes of the step.
+
+        One regulariser of a phase may implement it.
+        """
+        return step.batch
 
     def backward(self, step: Step) -> Tensor:
         """Run the step program of one batch: passes, loss terms, ``step.backward``.

@@ -87,13 +87,16 @@ def ownership_problems(stack: Sequence[Entry]) -> list[str]:
             if len(names) > 1:
                 both = " and ".join(f"'{name}'" for name in names)
                 problems.append(f"{both} both change {what}, and neither declares which comes first; keep one of them")
-    return problems + _frozen_problems(acting) + _head_problems(acting) + _moved_problems(acting)
+    problems += _frozen_problems(acting) + _head_problems(acting) + _moved_problems(acting)
+    return problems + _masked_problems(acting)
 
 
 def _loss_problems(acting: Sequence[Entry]) -> list[str]:
     """Clashes over the task's loss and over the gradient, which one regulariser of a phase may change."""
     transforming = [entry.name for entry in acting if transforms_loss(entry)]
     problems = _single_owner(transforming, "the task's loss", "each computes it in its own way from the logits")
+    batching = [entry.name for entry in acting if implements(entry.cls, "change_batch")]
+    problems += _single_owner(batching, "the batch", "each puts another one in its place")
     changing = [entry.name for entry in acting if implements(entry.cls, "change_gradients")]
     problems += _single_owner(changing, "the gradient", "each changes it, and neither comes first")
     for entry in acting:
@@ -196,6 +199,17 @@ def _moved_problems(acting: Sequence[Entry]) -> list[str]:
         for mover in moving
         for entry in acting
         if entry.name != mover and entry.declares.reads_positions
+    ]
+
+
+def _masked_problems(acting: Sequence[Entry]) -> list[str]:
+    """Regularisers that need another head than the one that answers at a mask."""
+    return [
+        f"'{entry.name}' does not run beside '{answering.name}', which answers at a mask: {why}; keep one of them"
+        for answering in acting
+        if answering.declares.answers_at_mask
+        for entry in acting
+        if entry is not answering and (why := entry.declares.says.refused_at_mask)
     ]
 
 
@@ -383,6 +397,19 @@ def encoder_problems(stack: Sequence[Entry], encoder: EncoderConfig, task: TaskC
     ]
 
 
+def mask_problems(stack: Sequence[Entry], phase: Phase, encoder: EncoderConfig) -> list[str]:
+    """What is missing for answers at the mask of a template: the head that reads it, or what says how."""
+    answering = [entry.name for entry in active(stack) if entry.declares.answers_at_mask]
+    if encoder.pooling != "mask":
+        return [f"'{name}' answers at a mask; give the method model: {{pooling: mask}}" for name in answering]
+    if answering or not phase.data.labels:
+        return []
+    return [
+        "model.pooling: mask answers by words at a mask, and nothing says which; add the regulariser verbaliser to "
+        "this phase, or take another pooling"
+    ]
+
+
 def check_phase(
     stack: Sequence[Entry],
     phase: Phase,
@@ -401,6 +428,8 @@ def check_phase(
     problems = ownership_problems(stack) + prediction_problems(stack, phase)
     if encoder is not None and task is not None:
         problems += encoder_problems(stack, encoder, task)
+    if encoder is not None:
+        problems += mask_problems(stack, phase, encoder)
     training, found = resolve_training(stack, phase, shared)
     resolved = replace(phase, training=training)
     for cls, options in stack:
@@ -442,6 +471,33 @@ def check_method(
         stack = entries(registry, phase.regularisers)
         trained_on = task_of(phase, task, tasks or {})
         problems += [prefix + problem for problem in check_phase(stack, phase, shared, trained_on, encoder, tf32=tf32)]
+        problems += [prefix + problem for problem in earlier_problems(registry, method, phase, stack)]
+    return problems
+
+
+def earlier_problems(
+    registry: Mapping[str, type[Regulariser]], method: Method, phase: Phase, stack: Sequence[Entry]
+) -> list[str]:
+    """What speaks against a phase after those before it: nothing is handed over, or anchors mean nothing any more."""
+    acting = {one.name: active(entries(registry, one.regularisers)) for one in method.phases}
+    problems = [
+        f"'{entry.name}' takes what the phase '{needed}' has learned, and no regulariser there hands anything over; "
+        "name another phase, or add such a regulariser to it"
+        for entry in active(stack)
+        for needed, what in entry.declares.needs.items()
+        if what == "state" and needed in acting and not any(implements(one.cls, "hand") for one in acting[needed])
+    ]
+    anchored = [entry.name for entry in active(stack) if "checkpoint" in entry.declares.anchors]
+    start = phase.start
+    while anchored and start in acting:
+        for entry in acting[start]:
+            if entry.declares.draws_anew:
+                problems += [
+                    f"'{name}' pulls toward the checkpoint, but '{entry.name}' in the phase '{start}' drew tensors "
+                    "anew, which would be pulled back; pull toward the start of the phase, or start from the checkpoint"
+                    for name in anchored
+                ]
+        start = method.phase(start).start
     return problems
 
 

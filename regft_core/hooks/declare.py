@@ -12,6 +12,8 @@ from regft_core.hooks.says import Says
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
+    from regft_core.data.prompts import Prompt
+
 __all__ = [
     "Anchor",
     "ClipSide",
@@ -49,6 +51,7 @@ class Setting:
         keyword_segment: segment that token-level perturbations leave untouched, or None.
         max_length: tokens at which inputs are truncated; None where nothing reads raw text.
         value_range: smallest and largest value of the task (regression), or None.
+        prompt: template and words of the task, where rows stand in the template (``pooling: mask``); else None.
     """
 
     kind: str
@@ -60,6 +63,7 @@ class Setting:
     keyword_segment: str | None = None
     max_length: int | None = None
     value_range: tuple[float, float] | None = None
+    prompt: Prompt | None = None
 
 
 @dataclass(frozen=True)
@@ -87,6 +91,7 @@ class Declares:
         edits: what is changed before training.
         edit_order: place among the regularisers that edit the model, and among hooks at one forward site. Two that
             edit the same thing at the same place are refused. Views of the input (TDT) come before noise.
+        draws_anew: whether it draws pretrained tensors anew, so that they have nothing to do with the checkpoint.
         hands_over: what a phase before the last one hands over as its weights: the trained tensors behind a
             weight view, or what a forward pass sees (the view folded in).
         dropout: what it needs of dropout.
@@ -114,6 +119,9 @@ class Declares:
         validation_share: whether the phase must set rows aside (``data.split`` below 1).
         keeps_for_inference: whether a plain model cannot hold what was learned, so that ``rebuild`` is needed.
         owns_prediction: whether ``predict`` answers in place of the model (a bag of words, a similarity).
+        answers_at_mask: whether the model answers by the words at the mask of a template; such a regulariser and
+            ``model.pooling: mask`` need each other.
+        demonstration_sets: sets of labelled training examples behind every row, over which evaluation averages.
         reads_encoder: whether the answers depend on the encoder: not those of a bag of words, or a constant.
         says: what only describes the method.
     """
@@ -123,6 +131,7 @@ class Declares:
     anchors: tuple[Anchor, ...] = ()
     edits: tuple[Edit, ...] = ()
     edit_order: int = 0
+    draws_anew: bool = False
     hands_over: Literal["folded", "trained"] = "folded"
     dropout: DropoutWish = DropoutWish()
     program: tuple[str, ...] = ()
@@ -144,6 +153,8 @@ class Declares:
     validation_share: bool = False
     keeps_for_inference: bool = False
     owns_prediction: bool = False
+    answers_at_mask: bool = False
+    demonstration_sets: int = 0
     reads_encoder: bool = True
     says: Says = field(default=Says())
 

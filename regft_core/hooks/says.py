@@ -38,6 +38,7 @@ class Says:
         smallest_effect: smallest change of unit-scale activations that the method relies on.
         refused_precisions: precision that the method cannot run in at all -> reason.
         refused_architectures: encoder families on which the method raises a ModelError that says why.
+        refused_at_mask: why it cannot act on a model that answers at a mask (``model.pooling: mask``); empty: it can.
         refused_separate_pairs: why two inputs cannot be two rows (``model.pairs: separately``); empty: they can.
         padding_invariant: whether the loss of a batch does not depend on how far it is padded.
         export_tolerance: largest difference of logits between the trained model and its export.
@@ -50,6 +51,7 @@ class Says:
     smallest_effect: float | None = None
     refused_precisions: Mapping[str, str] = field(default_factory=dict)
     refused_architectures: tuple[str, ...] = ()
+    refused_at_mask: str = ""
     refused_separate_pairs: str = ""
     padding_invariant: bool = True
     export_tolerance: float = 1e-6

@@ -137,6 +137,7 @@ class Contrastive(Regulariser):
             trains_on_task=False,
             says=Says(
                 cost=Cost(3, 3),
+                refused_at_mask="it contrasts pooled vectors of texts, and no label word reads those",
                 refused_separate_pairs="an example has two vectors then, and the loss compares one of each",
             ),
         )

@@ -79,7 +79,10 @@ class LinearHead(Regulariser):
             edits=("weights",),
             edit_order=100,  # the features are those of the encoder as every other edit has left it
             freezes_encoder=True,
-            says=Says(fit_cost=Cost(1, 0)),  # the features; the solver reads nothing else
+            says=Says(
+                fit_cost=Cost(1, 0),  # the features; the solver reads nothing else
+                refused_at_mask="it solves for the last linear of a head, and words at a mask have none of their own",
+            ),
         )
 
     @classmethod

@@ -108,7 +108,10 @@ class ManifoldMixup(Regulariser):
             active=options.alpha > 0,
             edit_order=5,  # rows are mixed before noise is added (HyPe)
             program=(MIXED,),
-            says=Says(refused_architectures=("bart",)),
+            says=Says(
+                refused_architectures=("bart",),
+                refused_at_mask="the masks of two rows are at different places, so a mixed row has none",
+            ),
         )
 
     @classmethod

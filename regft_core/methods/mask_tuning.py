@@ -40,7 +40,7 @@ from regft_core.rng import derive
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from torch import Tensor
+    from torch import Tensor, nn
 
     from regft_core.data.batches import Batch
     from regft_core.training.step import Step
@@ -129,6 +129,7 @@ class MaskTuning(Regulariser):
             says=Says(
                 cost=Cost(2, 2 if options.alpha > 0 and options.masked_loss else 1) if fills else Cost(),
                 refused_architectures=("bart",),
+                refused_at_mask="it masks tokens of its own, so a row has several masks",
                 padding_invariant=False,  # which tokens are masked is drawn for the padded shape
             ),
         )
@@ -152,14 +153,13 @@ class MaskTuning(Regulariser):
 
     def _attach_head(self, trainee: Trainee, handed: Mapping[str, Handed]) -> None:
         from regft_core.models.load import load_masked_lm_head
-        from regft_core.models.masked_lm import own_parameters
 
         assert trainee.source is not None
         seed = derive(trainee.seed, "mask_tuning.head")
         head, self.pretrained = load_masked_lm_head(trainee.source, trainee.model, head_seed=seed)
         self.head = trainee.attach("mask_tuning", head)
         if not self.pretrained:
-            self._load_head(own_parameters(self.head, trainee.model), handed)
+            self._load_head(trainee.model, handed)
 
     def _add_second_encoder(self, trainee: Trainee, handed: Mapping[str, Handed]) -> None:
         from regft_core.models.masked_lm import SecondEncoder, own_parameters
@@ -176,7 +176,7 @@ class MaskTuning(Regulariser):
         own = own_parameters(self.head, self.second.encoder)
         if self.options.filler is None:
             if not self.pretrained:
-                self._load_head(own, handed)
+                self._load_head(self.second.encoder, handed)
             trainee.attach("mask_tuning", self.second)
             return
         phase = handed[self.options.filler]
@@ -196,26 +196,12 @@ class MaskTuning(Regulariser):
         # Frozen, so that checkpoints need not hold it: the phase's weights restore it.
         self.second.requires_grad_(False).eval()
 
-    def _load_head(self, own: dict[str, Any], handed: Mapping[str, Handed]) -> None:
+    def _load_head(self, model: nn.Module, handed: Mapping[str, Handed]) -> None:
         """The head that an earlier phase trained, for a checkpoint that has none."""
-        assert self.trainee.source is not None
-        name = self.trainee.source.name
-        if not own:
-            raise ModelError(
-                "masked-lm-untrainable",
-                f"mask_tuning: the checkpoint '{name}' has no masked-LM head, and that of its family has no weights of "
-                "its own that a phase could train; use a checkpoint that has one",
-            )
+        from regft_core.models.masked_lm import take_head
+
         state = handed[self.options.head].of("masked_lm") if self.options.head is not None else {}
-        if any(f"head/{key}" not in state for key in own):
-            raise ModelError(
-                "masked-lm-head-missing",
-                f"mask_tuning: the checkpoint '{name}' has no masked-LM head and no phase trained one; add a phase "
-                "with masked_lm: {trains: head} and name it as head (see pipelines/methods/mask_tuning.yaml)",
-            )
-        with torch.no_grad():
-            for key, parameter in own.items():
-                parameter.copy_(state[f"head/{key}"])
+        take_head(self.name, self.head, model, state, self.trainee)
 
     def marks(self) -> list[str]:
         if self.pretrained:

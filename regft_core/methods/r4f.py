@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from regft_core.config.schema import StrictModel
 from regft_core.errors import ModelError
-from regft_core.hooks.base import Declares, Handed, Regulariser
+from regft_core.hooks.base import Declares, Handed, Regulariser, Says
 from regft_core.lazy import torch
 
 if TYPE_CHECKING:
@@ -43,6 +43,7 @@ class R4f(Regulariser):
             edit_order=5,  # the head alone; views of other weights do not depend on it
             owns_weights=True,
             trains_encoder=False,  # its view is of the head, which is trained over a frozen encoder, too
+            says=Says(refused_at_mask="it bounds the matrix of a head, and label words are rows of the embedding"),
         )
 
     def prepare(self, trainee: Trainee, handed: Mapping[str, Handed]) -> None:

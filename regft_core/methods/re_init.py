@@ -62,6 +62,7 @@ class ReInit(Regulariser):
         return Declares(
             active=options.layers > 0 or options.pooler,
             edits=("weights",),
+            draws_anew=True,
             edit_order=-10,  # noise on weights comes after: it is scaled to the weights that training starts from
             says=Says(refused_architectures=("albert",)),
         )

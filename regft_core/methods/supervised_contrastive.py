@@ -34,7 +34,7 @@ from pydantic import Field
 from regft_core.config.method import Phase
 from regft_core.config.schema import StrictModel
 from regft_core.config.schema.tasks import TaskConfig
-from regft_core.hooks.base import Declares, Flip, MainPass, Regulariser
+from regft_core.hooks.base import Declares, Flip, MainPass, Regulariser, Says
 from regft_core.hooks.checks import reads_labels
 from regft_core.kinds import find
 from regft_core.lazy import torch
@@ -89,7 +89,12 @@ class SupervisedContrastive(Regulariser):
 
     @classmethod
     def declare(cls, options: SupervisedContrastiveConfig) -> Declares:
-        return Declares(active=options.weight > 0, adds_terms=True, needs_hidden=True)
+        return Declares(
+            active=options.weight > 0,
+            adds_terms=True,
+            needs_hidden=True,
+            says=Says(refused_at_mask="it contrasts the vectors that a pooling head reads, and no such head is there"),
+        )
 
     @classmethod
     def check_options(cls, options: SupervisedContrastiveConfig, phase: Phase) -> list[str]:

@@ -27,6 +27,18 @@ with torch.no_grad():
     logits = torch.nn.functional.linear(vectors, head["linear.weight"], head["linear.bias"])
 {answer}"""
 
+_AT_MASK = """from transformers import AutoModelForMaskedLM, AutoTokenizer
+import torch
+
+path = "path/to/this/directory"
+tokenizer, model = AutoTokenizer.from_pretrained(path), AutoModelForMaskedLM.from_pretrained(path).eval()
+words = tokenizer.convert_tokens_to_ids({words!r})
+text = {template!r}.replace("[MASK]", tokenizer.mask_token).replace("{{text}}", "a text")
+batch = tokenizer(text, return_tensors="pt")
+with torch.no_grad():
+    logits = model(**batch).logits[batch["input_ids"] == tokenizer.mask_token_id][:, words]
+print(logits.softmax(-1))"""
+
 _BATCH = """texts = ["a text"]  # for pairs two lists: tokenizer(firsts, seconds, ...)
 batch = tokenizer(texts, padding=True, truncation=True, return_tensors="pt")"""
 _PAIRS = """texts = ["first text", "second text"]  # of every pair the two texts, one after the other
@@ -59,10 +71,10 @@ def model_card(facts: Mapping[str, Any]) -> str:
             "runs"}, where ``value`` is this run's and the others are over all runs (absent: not reported yet), with
             ``confidence`` (0.95) for all of them. ``cost`` {title: text}; ``limits`` (list of sentences);
             ``training`` {name: value}; ``versions`` {package: version}. ``pooling`` (head), ``summary`` (first)
-            and ``rows_per_example`` (1) decide how the model is loaded; ``answered_by``: the regulariser that answers
-            where there is no model to load.
+            and ``rows_per_example`` (1) decide how the model is loaded, ``prompt`` (that of ``regft.json``) how texts
+            stand before it; ``answered_by``: the regulariser that answers where there is no model to load.
     """
-    pooled = facts.get("pooling", "head") != "head"
+    pooled = facts.get("pooling", "head") not in ("head", "mask")
     lines = [*_header(facts, pooled), *_summary(facts)]
     sections: list[tuple[str, list[str]]] = [
         ("Data", _items(_data(facts))),
@@ -164,6 +176,16 @@ def _use(facts: Mapping[str, Any], pooled: bool) -> list[str]:
         return [
             f"There is no network to load: `kept.safetensors` holds all that `{answered_by}` has fitted (terms and",
             "numbers, no code), `regft.json` how its inputs are read. No encoder is read, and no text is cut.",
+        ]
+    if prompt := facts.get("prompt"):
+        code = _AT_MASK.format(words=list(prompt["tokens"]), template=prompt["template"])
+        more = " and averages over its sets of demonstrations" if prompt.get("demonstrations") else ""
+        return [
+            "This is a masked language model. A text stands in the template of `regft.json`; the logits are those of",
+            f"the labels' words at the mask. `stages.predict` also cuts long texts, never the template{more}.",
+            "With transformers, for a short text:",
+            "",
+            *_code(code),
         ]
     return _pooled_use(facts) if pooled else ["With transformers:", "", *_code(_PIPELINE)]
 

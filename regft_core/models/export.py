@@ -1,6 +1,7 @@
 """Write a fine-tuned model as an ordinary directory that needs nothing of regft.
 
 With the family's own head it is a transformers directory, with pooling one of sentence-transformers (layout.py).
+A model that answers at a mask is written as the masked LM that it is; ``regft.json`` has its template and words.
 
 What a method added for training is folded into the plain weights first; the written directory is
 loaded again and must reproduce the logits to the last bit before it gets its name.
@@ -20,7 +21,8 @@ from regft_core.errors import ExportMismatch, ModelError
 from regft_core.io import atomic_directory
 from regft_core.models.card import model_card
 from regft_core.models.layout import logits_from, write_modules
-from regft_core.models.load import quiet
+from regft_core.models.load import empty_language_model, empty_mask_classifier, quiet
+from regft_core.models.mask_head import MaskClassifier
 from regft_core.models.pooling import PooledClassifier, without_pooler
 from regft_core.models.served import Served, write_served
 from regft_core.models.sites import classify, takes_token_types
@@ -98,6 +100,8 @@ def export_model(
     with atomic_directory(directory) as temporary, quiet():
         if isinstance(plain, PooledClassifier):
             write_modules(plain, temporary, max_length)
+        elif isinstance(plain, MaskClassifier):
+            _language_model(plain).save_pretrained(temporary)
         else:
             plain.save_pretrained(temporary)
         tokenizer.save_pretrained(temporary)
@@ -121,6 +125,8 @@ def _empty_copy(model: Any) -> Any:
     config = copy.deepcopy(model.config)
     attention = model.config._attn_implementation
     with quiet(), torch.random.fork_rng(devices=[]):
+        if isinstance(model, MaskClassifier):
+            return empty_mask_classifier(config, attention)
         if not isinstance(model, PooledClassifier):
             return _sequence_classifier().from_config(config, attn_implementation=attention)
         options = without_pooler(type(model.base_model))
@@ -147,6 +153,28 @@ def _logits(model: Any, batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
         model.train(training)
 
 
+def _language_model(model: MaskClassifier) -> Any:
+    """A masked LM of the family's own class with the weights of a classifier."""
+    plain = empty_language_model(model.config, model.config._attn_implementation)
+    own = dict(model.named_buffers(recurse=False))
+    plain.load_state_dict({name: value.cpu() for name, value in model.state_dict().items() if name not in own})
+    return plain
+
+
+def _logits_at_mask(directory: Path, batch: Mapping[str, torch.Tensor], model: MaskClassifier) -> torch.Tensor:
+    """Logits [B, K] computed with transformers' masked LM alone, as another program would."""
+    from transformers import AutoModelForMaskedLM
+
+    language_model = AutoModelForMaskedLM.from_pretrained(
+        directory, local_files_only=True, use_safetensors=True, attn_implementation=model.config._attn_implementation
+    )
+    inputs = {name: value for name, value in batch.items() if name != "token_type_ids" or takes_token_types(model)}
+    with torch.no_grad():
+        logits = language_model.eval().to(model.device)(**{n: v.to(model.device) for n, v in inputs.items()}).logits
+    at_mask = logits[inputs["input_ids"].to(model.device) == model.mask_token]
+    return at_mask[:, model.label_words]
+
+
 def _check(
     temporary: Path,
     directory: Path,
@@ -162,12 +190,16 @@ def _check(
     if isinstance(model, PooledClassifier):
         inputs = {name: value for name, value in batch.items() if name != "token_type_ids" or takes_token_types(model)}
         found = logits_from(temporary, inputs, attention, model.device)
+    elif isinstance(model, MaskClassifier):
+        found = _logits_at_mask(temporary, batch, model)
     else:
         reloaded = _sequence_classifier().from_pretrained(
             temporary, local_files_only=True, use_safetensors=True, attn_implementation=attention
         )
         found = _logits(reloaded.to(model.device), batch)
-    if not torch.equal(found, expected):
+    # A masked LM maps every position to its vocabulary, in products of another shape than at the mask alone.
+    tolerance = 1e-5 if isinstance(model, MaskClassifier) else 0.0
+    if found.shape != expected.shape or not torch.allclose(found, expected, rtol=tolerance, atol=tolerance):
         gap = (found - expected).abs().max().item() if found.shape == expected.shape else float("nan")
         raise ExportMismatch(
             "export-differs",

@@ -20,6 +20,7 @@ from regft_core.errors import ModelError
 from regft_core.execution.alone import computing_alone
 from regft_core.kinds import find
 from regft_core.models.architectures import Architecture, apply_dropout, architecture_of
+from regft_core.models.mask_head import MaskClassifier
 from regft_core.models.pooling import POOLINGS, PooledClassifier, without_pooler
 from regft_core.models.source import ModelSource
 
@@ -74,7 +75,7 @@ def load_classifier(
         dropout: probabilities written into the configuration before the model is built.
         head_seed: decides the new parameters, and nothing else does.
         attn_implementation: used where the family offers it; XLNet and DeBERTa only have ``eager``.
-        pooling: "head" (the family's own), "cls", "mean" or "unit_mean".
+        pooling: "head" (the family's own), "cls", "mean", "unit_mean", or "mask" (the masked-LM head at a mask).
         rows_per_example: 2 when the texts of a pair are encoded separately; see ``EncoderConfig.rows_per_example``.
 
     Raises:
@@ -83,7 +84,8 @@ def load_classifier(
     """
     from transformers import AutoModel, AutoModelForSequenceClassification
 
-    if pooling not in POOLINGS or rows_per_example not in (1, 2) or (rows_per_example == 2 and pooling == "head"):
+    joint = pooling in ("head", "mask")
+    if pooling not in POOLINGS or rows_per_example not in (1, 2) or (rows_per_example == 2 and joint):
         raise ModelError(
             "pooling-not-possible", f"pooling '{pooling}' with {rows_per_example} rows per example is not possible"
         )
@@ -91,6 +93,8 @@ def load_classifier(
     architecture = architecture_of(config.model_type, where=f"model '{source.name}'")
     _set_labels(config, kind, labels)
     apply_dropout(config, dropout.hidden, dropout.attention)
+    if pooling == "mask":
+        return _mask_classifier(source, config, architecture, attn_implementation, head_seed)
     if pooling == "head":
         model, info = _from_pretrained(AutoModelForSequenceClassification, source, config, attn_implementation)
         new = _new_modules(model, architecture, info)
@@ -119,10 +123,24 @@ def load_masked_lm_head(source: ModelSource, model: Any, *, head_seed: int = 0) 
     Raises:
         ModelError: the family has no masked LM over its input positions (BART).
     """
-    from transformers import AutoModelForCausalLM, AutoModelForMaskedLM
-
     config = _config(source)
     architecture = architecture_of(config.model_type, where=f"model '{source.name}'")
+    language_model, info = _masked_lm(source, config, architecture, "eager")
+    embedding = model.get_input_embeddings()
+    head, prefixes = masked_lm_head_of(language_model, architecture, embedding)
+    missing = any(key.split(".")[0] in prefixes for key in info["missing_keys"])
+    tied = missing or getattr(config, "tie_word_embeddings", True)
+    if tied and not isinstance(head, _EmbeddingHead):
+        language_model.get_output_embeddings().weight = embedding.weight
+    if missing:
+        draw_parameters([head], config, head_seed, keep=[embedding.weight])
+    return head.to(device=embedding.weight.device), not missing
+
+
+def _masked_lm(source: ModelSource, config: Any, architecture: Architecture, attention: str) -> tuple[Any, Any]:
+    """The family's masked LM and what loading it said. Raises ModelError where the family has none."""
+    from transformers import AutoModelForCausalLM, AutoModelForMaskedLM
+
     if not architecture.masked_lm_head:
         raise ModelError(
             "encoder-does-not-fit",
@@ -131,21 +149,54 @@ def load_masked_lm_head(source: ModelSource, model: Any, *, head_seed: int = 0) 
         )
     # XLNet's permutation LM shares its class between both tasks and is listed under causal LMs.
     auto = AutoModelForCausalLM if architecture.name == "xlnet" else AutoModelForMaskedLM
-    language_model, info = _from_pretrained(auto, source, config, "eager")
-    embedding = model.get_input_embeddings().weight
-    newer = hasattr(language_model, "lm_predictions")  # DeBERTa's layout that multiplies by the embedding it is handed
-    prefixes = ("lm_predictions",) if newer else architecture.masked_lm_head
-    missing = [key for key in info["missing_keys"] if key.split(".")[0] in prefixes]
-    if newer:
-        head: nn.Module = _EmbeddingHead(language_model.lm_predictions, model.get_input_embeddings())
-    else:
-        modules = [getattr(language_model, name) for name in prefixes]
-        head = modules[0] if len(modules) == 1 else nn.Sequential(*modules)
-        if missing or getattr(config, "tie_word_embeddings", True):
-            language_model.get_output_embeddings().weight = embedding
-    if missing:
-        draw_parameters([head], config, head_seed, keep=[embedding])
-    return head.to(device=embedding.device), not missing
+    return _from_pretrained(auto, source, config, attention)
+
+
+def masked_lm_head_of(
+    language_model: Any, architecture: Architecture, embedding: nn.Module
+) -> tuple[nn.Module, tuple[str, ...]]:
+    """What follows the encoder in a masked LM, as one module, and the names of its parts there."""
+    if hasattr(language_model, "lm_predictions"):  # DeBERTa's layout that multiplies by the embedding it is handed
+        return _EmbeddingHead(language_model.lm_predictions, embedding), ("lm_predictions",)
+    modules = [getattr(language_model, name) for name in architecture.masked_lm_head]
+    return modules[0] if len(modules) == 1 else nn.Sequential(*modules), architecture.masked_lm_head
+
+
+def _mask_classifier(
+    source: ModelSource, config: Any, architecture: Architecture, attention: str, head_seed: int
+) -> MaskClassifier:
+    """The masked LM as a classifier; parameters of its head that the checkpoint lacks are drawn and count as new."""
+    language_model, info = _masked_lm(source, config, architecture, attention)
+    embedding = language_model.get_input_embeddings()
+    head, parts = masked_lm_head_of(language_model, architecture, embedding)
+    lacking = [part for part in parts if any(key.startswith(f"{part}.") for key in info["missing_keys"])]
+    # Parts of the head are all drawn where one of them is missing: half a head predicts nothing.
+    new = parts if lacking else ()
+    _refuse_other_faults(new, architecture, source, info)
+    if new:
+        draw_parameters([head], config, head_seed, keep=[embedding.weight])
+    model = MaskClassifier(language_model, head, pretrained=not new).eval()
+    encoder = {id(parameter) for parameter in model.base_model.parameters()}
+    named = model.named_parameters()
+    own = tuple(name for name, parameter in named if id(parameter) not in encoder)
+    setattr(model, NEW_PARAMETERS, own if new else ())
+    return model
+
+
+def empty_language_model(config: Any, attention: str) -> Any:
+    """A masked LM of the family's own class, with random weights."""
+    from transformers import AutoModelForMaskedLM
+
+    with quiet(), torch.random.fork_rng(devices=[]):
+        return AutoModelForMaskedLM.from_config(config, attn_implementation=attention)
+
+
+def empty_mask_classifier(config: Any, attention: str) -> MaskClassifier:
+    """A classifier at the mask with random weights, for the state of another."""
+    language_model = empty_language_model(config, attention)
+    architecture = architecture_of(config.model_type)
+    head, _ = masked_lm_head_of(language_model, architecture, language_model.get_input_embeddings())
+    return MaskClassifier(language_model, head)
 
 
 def draw_parameters(modules: Iterable[nn.Module], config: Any, seed: int, keep: Iterable[nn.Parameter] = ()) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from regft_core.config.schema import DropoutConfig
+from regft_core.errors import ModelError
 from regft_core.models.load import load_classifier, load_masked_lm_head
 from regft_core.models.masks import prepared
 
@@ -89,6 +91,35 @@ def own_parameters(head: nn.Module, model: nn.Module) -> dict[str, nn.Parameter]
     """Parameters of a masked-LM head that the model does not have: all but the tied embedding."""
     shared = {id(parameter) for parameter in model.parameters()}
     return {name: parameter for name, parameter in head.named_parameters() if id(parameter) not in shared}
+
+
+def take_head(method: str, head: nn.Module, model: nn.Module, state: Mapping[str, Tensor], trainee: Trainee) -> None:
+    """Give a masked-LM head that the checkpoint lacks the weights that a phase with ``masked_lm`` handed over.
+
+    Args:
+        method: the regulariser that wants it, for messages.
+        model: whose parameters the head may share (the tied embedding).
+        state: of that phase; empty where no phase is named.
+
+    Raises ModelError where no phase trained the head, or it has no weights of its own to train.
+    """
+    assert trainee.source is not None
+    own, name = own_parameters(head, model), trainee.source.name
+    if not own:
+        raise ModelError(
+            "masked-lm-untrainable",
+            f"{method}: the checkpoint '{name}' has no masked-LM head, and that of its family has no weights of "
+            "its own that a phase could train; use a checkpoint that has one",
+        )
+    if any(f"head/{key}" not in state for key in own):
+        raise ModelError(
+            "masked-lm-head-missing",
+            f"{method}: the checkpoint '{name}' has no masked-LM head and no phase trained one; add a phase "
+            "with masked_lm: {trains: head} and name it as head (see pipelines/methods/mask_tuning.yaml)",
+        )
+    with torch.no_grad():
+        for key, parameter in own.items():
+            parameter.copy_(state[f"head/{key}"])
 
 
 class SecondEncoder(nn.Module):

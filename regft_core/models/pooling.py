@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from regft_core.models.architectures import architecture_of
 
-POOLINGS = ("head", "cls", "mean", "unit_mean")
+POOLINGS = ("head", "cls", "mean", "unit_mean", "mask")
 
 
 class ClassifierOutput(NamedTuple):

@@ -27,6 +27,22 @@ class AnsweredBy(BaseModel):
     options: dict[str, Any] = {}
 
 
+class ServedPrompt(BaseModel):
+    """How texts stand before a model that answers at a mask.
+
+    Attributes:
+        template: with {text}, {text_pair} and [MASK].
+        tokens: of the vocabulary, one for each label, in the order of the logits.
+        demonstrations: sets of token ids; the logits are means over inputs with each of them behind.
+    """
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+    template: str
+    tokens: tuple[str, ...]
+    demonstrations: list[list[int]] = []
+
+
 class Abstain(BaseModel):
     """Answers below ``threshold`` are not given; those above are right with ``accuracy``, at ``confidence``.
 
@@ -51,6 +67,7 @@ class Served(BaseModel):
         labels: names in the order of the logits; None where the task has none.
         max_length: tokens that the model saw of a row; None for what reads whole texts.
         rows_per_example: 2 when the texts of a pair are rows of their own.
+        prompt: of a model that answers at a mask.
         answered_by: what answers where there is no model (scoring/answers.py).
         abstain: below which confidence it does not answer; None: it always does.
     """
@@ -68,6 +85,7 @@ class Served(BaseModel):
     run_key: str | None = None
     answered_by: AnsweredBy | None = None
     abstain: Abstain | None = None
+    prompt: ServedPrompt | None = None
 
 
 def write_served(directory: Path, served: Served) -> None:

@@ -19,6 +19,7 @@ from regft_core.io import canonical_json, remove, sha256_text
 from regft_core.keyed import is_current, seal
 from regft_core.plan.lengths import lengths_inputs, measure_task, modes, up_to_date_lengths, write_lengths
 from regft_core.plan.needs import require_named_sets
+from regft_core.plan.prompts import check_words
 from regft_core.run.inputs import subsample_inputs, task_inputs
 from regft_core.run.project import open_project
 
@@ -33,10 +34,12 @@ def prepare(project: Project, tasks: list[str] | None = None) -> None:
         tasks: only these; by default all tasks of the grid.
 
     Raises:
+        ConfigError: a word of a prompt is not one token of the encoder.
         DataError, ModelError: rows, or the tokenizer, cannot be read; ``ood`` names a set whose file is not there.
         PlanOutdated: what rows are made from was edited meanwhile; nothing of them was written.
     """
     require_named_sets(project)
+    check_words(project)
     root, listed = project.root, list(project.params.grid.tasks)
     for task in listed if tasks is None else tasks:
         _dataset(project, task)

@@ -31,6 +31,7 @@ TOUCHES = {
     "prepare": "modules, sites or views",
     "fit": "fits without steps",
     "learning_rate_factors": "learning rates",
+    "change_batch": "batch",
     "task_loss": "loss",
     "terms": "loss",
     "penalty": "loss",
@@ -182,6 +183,10 @@ def exclusive(entries: Sequence[compose.Entry]) -> list[str]:
         owned.append("what reads hidden states by position")
     elif any(declares.reads_positions for declares in declared):
         owned.append("virtual tokens that move the text")
+    if any(declares.answers_at_mask for declares in declared):
+        owned.append("what needs another head")
+    elif any(declares.says.refused_at_mask for declares in declared):
+        owned.append("answers at a mask")
     return owned
 
 

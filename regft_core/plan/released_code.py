@@ -29,6 +29,7 @@ COMMITS = {
     "mlfoundations/model-soups": "d5398f1",
     "mlfoundations/wise-ft": "58b7a4b",
     "namisan/mt-dnn": "3228e7c",
+    "princeton-nlp/LM-BFF": "c282f52",
     "timgaripov/swa": "411b2fc",
     "uds-lsv/bert-stable-fine-tuning": "3cf27e8",
     "zhuchen03/FreeLB": "eb23701",

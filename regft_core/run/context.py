@@ -21,6 +21,7 @@ from regft_core.config.schema.methods import RepeatConfig
 from regft_core.config.schema.tuning import TuningConfig
 from regft_core.config.store_path import store_path
 from regft_core.data.examples import Example, read_jsonl, to_jsonl
+from regft_core.data.prompts import Prompt
 from regft_core.errors import DataError, PlanOutdated
 from regft_core.hooks import compose
 from regft_core.hooks.declare import Setting
@@ -185,8 +186,18 @@ class Context:
         """Rows of the encoder's batch that one example takes: two where pairs go through it separately."""
         return self.encoder.rows_per_example(bool(examples) and examples[0].text_pair is not None)
 
-    def encode(self, examples: list[Example]) -> Encoded:
-        """Tokenise, or read the tokens from the cache beside the run store."""
+    def prompt(self, phase: Phase) -> Prompt | None:
+        """The prompt of the task whose labels a phase learns, where the phase answers at a mask; else None."""
+        if self.encoder.pooling != "mask" or not phase.data.labels:
+            return None
+        name = phase.data.task or self.job.task
+        found, labels = self.project.tasks[name].prompt, self.data(phase).labels or ()
+        assert found is not None  # the configuration is refused without
+        demonstrated = any(e.declares.demonstration_sets for e in compose.active(self.entries(phase)))
+        return Prompt(found.template, tuple(found.words[label] for label in labels), demonstrated)
+
+    def encode(self, examples: list[Example], phase: Phase) -> Encoded:
+        """Tokenise as ``phase`` reads texts, or read the tokens from the cache beside the run store."""
         from regft_core.data.encode import encode
 
         return encode(
@@ -197,6 +208,7 @@ class Context:
             # Another version of the tokenizer's package, or of our code, may cut a text in another way.
             tokenizer_hash=f"{self.source.tokenizer_sha256}-{scope_sha256(TOKENISER)}",
             rows_per_example=self.rows_per_example(examples),
+            prompt=self.prompt(phase),
         )
 
     # --------------------------------------------------------------------------------- data
@@ -294,6 +306,7 @@ class Context:
             keyword_segment=self.task.get("keyword_segment"),
             max_length=self.encoder.max_length,
             value_range=self.data(phase).value_range,
+            prompt=self.prompt(phase),
         )
 
     def start_head(self, phase: Phase) -> bool:
@@ -344,6 +357,7 @@ class Context:
                 "keyword_segment": data.task.get("keyword_segment"),
                 "range": data.value_range,
             },
+            **self._asked(phase),
             "start": None if phase.start == "checkpoint" else self.key(phase.start),
             "start_head": self.start_head(phase),
             "needs": {needed: self.key(needed) for needed in sorted(self.needs(phase))},
@@ -351,6 +365,11 @@ class Context:
             "member": member,
             "streams": member_streams(phase, member),
         }
+
+    def _asked(self, phase: Phase) -> dict[str, Any]:
+        """The prompt of a phase for the identity; empty where it has none."""
+        prompt = self.prompt(phase)
+        return {} if prompt is None else {"prompt": {"template": prompt.template, "words": prompt.words}}
 
     def _judged_by(self, phase: Phase, member: int | None) -> dict[str, Any]:
         """What epochs are judged on, to choose one or to be shown, for the identity; empty where none is judged."""

@@ -10,7 +10,7 @@ from regft_core.data.examples import Example
 from regft_core.errors import ModelError
 from regft_core.hooks import compose
 from regft_core.run.context import Context
-from regft_core.run.phase_data import member_rows
+from regft_core.run.phase_data import member_rows, run_rows
 from regft_core.run.run_phase import fetch, handed
 from regft_core.scoring.findings import Unfit
 
@@ -185,10 +185,32 @@ class FinishedModel:
 
     def encode(self, examples: Sequence[Example]) -> Encoded:
         """Tokens of the examples."""
-        return self._context.encode(list(examples))
+        return self._context.encode(list(examples), self._context.phase("finetune"))
+
+    @cached_property
+    def demonstration_sets(self) -> list[list[int]]:
+        """The drawn sets of demonstrations, each as the tokens behind every row; empty where there are none."""
+        from regft_core.data.prompts import demonstrations, drawn_sets
+
+        context, phase = self._context, self._context.phase("finetune")
+        count = max((r.declares.demonstration_sets for r in self._stack.regularisers), default=0)
+        prompt = context.prompt(phase)
+        if not count or prompt is None:
+            return []
+        words, length = self._plain.label_words.tolist(), context.encoder.max_length
+        examples = context.data(phase).examples
+        train, _, _ = run_rows(phase, None, len(examples), context.seed(phase))
+        rows = [examples[row] for row in train]
+        demos = demonstrations(rows, context.tokenizer, length, prompt, words)
+        return drawn_sets(demos, [int(row.label) for row in rows], len(words), count, context.seed(phase))
 
     def predict(self, encoded: Encoded, on_batch: Callable[[int], None] | None = None) -> npt.NDArray[Any]:
-        """[n, K] logits; raises RunFailed when one is not finite."""
+        """[n, K] logits, means over the sets of demonstrations; raises RunFailed when one is not finite."""
+        from regft_core.scoring.predict import over_sets
+
+        return over_sets(encoded, self.demonstration_sets, lambda rows: self._predict(rows, on_batch))
+
+    def _predict(self, encoded: Encoded, on_batch: Callable[[int], None] | None) -> npt.NDArray[Any]:
         from regft_core.data.batches import padding_of
         from regft_core.scoring.predict import EVALUATION_BATCH, EVALUATION_TOKENS, predict
 

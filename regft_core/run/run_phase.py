@@ -175,7 +175,7 @@ def phase_inputs(context: Context, phase: Phase, member: int | None) -> PhaseInp
         streams=member_streams(phase, member),
         source=context.source,
         tokenizer=context.tokenizer,
-        encoded=context.encode(data.examples),
+        encoded=context.encode(data.examples, phase),
         train_rows=train_rows,
         validation_rows=validation_rows,
         kind=data.kind,
@@ -193,6 +193,7 @@ def phase_inputs(context: Context, phase: Phase, member: int | None) -> PhaseInp
         examples=data.examples,
         max_length=context.encoder.max_length,
         value_range=data.value_range,
+        prompt=context.prompt(phase),
     )
 
 
@@ -200,18 +201,18 @@ def _judge(context: Context, phase: Phase, member: int | None) -> Judge | None:
     """What chooses the epoch, where that is not the last."""
     if phase.training.checkpoint == "last":
         return None
-    return _judge_on(context, context.judging_rows(phase, member))
+    return _judge_on(context, phase, context.judging_rows(phase, member))
 
 
 def _watch(context: Context, phase: Phase) -> Judge | None:
     """What scores the dev set after every epoch, where that is asked for."""
-    return _judge_on(context, context.dev_rows) if phase.training.epoch_scores else None
+    return _judge_on(context, phase, context.dev_rows) if phase.training.epoch_scores else None
 
 
-def _judge_on(context: Context, examples: list[Example]) -> Judge:
+def _judge_on(context: Context, phase: Phase, examples: list[Example]) -> Judge:
     from regft_core.run.checkpoint_rule import judge
 
-    return judge(context.encode(examples), examples, context.task, context.tokenizer, context.device)
+    return judge(context.encode(examples, phase), examples, context.task, context.tokenizer, context.device)
 
 
 def handed(context: Context, phase: Phase) -> dict[str, Handed]:

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
     from regft_core.data.encode import Encoded
     from regft_core.data.examples import Example
+    from regft_core.data.prompts import Prompt
     from regft_core.models.source import ModelSource
 
 
@@ -50,7 +51,7 @@ class PhaseInputs:
         streams: names of the random streams: of noise and dropout, of the data order, of the head.
         encoded: tokenised rows; ``train_rows`` and ``validation_rows`` number some of them.
         examples: the same rows as text, for what is fitted without the encoder.
-        kind, labels, value_range: of the task whose rows these are.
+        kind, labels, value_range, prompt: of the task whose rows these are.
         start: weights to start from, or None for the checkpoint's; ``start_head``: with their head.
         handed: what the phases that regularisers need have left.
         final: whether this is the last phase.
@@ -80,6 +81,7 @@ class PhaseInputs:
     examples: Sequence[Example] = ()
     max_length: int | None = None
     value_range: tuple[float, float] | None = None
+    prompt: Prompt | None = None
 
     @property
     def training(self) -> TrainingConfig:
@@ -96,6 +98,7 @@ class PhaseInputs:
             keyword_segment=self.keyword_segment,
             max_length=self.max_length,
             value_range=self.value_range,
+            prompt=self.prompt,
         )
 
 

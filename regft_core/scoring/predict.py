@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,7 @@ import torch
 
 from regft_core.data.batches import collate, evaluation_batches
 from regft_core.data.encode import Encoded
+from regft_core.data.prompts import appended
 from regft_core.errors import OutOfMemory, RunFailed
 from regft_core.models.sites import classify
 
@@ -94,6 +95,16 @@ def predict(
             + (f" or use precision fp32 instead of {precision}" if precision != "fp32" else ""),
         )
     return logits
+
+
+def over_sets(
+    encoded: Encoded, sets: Sequence[Sequence[int]], logits: Callable[[Encoded], npt.NDArray[Any]]
+) -> npt.NDArray[Any]:
+    """Mean ``logits`` [n, K] of the rows with each set of demonstrations behind them; without sets, of the rows."""
+    if not sets:
+        return logits(encoded)
+    total = sum(logits(appended(encoded, [tokens] * len(encoded))).astype(np.float64) for tokens in sets)
+    return np.asarray(total / len(sets), dtype=np.float32)
 
 
 def _autocast(device: torch.device, precision: str) -> contextlib.AbstractContextManager[Any]:

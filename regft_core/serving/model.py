@@ -13,18 +13,21 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import torch
 
 from regft_core.data.batches import Padding, padding_of
-from regft_core.data.encode import encode
+from regft_core.data.encode import Encoded, encode
 from regft_core.data.examples import Example
 from regft_core.data.lengths import row_lengths
+from regft_core.data.prompts import Prompt, prompted_lengths
 from regft_core.errors import ModelError
 from regft_core.kinds import find, of_model
 from regft_core.models.layout import is_pooled, load_modules
-from regft_core.models.load import quiet
-from regft_core.models.served import Abstain, read_served
+from regft_core.models.load import empty_mask_classifier, quiet
+from regft_core.models.mask_head import MaskClassifier
+from regft_core.models.served import Abstain, ServedPrompt, read_served
 from regft_core.scoring.answers import Answers, load_answers
-from regft_core.scoring.predict import predict
+from regft_core.scoring.predict import over_sets, predict
 
 #: Lengths above this stand for "no limit" in tokenizer configurations.
 _NO_LIMIT = 1_000_000
@@ -54,27 +57,47 @@ class ServedModel:
     pairs: bool | None
     device: str
     abstain: Abstain | None = None
+    prompt: ServedPrompt | None = None
+
+    @property
+    def _prompt(self) -> Prompt | None:
+        if self.prompt is None:
+            return None
+        return Prompt(self.prompt.template, self.prompt.tokens, bool(self.prompt.demonstrations))
 
     def scores(self, examples: Sequence[Example], batch_size: int) -> npt.NDArray[np.float64]:
         """Probabilities [n, K] or values [n, 1], in the order of ``examples``.
 
         Batches hold texts of similar length. Raises RunFailed for logits that are not numbers.
         """
-        encoded = encode(examples, self.tokenizer, self.max_length, rows_per_example=self.rows_per_example)
-        logits = predict(
-            self.model,
-            encoded,
-            batch_size=batch_size,
-            device=self.device,
-            pad_id=self.padding.pad_id,
-            pad_token_type_id=self.padding.pad_token_type_id,
-            padding_side=self.padding.side,
-            kind=self.kind,
-        ).astype(np.float64)
-        return _scores(self, logits)
+        encoded = encode(
+            examples,
+            self.tokenizer,
+            self.max_length,
+            rows_per_example=self.rows_per_example,
+            prompt=self._prompt,
+        )
+
+        def logits(rows: Encoded) -> npt.NDArray[Any]:
+            return predict(
+                self.model,
+                rows,
+                batch_size=batch_size,
+                device=self.device,
+                pad_id=self.padding.pad_id,
+                pad_token_type_id=self.padding.pad_token_type_id,
+                padding_side=self.padding.side,
+                kind=self.kind,
+            )
+
+        sets = self.prompt.demonstrations if self.prompt is not None else ()
+        return _scores(self, over_sets(encoded, sets, logits).astype(np.float64))
 
     def cut(self, examples: Sequence[Example]) -> int:
         """How many of the examples are longer than what the model reads."""
+        if (prompt := self._prompt) is not None:
+            room = prompt.room(self.max_length)
+            return sum(length > room for length in prompted_lengths(examples, self.tokenizer, prompt))
         lengths = row_lengths(examples, self.tokenizer.backend_tokenizer)
         mode = "separately" if self.rows_per_example == 2 else "jointly"
         return sum(length > self.max_length for length in lengths[mode])
@@ -129,7 +152,11 @@ def load_served(directory: Path, device: str) -> ServedModel | ServedAnswers:
             "\n    -> write one: python -m stages.export --method METHOD --task TASK --size SIZE --seed SEED",
         )
     tokenizer = _tokenizer(directory)
-    model = load_modules(directory) if is_pooled(directory) else _classifier(directory)
+    model: Any
+    if served is not None and served.prompt is not None:
+        model = _at_mask(directory, served.prompt, tokenizer)
+    else:
+        model = load_modules(directory) if is_pooled(directory) else _classifier(directory)
     config = model.config
     kind = of_model(config.problem_type, config.num_labels) if served is None else served.kind
     if kind is None:
@@ -154,7 +181,26 @@ def load_served(directory: Path, device: str) -> ServedModel | ServedAnswers:
         pairs=served.text_pair is not None if served is not None else None,
         device=device,
         abstain=served.abstain if served is not None else None,
+        prompt=served.prompt if served is not None else None,
     )
+
+
+def _at_mask(directory: Path, prompt: ServedPrompt, tokenizer: Any) -> MaskClassifier:
+    """The masked LM of an export, answering by the words that its ``regft.json`` names."""
+    from transformers import AutoModelForMaskedLM
+
+    words = tokenizer.convert_tokens_to_ids(list(prompt.tokens))
+    if unknown := [word for word, token in zip(prompt.tokens, words) if token in (None, tokenizer.unk_token_id)]:
+        raise ModelError(
+            "not-an-export",
+            f"{directory}: its tokenizer has no token {unknown[0]!r}, which stands for a label\n    -> export it again",
+        )
+    language_model = _loaded(AutoModelForMaskedLM, directory)
+    model = empty_mask_classifier(language_model.config, language_model.config._attn_implementation)
+    model.load_state_dict(language_model.state_dict(), strict=False)
+    model.label_words.copy_(torch.tensor(words))
+    model.mask_token.fill_(tokenizer.mask_token_id)
+    return model
 
 
 def _tokenizer(directory: Path) -> Any:
@@ -177,9 +223,13 @@ def _tokenizer(directory: Path) -> Any:
 def _classifier(directory: Path) -> Any:
     from transformers import AutoModelForSequenceClassification
 
+    return _loaded(AutoModelForSequenceClassification, directory)
+
+
+def _loaded(auto: Any, directory: Path) -> Any:
     try:
         with quiet():
-            model, info = AutoModelForSequenceClassification.from_pretrained(
+            model, info = auto.from_pretrained(
                 directory,
                 local_files_only=True,
                 use_safetensors=True,

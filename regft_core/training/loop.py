@@ -209,6 +209,8 @@ class Loop:
                 optimizer=self.optimizer,
                 transformer=self.stack.transformer,
             )
+            if self.stack.batching is not None:
+                step.batch = batch = self.stack.batching.change_batch(step)
             if self.graphs is not None:
                 loss = self.graphs.backward(step, self.stack.backward)
             else:

@@ -42,6 +42,7 @@ class Stack:
         self.anchors = {anchor for r in self.regularisers for anchor in r.declares.anchors}
         # Who acts in a step, found once: a step spends nothing on hooks that nobody implements.
         self.transformer = next(iter(self._with("task_loss")), None)
+        self.batching = next(iter(self._with("change_batch")), None)
         self.penalising = self._with("penalty")
         self.changing = self._with("change_gradients")
         self.observing, self.masking = self._by_side("observe_gradients"), self._by_side("gradient_masks")

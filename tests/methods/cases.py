@@ -100,14 +100,17 @@ class Case:
 
 def task(regression: bool) -> Any:
     """A task of either kind, to ask regularisers about."""
+    from regft_core.config.schema.prompts import PromptConfig
     from regft_core.config.schema.tasks import BuiltinSource, ColumnsConfig, SplitsConfig, TaskConfig
 
+    words = {"a": "yes", "b": "no"}
     return TaskConfig(
         kind="regression" if regression else "classification",
         source=BuiltinSource(kind="builtin", generator="cue_sentence"),
         splits=SplitsConfig(train="train", dev="dev"),
         columns=ColumnsConfig(text="text", text_pair="other"),
         labels=None if regression else ("a", "b"),
+        **({} if regression else {"prompt": PromptConfig(template="{text} [MASK] {text_pair}", words=words)}),
         range=(0.0, 5.0) if regression else None,
         metrics=("pearson",) if regression else ("accuracy",),
         primary="pearson" if regression else "accuracy",

@@ -29,7 +29,7 @@ from regft_core.models.source import ModelSource, resolve_model
 from regft_core.run.merge import merge_mean
 from regft_core.run.phase_data import split_rows
 from regft_core.run.training_run import PhaseInputs, TrainedPhase, outcome_tensors, train
-from tests.methods.harness import TRAINING, Listed, entries, examples, source_of
+from tests.methods.harness import TRAINING, Listed, entries, examples, prompt_of, source_of
 from tests.methods.passes import Fitted, counted_fits
 from tests.tiny import scratch_folder, tiny_config, tiny_tokenizer
 
@@ -167,6 +167,7 @@ class Runner:
         own, aside = split_rows(len(rows), given.data.split, self.seed, given.name, index if "split" in vary else 0)
         before = None if given.start == "checkpoint" else done[given.start]
         needed = {name for entry in self.entries(given) for name in entry.declares.needs}
+        prompt = prompt_of(self.entries(given), labels, pair)
         return PhaseInputs(
             phase=given,
             entries=self.entries(given),
@@ -178,7 +179,7 @@ class Runner:
             },
             source=self.source,
             tokenizer=tokenizer,
-            encoded=encode(rows, tokenizer, 32, rows_per_example=2 if self.separately else 1),
+            encoded=encode(rows, tokenizer, 32, rows_per_example=2 if self.separately else 1, prompt=prompt),
             train_rows=own,
             validation_rows=aside,
             kind=kind,
@@ -188,7 +189,8 @@ class Runner:
             max_length=32,
             value_range=(0.0, 5.0) if kind == "regression" else None,
             device="cpu",
-            pooling=self.pooling,
+            pooling="mask" if prompt is not None else self.pooling,
+            prompt=prompt,
             start=before.handed.weights if before is not None else None,
             start_head=before is None or (before.phase.keeps_head and before.phase.data.task == given.data.task),
             handed={name: done[name].handed for name in needed},

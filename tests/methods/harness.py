@@ -16,6 +16,7 @@ from regft_core.config.schema.training import TrainingConfig
 from regft_core.data.batches import padding_of
 from regft_core.data.encode import Encoded, encode
 from regft_core.data.examples import Example
+from regft_core.data.prompts import Prompt
 from regft_core.hooks import compose
 from regft_core.hooks.base import Regulariser
 from regft_core.hooks.declare import Declares, Handed, Setting
@@ -84,6 +85,19 @@ def examples(count: int, *, pair: bool = False, kind: str = "classification", la
     return rows
 
 
+#: One word of the tiny vocabulary for each label.
+LABEL_WORDS = ("good", "bad", "old", "new", "red", "blue")
+
+
+def prompt_of(stack: Sequence[compose.Entry], labels: int, pair: bool, *, at_mask: bool | None = None) -> Prompt | None:
+    """The prompt of a phase whose model answers at a mask; None where it does not."""
+    answering = [entry.declares for entry in compose.active(stack) if entry.declares.answers_at_mask]
+    if not (bool(answering) if at_mask is None else at_mask):
+        return None
+    template = "{text} [MASK] , {text_pair}" if pair else "{text} it was [MASK] ."
+    return Prompt(template, LABEL_WORDS[:labels], any(declares.demonstration_sets for declares in answering))
+
+
 #: A regulariser by name (or a class of the test's own) with its options as a YAML gives them.
 Listed = tuple[str | type[Regulariser], dict[str, Any]]
 
@@ -106,7 +120,8 @@ class Bench:
 
     ``handed`` is what earlier phases left, ``start`` weights to start from (plain names); with
     ``separately`` the texts of a pair are rows of their own, with ``grouped`` many tensors are acted on at
-    once, as on a GPU; ``source`` is another checkpoint than the tiny one. Nothing is shared between two
+    once, as on a GPU; with ``at_mask`` the model answers at a mask also where no regulariser asks for it;
+    ``source`` is another checkpoint than the tiny one. Nothing is shared between two
     benches, so two runs can be compared.
     """
 
@@ -135,6 +150,8 @@ class Bench:
         device: torch.device | str = "cpu",
         source: ModelSource | None = None,
         grouped: bool | None = None,
+        max_length: int = 32,
+        at_mask: bool | None = None,
     ) -> None:
         self.device = torch.device(device)
         self.source = source or source_of(architecture, masked_lm)
@@ -146,7 +163,10 @@ class Bench:
         optimizer = next(filter(None, owned), training.optimizer)
         self.training = training.model_copy(update={"dropout": settled, "optimizer": optimizer})
         given = examples(rows, pair=pair or separately, kind=kind, labels=labels)
-        self.encoded: Encoded = encode(given, self.tokenizer, 32, rows_per_example=2 if separately else 1)
+        prompt = prompt_of(stack_entries, labels, pair, at_mask=at_mask)
+        pooling = "mask" if prompt is not None else pooling
+        rows_each = 2 if separately else 1
+        self.encoded: Encoded = encode(given, self.tokenizer, max_length, rows_per_example=rows_each, prompt=prompt)
         names = None if kind == "regression" else tuple(f"label_{i}" for i in range(labels))
         shape = (kind, names, settled, derive(seed, "head"), attention, pooling, self.encoded.rows_per_example)
         model = deepcopy(loaded(self.source, *shape)).to(self.device)
@@ -158,7 +178,8 @@ class Bench:
             keyword_segment=keyword_segment,
             phase=phase,
             final=phase == "finetune" if final is None else final,
-            max_length=32,
+            max_length=max_length,
+            prompt=prompt,
             value_range=(0.0, 5.0) if kind == "regression" else None,
         )
         self.stack = Stack(stack_entries, self.setting)

@@ -497,3 +497,33 @@ def test_a_phase_names_what_speaks_against_it() -> None:
     problems = compose.check_method(registry, both, TRAINING, task(False))
     assert problems
     assert all(problem.startswith("phase 'finetune': ") for problem in problems)
+
+
+def test_a_phase_that_hands_nothing_over_is_no_source() -> None:
+    """The phase is there and runs before; what is wanted of it is not."""
+    first = "fisher: {training: {epochs: 0}, regularisers: {REGULARISER}}"
+    text = f"phases: {{{first}, finetune: {{regularisers: {{child_tuning: {{mask: fisher}}}}}}}}"
+    right = method("handing", text.replace("REGULARISER", "fisher: {share: 0.3}"))
+    assert compose.check_method(discover(), right, TRAINING, task(False)) == []
+    wrong = method("silent", text.replace("REGULARISER", "label_smoothing: {smoothing: 0.1}"))
+    (problem,) = compose.check_method(discover(), wrong, TRAINING, task(False))
+    assert problem.startswith(
+        "phase 'finetune': 'child_tuning' takes what the phase 'fisher' has learned, and no regulariser there hands"
+    )
+
+
+@pytest.mark.parametrize(
+    ("toward", "start", "refused"),
+    [("checkpoint", "previous", True), ("start", "previous", False), ("checkpoint", "checkpoint", False)],
+)
+def test_nothing_pulls_drawn_layers_back_to_the_checkpoint(toward: str, start: str, refused: bool) -> None:
+    text = (
+        "phases: {first: {regularisers: {re_init: {layers: 1}}}, second: {}, "
+        f"finetune: {{start: {start}, regularisers: {{l2_sp: {{toward: {toward}}}}}}}}}"
+    )
+    problems = compose.check_method(discover(), method("pulling", text), TRAINING, task(False))
+    assert bool(problems) == refused
+    if refused:
+        assert (
+            "'l2_sp' pulls toward the checkpoint, but 're_init' in the phase 'first' drew tensors anew" in problems[0]
+        )

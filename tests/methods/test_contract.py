@@ -72,9 +72,9 @@ def plain_weights(architecture: str, form: str, training: str) -> dict[str, torc
 
 
 @cache
-def untouched(architecture: str, form: str) -> tuple[Bench, torch.Tensor]:
+def untouched(architecture: str, form: str, at_mask: bool) -> tuple[Bench, torch.Tensor]:
     """A plain bench to put weights into, and its logits before anything was done to it."""
-    fresh = Bench(architecture=architecture, masked_lm=True, **FORMS[form])
+    fresh = Bench(architecture=architecture, masked_lm=True, at_mask=at_mask, **FORMS[form])
     return fresh, eval_logits(fresh)
 
 
@@ -162,7 +162,7 @@ def test_it_trains_is_inert_in_eval_and_leaves_a_plain_model(case: Case, archite
     declares, run = case.declares, case.bench(architecture, training=short(case), **FORMS[form])
     first, second = eval_logits(run), eval_logits(run)
     assert torch.equal(first, second)
-    fresh, plain = untouched(architecture, form)
+    fresh, plain = untouched(architecture, form, case.declares.answers_at_mask)
     if declares.keeps_for_inference:  # it will not be plain for long
         fresh = Bench(architecture=architecture, masked_lm=True, **FORMS[form])
     viewed = declares.owns_weights or declares.edits or declares.keeps_for_inference

@@ -112,6 +112,8 @@ def test_what_is_told_is_what_the_rules_refuse() -> None:
         "a view of the head": compose.views_head,
         "a solved head": compose.solves_head,
         "what reads hidden states by position": lambda e: e.declares.reads_positions,
+        "what needs another head": lambda e: bool(e.declares.says.refused_at_mask),
+        "answers at a mask": lambda e: e.declares.answers_at_mask,
         "virtual tokens that move the text": lambda e: e.declares.moves_tokens,
     }
     registry = discover()

@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 from regft_core.config.schema import Override, StrictModel
 
 MaxLength = Annotated[int, Field(ge=8, le=4096)]
-Pooling = Literal["head", "cls", "mean", "unit_mean"]
+Pooling = Literal["head", "cls", "mean", "unit_mean", "mask"]
 Pairs = Literal["jointly", "separately"]
 
 
@@ -22,7 +22,8 @@ class EncoderConfig(StrictModel):
     pooling: Pooling = Field(
         "head",
         description="the family's own head, or one linear: on the summary token (cls), on the mean of all tokens "
-        "(mean), or on that mean scaled to length 1 (unit_mean)",
+        "(mean), or on that mean scaled to length 1 (unit_mean); mask: the checkpoint's masked-LM head at the mask of "
+        "a task's prompt",
     )
     pairs: Pairs = Field(
         "jointly", description="both texts of a pair in one input, or each in its own; separately needs cls or mean"
@@ -39,6 +40,8 @@ class EncoderConfig(StrictModel):
                 "pairs: separately compares two pooled vectors, which the family's own head (pooling: head) cannot; "
                 "set pooling: mean or pooling: cls"
             )
+        if self.pairs == "separately" and self.pooling == "mask":
+            raise ValueError("pooling: mask puts both texts of a pair into one template; set pairs: jointly")
         return self
 
 

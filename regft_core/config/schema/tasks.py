@@ -10,6 +10,7 @@ from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
 from regft_core.catalogue import KINDS
 from regft_core.config.schema import ConsistentModel, Inconsistency, Name, Override, StrictModel, named_in
 from regft_core.config.schema.encoder import TaskModel
+from regft_core.config.schema.prompts import PromptConfig
 from regft_core.config.schema.training import TaskTraining
 from regft_core.kinds import find
 
@@ -123,6 +124,10 @@ class TaskConfig(ConsistentModel):
     keyword_segment: Literal["text", "text_pair"] | None = Field(
         None, description="segment that token-level perturbations leave untouched (keywords in CSL)"
     )
+    # Not in dumps: rows do not depend on it; the runs that read it have it in their keys.
+    prompt: Override[PromptConfig] = Field(
+        None, exclude=True, description="template and words of prompt-based fine-tuning (pooling: mask)"
+    )
     ood: dict[Name, OodConfig] = Field({})
     submission: Override[SubmissionConfig] = Field(None, description="prediction files for a benchmark's server")
     training: TaskTraining = Field(TaskTraining(), description="what this task changes in the shared protocol")
@@ -139,6 +144,9 @@ class TaskConfig(ConsistentModel):
         if self.known("positive_label", "labels") and self.positive_label not in (None, *(self.labels or ())):
             message = f"positive_label '{self.positive_label}' is not one of labels {list(self.labels or ())}"
             yield ("positive_label",), message
+        if self.known("prompt", "labels", "columns") and self.prompt is not None and self.columns.known("text_pair"):
+            for path, message in self.prompt.inconsistencies(self.labels, self.columns.text_pair is not None):
+                yield ("prompt", *path), message
         if self.known("submission", "labels") and self.submission is not None and self.submission.known("labels"):
             own, given = set(self.labels or ()), set(self.submission.labels)
             if given and own != given:

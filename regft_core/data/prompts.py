@@ -1,0 +1,224 @@
+"""Texts in a task's template, with the mask where the answer is read; demonstrations behind them.
+
+The template is tokenised as one string with the texts in it. Texts that are too long lose tokens at their ends, from
+whichever is longer; no token of the template is ever cut.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+from regft_core.config.schema.prompts import MASK, PLACES
+from regft_core.data.examples import Example
+from regft_core.errors import DataError, ModelError
+from regft_core.names import listing
+from regft_core.rng import derive
+
+if TYPE_CHECKING:
+    from regft_core.data.encode import Encoded, Tokens
+
+#: What tokenizers write for what is not in their vocabulary.
+UNKNOWN = ("[UNK]", "<unk>")
+#: Of each row: which field its tokens are of (0 text, 1 text_pair), None for those of the template.
+Fields = list[int | None]
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """A task's template and its words in the order of its labels.
+
+    ``demonstrated``: rows leave the second half of the input to demonstrations.
+    """
+
+    template: str
+    words: tuple[str, ...]
+    demonstrated: bool = False
+
+    def room(self, max_length: int) -> int:
+        """Tokens that a row may have before demonstrations."""
+        return max_length // 2 if self.demonstrated else max_length
+
+
+def word_tokens(prompt: Prompt, tokenizer: Any) -> list[int]:
+    """The token of each label's word, as it stands within a sentence (after a space).
+
+    Args:
+        tokenizer: a fast tokenizer of transformers.
+
+    Raises ModelError for words that are not one token each, all of them at once.
+    """
+    backend = tokenizer.backend_tokenizer
+    if wrong := wrong_words({word: word for word in prompt.words}, backend):
+        raise ModelError(
+            "word-not-one-token",
+            "prompt.words: " + "; ".join(wrong.values()) + "\n    -> choose other words in the task's YAML",
+        )
+    return [_word_pieces(word, backend)[0][0] for word in prompt.words]
+
+
+def wrong_words(words: Mapping[str, str], tokenizer: Any) -> dict[str, str]:
+    """Label -> what is wrong with its word: not one token, or the token of another label's word.
+
+    Args:
+        tokenizer: a ``tokenizers.Tokenizer``.
+    """
+    found, wrong = dict[int, str](), {}
+    for label, word in words.items():
+        pieces = _word_pieces(word, tokenizer)
+        if len(pieces) != 1 or pieces[0][1] in UNKNOWN:
+            shown = listing(repr(piece) for _, piece in pieces)
+            wrong[label] = f"'{word}' is not one token of this tokenizer but {shown}"
+        elif pieces[0][0] in found:
+            wrong[label] = f"'{word}' and '{found[pieces[0][0]]}' are the same token of this tokenizer"
+        else:
+            found[pieces[0][0]] = word
+    return wrong
+
+
+def _word_pieces(word: str, tokenizer: Any) -> list[tuple[int, str]]:
+    """(id, text) of the tokens of a word behind a space."""
+    encoding = tokenizer.encode(f" {word}", add_special_tokens=False)
+    every = zip(encoding.ids, encoding.tokens, encoding.attention_mask, strict=True)
+    return [(token, piece) for token, piece, real in every if real]  # a tokenizer's file may pad
+
+
+def prompted(examples: Sequence[Example], tokenizer: Any, limit: int, prompt: Prompt) -> Tokens:
+    """Token rows of the examples in the template, of at most ``limit`` tokens.
+
+    Raises DataError where a text holds the mask token, or ``limit`` has no room for the template.
+    """
+    ids, fields = _tokenised(examples, tokenizer, prompt)
+    rows, segments = [], []
+    for example, own, of in zip(examples, ids, fields, strict=True):
+        kept = _kept(of, limit, example)
+        rows.append([own[i] for i in kept])
+        segments.append([-1 if (field := of[i]) is None else field for i in kept])
+    takes_types = "token_type_ids" in tokenizer.model_input_names
+    return {
+        "input_ids": rows,
+        "token_type_ids": [[0] * len(row) for row in rows] if takes_types else None,
+        "special_mask": [[int(part == -1) for part in segment] for segment in segments],
+        "segment": segments,
+    }
+
+
+def prompted_lengths(examples: Sequence[Example], tokenizer: Any, prompt: Prompt) -> list[int]:
+    """Tokens of each example in the template, before anything is cut."""
+    return [len(row) for row in _tokenised(examples, tokenizer, prompt)[0]]
+
+
+def _tokenised(examples: Sequence[Example], tokenizer: Any, prompt: Prompt) -> tuple[list[list[int]], list[Fields]]:
+    if tokenizer.mask_token_id is None:
+        raise ModelError(
+            "mask-token-missing",
+            "a prompt needs a mask token, which this tokenizer lacks; use a masked LM's checkpoint",
+        )
+    filled = [_filled(example, prompt.template, tokenizer.mask_token) for example in examples]
+    encoding = tokenizer(
+        [text for text, _ in filled], return_offsets_mapping=True, return_attention_mask=False, verbose=False
+    )
+    all_fields = []
+    for row, (_, spans) in enumerate(filled):
+        own = encoding["input_ids"][row]
+        if own.count(tokenizer.mask_token_id) != 1:
+            raise DataError(
+                "mask-in-text",
+                f"example {examples[row].idx}: its text holds the mask token '{tokenizer.mask_token}', which only "
+                "the template may\n    -> remove it from the text",
+            )
+        fields: Fields = []
+        for token, (start, stop) in enumerate(encoding["offset_mapping"][row]):
+            added = encoding.sequence_ids(row)[token] is None
+            inside = (field for field, (first, last) in spans.items() if start < last and stop > first)
+            fields.append(None if added else next(inside, None))
+        all_fields.append(fields)
+    return encoding["input_ids"], all_fields
+
+
+def _filled(example: Example, template: str, mask: str) -> tuple[str, dict[int, tuple[int, int]]]:
+    """The template with the texts and the mask token in it, and where each text is: field -> (start, stop)."""
+    text, spans = "", dict[int, tuple[int, int]]()
+    for part in PLACES.split(template):
+        if part == "{text}":
+            spans[0] = (len(text), len(text) + len(example.text))
+            text += example.text
+        elif part == "{text_pair}":
+            second = example.text_pair or ""
+            spans[1] = (len(text), len(text) + len(second))
+            text += second
+        else:
+            text += mask if part == MASK else part
+    return text, spans
+
+
+def _kept(fields: Fields, limit: int, example: Example) -> list[int]:
+    """Positions that stay: the ends of the longer text go first, as ``longest_first`` does."""
+    of = {field: [i for i, own in enumerate(fields) if own == field] for field in (0, 1)}
+    for _ in range(len(fields) - limit):
+        longer = of[0] if len(of[0]) > len(of[1]) else of[1]
+        if not longer:
+            raise DataError(
+                "template-too-long",
+                f"example {example.idx}: the template alone has {len(fields)} tokens or more, and {limit} are allowed"
+                "\n    -> raise model.max_length, or shorten the template",
+            )
+        longer.pop()
+    gone = set(range(len(fields))) - {i for i, field in enumerate(fields) if field is None} - {*of[0], *of[1]}
+    return [i for i in range(len(fields)) if i not in gone]
+
+
+# ------------------------------------------------------------------------------ demonstrations
+
+
+def demonstration_room(max_length: int, prompt: Prompt) -> int:
+    """Tokens of a demonstration with the one that opens an input, which is left out of it."""
+    return (max_length - prompt.room(max_length)) // len(prompt.words) + 1
+
+
+def demonstrations(
+    examples: Sequence[Example], tokenizer: Any, max_length: int, prompt: Prompt, words: Sequence[int]
+) -> list[list[int]]:
+    """Every example as a demonstration: its template with the word of its label (``words``), up to the separator."""
+    rows = prompted(examples, tokenizer, demonstration_room(max_length, prompt), prompt)["input_ids"]
+    mask = tokenizer.mask_token_id
+    return [
+        [words[int(example.label)] if token == mask else token for token in row[1:]]
+        for example, row in zip(examples, rows, strict=True)
+    ]
+
+
+def drawn(labels: Sequence[int], classes: int, random: Random, without: int | None = None) -> list[int]:
+    """One example of each class in the order of the labels, as numbers; never ``without``; a class may have none."""
+    found = []
+    for label in range(classes):
+        members = [index for index, own in enumerate(labels) if own == label and index != without]
+        if members:
+            found.append(random.choice(members))
+    return found
+
+
+def drawn_sets(
+    demos: Sequence[list[int]], labels: Sequence[int], classes: int, count: int, seed: int
+) -> list[list[int]]:
+    """``count`` sets of demonstrations for evaluation, each as the tokens to append; the same ones for every row."""
+    found = []
+    for number in range(count):
+        chosen = drawn(labels, classes, Random(derive(seed, "demonstrations", number)))
+        found.append([token for index in chosen for token in demos[index]])
+    return found
+
+
+def appended(encoded: Encoded, added: Sequence[Sequence[int]]) -> Encoded:
+    """The rows with the tokens ``added`` to each behind them; these count as the template's."""
+    pairs = [*zip(encoded.input_ids, added, strict=True)]
+    types = encoded.token_type_ids
+    return replace(
+        encoded,
+        input_ids=[[*row, *more] for row, more in pairs],
+        token_type_ids=None if types is None else [[*row, *[0] * len(more)] for row, more in zip(types, added)],
+        special_mask=[[*row, *[1] * len(more)] for row, more in zip(encoded.special_mask, added)],
+        segment=[[*row, *[-1] * len(more)] for row, more in zip(encoded.segment, added)],
+    )

@@ -1,0 +1,32 @@
+"""Whether the words of prompts are tokens of the project's encoder; only its tokenizer knows. No torch."""
+
+from __future__ import annotations
+
+from regft_core.config.files import task_file
+from regft_core.config.project import Project
+from regft_core.config.yaml.document import load_yaml
+from regft_core.data.prompts import wrong_words
+from regft_core.errors import ConfigError, Problem
+from regft_core.models.source import resolve_model
+from regft_core.plan.lengths import fast_tokenizer
+
+
+def check_words(project: Project) -> None:
+    """Raise ConfigError for words that are not one token, with their lines, where a listed method reads prompts."""
+    reading = [m for m in project.methods.values() if m.encoder(project.params.model).pooling == "mask"]
+    if not reading:
+        return
+    others = {phase.data.task for method in reading for phase in method.phases if phase.data.task and phase.data.labels}
+    tokenizer = fast_tokenizer(resolve_model(project.params.model, project.root))
+    problems: list[Problem] = []
+    for task in dict.fromkeys([*project.params.grid.tasks, *sorted(others)]):
+        prompt = project.tasks[task].prompt
+        if prompt is not None and (wrong := wrong_words(prompt.words, tokenizer)):
+            document = load_yaml(project.root / task_file(task), project.root)
+            hint = "choose a shorter or more common word, such as yes, no, good"
+            problems += [
+                document.problem("word-not-one-token", ("prompt", "words", label), message, hint)
+                for label, message in wrong.items()
+            ]
+    if problems:
+        raise ConfigError(problems)

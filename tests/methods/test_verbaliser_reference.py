@@ -1,0 +1,344 @@
+"""Prompt-based fine-tuning against transformers' masked LM, token by token and step by step."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from transformers import AutoModelForMaskedLM
+
+from regft_core.data.prompts import Prompt, appended, demonstrations, prompted, word_tokens, wrong_words
+from regft_core.errors import DataError, ModelError
+from regft_core.hooks import compose
+from regft_core.methods.verbaliser import Verbaliser
+from regft_core.models.mask_head import MaskClassifier
+from tests.errors import raises_code
+from tests.methods.chain import phase
+from tests.methods.harness import LABEL_WORDS, TRAINING, Bench, entries, examples, same, source_of, tokenizer_of
+from tests.methods.interruption import Killed, Memory
+from tests.tiny import MASKED_LM_ARCHITECTURES
+
+WITH_MASK = [name for name in MASKED_LM_ARCHITECTURES if name != "xlnet"]
+NO_DROPOUT = {"hidden": 0.0, "attention": 0.0}
+DEMONSTRATED = {"demonstrations": "per_class"}
+
+
+def bench(options: dict[str, Any] | None = None, **given: Any) -> Bench:
+    given = {"masked_lm": True, **given}
+    return Bench([("verbaliser", options or {})], **given)
+
+
+def verbaliser(own: Bench) -> Verbaliser:
+    found = own.stack.regularisers[0]
+    assert isinstance(found, Verbaliser)
+    return found
+
+
+def classifier(own: Bench) -> MaskClassifier:
+    assert isinstance(own.model, MaskClassifier)
+    return own.model
+
+
+def by_hand(own: Bench, language_model: Any, rows: list[int]) -> torch.Tensor:
+    """Logits [B, K] of rows in the written-out template, one at a time, by the masked LM of transformers."""
+    tokenizer, given = own.tokenizer, examples(12)
+    words = [tokenizer.convert_tokens_to_ids(word) for word in LABEL_WORDS[:2]]
+    logits = []
+    for row in rows:
+        text = f"{given[row].text} it was {tokenizer.mask_token} ."
+        batch = tokenizer(text, return_tensors="pt")
+        batch.pop("token_type_ids", None)
+        at = (batch["input_ids"][0] == tokenizer.mask_token_id).nonzero().item()
+        logits.append(language_model(**batch).logits[0, at, words])
+    return torch.stack(logits)
+
+
+def pretrained(architecture: str) -> Any:
+    return AutoModelForMaskedLM.from_pretrained(source_of(architecture, True).path, dtype=torch.float32).eval()
+
+
+# ----------------------------------------------------------------------------------- logits
+
+
+@pytest.mark.parametrize("architecture", WITH_MASK)
+def test_logits_are_those_of_the_masked_lm_at_the_mask(architecture: str) -> None:
+    """Gao et al., equation 1: the same vectors and output matrix, for the words alone."""
+    own = bench(architecture=architecture)
+    batch = own.stream.batch(0)
+    own.model.eval()
+    with torch.no_grad():
+        found = own.model(**_inputs(batch)).logits
+        wanted = by_hand(own, pretrained(architecture), list(batch.host_indices))
+    torch.testing.assert_close(found, wanted, atol=1e-6, rtol=1e-5)
+
+
+@pytest.mark.parametrize("architecture", ["bert", "roberta", "deberta-v2"])
+def test_one_step_is_that_of_the_masked_lm(architecture: str) -> None:
+    """The gradient of the cross-entropy of the words, in every tensor of the masked LM, the tied one included."""
+    own = bench(architecture=architecture, dropout=None, training=TRAINING.model_copy(update={"dropout": _dropout()}))
+    language_model = pretrained(architecture)
+    language_model.config._attn_implementation = own.model.config._attn_implementation
+    step = own.step()
+    step.trainee.model.train()
+    loss = own.stack.backward(step)
+    wanted = torch.nn.functional.cross_entropy(
+        by_hand(own, language_model, list(step.batch.host_indices)), step.batch.labels
+    )
+    wanted.backward()
+    torch.testing.assert_close(loss, wanted.detach(), atol=1e-6, rtol=1e-6)
+    found = dict(own.trainee.named_trainable())
+    for name, parameter in language_model.named_parameters():
+        if parameter.grad is None:
+            continue
+        torch.testing.assert_close(found[name].grad, parameter.grad, atol=1e-6, rtol=1e-4)
+
+
+def _inputs(batch: Any) -> dict[str, torch.Tensor]:
+    return {name: value for name, value in batch.model_inputs().items() if name != "token_type_ids"}
+
+
+def _dropout() -> Any:
+    from regft_core.config.schema import DropoutConfig
+
+    return DropoutConfig(**NO_DROPOUT)
+
+
+def test_it_adds_no_parameter() -> None:
+    own = bench()
+    assert own.trainee.sites.head == ()
+    ours = sum(parameter.numel() for _, parameter in own.trainee.named_raw())
+    assert ours == sum(parameter.numel() for parameter in pretrained("bert").parameters())
+
+
+# ------------------------------------------------------------------------------------ words
+
+
+def test_permuted_words_are_those_of_other_labels() -> None:
+    own, permuted = (
+        classifier(bench({"words": words}, labels=3)).label_words.tolist() for words in ("task", "permuted")
+    )
+    assert permuted == [*own[1:], own[0]]
+
+
+def test_drawn_words_are_whole_words_of_the_seed() -> None:
+    first, again, other = (bench({"words": "drawn"}, seed=seed) for seed in (1, 1, 2))
+    words = first.tokenizer.convert_ids_to_tokens(classifier(first).label_words.tolist())
+    assert len(set(words)) == 2
+    assert all(word.isalpha() and len(word) > 2 and word not in LABEL_WORDS[:2] for word in words)
+    assert torch.equal(classifier(first).label_words, classifier(again).label_words)
+    assert not torch.equal(classifier(first).label_words, classifier(other).label_words)
+
+
+def test_a_word_of_several_tokens_is_refused_with_its_tokens() -> None:
+    tokenizer = tokenizer_of(source_of("bert", True))
+    with raises_code(ModelError, "word-not-one-token") as caught:
+        word_tokens(Prompt("{text} [MASK]", ("good", "bax")), tokenizer)
+    assert "'bax' is not one token of this tokenizer but 'b', '##a', '##x'" in str(caught.value)
+
+
+def test_words_that_differ_in_case_only_are_refused_where_the_tokenizer_lowers() -> None:
+    wrong = wrong_words({"a": "Good", "b": "good"}, tokenizer_of(source_of("bert", True)).backend_tokenizer)
+    assert wrong == {"b": "'good' and 'Good' are the same token of this tokenizer"}
+
+
+# --------------------------------------------------------------------------------- template
+
+
+def test_long_texts_are_cut_and_the_template_is_not() -> None:
+    tokenizer = tokenizer_of(source_of("bert", True))
+    one = replace(examples(1, pair=True)[0], text="good " * 30, text_pair="bad " * 5)
+    rows = prompted([one], tokenizer, 16, Prompt("{text} ? [MASK] , {text_pair}", ("yes", "no")))
+    tokens = tokenizer.convert_ids_to_tokens(rows["input_ids"][0])
+    # Eleven tokens are left for texts; the longer one loses what is too much.
+    assert tokens == ["[CLS]", *["good"] * 6, "?", "[MASK]", ",", *["bad"] * 5, "[SEP]"]
+    assert rows["segment"][0] == [-1, *[0] * 6, -1, -1, -1, *[1] * 5, -1]
+    assert rows["special_mask"][0] == [int(part == -1) for part in rows["segment"][0]]
+
+
+def test_cut_texts_are_marked() -> None:
+    own = bench(max_length=14)
+    longer = [len(own.tokenizer(f"{row.text} it was [MASK] .")["input_ids"]) > 14 for row in examples(12)]
+    assert 0 < sum(longer) < 12
+    assert own.stack.marks() == [f"verbaliser: {sum(longer)} of 12 training texts were cut to fit the template"]
+    assert bench(max_length=64).stack.marks() == []
+
+
+def test_a_template_that_does_not_fit_is_refused() -> None:
+    with raises_code(DataError, "template-too-long"):
+        bench(max_length=5)
+
+
+def test_the_mask_token_in_a_text_is_refused() -> None:
+    tokenizer = tokenizer_of(source_of("bert", True))
+    one = replace(examples(1)[0], text="good [MASK] film")
+    with raises_code(DataError, "mask-in-text"):
+        prompted([one], tokenizer, 16, Prompt("{text} it was [MASK]", ("good", "bad")))
+
+
+# --------------------------------------------------------------------------- demonstrations
+
+
+def test_a_demonstration_of_each_class_stands_behind_every_text() -> None:
+    own = bench(DEMONSTRATED, labels=3, max_length=160)
+    step = own.step()
+    batch = verbaliser(own).change_batch(step)
+    tokenizer, given = own.tokenizer, examples(12, labels=3)
+    words = classifier(own).label_words.tolist()
+    prompt = own.setting.prompt
+    assert prompt is not None
+    every = demonstrations(given, tokenizer, 160, prompt, words)
+    classes = {tuple(tokens): int(row.label) for tokens, row in zip(every, given, strict=True)}
+    for at, row in enumerate(step.batch.host_indices):
+        query = own.encoded.input_ids[row]
+        tokens = batch.input_ids[at][batch.attention_mask[at] == 1].tolist()
+        assert tokens[: len(query)] == query
+        parts, rest = [], tokens[len(query) :]
+        while rest:
+            end = rest.index(tokenizer.sep_token_id) + 1
+            parts.append(tuple(rest[:end]))
+            rest = rest[end:]
+        assert [classes[part] for part in parts] == [0, 1, 2]
+        assert tuple(every[row]) not in parts
+    assert torch.equal(batch.labels, step.batch.labels)
+    assert batch.host_indices == step.batch.host_indices
+
+
+def test_demonstrations_are_drawn_anew_in_each_step_and_alike_in_each_run() -> None:
+    own = bench(DEMONSTRATED)
+    first, again = (verbaliser(one).change_batch(one.step()) for one in (own, bench(DEMONSTRATED)))
+    assert torch.equal(first.input_ids, again.input_ids)
+    later = own.step()
+    later.index = 1
+    found = verbaliser(own).change_batch(later).input_ids
+    assert found.shape != first.input_ids.shape or not torch.equal(found, first.input_ids)
+
+
+def test_only_the_first_mask_is_read() -> None:
+    """Demonstrations have their words in the places of masks, so each row still has one."""
+    own = bench(DEMONSTRATED)
+    batch = verbaliser(own).change_batch(own.step())
+    assert ((batch.input_ids == own.tokenizer.mask_token_id).sum(1) == 1).all()
+
+
+def test_a_row_is_never_longer_than_the_model_reads() -> None:
+    own = bench(DEMONSTRATED, max_length=24, labels=2)
+    assert verbaliser(own).change_batch(own.step()).input_ids.shape[1] <= 24
+
+
+def test_a_trained_step_is_that_of_the_appended_rows() -> None:
+    own = bench(DEMONSTRATED, training=TRAINING.model_copy(update={"dropout": _dropout()}))
+    plain, step = deepcopy(own.model), own.step()
+    seen: list[Any] = []
+    backward = own.stack.backward
+
+    def look(step: Any) -> torch.Tensor:
+        loss = backward(step)
+        seen.append((step.batch, loss))
+        return loss
+
+    own.stack.backward = look  # type: ignore[method-assign]
+    own.loop()._step([list(step.batch.host_indices)])
+    batch, loss = seen[0]
+    added = verbaliser(own).change_batch(step)
+    assert torch.equal(batch.input_ids, added.input_ids)
+    with torch.no_grad():
+        wanted = torch.nn.functional.cross_entropy(plain(**_inputs(added)).logits, added.labels)
+    torch.testing.assert_close(loss, wanted, atol=1e-6, rtol=1e-6)
+
+
+# ------------------------------------------------------------------------------------- head
+
+
+def test_without_a_masked_lm_head_it_is_refused() -> None:
+    with raises_code(ModelError, "masked-lm-head-missing"):
+        bench(masked_lm=False)
+
+
+@pytest.mark.parametrize("architecture", ["bart", "xlnet"])
+def test_families_without_masked_prediction_are_refused(architecture: str) -> None:
+    with raises_code(ModelError, "encoder-does-not-fit"):
+        bench(architecture=architecture)
+
+
+def test_appended_tokens_count_as_the_template() -> None:
+    own = bench()
+    longer = appended(own.encoded, [[7, 8]] * len(own.encoded))
+    assert longer.ordinary == own.encoded.ordinary
+    assert longer.lengths == [length + 2 for length in own.encoded.lengths]
+
+
+# ------------------------------------------------------------------------------ interruption
+
+
+def test_a_killed_run_draws_the_same_demonstrations() -> None:
+    memory = Memory()
+
+    def kill(done: int) -> None:
+        if done == 2:
+            raise Killed
+
+    whole, broken, resumed = (bench(DEMONSTRATED, max_length=64) for _ in range(3))
+    whole.loop().train()
+    with pytest.raises(Killed):
+        broken.loop(checkpointer=memory, checkpoint_seconds=0, on_step=kill).train()
+    resumed.loop(checkpointer=memory).train()
+    assert same(whole.trainee.state(), resumed.trainee.state())
+
+
+# ------------------------------------------------------------------------------- composition
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        ("hype", {"scale": 1e-3}),
+        ("r_drop", {}),
+        ("label_smoothing", {"smoothing": 0.1}),
+        ("sam", {}),
+        ("l2_sp", {}),
+        ("noisy_tune", {}),
+        ("layerwise_decay", {}),
+        ("weight_averaging", {"average": "exponential"}),
+    ],
+    ids=lambda given: given[0],
+)
+def test_it_composes_with_other_kinds_of_hooks(other: tuple[str, dict[str, Any]]) -> None:
+    listed: list[Any] = [("verbaliser", DEMONSTRATED), other]
+    assert not compose.ownership_problems(entries(listed))
+    run = Bench(listed, masked_lm=True, max_length=64)
+    before = {name: parameter.detach().clone() for name, parameter in run.trainee.named_raw()}
+    run.loop().train()
+    assert any(not torch.equal(before[name], parameter) for name, parameter in run.trainee.named_raw())
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("manifold_mixup", "the masks of two rows are at different places"),
+        ("supervised_contrastive", "no such head is there"),
+        ("contrastive", "no label word reads those"),
+        ("linear_head", "words at a mask have none of their own"),
+        ("mask_tuning", "a row has several masks"),
+        ("r4f", "label words are rows of the embedding"),
+    ],
+)
+def test_what_needs_another_head_is_refused_with_the_reason(name: str, reason: str) -> None:
+    found = compose.ownership_problems(entries([("verbaliser", {}), (name, {})]))
+    (problem,) = (one for one in found if one.startswith(f"'{name}' does not run beside 'verbaliser', which answers"))
+    assert reason in problem
+
+
+def test_what_freezes_the_encoder_or_moves_tokens_is_refused() -> None:
+    for name, reason in (("lora", "freezes the encoder"), ("prompt_tuning", "which 'prompt_tuning' moves")):
+        problems = compose.ownership_problems(entries([("verbaliser", {}), (name, {})]))
+        assert any(reason in problem for problem in problems)
+
+
+def test_epochs_cannot_be_judged_without_the_demonstrations_of_the_result() -> None:
+    judged = phase(checkpoint="best_on_split")
+    options = Verbaliser.Config.model_validate(DEMONSTRATED)
+    assert any("judged without demonstrations" in problem for problem in Verbaliser.check_options(options, judged))
+    assert not Verbaliser.check_options(Verbaliser.Config(), judged)

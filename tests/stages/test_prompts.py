@@ -1,0 +1,180 @@
+"""Prompt-based fine-tuning in all stages: trained, evaluated out of distribution, reported, exported, predicted."""
+
+from __future__ import annotations
+
+import csv
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from regft_core.api import load
+from regft_core.errors import ConfigError
+from regft_core.exporting.export import export
+from regft_core.run.context import Job
+from tests.small_project import TASK, build, stage, write_csv
+from tests.tiny import tiny_model_dir
+
+PROMPT = {"template": "{text} it was [MASK] .", "words": {"bad": "sad", "good": "happy"}}
+#: Out of distribution, labels have other names and another order.
+OTHER = {
+    "source": {"kind": "files"},
+    "split": "shop.csv",
+    "labels": ["up", "down"],
+    "label_map": {"bad": "down", "good": "up"},
+}
+REVIEWS: dict[str, Any] = {**TASK, "prompt": PROMPT, "ood": {"shop": OTHER}}
+METHODS = ["vanilla", "prompt_fine_tuning", "prompt_fine_tuning_drawn", "prompt_fine_tuning_demonstrations"]
+
+SCRIPT = """
+import json, sys, torch
+from transformers import AutoModelForMaskedLM, AutoTokenizer
+tokenizer, model = AutoTokenizer.from_pretrained(sys.argv[1]), AutoModelForMaskedLM.from_pretrained(sys.argv[1]).eval()
+words = tokenizer.convert_tokens_to_ids(["sad", "happy"])
+batch = tokenizer(f"{sys.argv[2]} it was [MASK] .", return_tensors="pt")
+with torch.no_grad():
+    logits = model(**batch).logits[batch["input_ids"] == tokenizer.mask_token_id][:, words]
+print(json.dumps(logits.softmax(-1)[0].tolist()))
+assert "regft_core" not in sys.modules
+"""
+
+
+def prepared(root: Path, *, masked_lm: bool = True, task: dict[str, Any] = REVIEWS, **changes: Any) -> Path:
+    build(root, tasks={"reviews": task}, **{"methods": METHODS, **changes})
+    rows = list(csv.reader((root / "data" / "shop.csv").open()))
+    names = {"bad": "down", "good": "up"}
+    write_csv(root / "data" / "shop.csv", [rows[0], *((text, names[label]) for text, label in rows[1:])])
+    if masked_lm:
+        shutil.rmtree(root / "models" / "tiny")
+        shutil.copytree(tiny_model_dir(root / "scratch", "bert", masked_lm=True), root / "models" / "tiny")
+    return root
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = prepared(tmp_path_factory.mktemp("prompts") / "project", model={"max_length": 64})
+    project = load(root)
+    for method in METHODS:
+        project.run(method, "reviews")
+    done = stage(root, "report")
+    assert done.returncode == 0, done.stderr
+    return root
+
+
+def recorded(root: Path, method: str, name: str = "dev") -> list[dict[str, Any]]:
+    folder = root / "work" / "evaluate" / method / "reviews" / "16" / "predictions" / "seed-1"
+    return [json.loads(line) for line in (folder / f"{name}.jsonl").read_text().splitlines()]
+
+
+def test_every_arm_is_in_the_report(trained: Path) -> None:
+    results = json.loads((trained / "reports" / "results.json").read_text())["reviews-16"]
+    assert set(METHODS) <= set(results)
+    for method in METHODS:
+        assert {"dev", "shop"} <= set(results[method])
+
+
+@pytest.mark.parametrize(
+    "method", ["prompt_fine_tuning", "prompt_fine_tuning_drawn", "prompt_fine_tuning_demonstrations"]
+)
+def test_an_export_predicts_what_was_scored(trained: Path, method: str, tmp_path: Path) -> None:
+    folder = export(Job(str(trained), method, "reviews", "16", 1), tmp_path / "model")
+    done = stage(
+        trained, "predict", "--model", str(folder), "--data", "data/dev.csv", "--out", str(tmp_path / "found.jsonl")
+    )
+    assert done.returncode == 0, done.stderr
+    found = [json.loads(line) for line in (tmp_path / "found.jsonl").read_text().splitlines()]
+    known = recorded(trained, method)
+    assert len(found) == len(known)
+    for one, other in zip(found, known, strict=True):
+        assert [one["probability_bad"], one["probability_good"]] == pytest.approx(other["scores"], abs=1e-6)
+
+
+def test_an_export_is_a_masked_lm_that_transformers_reads(trained: Path, tmp_path: Path) -> None:
+    folder = export(Job(str(trained), "prompt_fine_tuning", "reviews", "16", 1), tmp_path / "model")
+    text = next(csv.DictReader((trained / "data" / "dev.csv").open()))["review"]
+    done = subprocess.run([sys.executable, "-c", SCRIPT, str(folder), text], capture_output=True, text=True, cwd=folder)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == pytest.approx(recorded(trained, "prompt_fine_tuning")[0]["scores"], abs=1e-5)
+    card = (folder / "README.md").read_text()
+    assert "AutoModelForMaskedLM" in card
+    assert "['sad', 'happy']" in card
+
+
+def test_demonstrations_change_the_answers(trained: Path) -> None:
+    scores = {method: [row["scores"] for row in recorded(trained, method)] for method in METHODS}
+    assert scores["prompt_fine_tuning"] != scores["prompt_fine_tuning_demonstrations"]
+    assert scores["prompt_fine_tuning"] != scores["prompt_fine_tuning_drawn"]
+
+
+def test_a_checkpoint_without_a_head_has_one_trained_and_is_marked(tmp_path: Path) -> None:
+    root = prepared(tmp_path / "project", masked_lm=False, methods=METHODS[:2], grid={"seeds": [1]})
+    load(root).run("prompt_fine_tuning", "reviews")
+    manifest = (root / "work" / "finetune" / "prompt_fine_tuning" / "reviews" / "16" / "manifest.json").read_text()
+    assert "masked-LM head was trained on the task's training text, the checkpoint has none" in manifest
+
+
+# ---------------------------------------------------------------------------------- refusals
+
+
+def problems(root: Path) -> str:
+    with pytest.raises(ConfigError) as caught:
+        load(root)
+    return str(caught.value)
+
+
+def test_a_task_without_a_prompt_is_refused_with_its_line(tmp_path: Path) -> None:
+    root = prepared(tmp_path / "project", task={**TASK, "ood": {}}, methods=METHODS[:2])
+    found = problems(root)
+    assert "pipelines/methods/prompt_fine_tuning.yaml:" in found
+    assert "the task has no prompt; add to its YAML" in found
+
+
+@pytest.mark.parametrize(
+    ("prompt", "message"),
+    [
+        ({"template": "{text} it was ."}, "the template has [MASK] 0 times; write it once"),
+        ({"template": "it was [MASK]"}, "the template has {text} 0 times; write it once"),
+        ({"template": "{text} [MASK] {text_pair}"}, "{text_pair}, but columns.text_pair is missing"),
+        ({"template": "{text} {label} [MASK]"}, "{label}, which stands for nothing; allowed are {text}, [MASK]"),
+        ({"words": {"bad": "sad"}}, "no word for good; give every label one"),
+        (
+            {"words": {"bad": "sad", "good": "new", "goood": "old"}},
+            "'goood' is no label of this task; did you mean 'good'?",
+        ),
+        ({"words": {"bad": "sad", "good": "sad"}}, "bad, good have the same word"),
+    ],
+)
+def test_a_wrong_prompt_is_refused_with_its_line(tmp_path: Path, prompt: dict[str, Any], message: str) -> None:
+    root = prepared(tmp_path / "project", task={**REVIEWS, "prompt": {**PROMPT, **prompt}}, methods=METHODS[:2])
+    found = problems(root)
+    assert message in found
+    line = next(
+        n
+        for n, text in enumerate((root / "pipelines/tasks/reviews.yaml").read_text().splitlines(), 1)
+        if "prompt:" in text
+    )
+    numbers = [int(part.split(":")[1]) for part in found.split() if part.startswith("pipelines/tasks/reviews.yaml:")]
+    assert any(line <= number <= line + 5 for number in numbers), found
+
+
+def test_a_word_of_several_tokens_is_refused(tmp_path: Path) -> None:
+    words = {"bad": "terrible", "good": "happy"}
+    root = prepared(tmp_path / "project", task={**REVIEWS, "prompt": {**PROMPT, "words": words}}, methods=METHODS[:2])
+    with pytest.raises(ConfigError) as caught:
+        load(root).run("prompt_fine_tuning", "reviews")
+    assert "pipelines/tasks/reviews.yaml:" in str(caught.value)
+    assert "'terrible' is not one token of this tokenizer but 't', '##e'" in str(caught.value)
+
+
+def test_the_method_and_its_pooling_need_each_other(tmp_path: Path) -> None:
+    root = prepared(tmp_path / "project", methods=["vanilla", "alone", "pooled"])
+    folder = root / "pipelines" / "methods"
+    (folder / "alone.yaml").write_text("regularisers: {verbaliser: {}}\n")
+    (folder / "pooled.yaml").write_text("model: {pooling: mask}\n")
+    found = problems(root)
+    assert "'verbaliser' answers at a mask; give the method model: {pooling: mask}" in found
+    assert "nothing says which; add the regulariser verbaliser" in found

@@ -41,8 +41,7 @@ def test_it_has_the_seeds_and_the_arms_of_its_table(name: str) -> None:
     for row in config.rows:
         if row.arm is not None and row.copied_from is None and (config.model(row) or "").endswith(f"/{model}"):
             assert row.arm in params["methods"]
-            if name != "hype_table7":  # it runs all rows; the paper draws 5,000
-                assert row.size in params["grid"]["sizes"]
+            assert row.size in params["grid"]["sizes"]
 
 
 def test_every_printed_table_with_numbers_has_a_preset() -> None:

@@ -54,7 +54,7 @@ def model_card(facts: Mapping[str, Any]) -> str:
     Args:
         facts: all optional. What it is: ``name``, ``method``, ``description``, ``paper``, ``base_model`` and
             ``revision``, ``task``, ``kind``, ``labels``, ``max_length``, ``seed``, ``run_key``. Data:
-            ``train_rows``, ``train_total``, ``train_labels`` {label: rows}, ``source`` (text), ``columns``
+            ``train_rows``, ``train_total``, ``fold`` (text), ``train_labels`` {label: rows}, ``source`` (text), ``columns``
             {what: column}. ``scores``: a list of {"set", "metric", "value", "mean", "low", "high", "runs"}, where
             ``value`` is this run's and the others are over all runs (absent: not reported yet), with
             ``confidence`` (0.95) for all of them. ``cost`` {title: text}; ``limits`` (list of sentences);
@@ -116,6 +116,7 @@ def _data(facts: Mapping[str, Any]) -> list[tuple[str, Any]]:
     columns = ", ".join(f"{what} `{name}`" for what, name in (facts.get("columns") or {}).items() if name)
     return [
         ("Training rows", f"{rows:,}{drawn}" if rows else None),
+        ("Fold", facts.get("fold")),
         ("Labels of the training rows", labels),
         ("Columns", columns),
         ("Source", facts.get("source")),

@@ -231,6 +231,8 @@ def _arms(data: BlockData, set_name: str, metric: str, config: ReportConfig, see
         confidence=config.confidence,
         positive_label_index=data.positive[set_name],
         expected_seeds=seeds,
+        judged=data.judged.get(set_name),
+        groups=data.groups.get(set_name),
     )
 
 

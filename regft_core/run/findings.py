@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from regft_core.analyses import Evaluation
+from regft_core.data.examples import text_key
 from regft_core.errors import CodeChanged, DataError, RunFailed
 from regft_core.identity.file_states import content_sha256
 from regft_core.identity.guard import LoadedCode
@@ -129,6 +130,11 @@ class _Judged:
         return self.context.source, {self.task["kind"], *others}, [self.task["primary"]]
 
     @cached_property
+    def _judging(self) -> set[str]:
+        """Texts of a development set that is drawn from rows which another task may have, too."""
+        return {text_key(row) for row in rows_of(self.files["dev"], self._contents["dev"]["rows"])}
+
+    @cached_property
     def _contents(self) -> dict[str, dict[str, str]]:
         return {
             name: {"rows": content_sha256(self.files[name]), "logits": hashlib.sha256(to_npy(values)).hexdigest()}
@@ -147,6 +153,8 @@ class _Judged:
 
         folder, described = self._other(task)
         examples = rows_of(folder / "train.jsonl", described["content"]["train"])
+        if self.context.task.get("drawn"):
+            examples = [row for row in examples if text_key(row) not in self._judging]
         return OtherRows(task, described["kind"], tuple(described["labels"] or ()), examples)
 
     def find(self, evaluation: Evaluation, options: StrictModel) -> dict[str, Any]:

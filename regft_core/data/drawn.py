@@ -98,7 +98,8 @@ def of_seed(described: Mapping[str, Any], seed: int) -> dict[str, Any]:
     drawn = described.get("drawn") or {}
     if "folds" not in drawn:
         return dict(described)
-    part = part_of_seed(drawn, seed)
+    repeat, fold = divmod(seed, drawn["folds"])
+    part = f"{repeat}-{fold}"
     rows = drawn["rows"].get(part)
     if rows is None:
         most = drawn["folds"] * drawn["repeats"]
@@ -134,16 +135,11 @@ def fold_line(described: Mapping[str, Any], seed: int) -> str | None:
     drawn = described.get("drawn") or {}
     if "folds" not in drawn:
         return None
-    counts = described["counts"]
+    repeat, fold = divmod(seed, drawn["folds"])
     return (
-        f"trained on rows outside fold {seed % drawn['folds'] + 1} of {drawn['folds']} (repeat "
-        f"{seed // drawn['folds'] + 1} of {drawn['repeats']}), judged on the {plural(counts['dev'], 'row')} of that fold"
+        f"trained on fold {fold} of repeat {repeat} ({drawn['folds']} folds, {plural(drawn['repeats'], 'repeat')}): "
+        f"on rows of the other folds, judged on its own {plural(described['counts']['dev'], 'row')}"
     )
-
-
-def part_of_seed(drawn: Mapping[str, Any], seed: int) -> str:
-    """``repeat-fold`` of a seed, both counted from 0."""
-    return f"{seed // drawn['folds']}-{seed % drawn['folds']}"
 
 
 def rows_file(described: Mapping[str, Any], name: str) -> str:
@@ -221,12 +217,11 @@ def _lacking(
         else f"the rows have {plural(len(set(units)), 'different text')}"
     )
     absent = next((name for name, rows in every.items() if rows and not counts.get(name)), None)
-    lacks = (
-        f"no row of {total}" if absent is None else f"no row of class '{absent}', which has {every[absent]} of {total}"
-    )
+    of_class = "" if absent is None else f" of class '{absent}', which has {every[absent]}"
+    where_to = what if side == "judges" else f"what remains beside {what}"
     remedy = "ask for fewer folds" if isinstance(dev, FoldsConfig) else "give another share"
     return DataError(
         "class-missing",
-        f"{where}: {what if side == 'judges' else f'what remains beside {what}'} has {lacks}; {kept}"
+        f"{where}: {where_to} has no row{of_class} of {total}; {kept}"
         f"\n    -> {remedy}, label more rows of that class, or leave it out with drop_labels",
     )

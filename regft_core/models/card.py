@@ -54,8 +54,9 @@ def model_card(facts: Mapping[str, Any]) -> str:
     Args:
         facts: all optional. What it is: ``name``, ``method``, ``description``, ``paper``, ``base_model`` and
             ``revision``, ``task``, ``kind``, ``labels``, ``max_length``, ``seed``, ``run_key``. Data:
-            ``train_rows``, ``train_total``, ``fold`` (text), ``train_labels`` {label: rows}, ``source`` (text), ``columns``
-            {what: column}. ``scores``: a list of {"set", "metric", "value", "mean", "low", "high", "runs"}, where
+            ``train_rows``, ``train_total``, ``train_labels`` {label: rows}, ``fold`` and ``source`` (texts),
+            ``columns`` {what: column}. ``scores``: a list of
+            {"set", "metric", "value", "mean", "low", "high", "runs"}, where
             ``value`` is this run's and the others are over all runs (absent: not reported yet), with
             ``confidence`` (0.95) for all of them. ``cost`` {title: text}; ``limits`` (list of sentences);
             ``training`` {name: value}; ``versions`` {package: version}. ``pooling`` (head), ``summary`` (first)

@@ -53,9 +53,9 @@ def measure_task(project: Project, task: str) -> dict[str, Any]:
     found = lengths_inputs(project, task)
     tokenizer = fast_tokenizer(resolve_model(project.params.model, project.root))
     described = read_json(folder / "task.json")
-    folded = "folds" in described.get("drawn", {})  # then the rows that train are those that judge
+    folded = "folds" in described.get("drawn", {})  # the rows that train are those that judge
     names = [name for name in described["sets"] if name != "dev"]
-    files = {"train": "train.jsonl"} | ({} if folded else {"dev": "dev.jsonl"})
+    files = {"train": "train.jsonl", "dev": "train.jsonl" if folded else "dev.jsonl"}
     files |= {name: f"ood/{name}.jsonl" for name in names}
     sets = {
         name: lengths.measure(read_jsonl(folder / file), tokenizer, found["max_length"], found["limit"])

@@ -48,7 +48,7 @@ class Arms:
         places = [(name, seed) for name, arm in arms.items() for seed in sorted(arm)]
         rows = [np.asarray(arms[name][seed]) for name, seed in places]
         self._rows = rows
-        self._folded = judged is not None
+        self._judged = judged
         self._apart: Apart | None = None
         if judged is not None or groups is not None:
             gold = np.asarray(labels)
@@ -110,9 +110,12 @@ class Arms:
         confidence: float | None = None,
     ) -> Estimate:
         level = self._confidence if confidence is None else confidence
-        if self._apart is not None and not self._folded:  # all seeds are judged on the same groups
+        if self._apart is not None and self._judged is None:  # all seeds are judged on the same groups
             values = observed + few(self._apart.clusters, level) * (values - observed)
         elif self._apart is not None:
             shares, clusters = self._apart.shares[:, columns], self._apart.clusters
-            return over_folds(seeds, excluded, observed, values, shares, clusters, level, self._rng_seed)
+            assert self._judged is not None
+            places = np.concatenate([self._judged[seed] for seed in seeds]) if seeds else np.empty(0)
+            repeats = len(places) / max(1, len(np.unique(places)))
+            return over_folds(seeds, excluded, observed, values, shares, clusters, repeats, level, self._rng_seed)
         return two_level(seeds, excluded, observed, values, level, self._rng_seed)

@@ -9,7 +9,7 @@ The score of a method is the mean over seeds of the score on the seed's rows, as
   counted as Kish's effective number (Survey Sampling, 1965, section 8.2).
 - *Models.* Scores of folds differ by more than their rows explain, since each has a model of its own. That excess,
   s2 of the seeds' scores minus the mean variance that the rows give them, is resampled over seeds and stretched as
-  in ``bootstrap``.
+  in ``bootstrap``. It does not shrink with repeats, whose models come from the same rows as those of the first.
 
 Models of one repeat share most training rows. The covariance that this brings cannot be estimated (Bengio and
 Grandvalet, JMLR 2004), and is left out; ``benchmarks/fold_coverage.py`` shows what that costs.
@@ -99,10 +99,14 @@ def over_folds(
     values: Array,
     shares: Array,
     clusters: float,
+    repeats: float,
     confidence: float,
     rng_seed: int,
 ) -> Estimate:
-    """The mean of ``observed`` [S] over seeds with its interval; arrays as in ``Apart``, of these seeds."""
+    """The mean of ``observed`` [S] over seeds with its interval; arrays as in ``Apart``, of these seeds.
+
+    ``repeats``: how often each row was judged.
+    """
     common: dict[str, Any] = {"confidence": confidence, "seeds": tuple(seeds), "excluded": tuple(excluded)}
     n, samples = len(seeds), len(values)
     if n == 0:
@@ -116,7 +120,7 @@ def over_folds(
         spread, rows = float(np.var(observed, ddof=1)), float(np.var(moved, axis=0).mean())
         models = math.sqrt(max(0.0, 1 - rows / spread)) if spread > 0 else 0.0
         weights = seed_weights(n, samples, rng_seed) - 1 / n
-        replicates = replicates + stretch(n, confidence) * models * (weights @ observed)
+        replicates = replicates + stretch(n, confidence) * math.sqrt(repeats) * models * (weights @ observed)
     return estimated(observed, float(np.std(by_rows, ddof=1)), replicates, **common)
 
 

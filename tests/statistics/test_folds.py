@@ -78,7 +78,7 @@ def test_differences_are_paired_by_row_and_fold() -> None:
     other = {seed: np.where(rng.random(len(row)) < 0.03, 1 - row, row) for seed, row in one.items()}
     arms = Arms({"a": one, "b": other, "c": noisy(rng, gold, parts, 0.7)}, gold, "accuracy", samples=500, judged=parts)
     alike, apart = arms.difference("a", "b"), arms.difference("a", "c")
-    assert alike.high - alike.low < 0.5 * (apart.high - apart.low)
+    assert alike.standard_error_examples < 0.5 * apart.standard_error_examples
     mirrored = arms.difference("b", "a")
     assert (mirrored.low, mirrored.high) == pytest.approx((-alike.high, -alike.low))
     same = arms.difference("a", "a")

@@ -107,11 +107,11 @@ def test_groups_widen_the_interval_of_rows_that_stand_and_fall_together() -> Non
     parts = {fold: np.flatnonzero(groups % 5 == fold) for fold in range(5)}
     right = (rng.random(20) < 0.7).astype(int)[groups]
     arm = {seed: right[at] for seed, at in parts.items()}
-    widths = [
-        (found := Arms({"a": arm}, gold, "accuracy", samples=1000, judged=parts, groups=own).one("a")).high - found.low
+    errors = [
+        Arms({"a": arm}, gold, "accuracy", samples=1000, judged=parts, groups=own).one("a").standard_error_examples
         for own in (None, groups)
     ]
-    assert widths[1] > 1.5 * widths[0]
+    assert errors[1] > 2 * errors[0]  # ten rows of a group are one
     whole = dict.fromkeys(range(3), right)  # a set of its own, with groups
     plain, grouped = (Arms({"a": whole}, gold, "accuracy", samples=1000, groups=own).one("a") for own in (None, groups))
     assert grouped.high - grouped.low > 2 * (plain.high - plain.low)

@@ -13,6 +13,7 @@ from regft_core.config.build_method import MethodBuilder
 from regft_core.config.checks.builtin_tasks import Builtin, check_sizes
 from regft_core.config.checks.compositions import ComposeCheck, check_compositions
 from regft_core.config.checks.evaluations import FindEvaluation, check_evaluations, named_tasks
+from regft_core.config.checks.folds import check_folds
 from regft_core.config.checks.methods import encoder_problems
 from regft_core.config.checks.params import EncoderCheck, check_params
 from regft_core.config.checks.report_sets import check_averages, check_decide_by
@@ -83,6 +84,7 @@ def load_project(
     method_names = _names(document, ("methods",))
     methods.read_listed(document, method_names)
     reading.note(*check_params(root, known, document, encoder_check))
+    reading.note(*check_folds(known, document, grid))
     reading.note(check_settings(builder, known, document, grid, reading.documents, encoder_check))
     methods.read_on_tasks(grid)
 

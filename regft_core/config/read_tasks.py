@@ -135,7 +135,7 @@ class TaskReader:
                     other, _ = validate(TaskConfig, load_yaml(root / task_file(name), root))
                 except ConfigError:
                     continue  # said where that file is read
-                source, split = (other.source, split or other.splits.dev) if other is not None else (None, None)
+                source, split = (other.source, split or other.splits.judging) if other is not None else (None, None)
             if isinstance(source, FilesSource) and split is not None and not is_there(root, split):
                 absent[name] = f"there is no file {file_name(split)}"
                 where = f"{document.file}:{document.line(('ood', name))}"

@@ -44,6 +44,18 @@ class Split:
 
     examples: list[Example]
     dropped: dict[str, int] = field(default_factory=dict)
+    #: The group of each example; None where the set names no column of groups.
+    groups: list[str] | None = None
+
+    @property
+    def group_of(self) -> dict[str, str]:
+        """Identifier of each example -> its group; empty without groups."""
+        return {example.idx: group for example, group in zip(self.examples, self.groups or ())}
+
+    def take(self, rows: Sequence[int]) -> Split:
+        """Some of the rows, by number; what was dropped stays with the whole."""
+        groups = None if self.groups is None else [self.groups[row] for row in rows]
+        return Split([self.examples[row] for row in rows], {}, groups)
 
 
 @dataclass(frozen=True)
@@ -61,7 +73,7 @@ class _Bad(Exception):
 def check_columns(names: Sequence[str], declaration: Declaration, where: str) -> None:
     """Raise DataError when a declared column is not among ``names``."""
     columns = declaration.columns
-    wanted = {"text": columns.text, "text_pair": columns.text_pair, "label": columns.label, "id": columns.id}
+    wanted = {key: getattr(columns, key) for key in ("text", "text_pair", "label", "id", "group")}
     if not declaration.labelled:
         del wanted["label"]
     missing = {key: name for key, name in wanted.items() if name is not None and name not in names}
@@ -86,6 +98,7 @@ def to_examples(rows: Sequence[Row], declaration: Declaration, where: str) -> Sp
     problems: list[str] = []
     dropped: Counter[str] = Counter()
     examples: list[Example] = []
+    groups: list[str] = []
     seen: dict[str, str] = {}
     for number, row in enumerate(rows):
         try:
@@ -95,6 +108,8 @@ def to_examples(rows: Sequence[Row], declaration: Declaration, where: str) -> Sp
             if example.idx in seen:
                 raise _Bad(f"identifier {given(example.idx)} was already used by {seen[example.idx]}")
             seen[example.idx] = row.position
+            if declaration.columns.group is not None:
+                groups.append(_named(row.values.get(declaration.columns.group), declaration.columns.group, "group"))
             examples.append(example)
         except (_Bad, WrongLabel) as bad:
             problems.append(f"{row.position}: {bad}")
@@ -107,7 +122,7 @@ def to_examples(rows: Sequence[Row], declaration: Declaration, where: str) -> Sp
     if not examples:
         why = f" (all {len(rows)} were dropped: {dict(dropped)})" if rows else ""
         raise DataError("no-rows", f"{where}: no rows{why}\n    -> a set needs at least one labelled row")
-    return Split(examples, dict(sorted(dropped.items())))
+    return Split(examples, dict(sorted(dropped.items())), groups if declaration.columns.group is not None else None)
 
 
 def _remedy(declaration: Declaration) -> str:
@@ -131,7 +146,7 @@ def _to_example(row: Row, number: int, declaration: Declaration, dropped: Counte
         return None
     texts = [_text(values.get(name), name) for name in names]
     label = find(declaration.kind).read_label(raw_label, declaration)
-    idx = str(number) if columns.id is None else _identifier(values.get(columns.id), columns.id)
+    idx = str(number) if columns.id is None else _named(values.get(columns.id), columns.id, "identifier")
     return Example(idx, texts[0], texts[1] if len(texts) > 1 else None, label)
 
 
@@ -140,7 +155,7 @@ def _unlabelled(row: Row, number: int, columns: ColumnsConfig) -> Example:
     names = [columns.text] + ([columns.text_pair] if columns.text_pair is not None else [])
     raw = [row.values.get(name) for name in names]
     texts = ["" if _is_empty(value) else _text(value, name) for name, value in zip(names, raw)]
-    idx = str(number) if columns.id is None else _identifier(row.values.get(columns.id), columns.id)
+    idx = str(number) if columns.id is None else _named(row.values.get(columns.id), columns.id, "identifier")
     return Example(idx, texts[0], texts[1] if len(texts) > 1 else None, 0)
 
 
@@ -165,8 +180,8 @@ def _text(value: Any, column: str) -> str:
     return value
 
 
-def _identifier(value: Any, column: str) -> str:
+def _named(value: Any, column: str, what: str) -> str:
     text = as_text(value)
     if not text:
-        raise _Bad(f"column '{column}' has no identifier")
+        raise _Bad(f"column '{column}' has no {what}")
     return text

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import unicodedata
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,6 +30,12 @@ class Example:
         """One line of JSON with sorted keys, without the line break."""
         row = {"idx": self.idx, "text": self.text, "text_pair": self.text_pair, "label": self.label}
         return json.dumps(row, ensure_ascii=False, sort_keys=True, allow_nan=False)
+
+
+def text_key(example: Example) -> str:
+    """What makes two rows the same text: NFC, white space collapsed; labels do not count."""
+    parts = (example.text,) if example.text_pair is None else (example.text, example.text_pair)
+    return "\x1f".join(" ".join(unicodedata.normalize("NFC", part).split()) for part in parts)
 
 
 def to_jsonl(examples: Iterable[Example]) -> str:

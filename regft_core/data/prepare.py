@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import unicodedata
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from regft_core.config.schema.tasks import OodConfig, TaskConfig
+from regft_core.config.schema.tasks import ColumnsConfig, OodConfig, TaskConfig
 from regft_core.data.declare import Declaration, Split
-from regft_core.data.examples import Example, to_jsonl, write_jsonl
+from regft_core.data.drawn import Part, draw_dev, with_draw
+from regft_core.data.examples import text_key, to_jsonl, write_jsonl
+from regft_core.data.leaks import leaks_between, leaks_of_folds
 from regft_core.data.sources import Source, read_split
 from regft_core.errors import DataError
 from regft_core.io import atomic_directory, sha256_text, write_json
@@ -27,12 +28,6 @@ class EvaluationSet:
     declaration: Declaration
     label_map: dict[str, str] | None
     task: str | None
-
-
-def text_key(example: Example) -> str:
-    """What makes two rows the same text: NFC, white space collapsed; labels do not count."""
-    parts = (example.text,) if example.text_pair is None else (example.text, example.text_pair)
-    return "\x1f".join(" ".join(unicodedata.normalize("NFC", part).split()) for part in parts)
 
 
 def declaration_of(task: TaskConfig) -> Declaration:
@@ -59,7 +54,7 @@ def resolve_ood(task_name: str, name: str, tasks: Mapping[str, TaskConfig]) -> E
         own = config.labels is None
         declaration = Declaration(
             task.kind,
-            config.columns or task.columns,
+            config.columns or _ungrouped(task.columns),
             task.labels if own else config.labels,
             task.label_values if own and config.label_values is None else config.label_values,
             config.drop_labels or (task.drop_labels if own else ()),
@@ -73,7 +68,9 @@ def resolve_ood(task_name: str, name: str, tasks: Mapping[str, TaskConfig]) -> E
             near = get_close_matches(name, tasks, n=1)
             hint = f"did you mean '{near[0]}'?" if near else "add that file, or a 'source' in place"
             raise DataError("unknown-task", f"{where}: no pipelines/tasks/{name}.yaml\n    -> {hint}")
-        split = config.split or other.splits.dev
+        split = config.split or other.splits.judging
+        if split is None:
+            raise DataError("split-missing", f"{where}: '{name}' has no split\n    -> name one with 'split'")
         found = EvaluationSet(other.source, split, declaration_of(other), config.label_map, name)
     _check_labels(where, task, config, found)
     return found
@@ -131,19 +128,29 @@ def prepare_dataset(
             "\n    -> take it out of grid.tasks, or add splits.train to its YAML",
         )
     own = declaration_of(task)
-    train = read_split(root, task_name, task.source, task.splits.train, own)
-    dev = read_split(root, task_name, task.source, task.splits.dev, own)
+    rows = read_split(root, task_name, task.source, task.splits.train, own)
+    if isinstance(task.splits.dev, str):
+        parts = [Part("dev", rows, read_split(root, task_name, task.source, task.splits.dev, own))]
+    else:
+        parts = draw_dev(root, task_name, task, rows)
     resolved = {name: resolve_ood(task_name, name, tasks) for name in task.ood}
     ood = {
         name: read_split(root, entry.task or f"{task_name}, ood.{name}", entry.source, entry.split, entry.declaration)
         for name, entry in resolved.items()
     }
     with atomic_directory(out_dir) as directory:
-        write_jsonl(directory / "train.jsonl", train.examples)
-        write_jsonl(directory / "dev.jsonl", dev.examples)
+        if len(parts) > 1:  # folds: what a seed trains on is in theirs; all rows are for phases of other tasks
+            write_jsonl(directory / "train.jsonl", rows.examples)
+        for part in parts:
+            folder = directory / "folds" / part.name if len(parts) > 1 else directory
+            write_jsonl(folder / "train.jsonl", part.train.examples)
+            write_jsonl(folder / "dev.jsonl", part.dev.examples)
         for name, split in ood.items():
             write_jsonl(directory / "ood" / f"{name}.jsonl", split.examples)
-        write_json(directory / "task.json", _describe(task_name, task, train, dev, resolved, ood))
+        judging = {"dev": rows if len(parts) > 1 else parts[0].dev, **ood}
+        if groups := {name: split.group_of for name, split in judging.items() if split.groups is not None}:
+            write_json(directory / "groups.json", groups)
+        write_json(directory / "task.json", _describe(task_name, task, rows, parts, resolved, ood))
         if before_commit is not None:
             before_commit(directory)
     return out_dir
@@ -157,17 +164,30 @@ def _find(task_name: str, tasks: Mapping[str, TaskConfig]) -> TaskConfig:
     return tasks[task_name]
 
 
+def _ungrouped(columns: ColumnsConfig) -> ColumnsConfig:
+    """What a set takes over of a task's columns: the group is of the task's own rows."""
+    return columns.model_copy(update={"group": None})
+
+
 def _describe(
     task_name: str,
     task: TaskConfig,
-    train: Split,
-    dev: Split,
+    rows: Split,
+    parts: Sequence[Part],
     resolved: Mapping[str, EvaluationSet],
     ood: Mapping[str, Split],
 ) -> dict[str, Any]:
     labels = list(task.labels) if task.labels is not None else None
+    folded = len(parts) > 1
+    train, dev = (rows, replace(rows, dropped={})) if folded else (parts[0].train, parts[0].dev)
     sets: dict[str, Any] = {
-        "dev": {"labels": labels, "label_map": None, "n": len(dev.examples), "split": task.splits.dev, "source": None}
+        "dev": {
+            "labels": labels,
+            "label_map": None,
+            "n": len(dev.examples),
+            "split": task.splits.model_dump(mode="json")["dev"],
+            "source": None,
+        }
     }
     for name, entry in resolved.items():
         theirs = entry.declaration.labels
@@ -183,9 +203,9 @@ def _describe(
     known = set(keys)
     duplicates = {"train_within": len(keys) - len(known)}
     for name, split in splits.items():
-        if name != "train":
+        if name != "train" and not (folded and name == "dev"):
             duplicates[name] = sum(text_key(example) in known for example in split.examples)
-    return {
+    found = {
         "task": task_name,
         "kind": task.kind,
         "labels": labels,
@@ -197,7 +217,9 @@ def _describe(
         "counts": {name: len(split.examples) for name, split in splits.items()},
         "dropped": {name: split.dropped for name, split in splits.items() if split.dropped},
         "duplicates": duplicates,
+        "leaks": leaks_of_folds(rows) if folded else leaks_between(train, dev),
         "content": {name: sha256_text(to_jsonl(split.examples)) for name, split in splits.items()},
         "sets": sets,
         "source": task.source.model_dump(mode="json"),
     }
+    return found if isinstance(task.splits.dev, str) else with_draw(found, task, parts)

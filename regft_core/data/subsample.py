@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from functools import cache
 from pathlib import Path
 from random import Random
 from typing import Any, Literal
 
-from regft_core.data.examples import Example, read_jsonl, to_jsonl
-from regft_core.data.prepare import text_key
+from regft_core.data.drawn import of_seed, rows_file, set_files
+from regft_core.data.examples import Example, read_jsonl, text_key, to_jsonl
 from regft_core.data.shuffle import shuffled
 from regft_core.errors import DataError
 from regft_core.io import atomic_directory, read_json, sha256_text, write_json, write_text
@@ -93,7 +94,7 @@ def write_subsamples(
 ) -> Path:
     """Write ``work/subsamples/<task>``: for every size the rows of every seed and ``manifest.json``.
 
-    Reads ``work/datasets/<task>``: rows are chosen from ``train.jsonl`` alone; the evaluation
+    Reads ``work/datasets/<task>``: rows are chosen from those that train the seed alone; the evaluation
     sets are read afterwards, to record how many of their texts each draw contains.
     ``before_commit`` is given the complete folder right before it appears, and may refuse. Raises DataError.
     """
@@ -104,19 +105,24 @@ def write_subsamples(
             f"task '{task}' is not prepared: no {dataset / 'task.json'}\n    -> run its dataset stage first",
         )
     described = read_json(dataset / "task.json")
-    train = read_jsonl(dataset / "train.jsonl")
-    labels = [example.label for example in train]
     kind = find(described["kind"])
 
+    @cache
+    def rows_in(file: str) -> list[Example]:
+        return read_jsonl(dataset / file)
+
+    @cache
+    def texts_in(file: str) -> Counter[str]:
+        return Counter(text_key(example) for example in rows_in(file))
+
     def rows_of(size: Size, seed: int) -> list[Example]:
+        train = rows_in(rows_file(of_seed(described, seed), "train"))
+        labels = [example.label for example in train]
         chosen = draw(len(train), labels, size, seed=seed, task=task, stratified=stratified, kind=described["kind"])
         return [train[row] for row in chosen]
 
     drawn = {size: {seed: rows_of(size, seed) for seed in seeds} for size in sizes}
-    sets: dict[str, Counter[str]] = {}
-    for name in described["sets"]:
-        path = dataset / "dev.jsonl" if name == "dev" else dataset / "ood" / f"{name}.jsonl"
-        sets[name] = Counter(text_key(example) for example in read_jsonl(path))
+    sets = {seed: set_files(of_seed(described, seed)) for seed in seeds}
     out_dir = root / "work" / "subsamples" / task
     with atomic_directory(out_dir) as directory:
         for size, of_seeds in drawn.items():
@@ -128,12 +134,15 @@ def write_subsamples(
                 entries[str(seed)] = {
                     "sha256": sha256_text(content),
                     "label_counts": kind.label_counts([row.label for row in rows], described["labels"] or ()),
-                    "duplicates_with": {name: sum(keys[key] for key in known) for name, keys in sets.items()},
+                    "duplicates_with": {
+                        name: sum(texts_in(file)[key] for key in known) for name, file in sets[seed].items()
+                    },
                 }
             manifest = {
                 "task": task,
                 "size": size,
-                "n": len(next(iter(of_seeds.values()))) if of_seeds else 0,
+                # Folds may differ by some rows.
+                "n": min((len(rows) for rows in of_seeds.values()), default=0),
                 "stratified": stratified,
                 # Phases may read rows beyond the draw: a changed set must not look unchanged to DVC.
                 "train_sha256": described["content"]["train"],

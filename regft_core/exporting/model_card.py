@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from regft_core.data.drawn import fold_line
 from regft_core.data.lengths import share
 from regft_core.errors import DataError, StoreError
 from regft_core.io import read_json
@@ -44,6 +45,7 @@ def card_contents(context: Context, record: TrainingRecord) -> dict[str, Any]:
         "labels": task["labels"],
         "train_rows": len(examples),
         "train_total": task["counts"]["train"],
+        "fold": fold_line(task, job.seed),
         "train_labels": drawn.label_counts if drawn else None,
         "columns": {"text": columns.text, "second text": columns.text_pair, "label": columns.label},
         "source": _source(task["source"]),

@@ -16,7 +16,7 @@ from regft_core.catalogue import OPTIMISERS
 from regft_core.config.method import FINETUNE, Method, Phase
 from regft_core.config.schema import DropoutConfig
 from regft_core.config.schema.encoder import EncoderConfig
-from regft_core.config.schema.tasks import TaskConfig
+from regft_core.config.schema.tasks import FoldsConfig, TaskConfig
 from regft_core.config.schema.training import TrainingConfig
 from regft_core.hooks.base import Regulariser, implements
 from regft_core.hooks.checks import is_last, takes_no_steps
@@ -472,6 +472,12 @@ def check_method(
         trained_on = task_of(phase, task, tasks or {})
         problems += [prefix + problem for problem in check_phase(stack, phase, shared, trained_on, encoder, tf32=tf32)]
         problems += [prefix + problem for problem in earlier_problems(registry, method, phase, stack)]
+        chooses = resolve_training(stack, phase, shared)[0].checkpoint == "best_on_dev_as_published"
+        if chooses and task is not None and isinstance(task.splits.dev, FoldsConfig):
+            problems.append(
+                f"{prefix}training.checkpoint: best_on_dev_as_published chooses the epoch by the rows that judge the "
+                "fold; set checkpoint: best_on_split"
+            )
     return problems
 
 

@@ -66,7 +66,7 @@ def model_card(facts: Mapping[str, Any]) -> str:
     Args:
         facts: all optional. What it is: ``mark`` (what it is not, said first), ``name``, ``method``, ``description``,
             ``paper``, ``base_model`` and ``revision``, ``task``, ``kind``, ``labels``, ``max_length``, ``seed``,
-            ``run_key``. Data: ``train_rows``, ``train_total``, ``train_labels`` {label: rows}, ``source`` (text),
+            ``run_key``. Data: ``train_rows``, ``train_total``, ``train_labels`` {label: rows}, ``fold`` and ``source``,
             ``columns`` {what: column}. ``scores``: a list of {"set", "metric", "value", "mean", "low", "high",
             "runs"}, where ``value`` is this run's and the others are over all runs (absent: not reported yet), with
             ``confidence`` (0.95) for all of them. ``cost`` {title: text}; ``limits`` (list of sentences);
@@ -129,6 +129,7 @@ def _data(facts: Mapping[str, Any]) -> list[tuple[str, Any]]:
     columns = ", ".join(f"{what} `{name}`" for what, name in (facts.get("columns") or {}).items() if name)
     return [
         ("Training rows", f"{rows:,}{drawn}" if rows else None),
+        ("Fold", facts.get("fold")),
         ("Labels of the training rows", labels),
         ("Columns", columns),
         ("Source", facts.get("source")),

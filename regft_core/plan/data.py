@@ -11,11 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from regft_core.config.project import Project
+from regft_core.data.drawn import drawn_line
+from regft_core.data.leaks import leak_warning
 from regft_core.data.lengths import table, warnings
 from regft_core.data.prepare import prepare_dataset
 from regft_core.data.subsample import write_subsamples
 from regft_core.errors import PlanOutdated
-from regft_core.io import canonical_json, remove, sha256_text
+from regft_core.io import canonical_json, read_json, remove, sha256_text
 from regft_core.keyed import is_current, seal
 from regft_core.plan.lengths import lengths_inputs, measure_task, modes, up_to_date_lengths, write_lengths
 from regft_core.plan.needs import require_named_sets
@@ -57,6 +59,11 @@ def _dataset(project: Project, task: str) -> None:
     if not is_current(folder, key):
         print(f"preparing task {task}", flush=True)
         prepare_dataset(project.root, task, project.tasks, folder, _sealing(project.root, key, key_of, task))
+        described = read_json(folder / "task.json")
+        if line := drawn_line(described):
+            print(f"{task}: {line}")
+        if text := leak_warning(task, described):
+            print(f"warning: {text}", file=sys.stderr)
 
 
 def _subsamples(project: Project, task: str) -> None:

@@ -96,8 +96,10 @@ def cell_keys(project: Project, cell: Cell) -> dict[Stage, Keys]:
         found["search"] = {"runs": {str(one.job.seed): of(one) for one in contexts}, "with": settings}
     runs = {str(one.job.seed): _tuned(one) if tuned else one.key(FINETUNE) for one in contexts}
     found["finetune"] = {"runs": runs, "with": settings}
+    # With folds each seed is judged on rows of its own.
+    sets = [evaluation_settings(one) for one in (contexts if "part" in first.task else [first])]
     judged = [
-        evaluation_settings(first),
+        *sets,
         once(("evaluations", project.root), lambda: evaluations(project)),
         _runs_beside(project, contexts),
     ]

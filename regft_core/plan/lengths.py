@@ -52,8 +52,11 @@ def measure_task(project: Project, task: str) -> dict[str, Any]:
         raise DataError("not-prepared", f"{folder} has no task.json; run `dvc repro`, whose stage plan writes it")
     found = lengths_inputs(project, task)
     tokenizer = fast_tokenizer(resolve_model(project.params.model, project.root))
-    names = [name for name in read_json(folder / "task.json")["sets"] if name != "dev"]
-    files = {"train": "train.jsonl", "dev": "dev.jsonl"} | {name: f"ood/{name}.jsonl" for name in names}
+    described = read_json(folder / "task.json")
+    folded = "folds" in described.get("drawn", {})  # the rows that train are those that judge
+    names = [name for name in described["sets"] if name != "dev"]
+    files = {"train": "train.jsonl", "dev": "train.jsonl" if folded else "dev.jsonl"}
+    files |= {name: f"ood/{name}.jsonl" for name in names}
     sets = {
         name: lengths.measure(read_jsonl(folder / file), tokenizer, found["max_length"], found["limit"])
         for name, file in files.items()

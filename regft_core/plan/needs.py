@@ -62,7 +62,7 @@ def rows_needed(project: Project) -> list[Rows]:
     for name in dict.fromkeys([*project.params.grid.tasks, *trained]):
         task = project.tasks[name]
         for split in (task.splits.train, task.splits.dev):
-            if split is not None:
+            if isinstance(split, str):  # else it is drawn from the training rows
                 add(task.source, split, name)
         for judge in task.ood if name in project.params.grid.tasks else ():
             found = resolve_ood(name, judge, project.tasks)

@@ -115,10 +115,9 @@ def _small_tasks(root: Path, project: Project) -> _SmallTasks:
 def _add_task(root: Path, project: Project, name: str, found: _SmallTasks) -> None:
     task = project.tasks[name]
     own, rows = declaration_of(task), small.TRAIN_ROWS
-    splits = {
-        _TRAIN: Wanted(name, task.source, str(task.splits.train), own, rows, training=True),
-        _DEV: Wanted(name, task.source, task.splits.dev, own, small.JUDGED_ROWS, training=False),
-    }
+    splits = {_TRAIN: Wanted(name, task.source, str(task.splits.train), own, rows, training=True)}
+    if isinstance(task.splits.dev, str):  # else it is drawn from the training rows
+        splits[_DEV] = Wanted(name, task.source, task.splits.dev, own, small.JUDGED_ROWS, training=False)
     real = all(is_here(root, one) for one in splits.values())
     new = name if real else f"{name}{STAND_IN}"
     (found.real if real else found.generated).append(name)
@@ -154,7 +153,10 @@ def _declared(project: Project, name: str, task: TaskConfig, new: str) -> dict[s
         "description": f"{what} {name}: {task.description}",
         **{key: written[key] for key in kept if key in written},
         "source": {"kind": "files"},
-        "splits": {split: f"{new}/{split}.jsonl" for split in (_TRAIN, _DEV)},
+        "splits": {
+            _TRAIN: f"{new}/{_TRAIN}.jsonl",
+            _DEV: f"{new}/{_DEV}.jsonl" if isinstance(task.splits.dev, str) else written["splits"][_DEV],
+        },
         "columns": {"text": "text", **pair, "label": "label"},
         **{key: small.capped(written[key]) for key in ("training", "model") if key in written},
         "ood": {},

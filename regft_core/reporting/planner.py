@@ -19,6 +19,7 @@ from regft_core.config.project import Project
 from regft_core.errors import DataError
 from regft_core.names import plural
 from regft_core.reporting.interim import Looks, digests
+from regft_core.reporting.judged import JudgedRows
 from regft_core.reporting.model import Role
 from regft_core.reporting.page.formatting import number
 from regft_core.reporting.read_grid import positive_index
@@ -64,6 +65,9 @@ class _Pilot:
     #: method -> seed -> predictions [n], and the runs' keys
     predictions: Mapping[str, Mapping[int, Any]]
     keys: Mapping[str, Mapping[int, str]]
+    #: As ``BlockData.judged`` and ``groups``, of dev
+    judged: Mapping[int, Any] | None = None
+    groups: Any = None
 
 
 def needs(project: Project, rows: Sequence[PlanRow], difference: float, looks: Path | None = None) -> list[Need]:
@@ -118,6 +122,8 @@ def _need(
         pilot.metric,
         samples=1_000,
         positive_label_index=pilot.positive,
+        judged=pilot.judged,
+        groups=pilot.groups,
     )
     estimate = arms.difference(method, other)
     shown = metrics.find(pilot.metric).factor
@@ -148,7 +154,7 @@ def _pilot(root: Path, task: str, size: int | str, names: Sequence[str]) -> _Pil
         return None
     predictions: dict[str, dict[int, Any]] = {}
     keys: dict[str, dict[int, str]] = {}
-    gold = None
+    rows = JudgedRows(described.folded)
     for name in names:
         cell = Cell(name, task, parse_size(size))
         try:
@@ -158,12 +164,15 @@ def _pilot(root: Path, task: str, size: int | str, names: Sequence[str]) -> _Pil
         for run in result.runs:
             if run.ok:
                 found = work.predictions(cell, run.seed, "dev")
-                gold = found.gold if gold is None else gold
+                if not rows.fits(run.seed, found):
+                    continue  # evaluated on other rows, which the next `dvc repro` does again
                 predictions.setdefault(name, {})[run.seed] = found.predicted
                 keys.setdefault(name, {})[run.seed] = run.key
-    if gold is None:
+    if not predictions:
         return None
-    return _Pilot(described.primary, gold, positive_index(described, "dev"), predictions, keys)
+    groups = rows.groups(work.groups(task).get("dev", {}))
+    positive = positive_index(described, "dev")
+    return _Pilot(described.primary, rows.gold, positive, predictions, keys, rows.judged, groups)
 
 
 # ------------------------------------------------------------------------------------ table

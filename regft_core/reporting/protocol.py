@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from regft_core.data.drawn import drawn_line
+from regft_core.data.leaks import leak_warning
 from regft_core.names import plural
 from regft_core.reporting import truncation
 from regft_core.reporting.page.formatting import listed
@@ -96,6 +98,8 @@ def _data_warnings(block: BlockData) -> list[str]:
                 f"{block.task}: {plural(count, 'row')} of {name} have the text of a training row; scores on {name} "
                 "count what was seen in training."
             )
+    if leaks := leak_warning(block.task, block.described.model_dump()):
+        found.append(leaks)
     for seed, entry in block.subsample.seeds.items():
         absent = [label for label, count in (entry.label_counts or {}).items() if count == 0]
         if absent:
@@ -153,6 +157,7 @@ def data_facts(blocks: Sequence[BlockData]) -> list[dict[str, Any]]:
             {
                 "task": task,
                 "described": own[0].described,
+                "judging": drawn_line(own[0].described.model_dump()),
                 "draws": [_draws(block) for block in own],
                 "max_length": own[0].lengths["max_length"],
                 "lengths": truncation.rows(own[0].lengths),

@@ -12,11 +12,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import numpy.typing as npt
 
 from regft_core.config.grid import Cell
 from regft_core.config.papers.contamination import Contamination, read_contamination, sentences
+from regft_core.reporting.judged import JudgedRows
 from regft_core.results.logs import CurvePoint, Logged
 from regft_core.results.records import (
     Cost,
@@ -28,7 +28,7 @@ from regft_core.results.records import (
     Subsample,
     TrainingManifest,
 )
-from regft_core.results.work import Predictions, Work, wrong
+from regft_core.results.work import Work, wrong
 from regft_core.scoring import ood
 
 Array = npt.NDArray[Any]
@@ -98,6 +98,10 @@ class BlockData:
     lengths: Mapping[str, Any]
     #: set -> [n] gold labels, shared by all runs
     gold: Mapping[str, Array]
+    #: set whose seeds are judged on rows of their own (folds) -> seed -> rows of ``gold``
+    judged: Mapping[str, Mapping[int, Array]]
+    #: set with groups -> [n] index of each row's group
+    groups: Mapping[str, Array]
     #: set -> index of the class that F1 counts (None without labels)
     positive: Mapping[str, int | None]
     cells: Mapping[str, CellData]
@@ -154,17 +158,23 @@ def _block(work: Work, task: str, size: str, found: list[Cell], seeds: Sequence[
         what = f"no training rows were drawn for seeds {undrawn} of the grid"
         raise wrong(work.subsample_file(task, size), what, "plan", "rows-missing")
     drawn = {str(seed): subsample.seeds[str(seed)] for seed in seeds}
-    gold: dict[str, Predictions] = {}
+    rows = {name: JudgedRows(name == "dev" and described.folded) for name in described.sets}
     cells = {
-        cell.method: _cell(work, cell, seeds, cell.method in named, described, gold) for cell in dict.fromkeys(found)
+        cell.method: _cell(work, cell, seeds, cell.method in named, described, rows) for cell in dict.fromkeys(found)
     }
+    group_of = work.groups(task)
+    seen = {name: one for name, one in rows.items() if len(one.gold)}
+    judged = {name: one.judged for name, one in seen.items()}
+    groups = {name: one.groups(group_of.get(name, {})) for name, one in seen.items()}
     return BlockData(
         task,
         size,
         described,
         subsample.model_copy(update={"seeds": drawn}),
         lengths,
-        {name: shared.gold for name, shared in gold.items()},
+        {name: one.gold for name, one in seen.items()},
+        {name: places for name, places in judged.items() if places is not None},
+        {name: found for name, found in groups.items() if found is not None},
         {name: positive_index(described, name) for name in described.sets},
         cells,
     )
@@ -183,7 +193,7 @@ def _cell(
     seeds: Sequence[int],
     searches: bool,
     described: PreparedTask,
-    gold: dict[str, Predictions],
+    rows: Mapping[str, JudgedRows],
 ) -> CellData:
     result, finetune = work.evaluation(cell), work.finetune(cell)
     search = work.search(cell) if searches else None
@@ -214,7 +224,7 @@ def _cell(
     curves = [log for name in parts if (log := work.curves(name, cell)).path.is_file()]
     return CellData(
         cell.method,
-        tuple(_run(work, cell, records[seed], gold, environments[seed]) for seed in seeds),
+        tuple(_run(work, cell, records[seed], rows, environments[seed]) for seed in seeds),
         finetune,
         search,
         tuple(point for log in curves for point in log.curve(seeds)) if curves else None,
@@ -232,14 +242,13 @@ def _run(
     work: Work,
     cell: Cell,
     record: EvaluationRecord,
-    gold: dict[str, Predictions],
+    rows: Mapping[str, JudgedRows],
     environments: Mapping[str, Mapping[str, Any]],
 ) -> Run:
     predictions = {}
     for name in record.sets if record.ok else ():
         found = work.predictions(cell, record.seed, name)
-        known = gold.setdefault(name, found)
-        if known.ids != found.ids or not np.array_equal(known.gold, found.gold):
+        if not rows[name].fits(record.seed, found):
             what = f"its examples or gold labels differ from those of other runs on {name}, so runs cannot be paired"
             raise wrong(work.predictions_file(cell, record.seed, name), what, "evaluate", "rows-differ")
         predictions[name] = found.predicted

@@ -240,6 +240,8 @@ def arms_of(
         confidence=config.confidence,
         positive_label_index=data.positive[set_name],
         expected_seeds=seeds,
+        judged=data.judged.get(set_name),
+        groups=data.groups.get(set_name),
     )
 
 

@@ -313,8 +313,16 @@ class PreparedTask(Record):
     counts: dict[str, int] = {}
     dropped: dict[str, dict[str, int]] = {}
     duplicates: dict[str, int] = {}
+    #: How dev was drawn from the training rows (``data.drawn``), and rows that leak (``data.leaks``).
+    drawn: dict[str, Any] = {}
+    leaks: dict[str, Any] = {}
     sets: dict[str, PreparedSet]
     source: dict[str, Any] = {}
+
+    @property
+    def folded(self) -> bool:
+        """Whether each seed is judged on a fold of its own."""
+        return "folds" in self.drawn
 
 
 class Draw(Record):

@@ -105,6 +105,11 @@ class Work:
         """What was prepared of a task."""
         return read(self.root / "work" / "datasets" / task / "task.json", PreparedTask, "plan")
 
+    def groups(self, task: str) -> dict[str, dict[str, str]]:
+        """Set -> identifier of each of its rows -> the row's group; empty for a task without groups."""
+        path = self.root / "work" / "datasets" / task / "groups.json"
+        return dict(_json(path, "plan")) if path.is_file() else {}
+
     def subsample_file(self, task: str, size: str) -> Path:
         """The file of ``subsample``."""
         return self.root / "work" / "subsamples" / task / size / "manifest.json"

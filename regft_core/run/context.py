@@ -20,6 +20,7 @@ from regft_core.config.schema.encoder import EncoderConfig
 from regft_core.config.schema.methods import RepeatConfig
 from regft_core.config.schema.tuning import TuningConfig
 from regft_core.config.store_path import store_path
+from regft_core.data.drawn import of_seed, rows_file
 from regft_core.data.examples import Example, read_jsonl, to_jsonl
 from regft_core.data.prompts import Prompt
 from regft_core.errors import DataError, PlanOutdated
@@ -40,6 +41,7 @@ from regft_core.run.phase_data import (
     rows_of,
     run_rows,
     split_rows,
+    without_texts,
 )
 from regft_core.run.project import check_listed, open_project
 from regft_core.run.scopes import TOKENISER, merge_scope, phase_scope, scope_sha256
@@ -215,28 +217,30 @@ class Context:
 
     @cached_property
     def task(self) -> dict[str, Any]:
-        """``work/datasets/<task>/task.json``."""
+        """``work/datasets/<task>/task.json``, with folds as this seed sees it."""
         path = self.dataset / "task.json"
         if not path.is_file():
             raise DataError("not-prepared", f"{path} is missing; run `dvc repro` (stage plan) first")
-        return read_json(path)
+        return of_seed(read_json(path), self.job.seed)
 
     def data(self, phase: Phase) -> PhaseData:
         """The rows that a phase trains on."""
         if phase.name not in self._data:
             other = phase.data.task
-            dataset = self.dataset if other is None else training_rows(self.project, other, self.store.path)
+            own = other in (None, self.job.task)
+            dataset = self.dataset if own else training_rows(self.project, other or "", self.store.path)
             found = read_phase_data(
                 phase.data,
                 dataset,
+                self.task if own else read_json(dataset / "task.json"),
                 self.rows_file,
                 task=other or self.job.task,
                 seed=self.seed(phase),
                 stratified=self.params.subsample.stratified,
             )
-            if other is None:
-                found = replace(found, task=self.task)  # one reading of it for all that this context says and does
-            if other in (None, self.job.task) and self.held_out:
+            if not own and self.task.get("drawn"):
+                found = without_texts(found, self.dataset / rows_file(self.task, "dev"))
+            if own and self.held_out:
                 hidden = {row.idx for row in self.held_out}
                 whole = found
 
@@ -384,7 +388,7 @@ class Context:
     @cached_property
     def dev_rows(self) -> list[Example]:
         """The development set, as it was read first: what judges is what the key says."""
-        return rows_of(self.dataset / "dev.jsonl")
+        return rows_of(self.dataset / rows_file(self.task, "dev"))
 
     def judging_rows(self, phase: Phase, member: int | None) -> list[Example]:
         """The rows that choose the epoch of a phase: of its own, set aside, or the dev set."""

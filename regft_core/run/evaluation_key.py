@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from regft_core.data import drawn
 from regft_core.identity.file_states import content_sha256
 from regft_core.identity.fingerprint import Scope
 from regft_core.run.context import Context
@@ -42,5 +43,5 @@ def evaluation_key(context: Context, finetuned: str) -> str:
 
 
 def set_files(task: dict[str, Any]) -> dict[str, str]:
-    """Name of each evaluation set of ``task.json`` and its file in the dataset folder."""
-    return {name: "dev.jsonl" if name == "dev" else f"ood/{name}.jsonl" for name in task["sets"]}
+    """Name of each evaluation set of ``Context.task`` and its file in the dataset folder."""
+    return drawn.set_files(task)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from regft_core.analyses import Evaluation
 from regft_core.config.method import FINETUNE
+from regft_core.data.examples import text_key
 from regft_core.errors import CodeChanged, DataError, RunFailed
 from regft_core.identity.file_states import content_sha256
 from regft_core.identity.guard import LoadedCode
@@ -151,6 +152,11 @@ class _Judged:
         return self.context.source, {self.task["kind"], *others}, sorted(metrics)
 
     @cached_property
+    def _judging(self) -> set[str]:
+        """Texts of a development set that is drawn from rows which another task may have, too."""
+        return {text_key(row) for row in rows_of(self.files["dev"], self._contents["dev"]["rows"])}
+
+    @cached_property
     def _contents(self) -> dict[str, dict[str, str]]:
         return {
             name: {"rows": content_sha256(self.files[name]), "logits": hashlib.sha256(to_npy(values)).hexdigest()}
@@ -168,7 +174,15 @@ class _Judged:
         from regft_core.scoring.evaluated import OtherRows  # brings numpy, which planning does without
 
         folder, described = self._other(task)
+        if "dev" not in described["content"]:
+            raise DataError(
+                "no-development-rows",
+                f"an evaluation reads the development rows of task '{task}', whose rows are judged in folds"
+                "\n    -> name a task whose splits.dev is a file or a share",
+            )
         train, dev = (rows_of(folder / f"{name}.jsonl", described["content"][name]) for name in ("train", "dev"))
+        if self.context.task.get("drawn"):
+            train = [row for row in train if text_key(row) not in self._judging]
         labels, primary = tuple(described["labels"] or ()), described["primary"]
         return OtherRows(task, described["kind"], labels, train, dev, primary, described["positive_label"])
 

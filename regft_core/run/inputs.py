@@ -78,11 +78,12 @@ def task_inputs(project: Project, task: str) -> dict[str, Any]:
 def task_files(project: Project, task: str) -> set[str]:
     """The files below ``data/``, as the task names them, that its rows and those of its sets come from."""
     config = project.tasks[task]
-    files = {split for split in (config.splits.train, config.splits.dev) if isinstance(config.source, FilesSource)}
+    own = (config.splits.train, config.splits.judging)
+    files = {split for split in own if isinstance(config.source, FilesSource)}
     for name, ood in config.ood.items():
         other = project.tasks.get(name)
         source = ood.source or (other.source if other is not None else None)
-        split = ood.split or (other.splits.dev if other is not None else None)
+        split = ood.split or (other.splits.judging if other is not None else None)
         if isinstance(source, FilesSource):
             files.add(split)
     return {file for file in files if file is not None}

@@ -8,18 +8,19 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from regft_core.config.method import Phase
 from regft_core.config.schema.methods import DataConfig
-from regft_core.data.examples import Example, read_hashed, read_jsonl, to_jsonl
+from regft_core.data.drawn import rows_file
+from regft_core.data.examples import Example, read_hashed, read_jsonl, text_key, to_jsonl
 from regft_core.data.subsample import draw
 from regft_core.errors import DataError, InputChanged
 from regft_core.identity.file_states import FileState, file_state, settled
-from regft_core.io import canonical_json, read_json, sha256_text
+from regft_core.io import canonical_json, sha256_text
 from regft_core.rng import derive
 
 
@@ -125,30 +126,34 @@ class PhaseData:
 
 
 def read_phase_data(
-    data: DataConfig, dataset: Path, subsample: Path, *, task: str, seed: int, stratified: bool
+    data: DataConfig,
+    dataset: Path,
+    described: dict[str, Any],
+    subsample: Path,
+    *,
+    task: str,
+    seed: int,
+    stratified: bool,
 ) -> PhaseData:
     """The rows of a phase: the cell's own subsample, or drawn where that is not what it asks for; read when used.
 
     Args:
-        dataset: folder with ``task.json`` and ``train.jsonl`` of the task that the phase trains on.
+        dataset: folder with the rows of the task that the phase trains on.
+        described: its ``task.json``, with folds as ``drawn.of_seed`` describes it: then no row of the cell's own task
+            is read that judges the cell's seed.
         subsample: file with the rows of the cell, used when ``data`` says nothing else.
         task: name of the phase's task, which names its random draw.
 
     Raises:
         DataError: a file of an earlier stage is missing; when they are read, there are fewer rows than asked for.
     """
-    if not (dataset / "task.json").is_file():
-        raise DataError(
-            "not-prepared", f"{dataset / 'task.json'} is missing; run `dvc repro`, whose stage plan writes it"
-        )
-    described = read_json(dataset / "task.json")
     if data.task is None and data.size is None:
         if not subsample.is_file():
             raise DataError("rows-missing", f"{subsample} is missing; run `dvc repro`, whose stage plan writes it")
         return PhaseData(
             described, data.labels, partial(read_jsonl, subsample), (file_state(str(subsample)), data.labels)
         )
-    rows = dataset / "train.jsonl"
+    rows = dataset / rows_file(described, "train")
     if not rows.is_file():
         raise DataError("not-prepared", f"{rows} is missing; run `dvc repro`, whose stage plan writes it")
     size = data.size if data.size is not None else "full"
@@ -160,6 +165,19 @@ def read_phase_data(
         return [every[index] for index in chosen]
 
     return PhaseData(described, data.labels, drawn, (file_state(str(rows)), data.labels, size, seed, task, stratified))
+
+
+def without_texts(data: PhaseData, judging: Path) -> PhaseData:
+    """Another task's rows without the texts that judge the run.
+
+    Two tasks may label one file; where a development set is drawn from its rows, the other task has all of them.
+    """
+
+    def read() -> list[Example]:
+        hidden = {text_key(row) for row in read_jsonl(judging)}
+        return [row for row in data.read() if text_key(row) not in hidden]
+
+    return replace(data, read=read, source=(*data.source, "without", file_state(str(judging))))
 
 
 def split_rows(count: int, share: float, seed: int, phase: str, index: int) -> tuple[list[int], list[int]]:

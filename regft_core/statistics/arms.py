@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from regft_core.statistics.bootstrap import Estimate, resample_rows, two_level
+from regft_core.statistics.folds import Apart, few, over_folds, resample_apart
 from regft_core.statistics.resampling import WeightedMetric
 
 
@@ -20,6 +21,8 @@ class Arms:
     Args:
         arms: name -> seed -> predictions [n], for the examples whose gold ``labels`` are [n], in one order.
         expected_seeds: seeds that an arm should have; what it lacks is listed as excluded.
+        judged: seed -> rows of ``labels`` that it was judged on, its predictions in this order; None: all rows.
+        groups: [n] index of each row's group from 0, resampled as a whole; None: rows are resampled.
         metric: its name, or a function of weighted examples.
         samples: resamples of the bootstrap.
         positive_label_index: what F1 counts.
@@ -39,11 +42,24 @@ class Arms:
         rng_seed: int = 0,
         positive_label_index: int | None = None,
         expected_seeds: Sequence[int] = (),
+        judged: Mapping[int, npt.NDArray[np.int64]] | None = None,
+        groups: npt.NDArray[np.int64] | None = None,
     ) -> None:
         places = [(name, seed) for name, arm in arms.items() for seed in sorted(arm)]
         rows = [np.asarray(arms[name][seed]) for name, seed in places]
         self._rows = rows
-        self._observed, self._values = resample_rows(rows, labels, metric, samples, rng_seed, positive_label_index)
+        self._judged = judged
+        self._apart: Apart | None = None
+        if judged is not None or groups is not None:
+            gold = np.asarray(labels)
+            own = [np.arange(len(gold)) if judged is None else judged[seed] for _, seed in places]
+            self._apart = resample_apart(
+                rows, own, gold, groups, metric, samples=samples, seed=rng_seed,
+                positive_label_index=positive_label_index,
+            )  # fmt: skip
+            self._observed, self._values = self._apart.observed, self._apart.values
+        else:
+            self._observed, self._values = resample_rows(rows, labels, metric, samples, rng_seed, positive_label_index)
         self._columns: dict[str, dict[int, int]] = {name: {} for name in arms}
         for column, (name, seed) in enumerate(places):
             self._columns[name][seed] = column
@@ -61,7 +77,7 @@ class Arms:
         seeds = sorted(own)
         columns = [own[seed] for seed in seeds]
         excluded = sorted(self._expected - set(seeds))
-        return self._combine(seeds, excluded, self._observed[columns], self._values[:, columns])
+        return self._combine(seeds, excluded, columns, self._observed[columns], self._values[:, columns])
 
     def table(self, names: Sequence[str]) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
         """Return ([k, S] scores, [samples, k, S] over resampled examples) of ``names`` on the seeds that all have.
@@ -87,7 +103,8 @@ class Arms:
         excluded = sorted((set(first) | set(second) | self._expected) - set(seeds))
         left, right = [first[seed] for seed in seeds], [second[seed] for seed in seeds]
         observed = self._observed[left] - self._observed[right]
-        return self._combine(seeds, excluded, observed, self._values[:, left] - self._values[:, right], confidence)
+        values = self._values[:, left] - self._values[:, right]
+        return self._combine(seeds, excluded, left, observed, values, confidence)
 
     def identical(self, a: str, b: str) -> bool:
         """Whether both arms predict the same for every example of every seed of both; False without such a seed."""
@@ -99,9 +116,18 @@ class Arms:
         self,
         seeds: list[int],
         excluded: list[int],
+        columns: list[int],
         observed: npt.NDArray[np.float64],
         values: npt.NDArray[np.float64],
         confidence: float | None = None,
     ) -> Estimate:
         level = self._confidence if confidence is None else confidence
+        if self._apart is not None and self._judged is None:  # all seeds are judged on the same groups
+            values = observed + few(self._apart.clusters, level) * (values - observed)
+        elif self._apart is not None:
+            shares, clusters = self._apart.shares[:, columns], self._apart.clusters
+            assert self._judged is not None
+            places = np.concatenate([self._judged[seed] for seed in seeds]) if seeds else np.empty(0)
+            repeats = len(places) / max(1, len(np.unique(places)))
+            return over_folds(seeds, excluded, observed, values, shares, clusters, repeats, level, self._rng_seed)
         return two_level(seeds, excluded, observed, values, level, self._rng_seed)

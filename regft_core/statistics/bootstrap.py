@@ -91,7 +91,7 @@ def average_over_tasks(estimates: Sequence[Estimate], rng_seed: int = 0) -> tupl
     # Tasks of one size share their example resamples; shuffling makes them independent.
     rng = np.random.default_rng(derive(rng_seed, "statistics.tasks"))
     replicates = np.mean([rng.permutation(e.replicates) for e in estimates], axis=0)
-    low, high = _percentiles(replicates, estimates[0].confidence)
+    low, high = percentiles(replicates, estimates[0].confidence)
     return float(np.mean([e.mean for e in estimates])), low, high
 
 
@@ -128,9 +128,7 @@ def two_level(
     n, samples = len(seeds), len(values)
     common: dict[str, Any] = {"confidence": confidence, "seeds": tuple(seeds), "excluded": tuple(excluded)}
     if n == 0:
-        nan = math.nan
-        return Estimate(nan, nan, nan, values=(), seed_deviation=nan, standard_error_seeds=nan,
-                        standard_error_examples=nan, replicates=np.full(samples, nan), **common)  # fmt: skip
+        return estimated(observed, math.nan, np.full(samples, math.nan), **common)
     mean, example_part = float(observed.mean()), values.mean(axis=1) - observed.mean()
     replicates = mean + example_part
     if n > 1:
@@ -138,23 +136,29 @@ def two_level(
         interaction = np.einsum("bs,bs->b", weights, values - observed)
         double = n / (n - 1) * float(np.var(interaction))
         shared = max(0.0, 1 - double / max(float(np.var(example_part)), 1e-300))
-        replicates = mean + _stretch(n, confidence) * (weights @ observed) + math.sqrt(shared) * example_part
-    low, high = _percentiles(replicates, confidence)
+        replicates = mean + stretch(n, confidence) * (weights @ observed) + math.sqrt(shared) * example_part
+    return estimated(observed, float(np.std(example_part, ddof=1)), replicates, **common)
+
+
+def estimated(observed: Array, standard_error_examples: float, replicates: Array, **common: Any) -> Estimate:
+    """The mean of ``observed`` [S] with the percentile interval of ``replicates``; NaN without seeds."""
+    n = len(observed)
+    low, high = percentiles(replicates, common["confidence"]) if n else (math.nan, math.nan)
     deviation = float(np.std(observed, ddof=1)) if n > 1 else math.nan
     return Estimate(
-        mean,
+        float(observed.mean()) if n else math.nan,
         low,
         high,
         values=tuple(observed.tolist()),
         seed_deviation=deviation,
-        standard_error_seeds=deviation / math.sqrt(n),
-        standard_error_examples=float(np.std(example_part, ddof=1)),
+        standard_error_seeds=deviation / math.sqrt(n) if n else math.nan,
+        standard_error_examples=standard_error_examples,
         replicates=replicates,
         **common,
     )
 
 
-def _stretch(n: int, confidence: float) -> float:
+def stretch(n: int, confidence: float) -> float:
     """Return how much wider than the plain bootstrap the spread of ``n`` seeds is at this confidence."""
     from scipy.stats import t
 
@@ -162,6 +166,6 @@ def _stretch(n: int, confidence: float) -> float:
     return math.sqrt(n / (n - 1)) * float(t.ppf(upper, n - 1)) / NormalDist().inv_cdf(upper)
 
 
-def _percentiles(replicates: Array, confidence: float) -> tuple[float, float]:
+def percentiles(replicates: Array, confidence: float) -> tuple[float, float]:
     low, high = np.quantile(replicates, [(1 - confidence) / 2, (1 + confidence) / 2])
     return float(low), float(high)

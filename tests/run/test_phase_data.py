@@ -10,7 +10,7 @@ from regft_core.config.schema.methods import DataConfig
 from regft_core.data.examples import Example, write_jsonl
 from regft_core.errors import DataError, InputChanged
 from regft_core.identity.file_states import RACY_NS
-from regft_core.io import sha256_file
+from regft_core.io import read_json, sha256_file
 from regft_core.run import phase_data
 from regft_core.run.phase_data import read_phase_data, rows_of, split_rows
 from tests.errors import raises_code
@@ -63,7 +63,9 @@ def test_what_a_key_needs_of_the_rows_follows_an_edit_that_keeps_size_and_time(t
 
     def known() -> str:
         data = DataConfig()
-        return read_phase_data(data, tmp_path, path, task="t", seed=0, stratified=False).sha256
+        return read_phase_data(
+            data, tmp_path, read_json(tmp_path / "task.json"), path, task="t", seed=0, stratified=False
+        ).sha256
 
     written(path, "one")
     first = known()
@@ -104,7 +106,9 @@ def test_rows_that_are_read_after_their_key_was_made_are_those_of_the_key(tmp_pa
     rows = written(path, "one")
 
     def data() -> phase_data.PhaseData:
-        return read_phase_data(DataConfig(), tmp_path, path, task="t", seed=0, stratified=False)
+        return read_phase_data(
+            DataConfig(), tmp_path, read_json(tmp_path / "task.json"), path, task="t", seed=0, stratified=False
+        )
 
     first = data()
     assert first.summary.length == 2

@@ -96,7 +96,7 @@ def check_declared(
 def check_columns(generator: str, columns: ColumnsConfig, document: Document, path: KeyPath) -> list[Problem]:
     """Columns that generated rows do not have; ``path`` is that of ``columns``."""
     problems = []
-    for key in ("text", "text_pair", "label", "id"):
+    for key in ("text", "text_pair", "label", "id", "group"):
         name = getattr(columns, key)
         if name is not None and (name not in COLUMNS[generator] or name != key):
             hint = suggestion(name, COLUMNS[generator], "its columns")

@@ -41,7 +41,7 @@ class Columns:
 
     def wanted(self) -> Iterator[tuple[str, str]]:
         """(key, column) of those that are right by themselves."""
-        for key in ("text", "text_pair", "label", "id"):
+        for key in ("text", "text_pair", "label", "id", "group"):
             if self.config.known(key) and (name := getattr(self.config, key)) is not None:
                 yield key, name
 

@@ -76,8 +76,9 @@ def check_task(
             problems += _check_in_place(checker, task, config, source, use, document, path)
         elif ood in tasks:
             other, place = tasks[ood], documents[task_file(ood)]
-            if use is None and config.known("split") and other.known("splits") and other.splits.known("dev"):
-                use = Use(place, ("splits", "dev"), other.splits.dev)
+            if use is None and config.known("split") and other.known("splits") and other.splits.known("train", "dev"):
+                key = "dev" if isinstance(other.splits.dev, str) else "train"
+                use = Use(place, ("splits", key), other.splits.judging or "")
             problems += [*_check_labels(other, place), *_check_source(checker, other, place, [use] if use else [])]
             source = other.source if other.known("source") else None
         if source is not None and use is not None:
@@ -143,7 +144,7 @@ def _check_own(checker: Sources, task: TaskConfig, document: Document) -> list[P
     uses = {
         key: Use(document, ("splits", key), getattr(task.splits, key))
         for key in ("train", "dev")
-        if task.splits.known(key) and getattr(task.splits, key) is not None
+        if task.splits.known(key) and isinstance(getattr(task.splits, key), str)
     }
     if task.splits.known("train") and task.splits.train is None:
         hint = "add splits.train, or take the task out of grid.tasks"
@@ -188,7 +189,8 @@ def _check_in_place(
     columns = None
     if known:
         sparse = not config.known("drop_empty") or not task.known("drop_empty") or config.drop_empty or task.drop_empty
-        columns = Columns(document, own, config.columns or task.columns, sparse)
+        # The group is of the task's own rows.
+        columns = Columns(document, own, config.columns or task.columns.model_copy(update={"group": None}), sparse)
     kind = task.kind if task.known("kind") else None
     problems = checker.check(kind, source, document, (*path, "source"), [use] if use else [], columns)
     if isinstance(source, BuiltinSource) and config.known("labels"):

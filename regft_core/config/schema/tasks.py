@@ -59,13 +59,30 @@ class ColumnsConfig(StrictModel):
     text_pair: str | None = None
     label: str = "label"
     id: str | None = Field(None, description="identifier column; the row number when absent")
+    group: str | None = Field(
+        None, description="rows of one group (product, author, premise) are never split and are resampled together"
+    )
+
+
+class FoldsConfig(StrictModel):
+    """Cross-validation on the rows of ``train``: seed s is repeat s // folds and is judged on fold s % folds."""
+
+    folds: int = Field(ge=2, le=100, description="parts; each judges the model that is trained on the others")
+    repeats: int = Field(1, ge=1, le=100, description="how often the rows are dealt into folds anew")
 
 
 class SplitsConfig(StrictModel):
     """Split names of a hub set or generator, or file paths for ``files``."""
 
     train: str | None = Field(None, description="absent for a set that is only evaluated on")
-    dev: str = Field(description="the split or file that judges runs, of rows that train does not hold")
+    dev: str | Annotated[float, Field(gt=0, lt=1)] | FoldsConfig = Field(
+        description="what judges runs: a split or file, a share of train drawn once, or folds of train"
+    )
+
+    @property
+    def judging(self) -> str | None:
+        """The split that judges other tasks' runs: dev, or all rows where dev is drawn from train."""
+        return self.dev if isinstance(self.dev, str) else self.train
 
 
 class OodConfig(StrictModel):
@@ -134,7 +151,10 @@ class TaskConfig(ConsistentModel):
     model: TaskModel = Field(TaskModel(), description="what this task changes in the section model: max_length")
 
     def inconsistencies(self) -> Iterator[Inconsistency]:
-        """Labels that do not fit the kind; names that are not among metrics or labels."""
+        """Labels that do not fit the kind; names that are not among metrics or labels; nothing to draw dev from."""
+        drawn = self.known("splits") and self.splits.known("train", "dev") and not isinstance(self.splits.dev, str)
+        if drawn and self.splits.train is None:
+            yield ("splits", "dev"), "'dev' is drawn from the rows of 'train', which is missing; add splits.train"
         if self.known("kind", "labels") and (wrong := find(self.kind).wrong_labels(self.labels)):
             yield ("labels",), wrong
         if self.known("labels") and self.labels is not None and len(set(self.labels)) != len(self.labels):

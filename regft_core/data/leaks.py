@@ -1,0 +1,214 @@
+"""Rows that judge although training rows nearly hold them: near-duplicates, and pairs that share one of their texts.
+
+Near-duplicates are found with MinHash and banding (Broder, SEQUENCES 1997; Leskovec, Rajaraman and Ullman, Mining of
+Massive Datasets, section 3.4) over the runs of ``SHINGLE`` characters of normalised texts, then checked by the Jaccard
+similarity of these. Time grows with the characters that are read, not with the pairs of rows.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from regft_core.data.declare import Split
+from regft_core.data.examples import Example, text_key
+from regft_core.names import plural
+from regft_core.rng import derive
+
+#: Jaccard similarity from which two texts are near-duplicates.
+NEAR = 0.8
+#: Characters of a shingle; a shorter text is one shingle.
+SHINGLE = 5
+#: Characters of a text that are read, about what encoders read.
+READ = 1_000
+#: Bands of a signature and hashes of a band: a pair at ``NEAR`` is found with probability 1 - (1 - 0.8**4)**16 > 0.999.
+BANDS, HASHES = 16, 4
+#: Neighbours in a bucket that a row is compared with, and examples that are shown.
+NEIGHBOURS, SHOWN = 3, 3
+#: Characters of a text that a warning shows.
+WIDTH = 70
+_CHUNK = 1_000_000
+
+Array = npt.NDArray[Any]
+
+
+def leaks_between(train: Split, dev: Split) -> dict[str, Any]:
+    """Count rows of ``dev`` that resemble a row of ``train`` without repeating it.
+
+    Returns ``{"rows": rows that judge, "near": {...}, "text": {...}, "text_pair": {...}, "groups": {...}}``: for pairs
+    the texts, where both sets have groups these. Each has ``rows`` (how many) and ``examples`` (up to ``SHOWN`` pairs
+    of texts: judging, training).
+    """
+    judged = [False] * len(train.examples) + [True] * len(dev.examples)
+    found = _find([*train.examples, *dev.examples], [str(one) for one in judged], judged)
+    if train.groups is not None and dev.groups is not None:
+        known = set(train.groups)
+        found["groups"] = {"rows": sum(group in known for group in dev.groups), "examples": []}
+    return found
+
+
+def leaks_of_folds(rows: Split) -> dict[str, Any]:
+    """As ``leaks_between``, where each row judges models that rows of other groups (else: other texts) have trained."""
+    return _find(rows.examples, rows.groups or [text_key(row) for row in rows.examples], None)
+
+
+def _find(rows: Sequence[Example], units: Sequence[str], judged: Sequence[bool] | None) -> dict[str, Any]:
+    """``units``: rows of one unit never meet; ``judged``: whether each row judges the others, None where all do."""
+    found: dict[str, Any] = {"rows": len(rows) if judged is None else sum(judged)}
+    found["near"] = _listed(rows, _near(rows, units, judged), "near")
+    if rows[0].text_pair is not None:
+        for side in ("text", "text_pair"):
+            found[side] = _listed(rows, _one_sided(rows, units, judged, side), side)
+    return found
+
+
+def _listed(rows: Sequence[Example], met: Mapping[int, int], side: str) -> dict[str, Any]:
+    def shown(row: Example) -> str:
+        sides = {"text": row.text, "text_pair": row.text_pair or ""}
+        text = sides.get(side) or " | ".join(part for part in sides.values() if part)
+        return text if len(text) <= WIDTH else text[:WIDTH] + "..."
+
+    examples = [[shown(rows[one]), shown(rows[other])] for one, other in sorted(met.items())[:SHOWN]]
+    return {"rows": len(met), "examples": examples}
+
+
+def normalised(text: str) -> str:
+    """Letters and digits in lower case, other characters as single blanks; the text itself where nothing is left."""
+    folded = unicodedata.normalize("NFKC", text).casefold()
+    return " ".join("".join(c if c.isalnum() else " " for c in folded).split()) or text
+
+
+def _one_sided(
+    rows: Sequence[Example], units: Sequence[str], judged: Sequence[bool] | None, side: str
+) -> dict[int, int]:
+    """Judging row -> a training row of another unit that has this text on either side."""
+    where: dict[str, list[int]] = defaultdict(list)
+    for index, row in enumerate(rows):
+        if judged is None or not judged[index]:
+            for text in {normalised(row.text), normalised(row.text_pair or "")}:
+                # Rows of two units are enough: one of them is of another unit than any row that asks.
+                if len(where[text]) < 2 and all(units[other] != units[index] for other in where[text]):
+                    where[text].append(index)
+    met = {}
+    for index, row in enumerate(rows):
+        if judged is None or judged[index]:
+            text = normalised((row.text_pair if side == "text_pair" else row.text) or "")
+            other = next((one for one in where.get(text, ()) if units[one] != units[index]), None)
+            if other is not None:
+                met[index] = other
+    return met
+
+
+def _near(rows: Sequence[Example], units: Sequence[str], judged: Sequence[bool] | None) -> dict[int, int]:
+    """Judging row -> a training row of another unit that is nearly the same, though not exactly."""
+    texts = [
+        f"{normalised(row.text)} | {normalised(row.text_pair)}" if row.text_pair else normalised(row.text)
+        for row in rows
+    ]
+    hashes, starts = _shingles(texts)
+    signatures = _signatures(hashes, starts)
+    names = {unit: number for number, unit in enumerate(dict.fromkeys(units))}
+    unit = np.array([names[one] for one in units])
+    judges = np.ones(len(rows), dtype=bool) if judged is None else np.asarray(judged)
+    trains = np.ones(len(rows), dtype=bool) if judged is None else ~judges
+    met: dict[int, int] = {}
+    for one, other in _candidates(signatures, unit):
+        for left, right in ((one, other), (other, one)):
+            fits = judges[left] & trains[right]
+            for index, beside in zip(left[fits].tolist(), right[fits].tolist(), strict=True):
+                # Between train and dev, rows of one text are counted as duplicates.
+                if index not in met and (judged is None or text_key(rows[index]) != text_key(rows[beside])):
+                    mine = set(hashes[starts[index] : starts[index + 1]].tolist())
+                    theirs = set(hashes[starts[beside] : starts[beside + 1]].tolist())
+                    if len(mine & theirs) >= NEAR * len(mine | theirs):
+                        met[index] = beside
+    return met
+
+
+def _shingles(texts: Sequence[str]) -> tuple[Array, Array]:
+    """Hashes [total] of the shingles of all texts, and where those of each begin [n + 1]."""
+    found = []
+    powers = np.array([pow(0x9E3779B97F4A7C15, k + 1, 2**64) for k in range(SHINGLE)], dtype=np.uint64)
+    for text in texts:
+        codes = np.frombuffer(text[:READ].ljust(SHINGLE).encode("utf-32-le"), dtype=np.uint32).astype(np.uint64)
+        found.append(np.lib.stride_tricks.sliding_window_view(codes, SHINGLE) @ powers)
+    starts = np.concatenate([[0], np.cumsum([len(one) for one in found])])
+    return np.concatenate(found), starts
+
+
+def _signatures(hashes: Array, starts: Array) -> Array:
+    """[n, BANDS * HASHES] smallest value, over the shingles of a text, of random functions of their hashes."""
+    random = np.random.default_rng(derive(0, "leaks"))
+    count = BANDS * HASHES
+    factors = random.integers(1, 2**63, size=count, dtype=np.uint64) * np.uint64(2) + np.uint64(1)
+    offsets = random.integers(0, 2**63, size=count, dtype=np.uint64)
+    signatures = np.empty((len(starts) - 1, count), dtype=np.uint32)
+    first = 0
+    while first < len(starts) - 1:
+        last = max(first + 1, int(np.searchsorted(starts, starts[first] + _CHUNK, side="right")) - 1)
+        part, own = hashes[starts[first] : starts[last]], starts[first:last] - starts[first]
+        for k in range(count):
+            mixed = ((part ^ (part >> np.uint64(29))) * factors[k] + offsets[k]) >> np.uint64(32)
+            signatures[first:last, k] = np.minimum.reduceat(mixed, own)
+        first = last
+    return signatures
+
+
+def _candidates(signatures: Array, unit: Array) -> Iterator[tuple[Array, Array]]:
+    """Rows of two units that agree in a band and look alike, as two arrays of row numbers.
+
+    A bucket may hold many rows. Each meets its neighbours, the first row, and the first row of another unit than that
+    one's, so that none that has a row of another unit beside it meets only its own.
+    """
+    positions = np.arange(len(unit))
+    for band in range(BANDS):
+        own = np.ascontiguousarray(signatures[:, band * HASHES : (band + 1) * HASHES])
+        keys = own.view([("", own.dtype)] * HASHES).ravel()
+        order = np.argsort(keys, kind="stable")
+        begins = np.r_[True, keys[order][1:] != keys[order][:-1]]
+        bucket, starts = np.cumsum(begins) - 1, np.flatnonzero(begins)
+        foreign = np.where(unit[order] != unit[order[starts]][bucket], positions, len(unit))
+        foreign = np.minimum.reduceat(foreign, starts)[bucket]
+        met = foreign < len(unit)
+        pairs = [(order, order[starts][bucket]), (order[met], order[foreign[met]])]
+        for distance in range(1, NEIGHBOURS + 1):
+            same = bucket[distance:] == bucket[:-distance]
+            pairs.append((order[distance:][same], order[:-distance][same]))
+        for one, other in pairs:
+            apart = unit[one] != unit[other]
+            one, other = one[apart], other[apart]
+            alike = (signatures[one] == signatures[other]).mean(axis=1) >= NEAR - 0.2
+            yield one[alike], other[alike]
+
+
+def leak_warning(task: str, described: Mapping[str, Any]) -> str | None:
+    """What ``task.json`` says of leaks, with examples and the remedy; None where nothing leaks."""
+    leaks, drawn = described.get("leaks") or {}, described.get("drawn") or {}
+    other = "a row that trains their judge" if "folds" in drawn else "a training row"
+    words = {
+        "near": f"nearly repeat {other}",
+        "text": f"share their text with {other}",
+        "text_pair": f"share their text_pair with {other}",
+        "groups": f"share their group with {other}",
+    }
+    counts = {kind: leaks[kind]["rows"] for kind in words if kind in leaks and leaks[kind]["rows"]}
+    if not counts:
+        return None
+    what = ", ".join(f"{count:,} {words[kind]}" for kind, count in counts.items())
+    pairs = [pair for kind in counts for pair in leaks[kind]["examples"]][:SHOWN]
+    shown = "; ".join(f"'{one}'" if one == two else f"'{one}' and '{two}'" for one, two in pairs)
+    if not drawn:
+        remedy = "Remove them from dev, or let regft draw dev by groups: dev: {folds: 5} and columns: {group: ...}"
+    elif drawn.get("group"):
+        remedy = "Remove the duplicates, or group the rows by what they share (columns.group)"
+    else:
+        remedy = "Name the column that such rows share (columns.group), or remove the duplicates"
+    return (
+        f"{task}: of the {plural(leaks['rows'], 'row')} that judge, {what}. Scores on dev may be too high. "
+        f"{f'Examples: {shown}. ' if shown else ''}{remedy}."
+    )

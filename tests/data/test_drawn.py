@@ -1,0 +1,206 @@
+"""A development set drawn from the training rows: every row judges once per repeat, and never its own model."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections import Counter
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+from regft_core.config.schema.tasks import TaskConfig
+from regft_core.data.drawn import drawn_line, fold_line, of_seed, rows_file
+from regft_core.data.examples import read_jsonl
+from regft_core.data.prepare import prepare_dataset
+from regft_core.data.subsample import write_subsamples
+from regft_core.errors import DataError
+from tests.errors import raises_code
+
+WORDS = [
+    "alpha",
+    "beta",
+    "gamma",
+    "delta",
+    "epsilon",
+    "zeta",
+    "eta",
+    "theta",
+    "iota",
+    "kappa",
+    "mu",
+    "nu",
+    "xi",
+    "pi",
+    "rho",
+]
+
+
+def rows(count: int = 60, groups: int = 12) -> list[dict[str, Any]]:
+    """Different texts, two of three of them good; the group is the row modulo ``groups``."""
+    return [
+        {
+            "text": " ".join(Random(row).choices(WORDS, k=8)) + f" {row}",
+            "label": "bad" if row % 3 == 0 else "good",
+            "product": f"p{row % groups}",
+        }
+        for row in range(count)
+    ]
+
+
+def prepare(
+    root: Path, dev: Any, content: list[dict[str, Any]] | None = None, group: str | None = None, **changes: Any
+) -> tuple[Path, dict[str, Any]]:
+    content = rows() if content is None else content
+    (root / "data").mkdir(parents=True, exist_ok=True)
+    with (root / "data" / "rows.csv").open("w", newline="") as file:
+        writer = csv.DictWriter(file, list(content[0]))
+        writer.writeheader()
+        writer.writerows(content)
+    declared = {
+        "source": {"kind": "files"},
+        "splits": {"train": "rows.csv", "dev": dev},
+        "columns": {"text": "text", "group": group},
+        "labels": ["bad", "good"],
+        "metrics": ["accuracy"],
+        "primary": "accuracy",
+        **changes,
+    }
+    folder = prepare_dataset(root, "mine", {"mine": TaskConfig.model_validate(declared)})
+    return folder, json.loads((folder / "task.json").read_text())
+
+
+def parts(folder: Path, described: dict[str, Any], seed: int) -> tuple[list[str], list[str]]:
+    seen = of_seed(described, seed)
+    train, dev = ([row.idx for row in read_jsonl(folder / rows_file(seen, name))] for name in ("train", "dev"))
+    assert seen["counts"]["train"], seen["counts"]["dev"] == (len(train), len(dev))
+    assert seen["sets"]["dev"]["n"] == len(dev)
+    return train, dev
+
+
+@pytest.mark.parametrize("group", [None, "product"])
+def test_each_row_judges_once_per_repeat_a_model_that_has_not_seen_it(tmp_path: Path, group: str | None) -> None:
+    content = rows()
+    folder, described = prepare(tmp_path, {"folds": 4, "repeats": 2}, content, group)
+    dealt = []
+    for repeat in range(2):
+        judged: Counter[str] = Counter()
+        for fold in range(4):
+            train, dev = parts(folder, described, 4 * repeat + fold)
+            assert not set(train) & set(dev)
+            assert len(train) + len(dev) == 60
+            if group:
+                products = [{content[int(idx)]["product"] for idx in side} for side in (train, dev)]
+                assert not products[0] & products[1]
+            assert sum(content[int(idx)]["label"] == "bad" for idx in dev) == pytest.approx(5, abs=1 if group else 0)
+            judged.update(dev)
+            dealt.append(dev)
+        assert judged == Counter({str(row): 1 for row in range(60)})
+    assert dealt[:4] != dealt[4:]
+    assert described["counts"] == {"train": 45, "dev": 60}
+    assert (folder / "groups.json").is_file() == bool(group)
+    assert drawn_line(described).startswith("4 folds x 2 repeats of 60 rows, 15 rows a fold")
+    assert "fold 1 of repeat 1" in (fold_line(of_seed(described, 5), 5) or "")
+    with raises_code(DataError, "no-such-fold", "seed 8", "0 to 7"):
+        of_seed(described, 8)
+    with raises_code(DataError, "no-such-fold"):
+        rows_file(described, "train")
+
+
+def test_rows_of_one_text_are_in_one_fold(tmp_path: Path) -> None:
+    content = rows(30) + rows(30)
+    folder, described = prepare(tmp_path, {"folds": 3}, content)
+    for seed in range(3):
+        train, dev = ({content[int(idx)]["text"] for idx in side} for side in parts(folder, described, seed))
+        assert not train & dev
+    assert described["leaks"]["near"]["rows"] == 0
+    assert "dev" not in described["duplicates"]
+
+
+@pytest.mark.parametrize("group", [None, "product"])
+def test_a_share_is_drawn_once_for_all_seeds(tmp_path: Path, group: str | None) -> None:
+    content = rows()
+    folder, described = prepare(tmp_path, 0.25, content, group)
+    train, dev = parts(folder, described, 0)
+    assert (train, dev) == parts(folder, described, 7)
+    assert (len(train), len(dev)) == (45, 15)
+    assert not set(train) & set(dev)
+    if group:
+        assert {content[int(idx)]["product"] for idx in dev}.isdisjoint(content[int(idx)]["product"] for idx in train)
+        assert set(json.loads((folder / "groups.json").read_text())["dev"]) == set(dev)
+    assert "15 rows drawn from 60" in drawn_line(described)
+
+
+def test_sizes_are_drawn_from_the_rows_that_train_the_fold(tmp_path: Path) -> None:
+    folder, described = prepare(tmp_path, {"folds": 4})
+    out = write_subsamples(tmp_path, "mine", [10, "full"], [0, 1, 2, 3])
+    for seed in range(4):
+        train, dev = parts(folder, described, seed)
+        few = [row.idx for row in read_jsonl(out / "10" / f"seed-{seed}.jsonl")]
+        assert len(few) == 10
+        assert set(few) <= set(train)
+        assert not set(few) & set(dev)
+        assert [row.idx for row in read_jsonl(out / "full" / f"seed-{seed}.jsonl")] == train
+    assert json.loads((out / "full" / "manifest.json").read_text())["n"] == 45
+    with raises_code(DataError, "size-too-large", 45):
+        write_subsamples(tmp_path, "mine", [50], [0])
+
+
+def test_what_cannot_be_dealt_is_refused_with_its_place(tmp_path: Path) -> None:
+    few = [row | {"label": "bad" if number < 3 else "good"} for number, row in enumerate(rows())]
+    with raises_code(DataError, "class-missing", "one of 5 folds", "class 'bad', which has 3 of 60", "fewer folds"):
+        prepare(tmp_path, {"folds": 5}, few)
+    with raises_code(DataError, "class-missing", "share 0.1", "class 'bad'", "another share"):
+        prepare(tmp_path, 0.1, few)
+    with raises_code(DataError, "too-few-groups", "'product' has 1 group", "2 parts"):
+        prepare(tmp_path, {"folds": 2}, rows(groups=1), "product")
+    with raises_code(DataError, "too-few-groups", "3 groups", "5 parts"):
+        prepare(tmp_path, {"folds": 5}, rows(groups=3), "product")
+    large = [row | {"product": "p" if number < 40 else str(number)} for number, row in enumerate(rows())]
+    with raises_code(DataError, "group-too-large", "group 'p'", "40 of 60"):
+        prepare(tmp_path, {"folds": 3}, large, "product")
+    with raises_code(DataError, "rows-do-not-match", "column 'product' has no group", "row 2"):
+        prepare(
+            tmp_path,
+            {"folds": 2},
+            [{**row, "product": "p" if n != 1 else ""} for n, row in enumerate(rows())],
+            "product",
+        )
+
+
+def test_the_place_in_the_yaml_is_named(tmp_path: Path) -> None:
+    (tmp_path / "pipelines" / "tasks").mkdir(parents=True)
+    (tmp_path / "pipelines" / "tasks" / "mine.yaml").write_text(
+        "# a task\nsplits:\n  train: rows.csv\n  dev: {folds: 5}\n"
+    )
+    with raises_code(DataError, "too-few-groups", "pipelines/tasks/mine.yaml:4"):
+        prepare(tmp_path, {"folds": 5}, rows(groups=3), "product")
+
+
+def test_values_are_spread_over_the_folds(tmp_path: Path) -> None:
+    content = [row | {"label": str(number)} for number, row in enumerate(rows())]
+    changes = {"kind": "regression", "labels": None, "range": [0, 60], "metrics": ["pearson"], "primary": "pearson"}
+    folder, described = prepare(tmp_path, {"folds": 3}, content, **changes)
+    for seed in range(3):
+        _, dev = parts(folder, described, seed)
+        assert sum(map(int, dev)) / 20 == pytest.approx(29.5, abs=3)
+
+
+def test_a_drawn_task_judges_others_with_all_of_its_rows(tmp_path: Path) -> None:
+    prepare(tmp_path, {"folds": 3})
+    common = {
+        "source": {"kind": "files"},
+        "columns": {"text": "text"},
+        "labels": ["bad", "good"],
+        "metrics": ["accuracy"],
+        "primary": "accuracy",
+    }
+    other = {**common, "splits": {"train": "other.csv", "dev": 0.5}, "ood": {"mine": {}}}
+    mine = {**common, "splits": {"train": "rows.csv", "dev": {"folds": 3}}}
+    content = "text,label\none text,bad\ntwo words,good\nthe third,bad\nand more,good\n"
+    (tmp_path / "data" / "other.csv").write_text(content)
+    tasks = {name: TaskConfig.model_validate(one) for name, one in {"other": other, "mine": mine}.items()}
+    folder = prepare_dataset(tmp_path, "other", tasks)
+    assert len(read_jsonl(folder / "ood" / "mine.jsonl")) == 60

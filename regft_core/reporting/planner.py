@@ -157,7 +157,7 @@ def _pilot(root: Path, task: str, size: int | str, names: Sequence[str]) -> _Pil
             continue
         for run in result.runs:
             if run.ok:
-                found = work.predictions(cell, run.seed, "dev")
+                found = work.predictions(cell, run.seed, "dev", described.kind)
                 gold = found.gold if gold is None else gold
                 predictions.setdefault(name, {})[run.seed] = found.predicted
                 keys.setdefault(name, {})[run.seed] = run.key

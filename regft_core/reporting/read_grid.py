@@ -214,7 +214,7 @@ def _cell(
     curves = [log for name in parts if (log := work.curves(name, cell)).path.is_file()]
     return CellData(
         cell.method,
-        tuple(_run(work, cell, records[seed], gold, environments[seed]) for seed in seeds),
+        tuple(_run(work, cell, records[seed], described.kind, gold, environments[seed]) for seed in seeds),
         finetune,
         search,
         tuple(point for log in curves for point in log.curve(seeds)) if curves else None,
@@ -232,12 +232,13 @@ def _run(
     work: Work,
     cell: Cell,
     record: EvaluationRecord,
+    kind: str,
     gold: dict[str, Predictions],
     environments: Mapping[str, Mapping[str, Any]],
 ) -> Run:
     predictions = {}
     for name in record.sets if record.ok else ():
-        found = work.predictions(cell, record.seed, name)
+        found = work.predictions(cell, record.seed, name, kind)
         known = gold.setdefault(name, found)
         if known.ids != found.ids or not np.array_equal(known.gold, found.gold):
             what = f"its examples or gold labels differ from those of other runs on {name}, so runs cannot be paired"

@@ -59,6 +59,9 @@ class Kind(ABC):
     #: Python in a model card that prints the answers; it has ``logits`` and ``encoder.config.id2label``.
     printed: ClassVar[str]
 
+    #: Whether the formats of benchmarks' servers (``submission``) have answers of this kind.
+    submits: ClassVar[bool]
+
     # ------------------------------------------------------------------ a task's YAML and its rows
 
     @abstractmethod

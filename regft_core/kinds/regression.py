@@ -21,6 +21,7 @@ class Regression(Kind):
     problem_type = "regression"
     dtype = "float64"
     label_keys = ""
+    submits = True
     printed = "logits.squeeze(-1).tolist()"
 
     def wrong_labels(self, labels: Sequence[str] | None) -> str | None:

@@ -151,6 +151,9 @@ class TaskConfig(ConsistentModel):
         if self.known("positive_label", "labels") and self.positive_label not in (None, *(self.labels or ())):
             message = f"positive_label '{self.positive_label}' is not one of labels {list(self.labels or ())}"
             yield ("positive_label",), message
+        if self.known("submission", "kind") and self.submission is not None and not find(self.kind).submits:
+            message = f"no format of a benchmark's server has answers of kind: {self.kind}; remove 'submission'"
+            yield ("submission",), message
         if self.known("submission", "labels") and self.submission is not None and self.submission.known("labels"):
             own, given = set(self.labels or ()), set(self.submission.labels)
             if given and own != given:

@@ -166,7 +166,7 @@ def _left_out_loss(
 
 
 def _fit(
-    features: Any, labels: npt.NDArray[np.int64], strength: float, penalty: Penalty, weights: Array | None
+    features: Any, labels: npt.NDArray[np.int64], strength: float, penalty: Penalty, weights: Array | None = None
 ) -> tuple[Array, Array, bool]:
     """(weight [K, d], bias [K], converged) for the K labels that occur, in their order; columns sum to 0."""
     from sklearn.exceptions import ConvergenceWarning

@@ -25,7 +25,7 @@ from regft_core.config.trial_values import budget_lines
 from regft_core.errors import RegftError
 from regft_core.names import plural
 from regft_core.plan.gpu_hours import gpu_hours
-from regft_core.plan.prepared import size_warnings, undrawn
+from regft_core.plan.prepared import size_warnings, skew_warnings, undrawn
 from regft_core.run.project import open_project
 
 
@@ -130,7 +130,7 @@ def controls(root: Path, params_file: str, write: bool) -> str:
 
 
 def _warn(project: Project) -> None:
-    for warning in (*project.warnings, *size_warnings(project)):
+    for warning in (*project.warnings, *size_warnings(project), *skew_warnings(project)):
         print(f"warning: {warning}", file=sys.stderr)
 
 

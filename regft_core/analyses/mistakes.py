@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from regft_core.scoring.evaluated import EvaluatedRun, EvaluatedSet
 
 DESCRIPTION = "the most confident mistakes (the largest errors of a regression), with their texts"
-KINDS = ("classification", "regression")
+KINDS = ("classification", "multi_label", "regression")
 NEEDS_MODEL = False
 
 
@@ -60,8 +60,9 @@ def worst(judged: EvaluatedSet, k: int, characters: int) -> Table:
     confidences = judged.confidences()
     wrong = np.flatnonzero(judged.predictions != judged.gold)
     chosen = wrong[np.argsort(-confidences[wrong], kind="stable")][:k]
-    label = judged.labels
-    rows = [row(i, label[judged.gold[i]], label[judged.predictions[i]], float(confidences[i])) for i in chosen]
+    both = judged.gold, judged.predictions
+    shown = [[find(judged.kind).shown(values[i], judged.labels) for values in both] for i in chosen]
+    rows = [row(i, *names, float(confidences[i])) for i, names in zip(chosen, shown, strict=True)]
     return Table(("idx", "gold", "predicted", "confidence", *texts), tuple(rows))
 
 

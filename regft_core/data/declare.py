@@ -37,6 +37,10 @@ class Declaration:
     def label_column(self) -> str:
         return self.columns.label
 
+    @property
+    def label_delimiter(self) -> str:
+        return self.columns.label_delimiter or ";"
+
 
 @dataclass
 class Split:
@@ -73,18 +77,19 @@ class _Bad(Exception):
 def check_columns(names: Sequence[str], declaration: Declaration, where: str) -> None:
     """Raise DataError when a declared column is not among ``names``."""
     columns = declaration.columns
-    wanted = {key: getattr(columns, key) for key in ("text", "text_pair", "label", "id", "group")}
-    if not declaration.labelled:
-        del wanted["label"]
-    missing = {key: name for key, name in wanted.items() if name is not None and name not in names}
+    wanted = [("text", columns.text), ("text_pair", columns.text_pair), ("id", columns.id), ("group", columns.group)]
+    if declaration.labelled:
+        key = "label" if columns.labels is None else "labels"
+        wanted[2:2] = [(key, name) for name in columns.of_labels]
+    missing = [(key, name) for key, name in wanted if name is not None and name not in names]
     if not missing:
         return
     lines = []
-    for key, name in missing.items():
+    for key, name in missing:
         near = get_close_matches(name, names, n=1, cutoff=0.5)
         lines.append(f"columns.{key}: no column '{name}'" + (f", did you mean '{near[0]}'?" if near else ""))
-    if hint := separator_hint(names, missing.values(), where):
-        raise DataError("column-missing", f"{where}: no column '{next(iter(missing.values()))}'\n    -> {hint}")
+    if hint := separator_hint(names, [name for _, name in missing], where):
+        raise DataError("column-missing", f"{where}: no column '{missing[0][1]}'\n    -> {hint}")
     shown = ", ".join(repr(name) for name in names[:20]) or "none"
     raise DataError("column-missing", f"{where}: " + "; ".join(lines) + f"\n    -> its columns are {shown}")
 
@@ -135,7 +140,9 @@ def _to_example(row: Row, number: int, declaration: Declaration, dropped: Counte
     columns, values = declaration.columns, row.values
     if not declaration.labelled:
         return _unlabelled(row, number, columns)
-    raw_label = values.get(columns.label)
+    raw_label: Any = values.get(columns.label)
+    if columns.labels is not None:
+        raw_label = {name: values.get(name) for name in columns.labels}
     label_text = as_text(raw_label)
     if label_text is not None and label_text in declaration.drop_labels:
         dropped[f"label {label_text}"] += 1

@@ -41,7 +41,7 @@ def abstain_for(context: Context, accuracy: float) -> Abstain:
             "\n    -> leave --accuracy out",
         )
     work, cell = Work(context.root), cell_of(job)
-    work.predictions(cell, job.seed, "dev")  # says what is missing or damaged
+    work.predictions(cell, job.seed, "dev", context.task["kind"])  # says what is missing or damaged
     lines = work.predictions_file(cell, job.seed, "dev").read_text(encoding="utf-8").splitlines()
     rows = [json.loads(line) for line in lines]
     confidences = [max(row["scores"]) for row in rows]

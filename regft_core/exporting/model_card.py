@@ -47,7 +47,7 @@ def card_contents(context: Context, record: TrainingRecord) -> dict[str, Any]:
         "train_total": task["counts"]["train"],
         "fold": fold_line(task, job.seed),
         "train_labels": drawn.label_counts if drawn else None,
-        "columns": {"text": columns.text, "second text": columns.text_pair, "label": columns.label},
+        "columns": {"text": columns.text, "second text": columns.text_pair, "label": ", ".join(columns.of_labels)},
         "source": _source(task["source"]),
         "seed": job.seed,
         "run_key": record.key,

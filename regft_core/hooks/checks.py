@@ -2,13 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from regft_core.config.method import FINETUNE, Phase
-from regft_core.kinds import find
-
-if TYPE_CHECKING:
-    from regft_core.config.schema.tasks import TaskConfig
 
 
 def takes_no_steps(phase: Phase) -> list[str]:
@@ -21,14 +15,6 @@ def takes_no_steps(phase: Phase) -> list[str]:
 def reads_labels(phase: Phase) -> list[str]:
     """What to change in a phase that hides the labels from a regulariser that learns them."""
     return [] if phase.data.labels else ["it learns from labels; remove 'labels: false' from the data of its phase"]
-
-
-def learns_label_or_value(task: TaskConfig) -> list[str]:
-    """Why a regulariser that solves for one label, or for a value, of each example cannot act on a task."""
-    kind = find(task.kind)
-    if kind.one_label or not kind.has_labels:
-        return []
-    return [f"it solves for one label or a value of each example, and examples of a {task.kind} task have several"]
 
 
 def is_last(phase: Phase) -> list[str]:

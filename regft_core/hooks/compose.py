@@ -21,6 +21,7 @@ from regft_core.config.schema.training import TrainingConfig
 from regft_core.hooks.base import Regulariser, implements
 from regft_core.hooks.checks import is_last, takes_no_steps
 from regft_core.hooks.declare import Declares
+from regft_core.kinds import find
 from regft_core.names import suggestion
 
 #: Spacing of representable numbers just below 1: a smaller change is rounded away.
@@ -439,6 +440,11 @@ def check_phase(
     problems += randomness_problems(stack, training.dropout)[0]
     problems += precision_problems(stack, training, tf32)[0]
     problems += checkpoint_problems(stack, training)
+    if task is not None and training.class_weights != "none" and not find(task.kind).has_labels:
+        problems.append(
+            f"training.class_weights: {training.class_weights} weights classes, and a {task.kind} task has none; set "
+            "class_weights: none in the task's own 'training'"
+        )
     where = "this task" if phase.data.task is None else f"the phase's task '{phase.data.task}'"
     for entry in active(stack):
         if task is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from regft_core.config.schema.training import TrainingConfig
 from regft_core.hooks.says import Says
@@ -42,7 +42,7 @@ class Setting:
     """What is known of a phase of a run before its model is built.
 
     Attributes:
-        kind: ``classification`` or ``regression``.
+        kind: a file of ``regft_core/kinds``.
         num_labels: outputs of the head (1 for regression).
         seed: the run's seed; all streams derive from it.
         training: the protocol with the phase's overrides and the negotiated dropout.
@@ -52,6 +52,7 @@ class Setting:
         max_length: tokens at which inputs are truncated; None where nothing reads raw text.
         value_range: smallest and largest value of the task (regression), or None.
         prompt: template and words of the task, where rows stand in the template (``pooling: mask``); else None.
+        class_weights: those of ``Kind.balanced`` for the rows that the phase trains on, or None.
     """
 
     kind: str
@@ -64,6 +65,7 @@ class Setting:
     max_length: int | None = None
     value_range: tuple[float, float] | None = None
     prompt: Prompt | None = None
+    class_weights: tuple[Any, ...] | None = None
 
 
 @dataclass(frozen=True)

@@ -33,6 +33,8 @@ class Declared(Protocol):
     def range(self) -> tuple[float, float] | None: ...
     @property
     def label_column(self) -> str: ...
+    @property
+    def label_delimiter(self) -> str: ...
 
 
 class Kind(ABC):
@@ -49,12 +51,16 @@ class Kind(ABC):
     one_label: ClassVar[bool]
     #: What transformers calls it.
     problem_type: ClassVar[str]
-    #: Of gold labels and predictions in arrays [n].
-    dtype: ClassVar[Literal["int64", "float64"]]
+    #: Of gold labels and predictions in arrays [n]: indices, values, or sets of labels (bit k is label k). Metrics
+    #: that fit several kinds read it off their arrays.
+    dtype: ClassVar[Literal["int64", "float64", "uint64"]]
     #: The keys of a task's YAML that settle labels which do not match, for a hint; ends in ", " or is empty.
     label_keys: ClassVar[str]
     #: Python in a model card that prints the answers; it has ``logits`` and ``encoder.config.id2label``.
     printed: ClassVar[str]
+
+    #: Whether the formats of benchmarks' servers (``submission``) have answers of this kind.
+    submits: ClassVar[bool]
 
     # ------------------------------------------------------------------ a task's YAML and its rows
 
@@ -68,7 +74,10 @@ class Kind(ABC):
 
     @abstractmethod
     def read_label(self, value: Any, declared: Declared) -> Label:
-        """The label that a raw ``value`` of a file means. Raises WrongLabel."""
+        """The label that a raw ``value`` of a file means. Raises WrongLabel.
+
+        ``value`` is a cell; where several columns hold the labels, column -> cell in the order of ``labels``.
+        """
 
     @abstractmethod
     def strata(self, labels: Sequence[Label]) -> list[int]:
@@ -89,8 +98,22 @@ class Kind(ABC):
         """The labels of a batch [B] as the loss takes them."""
 
     @abstractmethod
-    def task_loss(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """The task's loss, a scalar, of ``[B, K]`` logits and ``label_tensor``'s labels; a mean over examples."""
+    def task_loss(self, logits: Tensor, labels: Tensor, weights: Tensor | None = None) -> Tensor:
+        """The task's loss, a scalar, of ``[B, K]`` logits and ``label_tensor``'s labels; a mean over examples.
+
+        ``weights``: those of ``balanced``; each term is multiplied by its own, and the sum is divided as without.
+        """
+
+    @abstractmethod
+    def balanced(self, labels: Sequence[Label], outputs: int) -> tuple[Any, ...]:
+        """``class_weights: balanced`` for training rows with these labels: n / (K n_c), whose mean over the rows is 1.
+
+        The file says over what K counts. Raises ValueError where an output is a value.
+        """
+
+    @abstractmethod
+    def indicators(self, labels: Array, outputs: int) -> Array:
+        """[n, ``outputs``] booleans: which outputs each of labels [n] asks for. Raises ValueError for values."""
 
     @abstractmethod
     def log_probabilities(self, logits: Tensor) -> Tensor:
@@ -140,6 +163,10 @@ class Kind(ABC):
         """
 
     # ------------------------------------------------------------------ written for others
+
+    @abstractmethod
+    def shown(self, value: Any, names: Sequence[str]) -> str | float:
+        """A gold label or a prediction as tables show it."""
 
     @abstractmethod
     def score_columns(self, labels: Sequence[str]) -> list[str]:

@@ -22,6 +22,7 @@ class Classification(Kind):
     problem_type = "single_label_classification"
     dtype = "int64"
     label_keys = "'labels' lists every label, 'label_values' maps other spellings, "
+    submits = True
     printed = "[encoder.config.id2label[best] for best in logits.argmax(-1).tolist()]"
 
     def wrong_labels(self, labels: Sequence[str] | None) -> str | None:
@@ -52,9 +53,21 @@ class Classification(Kind):
     def label_tensor(self, labels: Sequence[int | float]) -> Tensor:
         return torch.tensor(labels, dtype=torch.int64)
 
-    def task_loss(self, logits: Tensor, labels: Tensor) -> Tensor:
+    def task_loss(self, logits: Tensor, labels: Tensor, weights: Tensor | None = None) -> Tensor:
         """Mean cross-entropy."""
-        return torch.nn.functional.cross_entropy(logits, labels)
+        if weights is None:
+            return torch.nn.functional.cross_entropy(logits, labels)
+        # Not ``weight=``, which divides by the batch's own sum of weights.
+        return (torch.nn.functional.cross_entropy(logits, labels, reduction="none") * weights[labels]).mean()
+
+    def balanced(self, labels: Sequence[int | float], outputs: int) -> tuple[float, ...]:
+        """One weight a class; K counts the classes that occur. 1 for a class without a row."""
+        counts = Counter(int(label) for label in labels)
+        return tuple(len(labels) / (len(counts) * counts[k]) if counts[k] else 1.0 for k in range(outputs))
+
+    def indicators(self, labels: Array, outputs: int) -> Array:
+        found: Array = labels[:, None] == np.arange(outputs)
+        return found
 
     def log_probabilities(self, logits: Tensor) -> Tensor:
         return logits.log_softmax(-1)
@@ -103,6 +116,9 @@ class Classification(Kind):
         from regft_core.kinds._judging import collapsed_labels
 
         return collapsed_labels(gold, predictions)
+
+    def shown(self, value: Any, names: Sequence[str]) -> str | float:
+        return names[int(value)]
 
     def score_columns(self, labels: Sequence[str]) -> list[str]:
         return [f"probability_{label}" for label in labels]

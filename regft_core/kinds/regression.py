@@ -21,6 +21,7 @@ class Regression(Kind):
     problem_type = "regression"
     dtype = "float64"
     label_keys = ""
+    submits = True
     printed = "logits.squeeze(-1).tolist()"
 
     def wrong_labels(self, labels: Sequence[str] | None) -> str | None:
@@ -50,12 +51,18 @@ class Regression(Kind):
     def label_tensor(self, labels: Sequence[int | float]) -> Tensor:
         return torch.tensor(labels, dtype=torch.float32)
 
-    def task_loss(self, logits: Tensor, labels: Tensor) -> Tensor:
+    def task_loss(self, logits: Tensor, labels: Tensor, weights: Tensor | None = None) -> Tensor:
         """Mean squared error."""
         predictions = logits.squeeze(-1)
         if predictions.shape != labels.shape:
             raise ValueError(f"predictions {tuple(predictions.shape)} against labels {tuple(labels.shape)}")
         return torch.nn.functional.mse_loss(predictions, labels)
+
+    def balanced(self, labels: Sequence[int | float], outputs: int) -> tuple[float, ...]:
+        raise ValueError("values have no classes to weight")
+
+    def indicators(self, labels: Array, outputs: int) -> Array:
+        raise ValueError("values have no labels")
 
     def log_probabilities(self, logits: Tensor) -> Tensor:
         raise ValueError("a value has no probabilities")
@@ -85,6 +92,9 @@ class Regression(Kind):
         from regft_core.kinds._judging import collapsed_values
 
         return collapsed_values(gold, predictions)
+
+    def shown(self, value: Any, names: Sequence[str]) -> str | float:
+        return float(value)
 
     def score_columns(self, labels: Sequence[str]) -> list[str]:
         return []

@@ -7,6 +7,7 @@ Decisions:
 - logarithms of frequencies and no winner marked by hand: their softmax is the best constant prediction also in
   log loss.
 - a class without a row counts as half a row; logarithms must be finite.
+- several labels of an example: the log odds of each, whose sigmoid is its frequency.
 - classes of equal frequency: the first in the order of the labels, as in the majority scores of the report.
 """
 
@@ -17,7 +18,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from regft_core.config.method import Phase
 from regft_core.hooks.base import Declares, Handed, NoOptions, Regulariser
-from regft_core.hooks.checks import is_last, learns_label_or_value, reads_labels, takes_no_steps
+from regft_core.hooks.checks import is_last, reads_labels, takes_no_steps
 from regft_core.kinds import find
 from regft_core.lazy import np, torch
 
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     from torch import Tensor
 
-    from regft_core.config.schema.tasks import TaskConfig
     from regft_core.data.examples import Example
     from regft_core.training.fitting import FitData
     from regft_core.training.trainee import Trainee
@@ -52,6 +52,13 @@ def best_constant(labels: npt.ArrayLike, classes: int | None) -> npt.NDArray[np.
     return logs
 
 
+def best_odds(present: npt.NDArray[np.bool_]) -> npt.NDArray[np.float64]:
+    """[K] log odds of each label's frequency, of [n, K] ``present``."""
+    counts = np.clip(present.sum(axis=0), ABSENT, len(present) - ABSENT)
+    odds: npt.NDArray[np.float64] = np.log(counts / (len(present) - counts))
+    return odds
+
+
 class ConstantAnswer(Regulariser):
     """Answers in place of the model, the same whatever the input."""
 
@@ -67,16 +74,21 @@ class ConstantAnswer(Regulariser):
     def check_options(cls, options: NoOptions, phase: Phase) -> list[str]:
         return [*takes_no_steps(phase), *is_last(phase), *reads_labels(phase)]
 
-    @classmethod
-    def check_task(cls, options: NoOptions, task: TaskConfig) -> list[str]:
-        return learns_label_or_value(task)
-
     def prepare(self, trainee: Trainee, handed: Mapping[str, Handed]) -> None:
         trainee.model.requires_grad_(False)
 
     def fit(self, trainee: Trainee, data: FitData) -> None:
         labels = [data.stream.encoded.labels[row] for row in data.stream.rows]
-        self._answer = best_constant(labels, self.setting.num_labels if find(self.setting.kind).has_labels else None)
+        kind, outputs = find(self.setting.kind), self.setting.num_labels
+        if kind.has_labels and not kind.one_label:
+            self._answer = best_odds(kind.indicators(np.asarray(labels), outputs))
+        else:
+            self._answer = best_constant(labels, outputs if kind.has_labels else None)
+
+    def marks(self) -> list[str]:
+        if self.setting.class_weights is None:
+            return []
+        return ["constant_answer: training.class_weights changes nothing here; the answer is that of the frequencies"]
 
     def keep(self, trainee: Trainee) -> dict[str, Tensor]:
         """``answer``: [classes], or [1]."""

@@ -153,7 +153,7 @@ class Contrastive(Regulariser):
     def check_task(cls, options: ContrastiveConfig, task: TaskConfig) -> list[str]:
         if find(task.kind).one_label:
             return []
-        return [f"its pairs are of the same class or of different ones, and a {task.kind} task has no classes"]
+        return [f"its pairs are of one class or of two, and an example of a {task.kind} task is of no single class"]
 
     def prepare(self, trainee: Trainee, handed: Mapping[str, Handed]) -> None:
         # The head has no gradient; left in the optimiser, decay alone would move it.

@@ -6,6 +6,8 @@ that has one: in both passes of R-Drop, in all views of TDT, at both levels of a
 
 ``targets: drawn`` (a control; DisturbLabel, Xie et al., CVPR 2016) redraws a label uniformly with probability
 ``smoothing`` in every step instead: the same loss in expectation, with noise. All passes of a step see the same draw.
+
+``training.class_weights`` multiply the loss of a row by the weight of its own label.
 """
 
 from __future__ import annotations
@@ -62,10 +64,16 @@ class LabelSmoothing(Regulariser):
         return [f"a {task.kind} task has no distribution over classes that could be smoothed; use it on classification"]
 
     def task_loss(self, step: Step, logits: Tensor, labels: Tensor) -> Tensor:
-        cross_entropy = torch.nn.functional.cross_entropy
+        cross_entropy, weights = torch.nn.functional.cross_entropy, step.class_weights
         if self.options.targets == "mixed":
-            return cross_entropy(logits, labels, label_smoothing=self.options.smoothing)
+            if weights is None:
+                return cross_entropy(logits, labels, label_smoothing=self.options.smoothing)
+            each = cross_entropy(logits, labels, label_smoothing=self.options.smoothing, reduction="none")
+            return (each * weights[labels]).mean()
         generator = step.generator("label_smoothing.labels")
         draw = torch.rand(labels.shape, generator=generator, device=labels.device)
         other = torch.randint(self.setting.num_labels, labels.shape, generator=generator, device=labels.device)
-        return cross_entropy(logits, torch.where(draw < self.options.smoothing, other, labels))
+        drawn = torch.where(draw < self.options.smoothing, other, labels)
+        if weights is None:
+            return cross_entropy(logits, drawn)
+        return (cross_entropy(logits, drawn, reduction="none") * weights[labels]).mean()

@@ -1,7 +1,8 @@
 """A linear head that is solved, not stepped: linear probing, and the first half of LP-FT (Kumar et al., ICLR 2022).
 
 The encoder is frozen; the last linear of the head is fitted to the phase's rows on the features that it
-receives in evaluation mode: multinomial logistic regression, or ridge regression for a value. The strength of
+receives in evaluation mode: multinomial logistic regression (one label against the rest where an example has
+several), or ridge regression for a value. The strength of
 the L2 penalty comes from cross-validation inside these rows. A later phase may fine-tune from there (LP-FT).
 ``head: package`` fits the head of the setfit package (1.2.0) instead: scikit-learn's ``LogisticRegression()`` on the
 features as they are, so C = 1, lbfgs, at most 100 iterations. The package reads the vectors of the checkpoint's own
@@ -34,7 +35,6 @@ from regft_core.config.schema import StrictModel
 from regft_core.config.schema.tasks import TaskConfig
 from regft_core.errors import ModelError
 from regft_core.hooks.base import Cost, Declares, Handed, Regulariser, Says
-from regft_core.hooks.checks import learns_label_or_value
 from regft_core.kinds import find
 from regft_core.lazy import np, torch
 from regft_core.rng import derive
@@ -93,10 +93,9 @@ class LinearHead(Regulariser):
 
     @classmethod
     def check_task(cls, options: LinearHeadConfig, task: TaskConfig) -> list[str]:
-        problems = learns_label_or_value(task)
-        if options.head == "package" and not problems and not find(task.kind).has_labels:
-            problems = ["head: package is a logistic regression, which gives no values; use head: cross_validated"]
-        return problems
+        if options.head == "package" and not find(task.kind).has_labels:
+            return ["head: package is a logistic regression, which gives no values; use head: cross_validated"]
+        return []
 
     def prepare(self, trainee: Trainee, handed: Mapping[str, Handed]) -> None:
         from regft_core.models.heads import last_linear
@@ -113,6 +112,7 @@ class LinearHead(Regulariser):
 
     def fit(self, trainee: Trainee, data: FitData) -> None:
         from regft_core.training.linear_solution import classify_as_setfit, classify_linearly, regress_linearly
+        from regft_core.training.logistic import solve
 
         features, labels = self.features(data)
         if self.options.labels == "permuted":
@@ -124,11 +124,16 @@ class LinearHead(Regulariser):
         rows = received.astype(np.float64)
         if not find(self.setting.kind).has_labels:
             solution = regress_linearly(rows, targets.astype(np.float64))
-        elif self.options.head == "package":
-            solution = classify_as_setfit(received, targets, self.setting.num_labels)
         else:
             seed = derive(trainee.seed, trainee.phase, "linear_head.folds")
-            solution = classify_linearly(rows, targets, self.setting.num_labels, seed)
+
+            def fit(labels: Any, classes: int, weights: Any) -> Any:
+                if self.options.head == "package":
+                    return classify_as_setfit(received, labels, classes, weights)
+                return classify_linearly(rows, labels, classes, seed, weights)
+
+            kind, outputs, weights = find(self.setting.kind), self.setting.num_labels, self.setting.class_weights
+            solution = solve(kind, targets, outputs, weights, fit, "linear_head")
         linear = self._linear()
         with torch.no_grad():
             linear.weight.copy_(torch.from_numpy(solution.weight))

@@ -104,7 +104,7 @@ class SupervisedContrastive(Regulariser):
     def check_task(cls, options: SupervisedContrastiveConfig, task: TaskConfig) -> list[str]:
         if find(task.kind).one_label:
             return []
-        return [f"it draws rows of one class together, and a {task.kind} task has no classes; use it on classification"]
+        return [f"it draws rows of one class together, and an example of a {task.kind} task is of no single class"]
 
     def terms(self, step: Step, main: MainPass) -> Tensor:
         """What turns the plain loss into (1 - weight) * CE + weight * SCL."""

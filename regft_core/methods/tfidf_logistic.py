@@ -11,7 +11,8 @@ Decisions:
 - terms and document frequencies are those of all training rows, also within the folds: they know no labels.
 - languages without spaces need ``characters``; a run of letters is one word.
 - a class without a row is never predicted, and a class of one row forbids cross-validation; both are marked.
-- answers are log-probabilities.
+- where an example has several labels, one regression separates each label from the rest.
+- answers are log-probabilities; of several labels the log odds of each.
 """
 
 from __future__ import annotations
@@ -23,9 +24,8 @@ from pydantic import Field
 
 from regft_core.config.method import Phase
 from regft_core.config.schema import StrictModel
-from regft_core.config.schema.tasks import TaskConfig
 from regft_core.hooks.base import Declares, Handed, Regulariser
-from regft_core.hooks.checks import is_last, learns_label_or_value, reads_labels, takes_no_steps
+from regft_core.hooks.checks import is_last, reads_labels, takes_no_steps
 from regft_core.hooks.plain import from_tensor, to_tensor
 from regft_core.kinds import find
 from regft_core.lazy import np, torch
@@ -71,15 +71,12 @@ class TfidfLogistic(Regulariser):
             problems.append("words and characters are both 0, so there is nothing to count; raise one of them")
         return problems
 
-    @classmethod
-    def check_task(cls, options: TfidfLogisticConfig, task: TaskConfig) -> list[str]:
-        return learns_label_or_value(task)
-
     def prepare(self, trainee: Trainee, handed: Mapping[str, Handed]) -> None:
         trainee.model.requires_grad_(False)
 
     def fit(self, trainee: Trainee, data: FitData) -> None:
         from regft_core.training.bag_of_words import BagOfWords, classify_words, regress_words
+        from regft_core.training.logistic import solve
 
         examples, own = data.training_examples, self.options
         self._bag = BagOfWords.fit(examples, words=own.words, characters=own.characters, limit=own.limit)
@@ -89,7 +86,12 @@ class TfidfLogistic(Regulariser):
         if not find(self.setting.kind).has_labels:
             self._model = regress_words(features, labels.astype(np.float64), seed)
         else:
-            self._model = classify_words(features, labels.astype(np.int64), self.setting.num_labels, seed)
+
+            def fit(labels: Any, classes: int, weights: Any) -> Any:
+                return classify_words(features, labels, classes, seed, weights)
+
+            kind, outputs, weights = find(self.setting.kind), self.setting.num_labels, self.setting.class_weights
+            self._model = solve(kind, labels.astype(np.int64), outputs, weights, fit, "tfidf")
         self.diagnostics.log("tfidf_logistic.strength", 0, self._model.strength)
         self.diagnostics.log("tfidf_logistic.terms", 0, len(self._bag.idf))
 
@@ -113,7 +115,7 @@ class TfidfLogistic(Regulariser):
 
         bag = BagOfWords(from_tensor(kept["blocks"]), kept["idf"].numpy())
         answers = bag.features(examples) @ kept["weight"].numpy().T + kept["bias"].numpy()
-        if find(self.setting.kind).has_labels:
+        if find(self.setting.kind).one_label:
             answers = log_probabilities(answers)
         found: npt.NDArray[np.float32] = answers.astype(np.float32)
         return found

@@ -64,7 +64,7 @@ class ZeroShotSimilarity(Regulariser):
     def check_task(cls, options: ZeroShotSimilarityConfig, task: TaskConfig) -> list[str]:
         why = []
         if find(task.kind).has_labels:
-            why.append("a similarity is a value, and this task asks for classes")
+            why.append(f"a similarity is a value, and a {task.kind} task asks for labels")
         if task.columns.text_pair is None:
             why.append("there is one text, and a similarity needs two")
         if not find(task.kind).has_labels and task.range is None:

@@ -10,8 +10,9 @@ A metric is a file of this folder. It declares, in capitals,
     smallest and largest possible value, ``math.inf`` where there is none; intervals are cut there.
 
 and defines ``score(gold, predicted, positive) -> float`` of one run: arrays [n] of class indices
-(int64) or values (float64), ``positive`` the index of the positive label or None. Where a formula
-leaves a choice, what is undefined because a side is constant is 0.0: no evidence of skill.
+(int64), values (float64) or sets of labels (uint64, a bit for each label), ``positive`` the index
+of the positive label or None. Where a formula leaves a choice, what is undefined because a side
+is constant is 0.0: no evidence of skill.
 
 Optional: ``weighted(gold, predicted, weights, positive)``, the metric of many resamples at once
 (see ``Weighted``; without it every resample is scored by itself, which is slow), ``FACTOR``,

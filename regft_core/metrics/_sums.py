@@ -7,6 +7,7 @@ of B resamples for R rows of predictions is one matrix product.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from regft_core.lazy import np
@@ -39,3 +40,19 @@ def class_counts(gold: Array, predicted: Array, weights: Array) -> tuple[Array, 
     of_class, rows = gold[used], predicted[:, used].T
     hits = some @ (rows & of_class[:, None]).astype(np.float64)
     return hits, some @ rows.astype(np.float64), (some @ of_class.astype(np.float64))[:, None]
+
+
+def each_label(gold: Array, predicted: Array) -> Iterator[tuple[Array, Array]]:
+    """Of each label that occurs: where gold [n] and predictions [R, n] (or [n]) have it, as booleans.
+
+    Integers are indices of labels; of uint64, which are sets of labels, bit k is label k.
+    """
+    if gold.dtype != np.uint64:
+        for k in np.unique(np.concatenate([gold, predicted.ravel()])):
+            yield gold == k, predicted == k
+        return
+    occurring = int(np.bitwise_or.reduce(gold) | np.bitwise_or.reduce(predicted, axis=None))
+    for k in range(occurring.bit_length()):
+        bit = np.uint64(1 << k)
+        if occurring >> k & 1:
+            yield gold & bit != 0, predicted & bit != 0

@@ -1,4 +1,4 @@
-"""The share of examples whose prediction is right."""
+"""The share of examples whose prediction is right: of sets of labels, exactly right (subset accuracy)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from regft_core.lazy import np
 if TYPE_CHECKING:
     from regft_core.metrics._sums import Array
 
-KINDS = ("classification",)
+KINDS = ("classification", "multi_label")
 LOWER_IS_BETTER = False
 NEEDS_POSITIVE_LABEL = False
 RANGE = (0.0, 1.0)

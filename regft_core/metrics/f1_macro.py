@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from regft_core.lazy import np
-from regft_core.metrics._sums import class_counts, ratio
+from regft_core.metrics._sums import class_counts, each_label, ratio
 
 if TYPE_CHECKING:
     from regft_core.metrics._sums import Array
 
-KINDS = ("classification",)
+KINDS = ("classification", "multi_label")
 LOWER_IS_BETTER = False
 NEEDS_POSITIVE_LABEL = False
 RANGE = (0.0, 1.0)
@@ -19,13 +19,16 @@ RANGE = (0.0, 1.0)
 def score(gold: Array, predicted: Array, positive: int | None) -> float:
     from sklearn.metrics import f1_score
 
-    return float(f1_score(gold, predicted, average="macro", zero_division=0.0))
+    if gold.dtype != np.uint64:
+        return float(f1_score(gold, predicted, average="macro", zero_division=0.0))
+    each = [f1_score(has, claims, zero_division=0.0) for has, claims in each_label(gold, predicted)]
+    return float(np.mean(each)) if each else 0.0
 
 
 def weighted(gold: Array, predicted: Array, weights: Array, positive: int | None) -> Array:
     total, occurring = np.zeros((2, len(weights), len(predicted)))
-    for k in np.unique(np.concatenate([gold, predicted.ravel()])):
-        hits, claimed, present = class_counts(gold == k, predicted == k, weights)
+    for has, claims in each_label(gold, predicted):
+        hits, claimed, present = class_counts(has, claims, weights)
         total += ratio(2 * hits, claimed + present)
         occurring += claimed + present > 0
     return ratio(total, occurring)

@@ -188,7 +188,14 @@ def _use(facts: Mapping[str, Any], pooled: bool) -> list[str]:
             "",
             *_code(code),
         ]
-    return _pooled_use(facts) if pooled else ["With transformers:", "", *_code(_PIPELINE)]
+    return _pooled_use(facts) if pooled else ["With transformers:", "", *_code(_pipeline(facts))]
+
+
+def _pipeline(facts: Mapping[str, Any]) -> str:
+    """The code; a pipeline gives the best label alone unless it is asked for all."""
+    kind = find(facts["kind"]) if facts.get("kind") else None
+    every = kind is not None and kind.has_labels and not kind.one_label
+    return _PIPELINE.replace("truncation=True", "truncation=True, top_k=None") if every else _PIPELINE
 
 
 def _pooled_use(facts: Mapping[str, Any]) -> list[str]:

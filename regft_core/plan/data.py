@@ -21,6 +21,7 @@ from regft_core.io import canonical_json, read_json, remove, sha256_text
 from regft_core.keyed import is_current, seal
 from regft_core.plan.lengths import lengths_inputs, measure_task, modes, up_to_date_lengths, write_lengths
 from regft_core.plan.needs import require_named_sets
+from regft_core.plan.prepared import skew_warnings
 from regft_core.plan.prompts import check_words
 from regft_core.run.inputs import subsample_inputs, task_inputs
 from regft_core.run.project import open_project
@@ -79,6 +80,8 @@ def _subsamples(project: Project, task: str) -> None:
             project.params.subsample.stratified,
             _sealing(project.root, key, key_of, task),
         )
+        for text in skew_warnings(project, [task]):
+            print(f"warning: {text}", file=sys.stderr)
 
 
 def _key(inputs: Callable[[Project], Mapping[str, Any]]) -> KeyOf:

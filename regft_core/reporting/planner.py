@@ -163,7 +163,7 @@ def _pilot(root: Path, task: str, size: int | str, names: Sequence[str]) -> _Pil
             continue
         for run in result.runs:
             if run.ok:
-                found = work.predictions(cell, run.seed, "dev")
+                found = work.predictions(cell, run.seed, "dev", described.kind)
                 if not rows.fits(run.seed, found):
                     continue  # evaluated on other rows, which the next `dvc repro` does again
                 predictions.setdefault(name, {})[run.seed] = found.predicted

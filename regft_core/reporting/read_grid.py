@@ -224,7 +224,7 @@ def _cell(
     curves = [log for name in parts if (log := work.curves(name, cell)).path.is_file()]
     return CellData(
         cell.method,
-        tuple(_run(work, cell, records[seed], rows, environments[seed]) for seed in seeds),
+        tuple(_run(work, cell, records[seed], described.kind, rows, environments[seed]) for seed in seeds),
         finetune,
         search,
         tuple(point for log in curves for point in log.curve(seeds)) if curves else None,
@@ -242,12 +242,13 @@ def _run(
     work: Work,
     cell: Cell,
     record: EvaluationRecord,
+    kind: str,
     rows: Mapping[str, JudgedRows],
     environments: Mapping[str, Mapping[str, Any]],
 ) -> Run:
     predictions = {}
     for name in record.sets if record.ok else ():
-        found = work.predictions(cell, record.seed, name)
+        found = work.predictions(cell, record.seed, name, kind)
         if not rows[name].fits(record.seed, found):
             what = f"its examples or gold labels differ from those of other runs on {name}, so runs cannot be paired"
             raise wrong(work.predictions_file(cell, record.seed, name), what, "evaluate", "rows-differ")

@@ -13,6 +13,7 @@ from pydantic import ValidationError
 from regft_core.config.grid import Cell
 from regft_core.errors import DataError, StoreError
 from regft_core.io import read_json
+from regft_core.kinds import find
 from regft_core.lazy import np
 from regft_core.results.logs import Log
 from regft_core.results.records import (
@@ -80,15 +81,16 @@ class Work:
         """The predictions of one run on the set ``name``."""
         return self.folder("evaluate", cell) / "predictions" / f"seed-{seed}" / f"{name}.jsonl"
 
-    def predictions(self, cell: Cell, seed: int, name: str) -> Predictions:
-        """The predictions of one run on the set ``name``."""
+    def predictions(self, cell: Cell, seed: int, name: str, kind: str) -> Predictions:
+        """The predictions of one run on the set ``name``; ``kind`` is its task's."""
         path = self.predictions_file(cell, seed, name)
         try:
             # One parse of the whole file: a report reads millions of such lines.
             rows = json.loads("[" + ",".join(path.read_text(encoding="utf-8").split("\n")[:-1]) + "]")
             ids = [row["idx"] for row in rows]
-            gold, predicted = (np.array([row[key] for row in rows]) for key in ("label", "prediction"))
-        except (OSError, ValueError, KeyError, TypeError) as error:
+            dtype = find(kind).dtype
+            gold, predicted = (np.array([row[key] for row in rows], dtype) for key in ("label", "prediction"))
+        except (OSError, ValueError, KeyError, TypeError, OverflowError) as error:
             what = f"cannot be read as predictions ({type(error).__name__}: {error})"
             raise wrong(path, what, "evaluate") from error
         return Predictions(ids, gold, predicted)

@@ -88,9 +88,13 @@ class PhaseInputs:
         return self.phase.training
 
     def setting(self) -> Setting:
+        kind, weights = find(self.kind), None
+        outputs = len(kind.output_names(self.labels))
+        if self.training.class_weights == "balanced":
+            weights = kind.balanced([self.encoded.labels[row] for row in self.train_rows], outputs)
         return Setting(
             kind=self.kind,
-            num_labels=len(find(self.kind).output_names(self.labels)),
+            num_labels=outputs,
             seed=self.seed,
             training=self.training,
             phase=self.phase.name,
@@ -99,6 +103,7 @@ class PhaseInputs:
             max_length=self.max_length,
             value_range=self.value_range,
             prompt=self.prompt,
+            class_weights=weights,
         )
 
 

@@ -87,7 +87,12 @@ class EvaluatedSet:
         return np.exp(self.log_probabilities(temperature))
 
     def confidences(self, temperature: float = 1.0) -> npt.NDArray[Any]:
-        """[n] probability of the predicted label."""
+        """[n] probability of the prediction; of a set of labels the product over all labels of being in it or not."""
+        kind = find(self.kind)
+        if not kind.one_label:
+            there = kind.scores(self.logits / temperature, self.to_set, len(self.labels))
+            decided = np.where(kind.indicators(self.predictions, len(self.labels)), there, 1 - there)
+            return decided.prod(axis=1)
         rows = np.arange(len(self))
         confidences: npt.NDArray[Any] = self.probabilities(temperature)[rows, self.predictions]
         return confidences

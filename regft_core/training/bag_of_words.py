@@ -102,10 +102,12 @@ def _vectoriser(analyzer: str, longest: int, **options: Any) -> Any:
     return TfidfVectorizer(analyzer=analyzer, ngram_range=(1, longest), **options)
 
 
-def classify_words(features: Any, labels: npt.NDArray[np.int64], classes: int, seed: int) -> Solution:
+def classify_words(
+    features: Any, labels: npt.NDArray[np.int64], classes: int, seed: int, weights: Array | None = None
+) -> Solution:
     """Multinomial logistic regression of ``labels`` [n] on sparse ``features`` [n, d]; see ``logistic.classify``."""
     penalty = Penalty(STRENGTHS, usual=USUAL_STRENGTH, tolerance=1e-5)
-    return classify(features, labels, classes, seed, what="tfidf", penalty=penalty)
+    return classify(features, labels, classes, seed, what="tfidf", penalty=penalty, weights=weights)
 
 
 def regress_words(features: Any, targets: Array, seed: int) -> Solution:

@@ -23,21 +23,26 @@ Array = npt.NDArray[np.float64]
 STRENGTHS = tuple(10.0**power for power in range(-5, 3))
 
 
-def classify_linearly(features: Array, labels: npt.NDArray[np.int64], classes: int, seed: int) -> Solution:
+def classify_linearly(
+    features: Array, labels: npt.NDArray[np.int64], classes: int, seed: int, weights: Array | None = None
+) -> Solution:
     """Logistic regression of ``labels`` [n] in 0 to ``classes`` - 1 on ``features`` [n, d].
 
     The strength is that of the smallest cross-validated log loss over stratified folds, drawn by ``seed``; the
     stronger one in a tie. With a class of one row there are no folds: strength 1 / n (C = 1 in scikit-learn).
+    ``weights`` [classes]: of the losses of each class's rows.
 
     Raises RunFailed when all rows have one label.
     """
     scaled, centre, scale = _scaled(features)
     penalty = Penalty(STRENGTHS, usual=1 / len(labels), tolerance=1e-6, per_row=True)
-    found = classify(scaled, labels, classes, seed, what="linear_head", penalty=penalty)
+    found = classify(scaled, labels, classes, seed, what="linear_head", penalty=penalty, weights=weights)
     return _folded(found.weight, found.bias, centre, scale, found.strength, found.notes)
 
 
-def classify_as_setfit(features: npt.NDArray[np.float32], labels: npt.NDArray[np.int64], classes: int) -> Solution:
+def classify_as_setfit(
+    features: npt.NDArray[np.float32], labels: npt.NDArray[np.int64], classes: int, weights: Array | None = None
+) -> Solution:
     """Logistic regression as the setfit package (1.2.0) fits it: scikit-learn's defaults on the features as they are.
 
     That is C = 1 (the sum of the losses + 1/2 * ||W||^2), lbfgs in the precision of ``features`` [n, d], at most 100
@@ -46,7 +51,7 @@ def classify_as_setfit(features: npt.NDArray[np.float32], labels: npt.NDArray[np
     Raises RunFailed when all rows have one label.
     """
     penalty = Penalty((), usual=1.0, tolerance=1e-4, iterations=100)
-    found = classify(features, labels, classes, 0, what="linear_head", penalty=penalty)
+    found = classify(features, labels, classes, 0, what="linear_head", penalty=penalty, weights=weights)
     return replace(found, strength=1 / len(labels))
 
 

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from regft_core.errors import RunFailed
+from regft_core.kinds import Kind
 
 Array = npt.NDArray[np.float64]
 
@@ -56,13 +57,54 @@ class Penalty:
         return 1 / (strength * rows) if self.per_row else 1 / strength
 
 
+#: (labels [n], number of classes, a weight of each class or None) -> the fit
+Fit = Callable[[npt.NDArray[np.int64], int, "Array | None"], Solution]
+
+
+def solve(
+    kind: Kind, labels: npt.NDArray[np.int64], outputs: int, weights: Sequence[Any] | None, fit: Fit, what: str
+) -> Solution:
+    """``fit`` to labels [n] of a kind with labels: once, or one label against the rest where an example has several.
+
+    ``weights`` are those of ``Kind.balanced``. Of several fits, the strength is the median. A label that all rows have,
+    or none, gets a constant; a note says so.
+    """
+    own = None if weights is None else np.asarray(weights, dtype=np.float64)
+    if kind.one_label:
+        return fit(labels, outputs, own)
+    columns = kind.indicators(labels, outputs).T.astype(np.int64)
+    found: list[Solution | None] = [
+        fit(column, 2, None if own is None else own[k]) if 0 < column.sum() < len(column) else None
+        for k, column in enumerate(columns)
+    ]
+    fitted = [one for one in found if one is not None]
+    if not fitted:
+        raise RunFailed("one-class", f"{what}: every label is in all rows or in none, so there is nothing to separate")
+    rows = [np.zeros(fitted[0].weight.shape[1]) if one is None else one.weight[1] - one.weight[0] for one in found]
+    constants = np.where(columns.any(axis=1), ABSENT, -ABSENT)
+    biases = [constants[k] if one is None else one.bias[1] - one.bias[0] for k, one in enumerate(found)]
+    notes = [note for one in fitted for note in one.notes]
+    if one_sided := len(found) - len(fitted):
+        notes.append(f"{what}: {one_sided} of {outputs} labels are in all rows or in none and are answered so")
+    strength = float(np.median([one.strength for one in fitted]))
+    return Solution(np.stack(rows), np.asarray(biases), strength, list(dict.fromkeys(notes)))
+
+
 def classify(
-    features: Any, labels: npt.NDArray[np.int64], classes: int, seed: int, *, what: str, penalty: Penalty
+    features: Any,
+    labels: npt.NDArray[np.int64],
+    classes: int,
+    seed: int,
+    *,
+    what: str,
+    penalty: Penalty,
+    weights: Array | None = None,
 ) -> Solution:
     """Logistic regression of ``labels`` [n] in 0 to ``classes`` - 1 on ``features`` [n, d].
 
     The strength is that of the smallest log loss over stratified folds, drawn by ``seed``; of equal ones the
-    stronger. Where a class has a single row there are no folds. ``what`` heads notes and errors.
+    stronger. Where a class has a single row there are no folds. ``what`` heads notes and errors. ``weights`` [classes]
+    multiply the losses of their rows, in the folds too.
 
     Raises RunFailed when all rows have one label.
     """
@@ -78,8 +120,8 @@ def classify(
     elif folds < 2:
         notes.append(f"{what}: a class has a single row, so the strength was not cross-validated")
     else:
-        strength = smallest_loss(penalty.strengths, _left_out_loss(features, labels, folds, seed, penalty))
-    weight, bias, converged = _fit(features, labels, strength, penalty)
+        strength = smallest_loss(penalty.strengths, _left_out_loss(features, labels, folds, seed, penalty, weights))
+    weight, bias, converged = _fit(features, labels, strength, penalty, weights)
     if not converged:
         notes.append(f"{what}: the logistic regression did not converge in {penalty.iterations} iterations")
     every, biases = np.zeros((classes, features.shape[1])), np.full(classes, bias.min() - ABSENT)
@@ -103,7 +145,7 @@ def log_probabilities(logits: Array) -> Array:
 
 
 def _left_out_loss(
-    features: Any, labels: npt.NDArray[np.int64], folds: int, seed: int, penalty: Penalty
+    features: Any, labels: npt.NDArray[np.int64], folds: int, seed: int, penalty: Penalty, weights: Array | None
 ) -> Callable[[float], float]:
     """Strength -> log loss of every row under the fit to the folds without it, summed."""
     from sklearn.model_selection import StratifiedKFold
@@ -114,16 +156,18 @@ def _left_out_loss(
     def loss(strength: float) -> float:
         total = 0.0
         for train, left_out in splits:
-            weight, bias, _ = _fit(features[train], labels[train], strength, penalty)
+            weight, bias, _ = _fit(features[train], labels[train], strength, penalty, weights)
             answers = log_probabilities(features[left_out] @ weight.T + bias)
             own = answers[np.arange(len(left_out)), np.searchsorted(present, labels[left_out])]
-            total -= float(own.sum())
+            total -= float(own.sum() if weights is None else own @ weights[labels[left_out]])
         return total
 
     return loss
 
 
-def _fit(features: Any, labels: npt.NDArray[np.int64], strength: float, penalty: Penalty) -> tuple[Array, Array, bool]:
+def _fit(
+    features: Any, labels: npt.NDArray[np.int64], strength: float, penalty: Penalty, weights: Array | None = None
+) -> tuple[Array, Array, bool]:
     """(weight [K, d], bias [K], converged) for the K labels that occur, in their order; columns sum to 0."""
     from sklearn.exceptions import ConvergenceWarning
     from sklearn.linear_model import LogisticRegression
@@ -132,7 +176,7 @@ def _fit(features: Any, labels: npt.NDArray[np.int64], strength: float, penalty:
     model = LogisticRegression(C=inverse, tol=penalty.tolerance, max_iter=penalty.iterations)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        model.fit(features, labels)
+        model.fit(features, labels, sample_weight=None if weights is None else weights[labels])
     converged = not any(issubclass(warning.category, ConvergenceWarning) for warning in caught)
     weight, bias = np.asarray(model.coef_), np.asarray(model.intercept_)
     if len(bias) == 1:  # two classes: scikit-learn gives the logit of the second over the first

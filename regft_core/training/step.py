@@ -6,6 +6,7 @@ import copy
 import dataclasses
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -40,6 +41,11 @@ def repeat_batch(batch: Batch, times: int) -> Batch:
             changes[part.name] = torch.cat([value] * times)
     changes |= {"ordinary": batch.ordinary * times, "host_indices": batch.host_indices * times}
     return dataclasses.replace(batch, **changes)
+
+
+@lru_cache(maxsize=8)  # once a phase, not once a step: a copy to a GPU would have to be waited for
+def _on_device(weights: tuple[Any, ...] | None, device: torch.device) -> Tensor | None:
+    return None if weights is None else torch.tensor(weights, dtype=torch.float32, device=device)
 
 
 class Step:
@@ -163,7 +169,12 @@ class Step:
         labels = self.batch.labels if labels is None else labels
         if self.transformer is not None:
             return self.transformer.task_loss(self, logits, labels)
-        return find(self.setting.kind).task_loss(logits, labels)
+        return find(self.setting.kind).task_loss(logits, labels, self.class_weights)
+
+    @property
+    def class_weights(self) -> Tensor | None:
+        """``Setting.class_weights`` on the training device."""
+        return _on_device(self.setting.class_weights, self.trainee.device)
 
     def gradient(self, name: str) -> Tensor | None:
         """The gradient of a tensor before any change or mask; for ``Regulariser.observe_gradients``."""

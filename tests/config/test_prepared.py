@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from regft_core.plan.prepared import undrawn
+from regft_core.plan.prepared import skew_warnings, undrawn
 from regft_core.run.project import open_project
 from stages.config import main
 from tests.small_project import build
@@ -51,3 +51,38 @@ def test_the_plan_says_whose_rows_are_not_drawn(prepared: Path) -> None:
     (prepared / "work" / "datasets" / "reviews" / "task.json").unlink()
     (folder / "seed-1.jsonl").unlink()
     assert undrawn(project) == ""  # nothing was prepared: all is to be run
+
+
+def rows_of(root: Path, **counts: int) -> list[str]:
+    """What is said of a task whose drawn rows have these labels."""
+    folder = root / "work" / "subsamples" / "reviews" / "16"
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "manifest.json").write_text(json.dumps({"seeds": {"0": {"label_counts": counts}}}))
+    return skew_warnings(open_project(root))
+
+
+def test_a_rare_class_is_said_where_accuracy_ranks_methods(prepared: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert skew_warnings(open_project(prepared)) == []  # nothing is drawn yet
+    assert rows_of(prepared, bad=4, good=16) == []  # a fifth
+    (said,) = rows_of(prepared, bad=3, good=17)
+    assert said.startswith("task 'reviews': few training rows are 'bad' 15%, and accuracy hardly counts them; set ")
+    assert "primary: f1_macro" in said
+    assert "class_weights: balanced" in said
+    assert main(["--root", str(prepared)]) == 0
+    assert said in capsys.readouterr().err
+    # Of many classes a fair share is below a fifth.
+    assert rows_of(prepared, **dict.fromkeys("abcdefgh", 2)) == []
+    assert "'a' 3%" in rows_of(prepared, a=1, **dict.fromkeys("bcdefgh", 5))[0]
+
+
+def test_what_the_remedy_already_does_is_not_advised(prepared: Path) -> None:
+    file = prepared / "params.yaml"
+    config = yaml.safe_load(file.read_text())
+    config["training"]["class_weights"] = "balanced"
+    file.write_text(yaml.safe_dump(config))
+    assert "class_weights" not in rows_of(prepared, bad=3, good=17)[0]
+    task = prepared / "pipelines" / "tasks" / "reviews.yaml"
+    task.write_text(
+        yaml.safe_dump({**yaml.safe_load(task.read_text()), "metrics": ["f1_macro"], "primary": "f1_macro"})
+    )
+    assert rows_of(prepared, bad=3, good=17) == []

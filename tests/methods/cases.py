@@ -61,11 +61,11 @@ class Case:
 
     def refused(self, architecture: str, form: Mapping[str, Any]) -> bool:
         """Whether the class says that it cannot act there; other tests check that it says why."""
-        regression, separately = form.get("kind") == "regression", form.get("separately", False)
+        kind, separately = form.get("kind", "classification"), form.get("separately", False)
         return (
             architecture in self.says.refused_architectures
             or (separately and bool(self.says.refused_separate_pairs))
-            or bool(self.cls.check_task(self.options, task(regression)))
+            or bool(self.cls.check_task(self.options, task(kind)))
         )
 
     def bench(self, architecture: str = "bert", *, masked_lm: bool = True, training: Any = None, **more: Any) -> Bench:
@@ -98,22 +98,31 @@ class Case:
         return _EARLIER[key]
 
 
-def task(regression: bool) -> Any:
-    """A task of either kind, to ask regularisers about."""
+#: Kind -> labels, range and metric of a task of it.
+_DECLARED: dict[str, tuple[Any, Any, str]] = {
+    "classification": (("a", "b"), None, "accuracy"),
+    "multi_label": (("a", "b"), None, "f1_macro"),
+    "regression": (None, (0.0, 5.0), "pearson"),
+}
+
+
+def task(kind: str) -> Any:
+    """A task of a kind, to ask regularisers about."""
     from regft_core.config.schema.prompts import PromptConfig
     from regft_core.config.schema.tasks import BuiltinSource, ColumnsConfig, SplitsConfig, TaskConfig
 
-    words = {"a": "yes", "b": "no"}
+    labels, limits, metric = _DECLARED[kind]
+    words = PromptConfig(template="{text} [MASK] {text_pair}", words={"a": "yes", "b": "no"})
     return TaskConfig(
-        kind="regression" if regression else "classification",
+        kind=kind,
         source=BuiltinSource(kind="builtin", generator="cue_sentence"),
         splits=SplitsConfig(train="train", dev="dev"),
         columns=ColumnsConfig(text="text", text_pair="other"),
-        labels=None if regression else ("a", "b"),
-        **({} if regression else {"prompt": PromptConfig(template="{text} [MASK] {text_pair}", words=words)}),
-        range=(0.0, 5.0) if regression else None,
-        metrics=("pearson",) if regression else ("accuracy",),
-        primary="pearson" if regression else "accuracy",
+        labels=labels,
+        range=limits,
+        metrics=(metric,),
+        primary=metric,
+        prompt=words if kind == "classification" else None,
     )
 
 

@@ -144,7 +144,8 @@ def test_every_two_methods_make_a_step_or_are_refused_with_both_names(pair: tupl
     if problems:
         assert any(all(f"'{case.name}'" in problem for case in pair) or "dropout" in problem for problem in problems)
         return
-    first, second = (Bench(chosen, masked_lm=True, training=one) for chosen in (listed, listed[::-1]))
+    aside = any(case.phase.data.split < 1.0 for case in pair)
+    first, second = (Bench(chosen, masked_lm=True, training=one, validation=aside) for chosen in (listed, listed[::-1]))
     names = [[r.name for r in run.stack.in_edit_order] for run in (first, second)]
     assert names[0] == names[1]
     assert same(first.train(), second.train())
@@ -271,8 +272,8 @@ def test_what_tf32_erases_is_refused_and_marked_where_a_whole_method_is_checked(
     )
     allowed = replace(plain, phases=phases)
     assert compose.check_method(known, allowed, TRAINING, None, tf32=True) == []
-    assert compose.degradations(known, allowed, TRAINING, task(False)) == []
-    (mark,) = compose.degradations(known, allowed, TRAINING, task(False), tf32=True)
+    assert compose.degradations(known, allowed, TRAINING, task("classification")) == []
+    (mark,) = compose.degradations(known, allowed, TRAINING, task("classification"), tf32=True)
     assert "tf32 rounds away" in mark
 
 
@@ -323,10 +324,13 @@ def test_one_owner_of_the_weight_view() -> None:
 def test_a_method_that_learns_on_rows_set_aside_needs_some() -> None:
     stack = entries([("weight_mixup", {})])
     whole = phase([("weight_mixup", {})], name="search")
-    problems = compose.check_phase(stack, whole, TRAINING, task(False))
+    problems = compose.check_phase(stack, whole, TRAINING, task("classification"))
     assert any("'weight_mixup' learns on rows set aside" in problem and "split: 0.8" in problem for problem in problems)
     assert (
-        compose.check_phase(stack, phase([("weight_mixup", {})], name="search", split=0.8), TRAINING, task(False)) == []
+        compose.check_phase(
+            stack, phase([("weight_mixup", {})], name="search", split=0.8), TRAINING, task("classification")
+        )
+        == []
     )
 
 
@@ -344,20 +348,22 @@ def test_separate_pairs_reach_the_check_from_the_project_and_from_the_methods_ow
     named = type(given)(**{**vars(given), "regularisers": (("joint_only", joint.Config()),)})
     own = type(found)("mine", found.config, (named,))
     registry = {"joint_only": joint}
-    problems = check_method(registry, own, TRAINING, task(False), shared)
+    problems = check_method(registry, own, TRAINING, task("classification"), shared)
     assert len(problems) == 1
     assert "'joint_only' does not run with model.pairs: separately: it swaps the two texts of an input" in problems[0]
     assert "pairs: jointly" in problems[0]
     jointly = MethodConfig.model_validate({"model": {"pairs": "jointly"}})
-    assert check_method(registry, type(found)("mine", jointly, (named,)), TRAINING, task(False), shared) == []
-    assert check_method(registry, own, TRAINING, task(False), EncoderConfig(name="x")) == []
+    assert (
+        check_method(registry, type(found)("mine", jointly, (named,)), TRAINING, task("classification"), shared) == []
+    )
+    assert check_method(registry, own, TRAINING, task("classification"), EncoderConfig(name="x")) == []
     # The validator hands the section over.
     params = Params.model_construct(model=shared, training=TRAINING)
     seen: list[Any] = []
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(project.compose, "check_method", lambda *given, tf32: seen.append(given) or [])
-        tasks = {"t": task(False)}
-        project.compose_check(own, task(False), params, tasks)
+        tasks = {"t": task("classification")}
+        project.compose_check(own, task("classification"), params, tasks)
     assert seen[0][4] is shared
     assert seen[0][5] is tasks
 
@@ -385,7 +391,7 @@ def first_on(data: DataConfig) -> tuple[Method, dict[str, Any]]:
 
 def test_a_phase_is_judged_on_its_own_task_not_on_the_cells() -> None:
     shared = EncoderConfig(name="x", pooling="mean", pairs="separately")
-    values, pairs = task(True), task(False)
+    values, pairs = task("regression"), task("classification")
     single = pairs.model_copy(update={"columns": pairs.columns.model_copy(update={"text_pair": None})})
     tasks = {"values": values, "pairs": pairs, "single": single}
 
@@ -405,10 +411,12 @@ def test_a_phase_is_judged_on_its_own_task_not_on_the_cells() -> None:
 
 def test_marks_of_a_phase_are_about_its_own_task() -> None:
     given, registry = first_on(DataConfig(task="values"))
-    marks = compose.degradations(registry, given, TRAINING, task(False), {"values": task(True)})
+    marks = compose.degradations(registry, given, TRAINING, task("classification"), {"values": task("regression")})
     assert marks == ["a substitute for regression", "phase 'first' trains on labelled rows of another task, values"]
     given, registry = first_on(DataConfig())
-    assert compose.degradations(registry, given, TRAINING, task(False), {}) == ["a substitute for classification"]
+    assert compose.degradations(registry, given, TRAINING, task("classification"), {}) == [
+        "a substitute for classification"
+    ]
 
 
 def test_dropout_is_negotiated() -> None:
@@ -446,7 +454,7 @@ def test_a_wish_for_dropout_is_held_against_the_shared_protocol(side: str) -> No
     # It reaches the validator, which adds file and line.
     shared = TRAINING.model_copy(update={"dropout": none})
     given = replace(phase(), training=shared)
-    assert problem in compose.check_phase(stack, given, shared, task(False))
+    assert problem in compose.check_phase(stack, given, shared, task("classification"))
 
 
 # ----------------------------------------------------------------------------- what is declared
@@ -494,7 +502,7 @@ def test_a_phase_names_what_speaks_against_it() -> None:
     search, final = method("weight_mixup").phases
     wrong = type(final)(**{**vars(final), "regularisers": (("weight_mixup", registry["weight_mixup"].Config()),)})
     both = type(method("vanilla"))("both", method("vanilla").config, (search, wrong))
-    problems = compose.check_method(registry, both, TRAINING, task(False))
+    problems = compose.check_method(registry, both, TRAINING, task("classification"))
     assert problems
     assert all(problem.startswith("phase 'finetune': ") for problem in problems)
 

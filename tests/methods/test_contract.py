@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import torch
 
+from regft_core.catalogue import KINDS
 from regft_core.config.method import declared_cost
 from regft_core.config.schema import DropoutConfig
 from regft_core.data.batches import Batch
@@ -31,14 +32,16 @@ FORMS: dict[str, dict[str, Any]] = {
     "single": {},
     "pair": {"pair": True},
     "regression": {"kind": "regression", "pair": True},
+    "several": {"kind": "multi_label", "labels": 3},
     "mean": {"pooling": "mean"},
     "separately": {"pair": True, "pooling": "mean", "separately": True},
 }
 #: Six families of different make see every form of the task, the others one each.
 FIRST = ("bert", "roberta", "electra", "xlnet", "deberta", "bart")
-KINDS = ("single", "pair", "regression")
+COMMON = ("single", "pair", "regression")
 OTHERS = [name for name in ARCHITECTURES if name not in FIRST]
-TASKS = [(name, form) for name in FIRST for form in KINDS] + [(n, KINDS[i % 3]) for i, n in enumerate(OTHERS)]
+TASKS = [(name, form) for name in FIRST for form in COMMON] + [(n, COMMON[i % 3]) for i, n in enumerate(OTHERS)]
+TASKS += [("bert", "several"), ("xlnet", "several")]
 #: A head on pooled vectors: padding on the left, two stacks, norms before blocks, a convolution.
 HEADS = [(n, "mean") for n in ("bert", "bart", "deberta-v2")] + [
     (n, "separately") for n in ("bert", "xlnet", "modernbert")
@@ -106,8 +109,8 @@ def test_pairs_as_two_rows_are_refused_with_the_reason_or_accepted(case: Case) -
 
     encoder = EncoderConfig(name="x", pooling="mean", pairs="separately")
     stack = entries([(case.name, case.options.model_dump(exclude_unset=True))])
-    # A method for values alone is asked on values.
-    of = task(bool(case.cls.check_task(case.options, task(False))))
+    # A method for values or sets of labels alone is asked on these.
+    of = next(of for of in map(task, KINDS.names()) if not case.cls.check_task(case.options, of))
     problems = compose.check_phase(stack, case.phase, TRAINING, of, encoder)
     wanted = case.says.refused_separate_pairs
     if not wanted:

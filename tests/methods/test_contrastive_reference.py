@@ -159,4 +159,4 @@ def test_what_it_cannot_do_is_refused() -> None:
         metrics=("pearson",),
         primary="pearson",
     )
-    assert "has no classes" in Contrastive.check_task(options, task)[0]
+    assert "is of no single class" in Contrastive.check_task(options, task)[0]

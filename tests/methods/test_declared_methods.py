@@ -11,6 +11,7 @@ from functools import cache
 import pytest
 import torch
 
+from regft_core.catalogue import KINDS
 from regft_core.config.method import declared_fit
 from regft_core.hooks import compose
 from regft_core.hooks.declare import Handed
@@ -32,18 +33,21 @@ TAKING = [
 STEPS = 4
 
 
-def for_values_alone(name: str) -> bool:
-    """Whether a regulariser says that it cannot act on classes (a similarity)."""
-    return any(
-        REGISTRY[regulariser].check_task(options, task(False))
-        for given in method(name).phases
-        for regulariser, options in given.regularisers
+def kind_of(name: str) -> str:
+    """The first kind of task that no regulariser refuses: not classes where it is for values, or for several labels."""
+    return next(
+        kind
+        for kind in KINDS.names()
+        if not any(
+            REGISTRY[regulariser].check_task(options, task(kind))
+            for given in method(name).phases
+            for regulariser, options in given.regularisers
+        )
     )
 
 
 def own_runner(name: str) -> Runner:
-    kind = "regression" if for_values_alone(name) else "classification"
-    return Runner(six_layers() if names_layers(name) else source_of("bert"), pair=True, kind=kind)
+    return Runner(six_layers() if names_layers(name) else source_of("bert"), pair=True, kind=kind_of(name))
 
 
 @cache
@@ -53,7 +57,7 @@ def run(name: str) -> dict[str, Ran]:
 
 @pytest.mark.parametrize("name", METHODS)
 def test_nothing_speaks_against_it(name: str) -> None:
-    assert compose.check_method(REGISTRY, method(name), TRAINING, task(for_values_alone(name))) == []
+    assert compose.check_method(REGISTRY, method(name), TRAINING, task(kind_of(name))) == []
 
 
 @pytest.mark.parametrize("name", METHODS)

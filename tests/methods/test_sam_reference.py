@@ -266,6 +266,9 @@ def test_eta_without_its_use_is_refused() -> None:
     from tests.methods.chain import method
 
     given = method("sam").finetune
-    problems = compose.check_phase(entries([("sam", {"eta": 0.1})]), given, TRAINING, task(False))
+    problems = compose.check_phase(entries([("sam", {"eta": 0.1})]), given, TRAINING, task("classification"))
     assert problems == ["'sam': eta belongs to adaptive: true; remove it, or set adaptive: true"]
-    assert compose.check_phase(entries([("sam", {"adaptive": True, "eta": 0.1})]), given, TRAINING, task(False)) == []
+    assert (
+        compose.check_phase(entries([("sam", {"adaptive": True, "eta": 0.1})]), given, TRAINING, task("classification"))
+        == []
+    )

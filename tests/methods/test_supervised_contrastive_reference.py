@@ -168,8 +168,8 @@ def test_it_draws_classes_together() -> None:
 
 def test_a_regression_and_hidden_labels_are_refused() -> None:
     options = SupervisedContrastiveConfig()
-    assert SupervisedContrastive.check_task(options, task(False)) == []
-    (reason,) = SupervisedContrastive.check_task(options, task(True))
-    assert "regression task has no classes" in reason
+    assert SupervisedContrastive.check_task(options, task("classification")) == []
+    (reason,) = SupervisedContrastive.check_task(options, task("regression"))
+    assert "example of a regression task is of no single class" in reason
     with pytest.raises(ValueError, match="less than 1"):
         SupervisedContrastiveConfig(weight=1.0)

@@ -75,7 +75,7 @@ def test_equal_texts_are_the_largest_value_and_long_ones_are_cut() -> None:
 @pytest.mark.parametrize(
     ("changes", "why"),
     [
-        ({"kind": "classification", "labels": ("a", "b"), "range": None, "metrics": ("accuracy",)}, "asks for classes"),
+        ({"kind": "classification", "labels": ("a", "b"), "range": None, "metrics": ("accuracy",)}, "asks for labels"),
         ({"columns": ColumnsConfig(text="text")}, "needs two"),
         ({"range": None}, "gives no 'range'"),
     ],

@@ -41,9 +41,12 @@ class Columns:
 
     def wanted(self) -> Iterator[tuple[str, str]]:
         """(key, column) of those that are right by themselves."""
-        for key in ("text", "text_pair", "label", "id", "group"):
+        of_labels = (self.config.labels or ()) if self.config.known("labels") else ()
+        for key in ("text", "text_pair", *(() if of_labels else ("label",)), "id", "group"):
             if self.config.known(key) and (name := getattr(self.config, key)) is not None:
                 yield key, name
+        for name in of_labels:
+            yield "labels", name
 
 
 @dataclass

@@ -58,10 +58,28 @@ class ColumnsConfig(StrictModel):
     text: str
     text_pair: str | None = None
     label: str = "label"
+    labels: Annotated[tuple[str, ...], Field(strict=False, min_length=1)] | None = Field(
+        None, description="multi_label: columns of 0 and 1, one for each of the task's labels, in their order"
+    )
+    label_delimiter: str | None = Field(
+        None, min_length=1, description="multi_label: what stands between the labels of a cell; ';' when absent"
+    )
     id: str | None = Field(None, description="identifier column; the row number when absent")
     group: str | None = Field(
         None, description="rows of one group (product, author, premise) are never split and are resampled together"
     )
+
+    @property
+    def of_labels(self) -> tuple[str, ...]:
+        """The columns that hold a row's label, or its labels."""
+        return (self.label,) if self.labels is None else self.labels
+
+    @model_serializer(mode="wrap")
+    def _as_before(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Without the keys for several labels where they are not given: so no key of an older task changes."""
+        values: dict[str, Any] = dump(self)
+        absent = [name for name in ("labels", "label_delimiter") if values.get(name, ...) is None]
+        return {name: value for name, value in values.items() if name not in absent}
 
 
 class FoldsConfig(StrictModel):
@@ -159,6 +177,8 @@ class TaskConfig(ConsistentModel):
             yield ("labels",), wrong
         if self.known("labels") and self.labels is not None and len(set(self.labels)) != len(self.labels):
             yield ("labels",), "'labels' names a label twice"
+        if self.known("kind"):
+            yield from self._label_columns()
         if self.known("primary", "metrics") and self.primary not in self.metrics:
             yield ("primary",), f"primary '{self.primary}' is not one of metrics {list(self.metrics)}; add it there"
         if self.known("positive_label", "labels") and self.positive_label not in (None, *(self.labels or ())):
@@ -167,8 +187,35 @@ class TaskConfig(ConsistentModel):
         if self.known("prompt", "labels", "columns") and self.prompt is not None and self.columns.known("text_pair"):
             for path, message in self.prompt.inconsistencies(self.labels, self.columns.text_pair is not None):
                 yield ("prompt", *path), message
+        if self.known("submission", "kind") and self.submission is not None and not find(self.kind).submits:
+            message = f"no format of a benchmark's server has answers of kind: {self.kind}; remove 'submission'"
+            yield ("submission",), message
         if self.known("submission", "labels") and self.submission is not None and self.submission.known("labels"):
             own, given = set(self.labels or ()), set(self.submission.labels)
             if given and own != given:
                 message = f"submission.labels writes {sorted(given)}, but the task's labels are {sorted(own)}"
                 yield ("submission", "labels"), message
+
+    def _label_columns(self) -> Iterator[Inconsistency]:
+        """Columns of several labels where an example has one, or that do not fit the labels."""
+        places: list[tuple[tuple[str, ...], Any]] = [((), self)]
+        if self.known("ood"):
+            places += [(("ood", name), config) for name, config in self.ood.items()]
+        kind = find(self.kind)
+        for path, place in places:
+            if not place.known("columns", "labels") or place.columns is None:
+                continue
+            columns, labels = place.columns, place.labels or (self.labels if self.known("labels") else None)
+            given = [key for key in ("labels", "label_delimiter") if columns.known(key) and getattr(columns, key)]
+            for key in given if kind.one_label or not kind.has_labels else ():
+                message = f"'{key}' is for kind: multi_label, and an example of a {self.kind} task has one label"
+                yield (*path, "columns", key), f"{message}; remove it, or change the kind"
+            if "labels" not in given:
+                continue
+            for key in ("label", "label_delimiter"):
+                if key in columns.model_fields_set:
+                    message = f"'{key}' is for one column, and 'labels' names a column for each label; keep one"
+                    yield (*path, "columns", key), message
+            if labels is not None and len(columns.labels) != len(labels):
+                counts = f"{len(columns.labels)} columns for {len(labels)} labels"
+                yield (*path, "columns", "labels"), f"{counts}; name one for each of the labels, in their order"

@@ -31,6 +31,7 @@ WarmupSteps = Annotated[int, Field(ge=0, le=MAX_STEPS)]
 CheckpointRule = Literal["last", "best_on_split", "best_on_dev_as_published"]
 CheckpointShare = Annotated[float, Field(gt=0, lt=1)]
 ClipNorm = Annotated[float, Field(gt=0)]
+ClassWeights = Literal["none", "balanced"]
 Precision = Literal["fp32", "bf16", "fp16"]
 
 
@@ -64,6 +65,9 @@ class TrainingConfig(StrictModel):
     checkpoint_share: CheckpointShare = Field(
         0.1, description="share of the training rows that best_on_split sets aside to choose the epoch"
     )
+    class_weights: ClassWeights = Field(
+        "none", description="balanced: a row's task loss times n / (K n_c), so that all classes count alike"
+    )
     epoch_scores: bool = Field(
         False, description="score the dev set after every epoch of the last phase: shown, never selected on"
     )
@@ -78,7 +82,7 @@ class TrainingConfig(StrictModel):
         values = self.model_dump(mode="json")
         if self.checkpoint != "best_on_split":
             del values["checkpoint_share"]
-        for name in ("warmup_steps", "checkpoint", "epoch_scores"):
+        for name in ("warmup_steps", "checkpoint", "class_weights", "epoch_scores"):
             if values[name] == type(self).model_fields[name].default:
                 del values[name]
         return values
@@ -113,6 +117,7 @@ class TrainingLayer(StrictModel):
     allow_precision_loss: Override[bool] = None
     checkpoint: Override[CheckpointRule] = None
     checkpoint_share: Override[CheckpointShare] = None
+    class_weights: Override[ClassWeights] = None
     epoch_scores: Override[bool] = None
 
 

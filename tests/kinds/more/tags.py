@@ -1,4 +1,4 @@
-"""A third kind: an example has any number of the labels, as bits of one number; a file has them as ``good|fast``."""
+"""A kind of a test's own: any number of labels an example, as bits of one number; a file has them as ``good|fast``."""
 
 from __future__ import annotations
 
@@ -26,6 +26,7 @@ class Tags(Kind):
     problem_type = "multi_label_classification"
     dtype = "int64"
     label_keys = "'labels' lists every tag, "
+    submits = True
     printed = "logits.gt(0).tolist()"
 
     def wrong_labels(self, labels: Sequence[str] | None) -> str | None:
@@ -54,7 +55,14 @@ class Tags(Kind):
     def label_tensor(self, labels: Sequence[int | float]) -> Tensor:
         return torch.tensor(labels, dtype=torch.int64)
 
-    def task_loss(self, logits: Tensor, labels: Tensor) -> Tensor:
+    def balanced(self, labels: Sequence[int | float], outputs: int) -> tuple[float, ...]:
+        return (1.0,) * outputs
+
+    def indicators(self, labels: Array, outputs: int) -> Array:
+        found: Array = bits(labels, outputs) == 1
+        return found
+
+    def task_loss(self, logits: Tensor, labels: Tensor, weights: Tensor | None = None) -> Tensor:
         targets = labels[:, None] >> torch.arange(logits.shape[1], device=labels.device) & 1
         return torch.nn.functional.binary_cross_entropy_with_logits(logits, targets.to(logits.dtype))
 
@@ -85,6 +93,9 @@ class Tags(Kind):
 
     def collapsed(self, gold: Array, predictions: Array) -> Collapse | None:
         return "constant" if (predictions == predictions[0]).all() else None
+
+    def shown(self, value: Any, names: Sequence[str]) -> str | float:
+        return "|".join(name for bit, name in enumerate(names) if int(value) >> bit & 1)
 
     def score_columns(self, labels: Sequence[str]) -> list[str]:
         return [f"probability_{label}" for label in labels]

@@ -1,0 +1,144 @@
+"""A threshold for each label of a multi-label task, fitted on rows that the phase set aside.
+
+Trained on few rows, a rare label seldom reaches a probability of 0.5. After the last step each label gets the threshold
+with the largest F1 on the share of the training rows that was never trained on (``data.split``). Its log odds are
+subtracted from the bias of the head's last linear: the run's model, its export and its predictions then answer by 0.5,
+and a reported probability of 0.5 is the threshold. No set that judges runs is read.
+
+Decisions:
+- candidates lie half way between neighbouring logits; of equal F1 the one nearest to 0.5 wins.
+- a label that no row of the share has keeps 0.5. The result is marked with it.
+- ``fit: all`` takes one threshold for all labels, by F1 of all decisions together: for shares of few rows.
+- ``fit: none`` (a control) sets the same rows aside and keeps 0.5.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from pydantic import Field
+
+from regft_core.config.method import Phase
+from regft_core.config.schema import StrictModel
+from regft_core.config.schema.tasks import TaskConfig
+from regft_core.hooks.base import Declares, Flip, Handed, Regulariser
+from regft_core.hooks.checks import is_last, reads_labels
+from regft_core.kinds import find
+from regft_core.lazy import np, torch
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import numpy.typing as npt
+    from torch import Tensor
+
+    from regft_core.training.fitting import FitData
+    from regft_core.training.trainee import Trainee
+
+#: Rows per forward pass; nothing but speed depends on it.
+BATCH = 64
+
+
+class LabelThresholdsConfig(StrictModel):
+    """Options of fitted thresholds."""
+
+    fit: Literal["label", "all", "none"] = Field(
+        "label", description="one threshold for each label, or for all together; none: 0.5 (a control)"
+    )
+
+
+class LabelThresholds(Regulariser):
+    """Moves the head's bias so that each label is answered from its fitted threshold on."""
+
+    name = "label_thresholds"
+    Config = LabelThresholdsConfig
+    off: ClassVar[dict[str, Any]] = {"fit": "none"}
+    controls: ClassVar[Mapping[str, Flip]] = {
+        "half": Flip({"fit": "none"}, "the same rows are set aside, and every threshold stays at 0.5"),
+    }
+    sources: ClassVar[dict[str, str]] = {"fit": "ours: a threshold a label, the usual choice for F1 over labels"}
+
+    @classmethod
+    def declare(cls, options: LabelThresholdsConfig) -> Declares:
+        return Declares(active=options.fit != "none", edit_order=200, validation_share=True)
+
+    @classmethod
+    def check_options(cls, options: LabelThresholdsConfig, phase: Phase) -> list[str]:
+        problems = [*is_last(phase), *reads_labels(phase)]
+        if phase.training.epochs == 0:
+            problems.append("its thresholds are fitted after the last step, and the phase takes none; give it epochs")
+        return problems
+
+    @classmethod
+    def check_task(cls, options: LabelThresholdsConfig, task: TaskConfig) -> list[str]:
+        kind = find(task.kind)
+        if kind.has_labels and not kind.one_label:
+            return []
+        return [f"it fits thresholds of several labels, and an example of a {task.kind} task has one answer"]
+
+    def prepare(self, trainee: Trainee, handed: Mapping[str, Handed]) -> None:
+        from regft_core.models.heads import last_linear
+
+        self._head = last_linear(trainee.model, trainee.sites.head, self.setting.num_labels)
+        self._notes: list[str] = []
+
+    def fit(self, trainee: Trainee, data: FitData) -> None:
+        """Learns nothing; remembers the rows that are set aside."""
+        self._aside = data.validation
+
+    def finish(self, trainee: Trainee) -> None:
+        logits, labels = self._answers(trainee)
+        present = find(self.setting.kind).indicators(labels, logits.shape[1])
+        if self.options.fit == "all":
+            shifts = np.full(logits.shape[1], threshold(logits.ravel(), present.ravel()))
+        else:
+            shifts = np.asarray([threshold(own, has) for own, has in zip(logits.T, present.T, strict=True)])
+            if absent := int((~present.any(axis=0)).sum()):
+                self._notes = [
+                    f"label_thresholds: no row of those set aside has {absent} of {len(shifts)} labels; they keep 0.5"
+                ]
+        bias: Tensor = trainee.model.get_submodule(self._head).bias  # type: ignore[assignment]
+        with torch.no_grad():
+            bias -= torch.from_numpy(shifts).to(bias)
+        for k, shift in enumerate(shifts.tolist()):
+            self.diagnostics.log(f"label_thresholds.{k}", 0, float(1 / (1 + np.exp(-shift))))
+
+    def marks(self) -> list[str]:
+        return list(self._notes)
+
+    def _answers(self, trainee: Trainee) -> tuple[npt.NDArray[np.float64], npt.NDArray[Any]]:
+        """Logits [n, K] and labels [n] of the rows that are set aside, as evaluation computes them."""
+        from regft_core.models.sites import classify
+        from regft_core.training.step import autocast
+
+        assert self._aside is not None
+        model, rows = trainee.model, self._aside.rows
+        training = model.training
+        model.eval()
+        logits, labels = [], []
+        try:
+            with torch.no_grad(), autocast(trainee.device, self.setting.training.precision):
+                for start in range(0, len(rows), BATCH):
+                    batch = self._aside.collate(rows[start : start + BATCH])
+                    logits.append(classify(model, batch.model_inputs(), padded=batch.padded)[0].double().cpu())
+                    labels.append(batch.labels.cpu())
+        finally:
+            model.train(training)
+        return torch.cat(logits).numpy(), torch.cat(labels).numpy()
+
+
+def threshold(logits: npt.NDArray[np.float64], present: npt.NDArray[np.bool_]) -> float:
+    """The logit above which [n] ``logits`` are answered with yes for the largest F1 against [n] ``present``.
+
+    0 where nothing is present. Of equal F1 the candidate nearest to 0.
+    """
+    if not present.any():
+        return 0.0
+    order = np.sort(np.unique(logits))
+    candidates = np.concatenate([[0.0, order[0] - 1.0], (order[1:] + order[:-1]) / 2])
+
+    def f1(above: float) -> float:
+        claimed = logits > above
+        return float(2 * (claimed & present).sum() / (claimed.sum() + present.sum()))
+
+    return float(min(candidates, key=lambda above: (-f1(above), abs(above))))

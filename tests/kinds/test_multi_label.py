@@ -1,0 +1,214 @@
+"""Several labels of an example: read from files, trained, judged and written, against numbers by hand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from sklearn.metrics import accuracy_score, f1_score
+
+from regft_core import metrics
+from regft_core.config.schema.tasks import ColumnsConfig, TaskConfig
+from regft_core.data.declare import Declaration, Row, check_columns, to_examples
+from regft_core.errors import DataError
+from regft_core.kinds import find
+from regft_core.statistics.resampling import example_weights, weighted_metric
+
+LABELS = ("fast", "cheap", "good")
+KIND = find("multi_label")
+
+
+def declared(**changes: Any) -> TaskConfig:
+    return TaskConfig.model_validate(
+        {
+            "kind": "multi_label",
+            "source": {"kind": "files"},
+            "splits": {"train": "train.csv", "dev": "dev.csv"},
+            "columns": {"text": "text", "label": "tags"},
+            "labels": list(LABELS),
+            "metrics": ["f1_micro", "f1_macro", "accuracy"],
+            "primary": "f1_macro",
+            **changes,
+        }
+    )
+
+
+def read(cells: dict[str, Any], **changes: Any) -> int | float:
+    task = declared(**changes)
+    declaration = Declaration(task.kind, task.columns, task.labels, task.label_values, task.drop_labels)
+    (example,) = to_examples([Row("row 1", {"text": "a film", **cells})], declaration, "train.csv").examples
+    return example.label
+
+
+@pytest.mark.parametrize(
+    ("cell", "expected"),
+    [
+        ("fast", 1),
+        ("good; fast", 5),
+        ("", 0),
+        ("cheap;cheap;", 2),
+        (["good", "cheap"], 6),
+        ([], 0),
+        ([0, 2], 5),
+        (1, 2),
+    ],
+)
+def test_a_cell_names_a_set_of_labels(cell: Any, expected: int) -> None:
+    assert read({"tags": cell}) == expected
+
+
+def test_a_cell_is_cut_by_the_delimiter_that_the_columns_name() -> None:
+    assert read({"tags": "fast | good"}, columns={"text": "text", "label": "tags", "label_delimiter": "|"}) == 5
+    assert read({"tags": "quick;good"}, label_values={"quick": "fast", "good": "good"}) == 5
+
+
+@pytest.mark.parametrize(
+    ("cell", "said"),
+    [
+        ("fast;fats", "label 'fats' is none of labels .*did you mean 'fast'?"),
+        (None, "column 'tags' has no labels .*write '' for none"),
+        ([3], "outside 0 to 2"),
+    ],
+)
+def test_what_is_no_set_is_refused(cell: Any, said: str) -> None:
+    with pytest.raises(DataError, match=said):
+        read({"tags": cell})
+
+
+FLAGS = {"text": "text", "labels": ["is_fast", "is_cheap", "is_good"]}
+
+
+@pytest.mark.parametrize(("flags", "expected"), [(("1", "0", "1"), 5), ((0, 1, 0), 2), (("True", "0.0", "1.0"), 5)])
+def test_a_column_for_each_label_holds_0_or_1(flags: tuple[Any, ...], expected: int) -> None:
+    assert read(dict(zip(FLAGS["labels"], flags, strict=True)), columns=FLAGS) == expected
+
+
+def test_other_values_and_missing_columns_are_said() -> None:
+    with pytest.raises(DataError, match="column 'is_good' has '2'; 0 or 1 says whether"):
+        read({"is_fast": "0", "is_cheap": "1", "is_good": "2"}, columns=FLAGS)
+    declaration = Declaration("multi_label", ColumnsConfig.model_validate(FLAGS), LABELS)
+    with pytest.raises(DataError, match=r"columns\.labels: no column 'is_good', did you mean 'good'"):
+        check_columns(["text", "is_fast", "is_cheap", "good"], declaration, "train.csv")
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"labels": ["fast"]}, "at least two names"),
+        ({"labels": [f"l{i}" for i in range(64)]}, "at most 63 labels, and there are 64"),
+        ({"labels": ["fast;cheap", "good"]}, "has a ';'"),
+        ({"columns": {**FLAGS, "labels": ["a", "b"]}}, "2 columns for 3 labels"),
+        ({"columns": {**FLAGS, "label": "tags"}}, "'label' is for one column"),
+        ({"columns": {**FLAGS, "label_delimiter": "|"}}, "'label_delimiter' is for one column"),
+        ({"kind": "classification", "columns": FLAGS}, "'labels' is for kind: multi_label"),
+        ({"submission": {"format": "glue", "files": {"T.tsv": "test"}}}, "no format of a benchmark's server"),
+    ],
+)
+def test_a_task_that_does_not_fit_the_kind_is_refused(changes: dict[str, Any], said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        declared(**changes)
+
+
+def test_columns_of_other_tasks_are_dumped_as_before() -> None:
+    plain = {"text": "text", "text_pair": None, "label": "label", "id": None}
+    assert ColumnsConfig(text="text").model_dump(mode="json") == plain
+    assert declared().columns.model_dump(mode="json") == {**plain, "label": "tags"}
+
+
+# ------------------------------------------------------------------------------------- training
+
+
+def test_the_loss_is_binary_cross_entropy_over_labels() -> None:
+    logits, labels = torch.tensor([[0.5, -1.0], [2.0, 0.0]]), KIND.label_tensor([2, 3])
+    p = logits.sigmoid()
+    by_hand = -(torch.log(1 - p[0, 0]) + torch.log(p[0, 1]) + torch.log(p[1, 0]) + torch.log(p[1, 1])) / 4
+    torch.testing.assert_close(KIND.task_loss(logits, labels), by_hand)
+    weights = torch.tensor([[2.0, 3.0], [5.0, 7.0]])
+    weighted = -(2 * torch.log(1 - p[0, 0]) + 7 * torch.log(p[0, 1]) + 3 * torch.log(p[1, 0]) + 7 * torch.log(p[1, 1]))
+    torch.testing.assert_close(KIND.task_loss(logits, labels, weights), weighted / 4)
+
+
+def test_balanced_weights_make_presence_and_absence_of_each_label_count_alike() -> None:
+    weights = KIND.balanced([1, 0, 0, 0], 2)
+    assert weights == ((4 / 6, 4 / 2), (1.0, 1.0))  # no row has the second label
+    assert 3 * weights[0][0] == 1 * weights[0][1]
+
+
+def test_a_stratified_draw_keeps_the_rarest_label_of_each_row() -> None:
+    assert KIND.strata([0b001, 0b011, 0b111, 0b000]) == [0, 1, 2, -1]
+    assert KIND.label_counts([0b001, 0b011, 0b111, 0b000], LABELS) == {"fast": 3, "cheap": 2, "good": 1}
+
+
+# -------------------------------------------------------------------------------------- judging
+
+
+def test_predictions_and_scores_of_a_set_whose_labels_merge_own_ones() -> None:
+    logits, to_set = np.array([[1.0, -2.0, 0.5], [-1.0, -2.0, -3.0]]), np.array([1, 0, 1])
+    assert KIND.predictions(logits, to_set).tolist() == [0b10, 0]
+    sigmoid = 1 / (1 + np.exp(-logits))
+    expected = np.stack([sigmoid[:, 1], sigmoid[:, [0, 2]].max(1)], 1)
+    np.testing.assert_allclose(KIND.scores(logits, to_set, 2), expected)
+    gold = np.array([0b11, 0b100], dtype=np.uint64)
+    assert KIND.unreachable(gold, to_set, ("a", "b", "c")) == ["c"]
+    with pytest.raises(ValueError, match="not all positions"):
+        KIND.unreachable(gold, to_set, ("a", "b"))
+
+
+def test_answers_are_names_between_semicolons() -> None:
+    assert KIND.answer([0.6, 0.5, 0.9], LABELS) == "fast;good"
+    assert KIND.answer([0.1, 0.5, 0.2], LABELS) == ""
+    assert KIND.shown(np.uint64(6), LABELS) == "cheap;good"
+
+
+def test_the_constant_baseline_is_the_best_by_f1_micro() -> None:
+    rng = np.random.default_rng(0)
+    score = metrics.find("f1_micro").score
+    for _ in range(20):
+        gold = sum(
+            (rng.random(15) < share).astype(np.uint64) << np.uint64(k) for k, share in enumerate((0.7, 0.4, 0.1))
+        )
+        best = max(score(gold, np.full_like(gold, answer), None) for answer in range(8))
+        assert score(gold, KIND.constant(gold), None) == pytest.approx(best)
+
+
+def test_collapse() -> None:
+    gold = np.array([1, 1, 2, 3], dtype=np.uint64)
+    assert KIND.collapsed(gold, np.array([1, 1, 1, 1], dtype=np.uint64)) == "constant"
+    assert KIND.collapsed(gold, np.array([0, 0, 0, 1], dtype=np.uint64)) == "majority"
+    assert KIND.collapsed(gold, gold) is None
+
+
+def drawn(rng: np.random.Generator, n: int, count: int) -> tuple[np.ndarray, np.ndarray]:
+    """[n, count] booleans, and the same as bits; the last label is in no row."""
+    there = rng.random((n, count)) < 0.4
+    there[:, -1] = False
+    return there, (there.astype(np.uint64) << np.arange(count, dtype=np.uint64)).sum(axis=1, dtype=np.uint64)
+
+
+def test_metrics_are_those_of_scikit_learn_and_of_every_resample() -> None:
+    rng = np.random.default_rng(1)
+    (there, gold), (claims, predicted) = drawn(rng, 30, 5), drawn(rng, 30, 5)
+    occurring = (there | claims).any(axis=0)
+    expected = {
+        "accuracy": accuracy_score(there, claims),
+        "f1_micro": f1_score(there, claims, average="micro"),
+        "f1_macro": f1_score(there[:, occurring], claims[:, occurring], average="macro", zero_division=0.0),
+    }
+    for name, value in expected.items():
+        metric = metrics.find(name)
+        assert metric.score(gold, predicted, None) == pytest.approx(value)
+        counts = example_weights(30, 20, 0).astype(np.float64)
+        resampled = weighted_metric(name)(gold, predicted[None], counts)[:, 0]
+        rows = [np.repeat(np.arange(30), own.astype(int)) for own in counts]
+        np.testing.assert_allclose(resampled, [metric.score(gold[r], predicted[r], None) for r in rows])
+
+
+def test_without_any_label_there_is_no_evidence_of_skill() -> None:
+    empty = np.zeros(3, dtype=np.uint64)
+    assert [metrics.find(name).score(empty, empty, None) for name in ("f1_micro", "f1_macro")] == [0.0, 0.0]
+
+
+def test_the_metrics_that_fit() -> None:
+    assert metrics.names("multi_label") == ("accuracy", "f1_macro", "f1_micro")

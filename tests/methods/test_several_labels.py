@@ -1,0 +1,99 @@
+"""Every shipped method on a task whose examples have several labels: it trains, or says by name why it does not."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+import torch
+
+from regft_core.hooks import compose
+from regft_core.hooks.registry import discover
+from regft_core.methods.constant_answer import best_odds
+from regft_core.methods.label_thresholds import threshold
+from tests.methods.cases import task
+from tests.methods.chain import METHODS, Runner, method, names_layers, phase, six_layers
+from tests.methods.harness import TRAINING, examples, source_of
+
+#: What has no meaning without one class an example, or is for values.
+REFUSED = {
+    "label_smoothing": "label_smoothing",
+    "setfit": "contrastive",
+    "supervised_contrastive": "supervised_contrastive",
+    "zero_shot_similarity": "zero_shot_similarity",
+}
+LABELS = 3
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_it_trains_two_steps_or_is_refused_by_name(name: str) -> None:
+    given, wanted = method(name), task("multi_label")
+    every = {phase.data.task: task("classification") for phase in given.phases if phase.data.task is not None}
+    problems = compose.check_method(discover(), given, TRAINING, wanted, None, every)
+    if name in REFUSED:
+        assert any(f"'{REFUSED[name]}'" in problem and "multi_label" in problem for problem in problems), problems
+        return
+    assert not problems
+    source = six_layers() if names_layers(name) else source_of("bert", masked_lm=True)
+    ran = Runner(source, kind="multi_label", labels=LABELS, rows=12, pair=True).run(given.phases, steps=2)["finetune"]
+    assert all(torch.isfinite(value).all() for named in ran.tensors.values() for value in named.values())
+    (done,) = ran.members[-1:]
+    if done.stack.predictor is None:
+        inputs = done.trainee.tokenizer(["a film"], ["it was"], return_tensors="pt")
+        with torch.no_grad():
+            assert done.trainee.model.eval()(**inputs).logits.shape == (1, LABELS)
+    else:
+        trainee = done.trainee if done.stack.predictor.declares.reads_encoder else None
+        answers = done.stack.predict(trainee, ran.tensors["kept"], examples(2, pair=True))
+        assert answers.shape == (2, LABELS)
+        assert np.isfinite(answers).all()
+
+
+def test_a_constant_answers_with_the_log_odds_of_each_label() -> None:
+    present = np.array([[1, 0, 1], [1, 0, 0], [1, 0, 0], [1, 0, 1]], dtype=bool)
+    # All rows and none count as half a row less and more.
+    np.testing.assert_allclose(best_odds(present), np.log([3.5 / 0.5, 0.5 / 3.5, 1.0]))
+
+
+def test_a_threshold_by_hand() -> None:
+    logits = np.array([-2.0, -1.0, -0.5, 0.5])
+    assert threshold(logits, np.array([False, True, True, True])) == pytest.approx(-1.5)
+    assert threshold(logits, np.array([False, False, False, True])) == 0.0  # as right, and nearest to 0.5
+    assert threshold(logits, np.array([False, False, False, False])) == 0.0
+    assert threshold(logits, np.array([True, True, True, True])) == pytest.approx(-3.0)
+
+
+def test_thresholds_move_the_bias_and_nothing_else() -> None:
+    runner = Runner(source_of("bert"), kind="multi_label", labels=LABELS, rows=24)
+
+    def run(fit: str) -> dict[str, torch.Tensor]:
+        listed = phase([("label_thresholds", {"fit": fit})], split=0.5)
+        return runner.run([listed], steps=2)["finetune"].tensors["weights"]
+
+    half, fitted, shared = run("none"), run("label"), run("all")
+    moved = {name for name in half if not torch.equal(half[name], fitted[name])}
+    assert moved == {"classifier.bias"}
+    shift = shared["classifier.bias"] - half["classifier.bias"]
+    torch.testing.assert_close(shift, shift[:1].expand(LABELS))
+
+
+def test_a_label_that_no_row_set_aside_has_keeps_its_threshold_and_is_marked() -> None:
+    rows = tuple(dataclasses.replace(row, label=int(row.label) & 3) for row in examples(24, labels=8))
+    runner = Runner(source_of("bert"), kind="multi_label", labels=LABELS, given=rows)
+    ran = runner.run([phase([("label_thresholds", {})], split=0.5)], steps=1)["finetune"]
+    assert ran.members[0].stack.marks() == [
+        "label_thresholds: no row of those set aside has 1 of 3 labels; they keep 0.5"
+    ]
+    values = {name: value for name, _, value in ran.members[0].stack.diagnostics().values}
+    assert values["label_thresholds.2"] == 0.5
+
+
+def test_thresholds_are_for_several_labels_and_for_phases_with_steps() -> None:
+    listed = phase([("label_thresholds", {})], split=0.8)
+    stack = compose.entries(discover(), listed.regularisers)
+    (problem,) = compose.check_phase(stack, listed, TRAINING, task("classification"))
+    assert "'label_thresholds' on this task: it fits thresholds of several labels" in problem
+    fixed = phase([("label_thresholds", {})], split=0.8, epochs=0)
+    (problem,) = compose.check_phase(stack, fixed, TRAINING, task("multi_label"))
+    assert "the phase takes none; give it epochs" in problem

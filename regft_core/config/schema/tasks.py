@@ -76,9 +76,9 @@ class ColumnsConfig(StrictModel):
 
     @model_serializer(mode="wrap")
     def _as_before(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Without the keys for several labels where they are not given: so no key of an older task changes."""
+        """Without later keys where they are not given, so that no key of an older task changes."""
         values: dict[str, Any] = dump(self)
-        absent = [name for name in ("labels", "label_delimiter") if values.get(name, ...) is None]
+        absent = [name for name in ("labels", "label_delimiter", "group") if values.get(name, ...) is None]
         return {name: value for name, value in values.items() if name not in absent}
 
 

@@ -35,7 +35,7 @@ def load(root: Path, **changes: Any) -> Project:
 def test_all_declared_sets_judge_by_default(root: Path) -> None:
     project = load(root)
     assert list(project.tasks["rte"].ood) == ["hans", "scitail", "advglue_rte"]
-    assert project.left_out == {}
+    assert project.left_out == {"sst2": {"imdb_contrast": "there is no file data/imdb_contrast/test_contrast.tsv"}}
     assert load(root, ood="all").tasks == project.tasks
 
 

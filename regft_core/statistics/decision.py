@@ -5,7 +5,7 @@ Significance answers another question. A rule that keeps the baseline until some
 
 - The mean scores have an error with covariance E. Its part over examples is what the bootstrap shows for pairs of
   runs of different seeds, so it is what all seeds share. Its part over seeds is each method's variance around the
-  seeds' common effect, divided by S; few seeds say little of it, so it is moderated towards the methods' mean
+  seeds' common effect, divided by S; few seeds say little of it, so it is moderated towards the methods' median
   variance with ``PRIOR_SEEDS`` seeds of weight (Smyth, Statistical Applications in Genetics 2004).
 - The true scores scatter around their median with a normal prior of deviation t. t is taken from the median absolute
   deviation, less the noise, and is never below ``FLOOR`` points: with few methods an estimate near zero would
@@ -67,7 +67,9 @@ def beliefs(
     means = sign * observed.mean(axis=1)
     centre = float(np.median(means))
     error = _error(sign * observed, sign * resampled)
-    scatter = (_MAD * float(np.median(np.abs(means - centre)))) ** 2 - float(np.median(np.diag(error)))
+    # What examples do to all methods alike moves no deviation from the centre.
+    noise = float(np.median(np.diag(error)) - np.median(error))
+    scatter = (_MAD * float(np.median(np.abs(means - centre)))) ** 2 - noise
     prior = max(FLOOR**2, scatter)
     weights = prior * np.linalg.inv(prior * np.eye(k) + error)
     expected = centre + weights @ (means - centre)
@@ -81,20 +83,21 @@ def beliefs(
 
 
 def _error(observed: Array, resampled: Array) -> Array:
-    """Covariance [k, k] of the means around their common part, which no choice depends on."""
+    """Covariance [k, k] of the means, without the effect that a seed has on all methods."""
     k, n = observed.shape
     flat = resampled.reshape(len(resampled), k * n)
     runs = np.atleast_2d(np.cov(flat, rowvar=False)).reshape(k, n, k, n)
     if n > 1:
         # Runs of one seed share more than examples; that part is in the spread over seeds already.
         shared = (runs.sum(axis=(1, 3)) - np.einsum("isjs->ij", runs)) / (n * (n - 1))
-        own = observed - observed.mean(axis=0)
-        spread = ((own - own.mean(axis=1, keepdims=True)) ** 2).sum(axis=1) / (n - 1) * (k / max(k - 1, 1))
-        spread = (PRIOR_SEEDS * spread.mean() + (n - 1) * spread) / (PRIOR_SEEDS + n - 1)
+        own = observed - np.median(observed, axis=0)
+        spread = own.var(axis=1, ddof=1)
+        # The median: one method whose runs collapse must not cast doubt on all others. Its own spread stays as it is.
+        common = (PRIOR_SEEDS * float(np.median(spread)) + (n - 1) * spread) / (PRIOR_SEEDS + n - 1)
+        spread = np.maximum(common, spread)
     else:
         shared, spread = runs[:, 0, :, 0], np.full(k, ASSUMED_SPREAD**2)
-    apart = np.eye(k) - 1 / k
-    error = apart @ (shared + np.diag(spread / n)) @ apart
+    error = shared + np.diag(spread / n)
     values, vectors = np.linalg.eigh((error + error.T) / 2)
     return np.asarray((vectors * np.clip(values, 0, None)) @ vectors.T)
 

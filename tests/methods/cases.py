@@ -122,7 +122,7 @@ def task(kind: str) -> Any:
         range=limits,
         metrics=(metric,),
         primary=metric,
-        prompt=words if kind == "classification" else None,
+        **({"prompt": words} if kind == "classification" else {}),
     )
 
 

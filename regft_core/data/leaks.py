@@ -10,15 +10,18 @@ from __future__ import annotations
 import unicodedata
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
-
-import numpy as np
-import numpy.typing as npt
+from typing import TYPE_CHECKING, Any
 
 from regft_core.data.declare import Split
 from regft_core.data.examples import Example, text_key
+from regft_core.lazy import np
 from regft_core.names import plural
 from regft_core.rng import derive
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    Array = npt.NDArray[Any]
 
 #: Jaccard similarity from which two texts are near-duplicates.
 NEAR = 0.8
@@ -33,8 +36,6 @@ NEIGHBOURS, SHOWN = 3, 3
 #: Characters of a text that a warning shows.
 WIDTH = 70
 _CHUNK = 1_000_000
-
-Array = npt.NDArray[Any]
 
 
 def leaks_between(train: Split, dev: Split) -> dict[str, Any]:

@@ -89,7 +89,12 @@ class Arms:
         if not seeds:
             raise ValueError(f"{', '.join(names)} share no seed")
         columns = [[self._columns[name][seed] for seed in seeds] for name in names]
-        return self._observed[columns], self._values[:, columns]
+        observed, values = self._observed[columns], self._values[:, columns]
+        if self._apart is not None:
+            # As in ``over_folds``, a run counts by the share of its rows that were drawn.
+            drawn = self._apart.shares[:, columns]
+            values = observed + np.where(drawn > 0, drawn * (values - observed), 0.0)
+        return observed, values
 
     def difference(self, a: str, b: str, confidence: float | None = None) -> Estimate:
         """The mean of metric(a) - metric(b) over the seeds that both arms have.

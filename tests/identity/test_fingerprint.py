@@ -108,7 +108,7 @@ RUNS = {"hype", "pats"}
         ("statistics/bootstrap.py", "", "print('loaded')", {"report"}),  # acts when it is imported
         ("reporting/page/report.html.j2", "<", "< ", {"report"}),
         ("reporting/figures/svg.py", "", "UNUSED = 1", set()),
-        ("data/prepare.py", "unicodedata.normalize", "unicodedata.normalise", {"dataset", "subsample"}),
+        ("data/prepare.py", "kind-mismatch", "kinds-mismatch", {"dataset"}),
         ("data/builtin_words.py", "GOOD = (", "GOOD = ('fine',", {"dataset"}),
         ("data/shuffle.py", "    result = list(items)", "    'words'\n    result: list[T] = list(items)", set()),
         ("data/shuffle.py", "+ 1)", "+ 2)", RUNS | {"dataset", "subsample", "evaluate"}),

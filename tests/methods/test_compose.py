@@ -512,9 +512,9 @@ def test_a_phase_that_hands_nothing_over_is_no_source() -> None:
     first = "fisher: {training: {epochs: 0}, regularisers: {REGULARISER}}"
     text = f"phases: {{{first}, finetune: {{regularisers: {{child_tuning: {{mask: fisher}}}}}}}}"
     right = method("handing", text.replace("REGULARISER", "fisher: {share: 0.3}"))
-    assert compose.check_method(discover(), right, TRAINING, task(False)) == []
+    assert compose.check_method(discover(), right, TRAINING, task("classification")) == []
     wrong = method("silent", text.replace("REGULARISER", "label_smoothing: {smoothing: 0.1}"))
-    (problem,) = compose.check_method(discover(), wrong, TRAINING, task(False))
+    (problem,) = compose.check_method(discover(), wrong, TRAINING, task("classification"))
     assert problem.startswith(
         "phase 'finetune': 'child_tuning' takes what the phase 'fisher' has learned, and no regulariser there hands"
     )
@@ -529,7 +529,7 @@ def test_nothing_pulls_drawn_layers_back_to_the_checkpoint(toward: str, start: s
         "phases: {first: {regularisers: {re_init: {layers: 1}}}, second: {}, "
         f"finetune: {{start: {start}, regularisers: {{l2_sp: {{toward: {toward}}}}}}}}}"
     )
-    problems = compose.check_method(discover(), method("pulling", text), TRAINING, task(False))
+    problems = compose.check_method(discover(), method("pulling", text), TRAINING, task("classification"))
     assert bool(problems) == refused
     if refused:
         assert (

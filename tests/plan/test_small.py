@@ -21,7 +21,7 @@ from tests.small_project import write_csv
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A project with two presets; RTE reads its own files, nothing else is on this disk."""
-    root = project(tmp_path_factory.mktemp("small"), "tdt_table5", "hype_table18")
+    root = project(tmp_path_factory.mktemp("small"), "pats_table3", "hype_table18")
     rows = [(f"premise {n}", f"hypothesis {n}", n % 2) for n in range(100)]
     for split in ("train", "dev"):
         write_csv(root / "data" / "rte" / f"{split}.csv", [("sentence1", "sentence2", "label"), *rows])
@@ -37,11 +37,11 @@ def lines(path: Path) -> list[dict[str, Any]]:
 
 
 def test_real_rows_keep_their_name_and_generated_ones_are_called_stand_ins(root: Path) -> None:
-    folder = lay_out_small(root, "tdt_table5")
+    folder = lay_out_small(root, "pats_table3")
     found = open_project(folder)
     grid = found.params.grid
-    assert folder == root / "presets" / "tdt_table5.small"
-    assert grid.tasks == ("sst2_standin", "cola_standin", "mrpc_standin", "rte")
+    assert folder == root / "presets" / "pats_table3.small"
+    assert grid.tasks == ("cola_standin", "mrpc_standin", "rte")
     assert (grid.sizes, list(grid.seeds)) == ((small.TRAIN_ROWS,), small.SEEDS)
     assert found.params.model.name == small.ENCODER
     train = lines(folder / "data" / "rte" / "train.jsonl")
@@ -53,23 +53,23 @@ def test_real_rows_keep_their_name_and_generated_ones_are_called_stand_ins(root:
     hans = lines(folder / "data" / "rte" / "ood-hans_standin.jsonl")
     assert {row["label"] for row in hans} == {"entailment", "non-entailment"}
     mark = found.params.small_scale.mark
-    assert mark.startswith("Not the paper's experiment: preset tdt_table5 at small scale. Encoder minilm in place of")
+    assert mark.startswith("Not the paper's experiment: preset pats_table3 at small scale. Encoder minilm in place of")
     assert "Generated rows, because the real ones are not on this disk: sst2," in mark
     assert "Real rows, a few of each: rte." in mark
     assert "Left out: paws_qqp of mrpc." in mark
 
 
 def test_a_second_call_writes_the_same_and_touches_nothing(root: Path) -> None:
-    folder = lay_out_small(root, "tdt_table5")
+    folder = lay_out_small(root, "pats_table3")
     before = {path: path.stat().st_mtime_ns for path in folder.rglob("*") if path.is_file() and not path.is_symlink()}
-    lay_out_small(root, "tdt_table5")
+    lay_out_small(root, "pats_table3")
     assert {path: path.stat().st_mtime_ns for path in before} == before
 
 
 def test_changes_win_over_the_cuts_and_say_which_rows(root: Path) -> None:
     changes = ["grid.seeds=[7]", "grid.tasks=[rte]", "ood=[hans]", "training.epochs=2", "report.averages={}"]
     changes.append("task_settings={}")
-    found = open_project(lay_out_small(root, "tdt_table5", changes))
+    found = open_project(lay_out_small(root, "pats_table3", changes))
     assert found.params.grid.tasks == ("rte",)
     assert found.params.grid.seeds == (7,)
     assert found.params.training.epochs == 2
@@ -87,7 +87,7 @@ def test_layers_are_those_of_the_encoder(root: Path) -> None:
 
 
 def test_what_is_wrong_is_said_before_anything_is_written(root: Path) -> None:
-    with raises_code(ConfigError, "unknown-preset", "tdt_table5"):
+    with raises_code(ConfigError, "unknown-preset", "pats_table3"):
         lay_out_small(root, "tdt_tabel5")
     with raises_code(ConfigError, "model-missing", "FacebookAI/roberta-base", "--scale small fetches none"):
         lay_out_small(root, "hype_table18", ["model.name=FacebookAI/roberta-base", f"model.revision={'a' * 40}"])

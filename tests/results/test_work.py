@@ -75,7 +75,7 @@ def test_what_is_written_is_read(work: Work) -> None:
     assert work.logged("finetune", CELL).logged([1]) == [(1, "finetune", 2, "hype.noise", 0.25)]
     (run,) = work.evaluation(CELL).runs
     assert (run.ok, run.sets["dev"].metrics) == (True, {"accuracy": 0.5})
-    found = work.predictions(CELL, 1, "dev")
+    found = work.predictions(CELL, 1, "dev", "classification")
     assert (found.ids, found.gold.tolist(), found.predicted.tolist()) == (["a", "b"], [1, 1], [0, 1])
     finding = work.findings(CELL)["gaps"]
     assert (finding.description, finding.runs[0].key, finding.runs[0].tables["dev"]["bins"].listed) == (

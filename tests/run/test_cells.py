@@ -232,7 +232,8 @@ def test_a_full_disk_is_an_error_that_names_the_place(project: Path, monkeypatch
         raise OSError(errno.ENOSPC, "No space left on device")
 
     # Before anything is on fire, so that only the run itself meets the full disk.
-    Context(job(project, "vanilla")).encode(Context(job(project, "vanilla")).data(open_phase(project)).examples)
+    context, phase = Context(job(project, "vanilla")), open_phase(project)
+    context.encode(context.data(phase).examples, phase)
     monkeypatch.setattr("regft_core.store.tensors.save_file", full, raising=False)
     monkeypatch.setattr("os.fsync", full)
     with raises_code(StoreError, "cannot-write"):

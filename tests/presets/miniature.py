@@ -15,6 +15,7 @@ from pathlib import Path
 import yaml
 
 from regft_core.config.grid import cells
+from regft_core.config.small import capped
 from regft_core.io import read_json, write_json
 from regft_core.plan.compute import compute
 from regft_core.plan.data import prepare
@@ -66,7 +67,7 @@ def build(root: Path, name: str) -> Path:
     encoder = tiny_model_dir(root / "scratch", family, masked_lm=family in MASKED_LM_ARCHITECTURES, layers=LAYERS)
     shutil.copytree(encoder, project(root, name) / "models" / "tiny")
     last = params["grid"]["tasks"][-1]
-    own = {task: settings for task, settings in params.get("task_settings", {}).items() if task == last}
+    own = {task: capped(settings) for task, settings in params.get("task_settings", {}).items() if task == last}
     changes = {
         "model.name": "models/tiny",
         "model.max_length": 24,

@@ -119,7 +119,7 @@ MOVES: dict[str, Callable[[Path], None]] = {
     ),
     "a class": lambda root: move_definition(root, "BestState", "regft_core.training.best", "regft_core.models.pooling"),
     "a class of values": lambda root: move_definition(
-        root, "Setting", "regft_core.hooks.declare", "regft_core.hooks.setting"
+        root, "DropoutWish", "regft_core.hooks.declare", "regft_core.hooks.wishes"
     ),
     "the base of all options": lambda root: move_definition(
         root, "StrictModel", "regft_core.config.schema", "regft_core.config.strict"

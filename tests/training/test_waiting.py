@@ -92,7 +92,7 @@ def test_half_precision_looks_at_most_once_in_a_step(name: str) -> None:
 # ------------------------------------------------------------- every method, on a device of which nothing can be read
 
 #: Regularisers that read weights or texts before the first step; on the device they are put there after that.
-READS_BEFORE = ("linear_head", "noisy_tune")
+READS_BEFORE = ("linear_head", "noisy_tune", "verbaliser")
 #: Options that no file of ``pipelines/methods`` has.
 OPTIONS: dict[str, tuple[list[tuple[str, dict[str, Any]]], dict[str, Any]]] = {
     "cutoff, span, pooled": ([("cutoff", {"kind": "span"})], {"pooling": "cls", "keyword_segment": "text"}),

@@ -76,7 +76,7 @@ def decide(
     choices = [
         Choice(
             row.method,
-            arms["dev"].one(row.method),
+            row.scores["dev"][metric].estimate,
             belief,
             row.cost.measured if found.cost_measured else row.cost.plain,
         )

@@ -21,7 +21,7 @@ from pydantic import Field
 from regft_core.config.method import Phase
 from regft_core.config.schema import StrictModel
 from regft_core.config.schema.tasks import TaskConfig
-from regft_core.hooks.base import Declares, Flip, Handed, Regulariser
+from regft_core.hooks.base import Declares, Flip, Handed, Regulariser, Says
 from regft_core.hooks.checks import is_last, reads_labels
 from regft_core.kinds import find
 from regft_core.lazy import np, torch
@@ -60,7 +60,12 @@ class LabelThresholds(Regulariser):
 
     @classmethod
     def declare(cls, options: LabelThresholdsConfig) -> Declares:
-        return Declares(active=options.fit != "none", edit_order=200, validation_share=True)
+        return Declares(
+            active=options.fit != "none",
+            edit_order=200,
+            validation_share=True,
+            says=Says(refused_at_mask="it moves the bias of a head, and words at a mask have none of their own"),
+        )
 
     @classmethod
     def check_options(cls, options: LabelThresholdsConfig, phase: Phase) -> list[str]:

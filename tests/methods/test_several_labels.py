@@ -18,6 +18,8 @@ from tests.methods.harness import TRAINING, examples, source_of
 
 #: What has no meaning without one class an example, or is for values.
 REFUSED = {
+    "prompt_fine_tuning": "verbaliser",
+    "prompt_fine_tuning_demonstrations": "verbaliser",
     "label_smoothing": "label_smoothing",
     "setfit": "contrastive",
     "supervised_contrastive": "supervised_contrastive",

@@ -20,6 +20,7 @@ from typing import Any, Protocol, TypeVar
 from regft_core.config.checks.sources import file_name, file_of
 from regft_core.config.copies import ENCODER, ROWS, shipped_encoder
 from regft_core.config.files import CONTAMINATION, FOLDERS
+from regft_core.config.method import other_tasks
 from regft_core.config.project import Project
 from regft_core.config.schema.encoder import EncoderConfig
 from regft_core.config.store_path import project_root, store_path
@@ -151,10 +152,7 @@ def _below(folder: Path, root: Path) -> dict[str, Path]:
 
 def _other_tasks(project: Project, jobs: Sequence[RunJob]) -> Iterator[str]:
     """Tasks beside their own whose rows a phase of the jobs, or an evaluation, reads."""
-    for method, task in {(job.method, job.task) for job in jobs}:
-        for phase in project.method(method, task).phases:
-            if phase.data.task is not None:
-                yield phase.data.task
+    yield from other_tasks(project.method(*cell) for cell in {(job.method, job.task) for job in jobs})
     for evaluation, options in enabled(project.params).values():
         yield from evaluation.other_tasks(options)
 

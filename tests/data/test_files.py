@@ -275,7 +275,7 @@ def test_not_gzip_not_utf8_not_json(read: Read) -> None:
 def test_another_separator_is_named(read: Read) -> None:
     with raises_code(DataError, "column-missing", "no column 'text'", 'delimiter: ";"'):
         read("a.csv", "text;a, b;label\na;b;good\n")
-    with raises_code(DataError, "column-missing", "'other;columns'"):
+    with raises_code(DataError, "column-missing", "'other', 'columns'"):
         read("a.csv", "other;columns\na;good\n")
 
 

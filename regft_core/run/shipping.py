@@ -38,6 +38,8 @@ from regft_core.store.remote import Remote
 
 #: Below the run store, or ``store.remote``.
 FOLDER = "inputs"
+#: Files of a prepared task that phases of other tasks read, where they are there.
+_ROWS_OF_OTHERS = ("task.json", "train.jsonl", "dev.jsonl", "groups.json")
 R = TypeVar("R")
 
 
@@ -140,7 +142,7 @@ def files_for(project: Project, jobs: Sequence[RunJob]) -> dict[str, Path]:
     store = store_path(root, project.params)
     for other in sorted(set(_other_tasks(project, jobs))):
         folder = training_rows(project, other, store)
-        found |= {f"{ROWS}/{folder.name}/{name}": folder / name for name in ("task.json", "train.jsonl", "dev.jsonl")}
+        found |= {f"{ROWS}/{folder.name}/{name}": folder / name for name in _ROWS_OF_OTHERS}
     encoder = resolve_model(project.params.model, root).path
     found |= {f"{ENCODER}/{path.name}": path for path in _encoder_files(encoder)}
     return {name: path for name, path in found.items() if path.is_file()}

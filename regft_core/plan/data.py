@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from regft_core.config.project import Project
+from regft_core.config.settings import sizes_of
 from regft_core.data.drawn import drawn_line
 from regft_core.data.leaks import leak_warning
 from regft_core.data.lengths import table, warnings
@@ -77,7 +78,7 @@ def _subsamples(project: Project, task: str) -> None:
         write_subsamples(
             project.root,
             task,
-            grid.sizes,
+            sizes_of(project.params, task),
             grid.seeds,
             project.params.subsample.stratified,
             _sealing(project.root, key, key_of, task),

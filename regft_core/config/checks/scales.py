@@ -11,8 +11,8 @@ from regft_core.names import listing
 
 #: Times its default from which an option is said; without a default other than 0, the value itself.
 MANY_TIMES = 10_000
-#: Learning rates that no published optimiser of weights has.
-LARGE_RATE = 1.0
+#: Learning rates from here on make encoders diverge; the schema refuses those above 1.
+LARGE_RATE = 0.1
 
 
 def odd_methods(

@@ -148,7 +148,7 @@ def _declared(project: Project, name: str, task: TaskConfig, new: str) -> dict[s
     written = project.documents[task_file(name)].data
     kept = ("kind", "labels", "range", "metrics", "primary", "positive_label", "keyword_segment")
     pair = {"text_pair": "text_pair"} if task.columns.text_pair is not None else {}
-    what = "a few rows of" if new == name else "generated rows in the place of"
+    what = "a few rows of" if new == name else "generated rows instead of"
     return {
         "description": f"{what} {name}: {task.description}",
         **{key: written[key] for key in kept if key in written},

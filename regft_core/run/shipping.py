@@ -198,7 +198,7 @@ def _is_here(root: Path, shipped: Shipped) -> bool:
         raise DataError(
             "project-not-here",
             f"{socket.gethostname()} has no project at {root}\n    -> give it the project and the run store at the "
-            "paths that they have where the jobs are started (a shared file system), or set store.remote, or a "
+            "same paths (a shared file system). Or set store.remote, or a "
             "store.path outside of the project that all hosts see: workers then fetch what they need (docs/scale.md)",
         )
     if not there:

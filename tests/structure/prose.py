@@ -1,4 +1,4 @@
-"""Sentences of documents and docstrings, and what our rules of writing find in them.
+"""Sentences of documents, errors and docstrings, and what our rules of writing find in them.
 
 python -m tests.structure.prose    list what the rules find
 """
@@ -78,19 +78,32 @@ def docstrings() -> Iterator[tuple[Path, int, str]]:
                     yield path, getattr(node, "lineno", 1), text
 
 
+def messages() -> Iterator[tuple[str, str]]:
+    """(code, text) of every error; a value counts as one word, of alternatives the first is read."""
+    for line in (ROOT / "tests" / "golden" / "messages.txt").read_text(encoding="utf-8").splitlines():
+        code, _, text = line.split("\t")
+        for part in re.sub(r"\{[^{}]*\}", "Word", text).split("\\n"):
+            yield code, re.sub(r"\(([^()|]*)\|[^()]*\)", r"\1", re.sub(r"\([^()|]*\)", "", part.strip(" ->")))
+
+
 def found() -> list[str]:
     """What the rules find: file, line, the finding."""
     problems = []
     for path in documents():
         name = path.relative_to(ROOT).as_posix()
         for line, paragraph in paragraphs(path.read_text(encoding="utf-8")):
-            for sentence in sentences(paragraph):
-                if (words := len(re.findall(r"[^\s\-|,.;:]+", sentence))) > LONGEST:
-                    problems.append(f"{name}:{line}: {words} words: {sentence}")
-            problems += [f"{name}:{line}: {turn}" for turn in _turns(paragraph)]
+            problems += [f"{name}:{line}: {wrong}" for wrong in (*_long(paragraph), *_turns(paragraph))]
+    for code, text in messages():
+        problems += [f"error {code}: {wrong}" for wrong in (*_long(text), *_turns(text))]
     for path, line, text in docstrings():
         problems += [f"{path.relative_to(ROOT)}:{line}: {turn}" for turn in _turns(text)]
     return problems
+
+
+def _long(text: str) -> Iterator[str]:
+    for sentence in sentences(text):
+        if (words := len(re.findall(r"[^\s\-|,.;:]+", sentence))) > LONGEST:
+            yield f"{words} words: {sentence}"
 
 
 def _turns(text: str) -> list[str]:

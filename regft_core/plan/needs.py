@@ -26,6 +26,7 @@ from regft_core.models.source import encoder_present
 from regft_core.names import listing, plural
 from regft_core.plan.gpu_hours import core_hours, encoder_weights, gpu_hours
 from regft_core.plan.stored import cached_seeds
+from regft_core.run.enabled_evaluations import tasks_read
 
 #: Bytes of a weight in fp32, and of a row of text on average.
 _WEIGHT, _ROW = 4, 300
@@ -60,7 +61,8 @@ def rows_needed(project: Project) -> list[Rows]:
         names = used.setdefault((source.model_dump_json(), split), (source, []))[1]
         names.append(by) if by not in names else None
 
-    for name in dict.fromkeys([*project.params.grid.tasks, *other_tasks(project.methods.values())]):
+    trained = other_tasks(project.methods.values())
+    for name in dict.fromkeys([*project.params.grid.tasks, *trained, *tasks_read(project.params)]):
         task = project.tasks[name]
         for split in (task.splits.train, task.splits.dev):
             if isinstance(split, str):  # else it is drawn from the training rows

@@ -30,7 +30,7 @@ MAX_COMPRESSED = 16 * MAX_BYTES
 def columns_of(path: Path, how: FileFormat = UNSAID) -> list[str] | None:
     """Column names of a data file (``FORMATS``, also .gz); of .jsonl those of its first object.
 
-    None when they cannot be told from the first ``MAX_BYTES``. Raises WrongFile for a file that is damaged, empty or
+    None when the first ``MAX_BYTES`` do not hold the header. Raises WrongFile for a file that is damaged, empty or
     not what its name says.
     """
     suffix = suffix_of(path)

@@ -117,7 +117,7 @@ WRONG: list[tuple[str, dict[str, Content | None], str, str, str, tuple[str, ...]
         {"rows.jsonl": '{"text": "a", "label": "good"}\n', "dev.jsonl": '{"text": "b", "label": "bad"}\n'},
         "{kind: files}\nsplits: {train: rows.csv, dev: dev.csv}",
         '{kind: files, delimiter: ";"}\nsplits: {train: rows.jsonl, dev: dev.jsonl}',
-        "key-unused",
+        "key-without-effect",
         ("reviews.yaml:1", "'delimiter' is for .csv, .tsv"),
     ),
     ("open quote", {"rows.csv": 'text,label\n"a,good\n'}, "", "", "csv-syntax", ("line 2", "check the quotes")),

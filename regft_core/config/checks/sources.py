@@ -204,7 +204,7 @@ def _unused(source: FilesSource, document: Document, at: KeyPath, splits: list[s
     for key, own in _FOR.items():
         if suffixes and source.known(key) and getattr(source, key) is not None and suffixes.isdisjoint(own):
             message = f"'{key}' is for {listing(own)}, and no file of this source is one"
-            yield document.problem("key-unused", (*at, key), message, "remove it")
+            yield document.problem("key-without-effect", (*at, key), message, "remove it")
 
 
 def _unknown_columns(headers: dict[str, list[str]], columns: Columns) -> list[Problem]:

@@ -249,7 +249,7 @@ class TaskConfig(ConsistentModel):
 
 
 def _same_columns(path: tuple[str, ...], columns: ColumnsConfig) -> Iterator[Inconsistency]:
-    """A column that is read as two things, of which one would tell the other."""
+    """A column that is read as two things: the one would give away the other."""
     if not columns.known("text", "text_pair"):
         return
     if columns.text_pair == columns.text:

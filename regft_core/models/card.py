@@ -200,11 +200,12 @@ def _pipeline(facts: Mapping[str, Any]) -> str:
 
 def _pooled_use(facts: Mapping[str, Any]) -> list[str]:
     separate = facts.get("rows_per_example", 1) == 2
-    summary = str(facts.get("summary", "first")) if facts["pooling"] == "cls" else "first"
+    mean = facts["pooling"] in ("mean", "unit_mean")
+    how = (facts["pooling"], "first") if mean else ("cls", str(facts.get("summary", "first")))
     code = _POOLED.format(
         head="pair_head" if separate else "2_Dense",
         batch=_PAIRS if separate else _BATCH,
-        pool=_POOL[facts["pooling"], summary] + (_FEATURES if separate else ""),
+        pool=_POOL[how] + (_FEATURES if separate else ""),
         answer=f"print({find(facts['kind']).printed})",
     )
     lines = [

@@ -43,7 +43,7 @@ def write_modules(model: PooledClassifier, directory: Path, max_length: int | No
     write_json(directory / "modules.json", listed)
     # Without a length of ours, sentence-transformers takes the tokenizer's.
     write_json(directory / "sentence_bert_config.json", {"max_seq_length": max_length, "do_lower_case": False})
-    summary = model.pooling == "cls"
+    summary = model.pooling in ("cls", "last")
     pooling = {
         "word_embedding_dimension": model.config.hidden_size,
         "pooling_mode_cls_token": summary and model.summary == "first",
@@ -148,7 +148,8 @@ def load_modules(directory: Path) -> PooledClassifier:
                 **options,
             )
         mean = "unit_mean" if normalizes(directory) else "mean"
-        pooling = mean if modes["pooling_mode_mean_tokens"] else "cls"
+        token = "last" if modes["pooling_mode_lasttoken"] else "cls"
+        pooling = mean if modes["pooling_mode_mean_tokens"] else token
         model = PooledClassifier(encoder, pooling=pooling, rows_per_example=2 if head.name == PAIR_HEAD else 1)
         tensors = load_file(str(head / "model.safetensors"))
         model.classifier.load_state_dict({name.removeprefix("linear."): value for name, value in tensors.items()})

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from regft_core.models.architectures import architecture_of
 
-POOLINGS = ("head", "cls", "mean", "unit_mean", "mask")
+POOLINGS = ("head", "cls", "last", "mean", "unit_mean", "mask")
 
 
 class ClassifierOutput(NamedTuple):
@@ -32,8 +32,8 @@ def pool(hidden: Tensor, mask: Tensor, pooling: str, summary: str) -> Tensor:
 
     Args:
         mask: [rows, n], 1 on real tokens; every row has at least one. Padding may be on either side.
-        pooling: ``mean`` over the real tokens, ``unit_mean``: the same scaled to length 1, or ``cls``: the ``summary``
-            token of the family.
+        pooling: ``mean`` over the real tokens, ``unit_mean``: the same scaled to length 1, or ``cls`` or ``last``: the
+            ``summary`` token.
         summary: ``first`` or ``last`` real token.
     """
     if pooling in ("mean", "unit_mean"):
@@ -66,9 +66,9 @@ class PooledClassifier(nn.Module):
     its decoder, which are what its own head reads; its summary token is the last one.
 
     Attributes:
-        pooling: ``cls``, ``mean`` or ``unit_mean``.
+        pooling: ``cls``, ``last``, ``mean`` or ``unit_mean``.
         rows_per_example: 2 when the texts of a pair are rows of their own, one after the other.
-        summary: ``first`` or ``last``, the token that ``cls`` takes.
+        summary: ``first`` or ``last``, the token that is taken: with ``cls`` the family's summary token.
     """
 
     def __init__(self, encoder: Any, *, pooling: str, rows_per_example: int = 1) -> None:
@@ -77,7 +77,8 @@ class PooledClassifier(nn.Module):
         architecture = architecture_of(config.model_type)
         self.config = config
         self.base_model_prefix: str = encoder.base_model_prefix
-        self.pooling, self.rows_per_example, self.summary = pooling, rows_per_example, architecture.summary
+        self.pooling, self.rows_per_example = pooling, rows_per_example
+        self.summary = "last" if pooling == "last" else architecture.summary
         self.add_module(self.base_model_prefix, encoder)
         given = [value for name in architecture.head_dropout if (value := getattr(config, name, None)) is not None]
         self.dropout = nn.Dropout(float(given[0])) if given else nn.Identity()

@@ -45,6 +45,8 @@ Need = Literal["result", "state", "weights"]
 #: theirs run as usual.
 WAITING_FAMILIES = {
     "bart": "its head looks for the end tokens of every text",
+    "gemma3_text": "it looks for padding when it makes its masks",
+    "qwen3": "it looks for padding when it makes its masks",
     "deberta-v2": "it sends a number to the device for its relative positions",
 }
 

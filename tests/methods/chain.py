@@ -31,7 +31,7 @@ from regft_core.run.phase_data import split_rows
 from regft_core.run.training_run import PhaseInputs, TrainedPhase, outcome_tensors, train
 from tests.methods.harness import TRAINING, Listed, entries, examples, prompt_of, source_of
 from tests.methods.passes import Fitted, counted_fits
-from tests.tiny import scratch_folder, tiny_config, tiny_tokenizer
+from tests.tiny import EMBEDDERS, scratch_folder, tiny_config, tiny_tokenizer
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 #: A protocol that takes no steps.
@@ -242,4 +242,5 @@ def run_phase(
 
 def runner(architecture: str = "bert", *, masked_lm: bool = False, **options: Any) -> Runner:
     """A runner on the tiny checkpoint of ``architecture``."""
-    return Runner(source_of(architecture, masked_lm), **options)
+    pooling = {"pooling": EMBEDDERS[architecture]} if architecture in EMBEDDERS else {}
+    return Runner(source_of(architecture, masked_lm), **{**pooling, **options})

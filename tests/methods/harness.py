@@ -30,7 +30,7 @@ from regft_core.training.stack import Stack
 from regft_core.training.step import Step
 from regft_core.training.stream import BatchStream
 from regft_core.training.trainee import Trainee
-from tests.tiny import scratch_folder, tiny_model_dir
+from tests.tiny import EMBEDDERS, scratch_folder, tiny_model_dir
 
 WORDS = ("good bad film story plot actor scene very not quite dull bright slow fast a the is was").split()  # noqa: SIM905
 TRAINING = TrainingConfig(epochs=2, batch_size=4, learning_rate=1e-3, warmup_ratio=0.1)
@@ -38,7 +38,8 @@ TRAINING = TrainingConfig(epochs=2, batch_size=4, learning_rate=1e-3, warmup_rat
 
 @lru_cache(maxsize=32)
 def source_of(architecture: str, masked_lm: bool = False) -> ModelSource:
-    """A tiny random checkpoint of ``architecture``, made once per test session."""
+    """A tiny random checkpoint of ``architecture``, made once per test session; embedders have no masked-LM head."""
+    masked_lm = masked_lm and architecture not in EMBEDDERS
     folder = tiny_model_dir(scratch_folder(), architecture, masked_lm=masked_lm)
     return resolve_model(EncoderConfig(name=str(folder)), Path("/"))
 
@@ -154,6 +155,8 @@ class Bench:
         at_mask: bool | None = None,
     ) -> None:
         self.device = torch.device(device)
+        if pooling == "head":
+            pooling = EMBEDDERS.get(architecture, "head")  # they have no heads of their own
         self.source = source or source_of(architecture, masked_lm)
         self.tokenizer = tokenizer_of(self.source)
         stack_entries = entries(regularisers)

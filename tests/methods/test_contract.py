@@ -41,7 +41,7 @@ FIRST = ("bert", "roberta", "electra", "xlnet", "deberta", "bart")
 COMMON = ("single", "pair", "regression")
 OTHERS = [name for name in ARCHITECTURES if name not in FIRST]
 TASKS = [(name, form) for name in FIRST for form in COMMON] + [(n, COMMON[i % 3]) for i, n in enumerate(OTHERS)]
-TASKS += [("bert", "several"), ("xlnet", "several")]
+TASKS += [("bert", "several"), ("xlnet", "several"), ("qwen3", "single"), ("gemma3_text", "pair")]
 #: A head on pooled vectors: padding on the left, two stacks, norms before blocks, a convolution.
 HEADS = [(n, "mean") for n in ("bert", "bart", "deberta-v2")] + [
     (n, "separately") for n in ("bert", "xlnet", "modernbert")
@@ -100,7 +100,7 @@ def test_refused_architectures_say_why(case: Case) -> None:
     for architecture in case.says.refused_architectures:
         with pytest.raises(ModelError) as caught:
             case.bench(architecture).train()
-        assert caught.value.code in ("encoder-does-not-fit", "layers-shared")
+        assert caught.value.code in ("encoder-does-not-fit", "layers-shared", "pooling-not-possible")
 
 
 @every

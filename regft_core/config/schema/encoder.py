@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 from regft_core.config.schema import Override, StrictModel
 
 MaxLength = Annotated[int, Field(ge=8, le=4096)]
-Pooling = Literal["head", "cls", "mean", "unit_mean", "mask"]
+Pooling = Literal["head", "cls", "last", "mean", "unit_mean", "mask"]
 Pairs = Literal["jointly", "separately"]
 
 
@@ -26,7 +26,7 @@ class EncoderConfig(StrictModel):
         "a task's prompt",
     )
     pairs: Pairs = Field(
-        "jointly", description="both texts of a pair in one input, or each in its own; separately needs cls or mean"
+        "jointly", description="both texts of a pair in one input, or each in its own; separately needs a pooled vector"
     )
 
     def rows_per_example(self, paired: bool) -> int:

@@ -98,16 +98,32 @@ class PooledClassifier(nn.Module):
         embeddings: nn.Module = self.base_model.get_input_embeddings()
         return embeddings
 
-    def forward(self, **inputs: Tensor) -> ClassifierOutput:
-        """Logits [B, K] of ``B * rows_per_example`` rows of tokens."""
+    def forward(self, windows: Tensor | None = None, **inputs: Tensor) -> ClassifierOutput:
+        """Logits [B, K] of ``B * rows_per_example`` texts.
+
+        Args:
+            windows: [texts, rows], the mean over the rows of each text as a matrix; None where each has one row.
+            inputs: of the encoder, [rows, n].
+        """
         hidden = self.base_model(**inputs)[0]
         mask = inputs.get("attention_mask")
         if mask is None:
             mask = torch.ones(hidden.shape[:2], dtype=torch.int64, device=hidden.device)
-        pooled = pool(hidden, mask, self.pooling, self.summary)
+        if windows is None:
+            pooled = pool(hidden, mask, self.pooling, self.summary)
+        else:
+            pooled = self._over_windows(hidden, mask, windows)
         if self.rows_per_example == 2:
             pooled = pair_features(pooled)
         return ClassifierOutput(self.classifier(self.dropout(pooled)))
+
+    def _over_windows(self, hidden: Tensor, mask: Tensor, windows: Tensor) -> Tensor:
+        """One vector [texts, H] per text: windows count alike, and a mean is scaled to length 1 over all of them."""
+        scaled = self.pooling == "unit_mean"
+        pooled = pool(hidden, mask, "mean" if scaled else self.pooling, self.summary)
+        with torch.autocast(pooled.device.type, enabled=False):
+            pooled = windows @ pooled.float()
+        return torch.nn.functional.normalize(pooled, dim=1) if scaled else pooled
 
 
 def without_pooler(encoder_class: Any) -> dict[str, bool]:

@@ -166,6 +166,7 @@ def phase_inputs(context: Context, phase: Phase, member: int | None) -> PhaseInp
 
     Raises RunFailed when a phase before it failed.
     """
+    from regft_core.data.reading import Reading
     from regft_core.run.training_run import PhaseInputs
 
     data = context.data(phase)
@@ -194,6 +195,7 @@ def phase_inputs(context: Context, phase: Phase, member: int | None) -> PhaseInp
         final=phase.name == context.method.finetune.name,
         examples=data.examples,
         max_length=context.encoder.max_length,
+        reading=Reading.of(context.encoder),
         value_range=data.value_range,
         prompt=context.prompt(phase),
     )

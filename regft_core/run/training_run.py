@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from regft_core.data.encode import Encoded
     from regft_core.data.examples import Example
     from regft_core.data.prompts import Prompt
+    from regft_core.data.reading import Reading
     from regft_core.models.source import ModelSource
 
 
@@ -80,6 +81,7 @@ class PhaseInputs:
     final: bool = True
     examples: Sequence[Example] = ()
     max_length: int | None = None
+    reading: Reading | None = None
     value_range: tuple[float, float] | None = None
     prompt: Prompt | None = None
 
@@ -101,6 +103,7 @@ class PhaseInputs:
             final=self.final,
             keyword_segment=self.keyword_segment,
             max_length=self.max_length,
+            reading=self.reading,
             value_range=self.value_range,
             prompt=self.prompt,
             class_weights=weights,

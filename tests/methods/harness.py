@@ -17,6 +17,7 @@ from regft_core.data.batches import padding_of
 from regft_core.data.encode import Encoded, encode
 from regft_core.data.examples import Example
 from regft_core.data.prompts import Prompt
+from regft_core.data.reading import Reading
 from regft_core.hooks import compose
 from regft_core.hooks.base import Regulariser
 from regft_core.hooks.declare import Declares, Handed, Setting
@@ -122,6 +123,7 @@ class Bench:
     ``handed`` is what earlier phases left, ``start`` weights to start from (plain names); with
     ``separately`` the texts of a pair are rows of their own, with ``grouped`` many tensors are acted on at
     once, as on a GPU; with ``at_mask`` the model answers at a mask also where no regulariser asks for it;
+    ``reading`` puts an instruction before texts, or reads long ones in windows;
     ``source`` is another checkpoint than the tiny one. Nothing is shared between two
     benches, so two runs can be compared.
     """
@@ -153,6 +155,7 @@ class Bench:
         grouped: bool | None = None,
         max_length: int = 32,
         at_mask: bool | None = None,
+        reading: Reading | None = None,
     ) -> None:
         self.device = torch.device(device)
         if pooling == "head":
@@ -169,7 +172,9 @@ class Bench:
         prompt = prompt_of(stack_entries, labels, pair, at_mask=at_mask)
         pooling = "mask" if prompt is not None else pooling
         rows_each = 2 if separately else 1
-        self.encoded: Encoded = encode(given, self.tokenizer, max_length, rows_per_example=rows_each, prompt=prompt)
+        self.encoded: Encoded = encode(
+            given, self.tokenizer, max_length, rows_per_example=rows_each, prompt=prompt, reading=reading
+        )
         names = None if kind == "regression" else tuple(f"label_{i}" for i in range(labels))
         shape = (kind, names, settled, derive(seed, "head"), attention, pooling, self.encoded.rows_per_example)
         model = deepcopy(loaded(self.source, *shape)).to(self.device)
@@ -182,6 +187,7 @@ class Bench:
             phase=phase,
             final=phase == "finetune" if final is None else final,
             max_length=max_length,
+            reading=reading,
             prompt=prompt,
             value_range=(0.0, 5.0) if kind == "regression" else None,
         )

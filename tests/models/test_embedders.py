@@ -1,4 +1,4 @@
-"""Decoder-shaped text embedders: Qwen3-Embedding (last token) and EmbeddingGemma (mean, attention in both directions)."""
+"""Decoder-shaped text embedders: Qwen3-Embedding (last token) and EmbeddingGemma (mean, two-way attention)."""
 
 from __future__ import annotations
 

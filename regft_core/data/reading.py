@@ -114,8 +114,9 @@ def _windows(fields: Fields, limit: int, reading: Reading, example: Example) -> 
     if room <= reading.stride:
         raise DataError(
             "prompt-too-long",
-            f"example {example.idx}: model.prompt and what the tokenizer adds leave {max(0, room)} of {limit} tokens "
-            f"to a text, and stride is {reading.stride}\n    -> raise model.max_length, or shorten model.prompt",
+            f"example {example.idx}: added tokens, model.prompt and the other text of a pair leave {max(0, room)} of "
+            f"{limit} tokens to a text, and model.stride is {reading.stride}"
+            "\n    -> raise model.max_length, lower model.stride, or shorten model.prompt",
         )
     step, beyond = room - reading.stride, max(0, len(longer) - room)
     starts = [min(number * step, beyond) for number in range(min(reading.windows, 1 - -beyond // step))]

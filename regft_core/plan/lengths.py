@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,7 @@ def settings(project: Project, task: str) -> dict[str, Any]:
         "encoder": source.name,
         "tokenizer": source.tokenizer_sha256,
         "max_length": model.max_length,
-        **model.reading,
+        **asdict(Reading.of(model) or Reading()),
         "limit": longest_input(source, model),
     }
 

@@ -14,6 +14,9 @@ from regft_core.api import load
 from regft_core.exporting.export import export
 from regft_core.models.served import read_served
 from regft_core.run.context import Context, Job
+from regft_core.run.finished_model import FinishedModel
+from regft_core.scoring.findings import Unfit
+from regft_core.scoring.token_edits import editable
 from regft_core.serving.model import ServedModel, load_served
 from regft_core.serving.predict import predict_file
 from tests.small_project import PAIRS, TASK, build, review, stage, write_csv
@@ -85,6 +88,15 @@ def test_every_method_reads_the_pooling_that_the_encoder_was_trained_for(project
     architecture = json.loads((project / "models" / "tiny" / "config.json").read_text())["model_type"]
     for method in ("vanilla", "linear_probe", "lp_ft"):
         assert Context(Job(str(project), method, "reviews", "16", 0)).encoder.pooling == EMBEDDERS[architecture]
+
+
+def test_evaluations_that_look_into_rows_say_why_they_cannot(project: Path) -> None:
+    context = Context(Job(str(project), "vanilla", "reviews", "16", 0))
+    trained = FinishedModel(context)
+    encoded = trained.encode(context.data(context.phase("finetune")).examples)
+    for look in (trained.batches, editable):
+        with pytest.raises(Unfit, match=r"model\.windows"):
+            list(look(encoded))
 
 
 def test_how_texts_are_read_is_in_the_key_and_cut_rows_are_counted(project: Path) -> None:

@@ -18,6 +18,9 @@ ARCHITECTURES = [
     *("modernbert", "eurobert", "gte"),
 ]
 
+#: Families of text embedders, which have no head of their own: with the pooling that each was trained for.
+EMBEDDERS = {"qwen3": "last", "gemma3_text": "mean"}
+
 #: Families with a masked LM over their input positions.
 MASKED_LM_ARCHITECTURES = [name for name in ARCHITECTURES if name != "bart"]
 
@@ -36,6 +39,7 @@ _BLOCKS: dict[str, Any] = {
     # Larger than usual, so that a change at one site is visible in the logits of so small a model.
     "initializer_range": 0.1,
 }
+_DECODER: dict[str, Any] = {"num_key_value_heads": 1, "head_dim": 16, "attention_dropout": 0.1}
 _SIZES: dict[str, Any] = {**_BLOCKS, "hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1}
 
 
@@ -169,7 +173,20 @@ def tiny_config(architecture: str, tokenizer: Any) -> Any:
             "eos_token_id": tokenizer.sep_token_id,
             "mask_token_id": tokenizer.mask_token_id,
         },
+        # As in Qwen3-Embedding, the padding token is also the one that ends a text, and no padding is declared.
+        "qwen3": {**_BLOCKS, **_DECODER, "max_position_embeddings": 160, "pad_token_id": None},
+        "gemma3_text": {
+            **_BLOCKS,
+            **_DECODER,
+            "use_bidirectional_attention": True,
+            # Every second layer looks at 4 tokens to each side only.
+            "layer_types": ["sliding_attention", "full_attention"],
+            "sliding_window": 8,
+            "query_pre_attn_scalar": 16,
+        },
     }
+    if architecture in EMBEDDERS:
+        return AutoConfig.for_model(architecture, **{**ids, **own[architecture]})
     return AutoConfig.for_model(architecture, **{**own[architecture], **ids})
 
 
@@ -185,6 +202,9 @@ def tiny_tokenizer(architecture: str) -> Any:
     if architecture in ("roberta", "bart", "mpnet"):
         cls, pad, sep, unk, mask = "<s>", "<pad>", "</s>", "<unk>", "<mask>"
         single, pair = f"{cls} $A {sep}", f"{cls} $A {sep} {sep} $B {sep}"
+    elif architecture == "qwen3":
+        cls, pad, sep, unk, mask = "<|cls|>", "<|endoftext|>", "<|endoftext|>", "<|unk|>", "<|mask|>"
+        single, pair = f"$A:0 {sep}:0", f"$A:0 $B:1 {sep}:0"
     elif architecture == "xlnet":
         cls, pad, sep, unk, mask = "<cls>", "<pad>", "<sep>", "<unk>", "<mask>"
         single, pair = f"$A:0 {sep}:0 {cls}:2", f"$A:0 {sep}:0 $B:1 {sep}:1 {cls}:2"
@@ -203,7 +223,7 @@ def tiny_tokenizer(architecture: str) -> Any:
         single=single, pair=pair, special_tokens=[(cls, vocabulary[cls]), (sep, vocabulary[sep])]
     )
     names = ["input_ids", "attention_mask"]
-    if architecture not in ("roberta", "bart", "distilbert", "mpnet", "modernbert", "eurobert"):
+    if architecture not in ("roberta", "bart", "distilbert", "mpnet", "modernbert", "eurobert", *EMBEDDERS):
         names.insert(1, "token_type_ids")
     return PreTrainedTokenizerFast(
         tokenizer_object=core,
@@ -214,5 +234,5 @@ def tiny_tokenizer(architecture: str) -> Any:
         mask_token=mask,
         model_max_length=160,
         model_input_names=names,
-        padding_side="left" if architecture == "xlnet" else "right",
+        padding_side="left" if architecture in ("xlnet", "qwen3") else "right",
     )

@@ -40,7 +40,7 @@ def run(run: EvaluatedRun) -> Findings:
         seconds.append(time.perf_counter() - begin)
     parameters = list(model.parameters())
     scalars = {
-        "examples_per_second": len(encoded.input_ids) / min(seconds),
+        "examples_per_second": len(encoded) / min(seconds),
         "parameters": float(sum(parameter.numel() for parameter in parameters)),
         "bytes": float(sum(parameter.numel() * parameter.element_size() for parameter in parameters)),
     }

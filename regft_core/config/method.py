@@ -143,9 +143,15 @@ class Method:
         return self.finetune.training
 
     def encoder(self, shared: EncoderConfig) -> EncoderConfig:
-        """The shared ``model`` section with what this method overrides (an opponent's own pooling)."""
+        """The shared ``model`` section with what this method overrides (an opponent's own pooling).
+
+        A method that wants a pooled vector (``mean``, ``unit_mean``) takes the last token where the shared section
+        does: the encoder was trained to be read there.
+        """
         own = self.config.model
         changes = {name: getattr(own, name) for name in own.model_fields_set} if own is not None else {}
+        if shared.pooling == "last" and changes.get("pooling") in ("mean", "unit_mean"):
+            del changes["pooling"]
         return EncoderConfig.model_validate({**shared.model_dump(), **changes})
 
     def encoder_problem(self, shared: EncoderConfig) -> str:

@@ -24,6 +24,8 @@ CAPS = {
     "times": 2,
     "trials": 2,
     "max_length": 64,
+    "windows": 2,
+    "stride": 16,
     "bootstrap_samples": 400,
 }
 

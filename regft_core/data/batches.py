@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 import torch
 
-from regft_core.data.encode import Encoded, Rows
+from regft_core.data.encode import Column, Encoded, Rows
 from regft_core.data.shuffle import shuffled
 from regft_core.errors import ModelError
 from regft_core.kinds import find
@@ -43,8 +43,8 @@ def padding_of(tokenizer: Any) -> Padding:
 class Batch:
     """Tensors of one batch: (rows, tokens), but ``labels`` and ``indices``: (examples,).
 
-    A row is an example, unless the texts of a pair are encoded separately: then ``rows_per_example``
-    is 2, and rows 2i and 2i + 1 are the first and the second text of example i. The rows of an example
+    A row is an example, unless a text has several windows (``windows``) or the texts of a pair are encoded separately:
+    then ``rows_per_example`` is 2, and texts 2i and 2i + 1 are those of example i. The rows of an example
     are always next to each other, so batches can be joined and cut between examples.
 
     ``labels`` are int64 classes or float32 targets; ``indices`` are positions in the encoded
@@ -67,6 +67,8 @@ class Batch:
     ordinary: tuple[tuple[int, int], ...] = ()
     #: ``indices`` as numbers on the host.
     host_indices: tuple[int, ...] = ()
+    #: (texts, rows), where a text has several: the mean over its windows as a matrix. A row is then a window.
+    windows: torch.Tensor | None = None
 
     @property
     def padded_tokens(self) -> int:
@@ -99,6 +101,8 @@ class Batch:
         inputs = {"input_ids": self.input_ids, "attention_mask": self.attention_mask}
         if self.token_type_ids is not None:
             inputs["token_type_ids"] = self.token_type_ids
+        if self.windows is not None:
+            inputs["windows"] = self.windows
         return inputs
 
 
@@ -145,14 +149,11 @@ def collate(
     """Pad the rows of the examples ``indices`` to the longest of them."""
     if not indices:
         raise ValueError("a batch needs at least one example")
-    second = encoded.second
 
-    def rows(first: Rows, other: Rows | None) -> Rows:
-        if other is None:
-            return [first[index] for index in indices]
-        return [row for index in indices for row in (first[index], other[index])]
+    def rows(column: Column) -> Rows:
+        return [row for index in indices for row in encoded.rows_of(column, index)]
 
-    chosen = rows(encoded.input_ids, second and second["input_ids"])
+    chosen = rows("input_ids")
     lengths = [len(row) for row in chosen]
     width = max(lengths)
     left = padding_side == "left"
@@ -162,15 +163,12 @@ def collate(
         pairs = zip(filler, rows, strict=True)
         return torch.tensor([[*pad, *row] if left else [*row, *pad] for pad, row in pairs], dtype=torch.int64)
 
-    types = encoded.token_type_ids
     return Batch(
         input_ids=padded(chosen, pad_id),
         attention_mask=padded([[1] * length for length in lengths], 0),
-        token_type_ids=(
-            None if types is None else padded(rows(types, second and second["token_type_ids"]), pad_token_type_id)
-        ),
-        special_mask=padded(rows(encoded.special_mask, second and second["special_mask"]), 1),
-        segment=padded(rows(encoded.segment, second and second["segment"]), -1),
+        token_type_ids=(None if encoded.token_type_ids is None else padded(rows("token_type_ids"), pad_token_type_id)),
+        special_mask=padded(rows("special_mask"), 1),
+        segment=padded(rows("segment"), -1),
         labels=find(kind).label_tensor([encoded.labels[index] for index in indices]),
         indices=torch.tensor(list(indices), dtype=torch.int64),
         real_tokens=sum(lengths),
@@ -178,4 +176,17 @@ def collate(
         padded=min(lengths) < width,
         ordinary=tuple(counts for index in indices for counts in encoded.ordinary[index]),
         host_indices=tuple(indices),
+        windows=_means([count for index in indices for count in encoded.windows_of(index)]),
     )
+
+
+def _means(counts: Sequence[int]) -> torch.Tensor | None:
+    """[texts, rows]: the matrix whose product with rows is the mean over each text's windows; None: one row each."""
+    if all(count == 1 for count in counts):
+        return None
+    means = torch.zeros(len(counts), sum(counts))
+    start = 0
+    for text, count in enumerate(counts):
+        means[text, start : start + count] = 1 / count
+        start += count
+    return means

@@ -6,21 +6,24 @@ import hashlib
 import json
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
+from itertools import accumulate
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any, Literal, TypedDict
 
 import numpy as np
 
 from regft_core.data.examples import Example
 from regft_core.data.prompts import Prompt, prompted
+from regft_core.data.reading import Reading, framed
 from regft_core.errors import DataError, ModelError
 from regft_core.io import write_bytes
 
 #: Part of the cache key; raise it when the content of the cache changes.
 FORMAT = 1
 Rows = list[list[int]]
+Column = Literal["input_ids", "token_type_ids", "special_mask", "segment"]
 
 
 class Tokens(TypedDict):
@@ -30,11 +33,16 @@ class Tokens(TypedDict):
     token_type_ids: Rows | None
     special_mask: Rows
     segment: Rows
+    #: How many rows each example has, one after the other; None: one each.
+    windows: list[int] | None
 
 
 @dataclass(frozen=True)
 class Encoded:
-    """Token rows of one set; all lists have one entry per example, in the order given.
+    """Token rows of one set, in the order given; all lists have one entry per example.
+
+    With ``windows`` the lists of rows have as many entries per example as it says, one after the other; ``rows_of``
+    gives those of one example.
 
     ``special_mask`` is 1 on tokens that the tokenizer added; ``segment`` is 0 on tokens of
     ``text``, 1 on those of ``text_pair`` and -1 on added ones. ``token_type_ids`` is None for
@@ -49,30 +57,55 @@ class Encoded:
     special_mask: Rows
     segment: Rows
     second: Tokens | None = None
+    windows: list[int] | None = None
 
     @property
     def rows_per_example(self) -> int:
-        """Rows of tokens in a batch for each example: 2 when the texts of a pair are encoded separately."""
+        """Inputs of the encoder for each example: 2 when the texts of a pair are encoded separately."""
         return 1 if self.second is None else 2
 
-    @property
+    @cached_property
+    def _starts(self) -> list[list[int]]:
+        """Of each text that is encoded on its own: where the rows of each example begin, and where the last end."""
+        counts = [self.windows] if self.second is None else [self.windows, self.second["windows"]]
+        return [list(range(len(self) + 1)) if own is None else [0, *accumulate(own)] for own in counts]
+
+    def rows_of(self, column: Column, index: int) -> Rows:
+        """The rows of an example in a batch: the windows of its text, then those of a second one encoded alone."""
+        first: Rows | None = getattr(self, column)
+        texts = [first] if self.second is None else [first, self.second[column]]
+        return [
+            row
+            for rows, starts in zip(texts, self._starts, strict=True)
+            for row in (rows or [])[starts[index] : starts[index + 1]]
+        ]
+
+    def windows_of(self, index: int) -> list[int]:
+        """How many rows each text of an example has."""
+        return [starts[index + 1] - starts[index] for starts in self._starts]
+
+    @cached_property
     def lengths(self) -> list[int]:
-        """Tokens of each example, of its longer row when it has two."""
-        own = [len(row) for row in self.input_ids]
-        if self.second is None:
-            return own
-        return [max(one, len(row)) for one, row in zip(own, self.second["input_ids"], strict=True)]
+        """Tokens of each example in all windows of a text, of its longer text when they are encoded separately."""
+        texts = [self.input_ids] if self.second is None else [self.input_ids, self.second["input_ids"]]
+        return [
+            max(
+                sum(len(row) for row in rows[starts[index] : starts[index + 1]])
+                for rows, starts in zip(texts, self._starts, strict=True)
+            )
+            for index in range(len(self))
+        ]
 
     @cached_property
     def ordinary(self) -> list[tuple[tuple[int, int], ...]]:
         """Of each example's rows, the number of tokens of ``text`` and of ``text_pair``; added ones are not counted."""
-        of_rows = [_ordinary(self.special_mask, self.segment)]
-        if self.second is not None:
-            of_rows.append(_ordinary(self.second["special_mask"], self.second["segment"]))
-        return list(zip(*of_rows, strict=True))
+        return [
+            tuple(_ordinary(self.rows_of("special_mask", index), self.rows_of("segment", index)))
+            for index in range(len(self))
+        ]
 
     def __len__(self) -> int:
-        return len(self.input_ids)
+        return len(self.labels)
 
 
 def chosen(encoded: Encoded, rows: Sequence[int]) -> Encoded:
@@ -104,12 +137,14 @@ def encode(
     tokenizer_hash: str = "",
     rows_per_example: int = 1,
     prompt: Prompt | None = None,
+    reading: Reading | None = None,
 ) -> Encoded:
     """Tokenise ``examples`` to at most ``max_length`` tokens per row.
 
     Pairs lose tokens from whichever text is longer ("longest_first"). With ``rows_per_example``
     2, each text of a pair is a row of its own instead, as if it were a single text. With ``prompt``, texts
     stand in its template (``data/prompts.py``), whose tokens count as the tokenizer's own. With
+    ``reading``, an instruction stands before them, or long ones become several rows (``data/reading.py``). With
     ``cache_dir``, the result is kept in a file named by the texts, ``tokenizer_hash`` (content of
     the tokenizer's files) and the settings; labels and identifiers are no part of it. A damaged
     file is reported as a warning, computed again and replaced.
@@ -119,11 +154,11 @@ def encode(
     """
     labels, ids = [example.label for example in examples], [example.idx for example in examples]
     if rows_per_example == 1:
-        tokens = _tokens(examples, tokenizer, max_length, cache_dir, tokenizer_hash, prompt)
+        tokens = _tokens(examples, tokenizer, max_length, cache_dir, tokenizer_hash, prompt, reading)
         return Encoded(labels=labels, ids=ids, **tokens)
     alone = [replace(one, text_pair=None) for one in examples]
-    tokens = _tokens(alone, tokenizer, max_length, cache_dir, tokenizer_hash)
-    second = _tokens([_second_text(one) for one in examples], tokenizer, max_length, cache_dir, tokenizer_hash)
+    settings = (tokenizer, max_length, cache_dir, tokenizer_hash, None, reading)
+    tokens, second = _tokens(alone, *settings), _tokens([_second_text(one) for one in examples], *settings)
     second["segment"] = [[1 if part == 0 else part for part in row] for row in second["segment"]]
     return Encoded(labels=labels, ids=ids, **tokens, second=second)
 
@@ -144,18 +179,21 @@ def _tokens(
     cache_dir: Path | None,
     tokenizer_hash: str,
     prompt: Prompt | None = None,
+    reading: Reading | None = None,
 ) -> Tokens:
     if cache_dir is None:
-        return _tokenise(examples, tokenizer, max_length, prompt)
+        return _tokenise(examples, tokenizer, max_length, prompt, reading)
     if not tokenizer_hash:
         raise ModelError(
             "tokenizer-hash-missing", "a token cache needs tokenizer_hash, the content hash of the tokenizer's files"
         )
-    key = cache_key(examples, max_length, tokenizer_hash, takes_types=_takes_types(tokenizer), prompt=prompt)
+    key = cache_key(
+        examples, max_length, tokenizer_hash, takes_types=_takes_types(tokenizer), prompt=prompt, reading=reading
+    )
     path = cache_dir / key[:2] / f"{key}.safetensors"
     tokens = _read_cache(path, key, len(examples))
     if tokens is None:
-        tokens = _tokenise(examples, tokenizer, max_length, prompt)
+        tokens = _tokenise(examples, tokenizer, max_length, prompt, reading)
         _write_cache(path, key, tokens)
     return tokens
 
@@ -167,11 +205,13 @@ def cache_key(
     *,
     takes_types: bool,
     prompt: Prompt | None = None,
+    reading: Reading | None = None,
 ) -> str:
     """Hash of everything that determines the tokens."""
     digest = hashlib.sha256()
     template = [] if prompt is None else [prompt.template, prompt.room(max_length)]
-    digest.update(json.dumps([FORMAT, max_length, tokenizer_hash, takes_types, *template]).encode())
+    frame = [] if reading is None else [asdict(reading)]
+    digest.update(json.dumps([FORMAT, max_length, tokenizer_hash, takes_types, *template, *frame]).encode())
     for example in examples:
         # JSON delimits the texts, so that no two different lists hash the same bytes.
         digest.update(json.dumps([example.text, example.text_pair]).encode())
@@ -182,10 +222,17 @@ def _takes_types(tokenizer: Any) -> bool:
     return "token_type_ids" in tokenizer.model_input_names
 
 
-def _tokenise(examples: Sequence[Example], tokenizer: Any, max_length: int, prompt: Prompt | None = None) -> Tokens:
+def _tokenise(
+    examples: Sequence[Example],
+    tokenizer: Any,
+    max_length: int,
+    prompt: Prompt | None = None,
+    reading: Reading | None = None,
+) -> Tokens:
     takes_types = _takes_types(tokenizer)
     if not examples:
-        return Tokens(input_ids=[], token_type_ids=[] if takes_types else None, special_mask=[], segment=[])
+        types: Rows | None = [] if takes_types else None
+        return Tokens(input_ids=[], token_type_ids=types, special_mask=[], segment=[], windows=None)
     if not tokenizer.is_fast:
         raise ModelError(
             "slow-tokenizer",
@@ -194,6 +241,8 @@ def _tokenise(examples: Sequence[Example], tokenizer: Any, max_length: int, prom
         )
     if prompt is not None:
         return prompted(examples, tokenizer, prompt.room(max_length), prompt)
+    if reading is not None:
+        return framed(examples, tokenizer, max_length, reading)
     paired = examples[0].text_pair is not None
     encoding = tokenizer(
         [example.text for example in examples],
@@ -210,6 +259,7 @@ def _tokenise(examples: Sequence[Example], tokenizer: Any, max_length: int, prom
         token_type_ids=[list(row) for row in encoding["token_type_ids"]] if takes_types else None,
         special_mask=[[int(part == -1) for part in row] for row in segment],
         segment=segment,
+        windows=None,
     )
 
 
@@ -229,6 +279,8 @@ def _write_cache(path: Path, key: str, tokens: Tokens) -> None:
     for name, rows in columns.items():
         if rows is not None:
             arrays[name] = np.asarray([token for row in rows for token in row], dtype=np.int32)
+    if tokens["windows"] is not None:
+        arrays["windows"] = np.asarray(tokens["windows"], dtype=np.int32)
     write_bytes(path, save(arrays, {"key": key, "sha256": _checksum(arrays)}))
 
 
@@ -244,7 +296,8 @@ def _read_cache(path: Path, key: str, count: int) -> Tokens | None:
             arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
         if metadata.get("key") != key or metadata.get("sha256") != _checksum(arrays):
             raise ValueError("its checksum does not match")
-        if len(arrays["lengths"]) != count:
+        windows = arrays["windows"].tolist() if "windows" in arrays else None
+        if len(arrays["lengths"] if windows is None else windows) != count:
             raise ValueError("it holds another number of rows")
         ends = np.cumsum(arrays["lengths"])[:-1]
 
@@ -256,6 +309,7 @@ def _read_cache(path: Path, key: str, count: int) -> Tokens | None:
             token_type_ids=rows("token_type_ids") if "token_type_ids" in arrays else None,
             special_mask=rows("special_mask"),
             segment=rows("segment"),
+            windows=windows,
         )
     except (SafetensorError, OSError, ValueError, KeyError) as error:
         warnings.warn(f"token cache {path} is damaged ({error}); tokenising again", stacklevel=3)

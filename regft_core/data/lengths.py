@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from regft_core.data.examples import Example
+from regft_core.data.reading import Reading
 
 #: Rows that are measured of a larger set, evenly spaced.
 MOST_ROWS = 20_000
@@ -21,7 +23,21 @@ STEP = 8
 _CHUNK = 1_000
 
 
-def measure(examples: Sequence[Example], tokenizer: Any, max_length: int, limit: int | None) -> dict[str, Any]:
+@dataclass(frozen=True)
+class Read:
+    """Rows in one way of reading pairs: ``tokens`` of each without truncation, and ``cut``: whether some are not read.
+
+    ``cut_at_limit``: whether some would not be read at the encoder's longest input.
+    """
+
+    tokens: list[int]
+    cut: list[bool]
+    cut_at_limit: list[bool]
+
+
+def measure(
+    examples: Sequence[Example], tokenizer: Any, max_length: int, limit: int | None, reading: Reading | None = None
+) -> dict[str, Any]:
     """Lengths of one set's rows in tokens, special tokens included.
 
     Args:
@@ -29,6 +45,7 @@ def measure(examples: Sequence[Example], tokenizer: Any, max_length: int, limit:
         tokenizer: a ``tokenizers.Tokenizer``; its own truncation and padding are switched off.
         max_length: tokens that are kept.
         limit: the longest input that the encoder reads; None when there is no limit.
+        reading: the instruction before a text and the windows over it. A row is cut where windows do not reach its end.
 
     Returns ``{"rows", "measured", "jointly": {...}}``, for pairs also ``"separately"``; each reading has
     ``median``, ``p95`` and ``longest`` (tokens), ``cut`` and ``cut_at_limit`` (shares of the rows).
@@ -36,26 +53,47 @@ def measure(examples: Sequence[Example], tokenizer: Any, max_length: int, limit:
     count = min(len(examples), MOST_ROWS)
     chosen = [examples[index * len(examples) // count] for index in range(count)]
     found: dict[str, Any] = {"rows": len(examples), "measured": count}
-    lengths = row_lengths(chosen, tokenizer)
-    return found | {mode: _reading(values, max_length, limit) for mode, values in lengths.items()}
+    lengths = row_lengths(chosen, tokenizer, max_length, reading, limit)
+    return found | {mode: _reading(read) for mode, read in lengths.items()}
 
 
-def row_lengths(examples: Sequence[Example], tokenizer: Any) -> dict[str, list[int]]:
-    """Tokens of each row as it would be without truncation: ``jointly`` and, for pairs, ``separately``.
+def row_lengths(
+    examples: Sequence[Example],
+    tokenizer: Any,
+    max_length: int,
+    reading: Reading | None = None,
+    limit: int | None = None,
+) -> dict[str, Read]:
+    """How long each row is, and whether it is cut: ``jointly`` and, for pairs, ``separately``.
 
     Separately, an example counts as long as the longer of its two texts.
     """
     tokenizer.no_truncation()
     tokenizer.no_padding()
-    first = _counts([example.text for example in examples], tokenizer)
+    how = reading or Reading()
+    (before,) = _counts([how.instruction], tokenizer)
+
+    def read(lengths: list[int], shorter: list[int], fixed: int) -> Read:
+        rows = list(zip(lengths, shorter, strict=True))
+        cut = [not how.read(length, other, fixed, max_length) for length, other in rows]
+        at_limit = [limit is not None and not how.read(length, other, fixed, limit) for length, other in rows]
+        return Read(lengths, cut, at_limit)
+
+    first = _counts([how.instruction + example.text for example in examples], tokenizer)
     single = tokenizer.num_special_tokens_to_add(False)
+    none = [0] * len(first)
     if not examples or examples[0].text_pair is None:
-        return {"jointly": [one + single for one in first]}
+        return {"jointly": read([one + single for one in first], none, single + before)}
     second = _counts([example.text_pair or "" for example in examples], tokenizer)
     both = tokenizer.num_special_tokens_to_add(True)
+    pairs = list(zip(first, second, strict=True))
     return {
-        "jointly": [one + other + both for one, other in zip(first, second, strict=True)],
-        "separately": [max(one, other) + single for one, other in zip(first, second, strict=True)],
+        "jointly": read(
+            [one + other + both for one, other in pairs],
+            [min(one - before, other) for one, other in pairs],
+            both + before,
+        ),
+        "separately": read([max(one, other + before) + single for one, other in pairs], none, single + before),
     }
 
 
@@ -67,22 +105,19 @@ def _counts(texts: Sequence[str], tokenizer: Any) -> list[int]:
     return found
 
 
-def _reading(lengths: Sequence[int], max_length: int, limit: int | None) -> dict[str, Any]:
-    ordered = sorted(lengths)
+def _reading(read: Read) -> dict[str, Any]:
+    ordered = sorted(read.tokens)
 
     def at(share: float) -> int:
         """The smallest length that at least this share of the rows does not exceed."""
         return ordered[max(0, math.ceil(share * len(ordered)) - 1)] if ordered else 0
 
-    def over(most: int | None) -> float:
-        return sum(length > most for length in ordered) / len(ordered) if ordered and most is not None else 0.0
-
     return {
         "median": at(0.5),
         "p95": at(0.95),
         "longest": ordered[-1] if ordered else 0,
-        "cut": over(max_length),
-        "cut_at_limit": over(limit),
+        "cut": sum(read.cut) / len(ordered) if ordered else 0.0,
+        "cut_at_limit": sum(read.cut_at_limit) / len(ordered) if ordered else 0.0,
     }
 
 
@@ -118,10 +153,16 @@ def warnings(task: str, found: Mapping[str, Any], modes: Iterable[str]) -> list[
     if not bad:
         return []
     return [
-        f"{task}: max_length {found['max_length']} cuts {' and '.join(shares)}; 95 of 100 rows have at most "
+        f"{task}: {setting(found)} cuts {' and '.join(shares)}; 95 of 100 rows have at most "
         f"{max(one['p95'] for one in bad)} tokens, the longest has {max(one['longest'] for one in bad)}. "
         f"{_advice(found, bad)}"
     ]
+
+
+def setting(found: Mapping[str, Any]) -> str:
+    """What cuts rows, in words: ``max_length``, and the windows where there are any."""
+    windows = found.get("windows", 1)
+    return f"max_length {found['max_length']}" + (f" in up to {windows} windows" if windows > 1 else "")
 
 
 def _advice(found: Mapping[str, Any], bad: Sequence[Mapping[str, Any]]) -> str:
@@ -132,7 +173,8 @@ def _advice(found: Mapping[str, Any], bad: Sequence[Mapping[str, Any]]) -> str:
         return f"Set model.max_length: {wanted} in params.yaml{reads}."
     rest = share(max(one["cut_at_limit"] for one in bad))
     if found["max_length"] >= limit:
-        return f"The encoder reads no more than {limit} tokens: shorten the texts, or take another encoder."
+        more = "more windows" if found.get("windows", 1) > 1 else "windows (model: {windows: 4, stride: 64})"
+        return f"The encoder reads no more than {limit} tokens: read the texts in {more}, or shorten them."
     return f"Set model.max_length: {limit} in params.yaml, all that the encoder reads; that still cuts {rest}."
 
 

@@ -102,6 +102,7 @@ def prompted(examples: Sequence[Example], tokenizer: Any, limit: int, prompt: Pr
         "token_type_ids": [[0] * len(row) for row in rows] if takes_types else None,
         "special_mask": [[int(part == -1) for part in segment] for segment in segments],
         "segment": segments,
+        "windows": None,
     }
 
 

@@ -58,13 +58,14 @@ def export(job: Job, out: Path | None = None, accuracy: float | None = None) -> 
         cls, options = answering
         own = {key.removeprefix(f"{cls.name}."): t for key, t in trained.kept.items() if key.startswith(f"{cls.name}.")}
         by = AnsweredBy(regulariser=cls.name, options=options.model_dump(mode="json"))
-        served = served.model_copy(update={"answered_by": by, "max_length": None, "rows_per_example": 1})
+        plain = {"max_length": None, "rows_per_example": 1, "instruction": "", "windows": 1, "stride": 0}
+        served = served.model_copy(update={"answered_by": by, **plain})
         card = model_card(facts | {"answered_by": cls.name})
         return write_answers(target, served, own, card, examples, trained.answer(examples))
     model = trained.model
     encoded = trained.encode(examples)
     padding = padding_of(context.tokenizer)
-    rows = list(range(len(encoded.input_ids)))
+    rows = list(range(len(encoded)))
     batch = collate(encoded, rows, padding.pad_id, padding.pad_token_type_id, padding.side, context.task["kind"])
     prompt = None if served.prompt is None else served.prompt.model_dump()
     card = model_card(facts | {"summary": getattr(model, "summary", None), "prompt": prompt})
@@ -119,6 +120,9 @@ def _served(context: Context, key: str, trained: FinishedModel) -> Served:
         labels=context.task["labels"],
         max_length=context.encoder.max_length,
         rows_per_example=2 if context.rows_per_example(examples) == 2 else 1,
+        instruction=context.encoder.prompt or "",
+        windows=context.encoder.windows,
+        stride=context.encoder.stride,
         task=context.job.task,
         run_key=key,
         prompt=_prompt(context, trained),

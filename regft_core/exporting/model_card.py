@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import asdict
 from typing import Any, TypeVar
 
 from regft_core.data.drawn import fold_line
 from regft_core.data.lengths import share
+from regft_core.data.reading import Reading
 from regft_core.errors import DataError, StoreError
 from regft_core.io import read_json
 from regft_core.results.records import Cost, Draw, EvaluationRecord, TrainingRecord
@@ -40,6 +42,9 @@ def card_contents(context: Context, record: TrainingRecord) -> dict[str, Any]:
         "pooling": context.encoder.pooling if read else "head",
         "rows_per_example": context.rows_per_example(examples),
         "max_length": context.encoder.max_length if read else None,
+        "instruction": context.encoder.prompt if read else None,
+        "windows": context.encoder.windows if read else 1,
+        "stride": context.encoder.stride,
         "task": job.task,
         "kind": task["kind"],
         "labels": task["labels"],
@@ -145,11 +150,13 @@ def _limits(context: Context, record: TrainingRecord, drawn: Draw | None, judged
 
 def _cut(context: Context) -> list[str]:
     found = _there(Work(context.root).lengths, context.job.task)
-    if not reads_encoder(context) or not found or found["max_length"] != context.encoder.max_length:
+    settings = {"max_length": context.encoder.max_length, **asdict(Reading.of(context.encoder) or Reading())}
+    if not reads_encoder(context) or not found or any(found.get(name) != value for name, value in settings.items()):
         return []
     mode = context.encoder.pairs
     cut = {name: (one.get(mode) or one["jointly"])["cut"] for name, one in found["sets"].items()}
     shown = ", ".join(f"{share(value)} of {name}" for name, value in cut.items() if value)
+    longest = f"{found['max_length']} tokens" + (f" in {found['windows']} windows" if found["windows"] > 1 else "")
     if not shown:
-        return [f"Truncation: no row is longer than {found['max_length']} tokens."]
-    return [f"Truncation: {shown} are longer than {found['max_length']} tokens and were read in part."]
+        return [f"Truncation: no row is longer than {longest}."]
+    return [f"Truncation: {shown} are longer than {longest} and were read in part."]

@@ -166,10 +166,15 @@ def precision_problems(
 
 
 def encoder_problems(stack: Sequence[Entry], encoder: EncoderConfig, task: TaskConfig) -> list[str]:
-    """Regularisers that cannot act where each text of a pair goes through the encoder on its own."""
+    """Regularisers that cannot act where a text has several rows, or where each text of a pair is a row of its own."""
+    problems = [
+        f"'{entry.name}' does not run with model.windows: {why}; set model.windows: 1, or leave out this method"
+        for entry in active(stack)
+        if encoder.windows > 1 and (why := entry.declares.says.refused_windows)
+    ]
     if encoder.rows_per_example(task.columns.text_pair is not None) == 1:
-        return []
-    return [
+        return problems
+    return problems + [
         f"'{entry.name}' does not run with model.pairs: separately: {why}; set pairs: jointly for this method, under "
         "its key 'model'"
         for entry in active(stack)

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from regft_core.data.prompts import Prompt
+    from regft_core.data.reading import Reading
 
 __all__ = [
     "Anchor",
@@ -51,6 +52,7 @@ class Setting:
         keyword_segment: segment that token-level perturbations leave untouched, or None.
         max_length: tokens at which inputs are truncated; None where nothing reads raw text.
         value_range: smallest and largest value of the task (regression), or None.
+        reading: the instruction before a text and the windows over it; None where there is neither.
         prompt: template and words of the task, where rows stand in the template (``pooling: mask``); else None.
         class_weights: those of ``Kind.balanced`` for the rows that the phase trains on, or None.
     """
@@ -63,6 +65,7 @@ class Setting:
     final: bool = True
     keyword_segment: str | None = None
     max_length: int | None = None
+    reading: Reading | None = None
     value_range: tuple[float, float] | None = None
     prompt: Prompt | None = None
     class_weights: tuple[Any, ...] | None = None

@@ -40,6 +40,7 @@ class Says:
         refused_architectures: encoder families on which the method raises a ModelError that says why.
         refused_at_mask: why it cannot act on a model that answers at a mask (``model.pooling: mask``); empty: it can.
         refused_separate_pairs: why two inputs cannot be two rows (``model.pairs: separately``); empty: they can.
+        refused_windows: why an example's text cannot be several rows (``model.windows``); empty: it can.
         padding_invariant: whether the loss of a batch does not depend on how far it is padded.
         export_tolerance: largest difference of logits between the trained model and its export.
     """
@@ -53,5 +54,6 @@ class Says:
     refused_architectures: tuple[str, ...] = ()
     refused_at_mask: str = ""
     refused_separate_pairs: str = ""
+    refused_windows: str = ""
     padding_invariant: bool = True
     export_tolerance: float = 1e-6

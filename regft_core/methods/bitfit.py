@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 QUERY = (".query.bias", ".query_proj.bias", ".q_proj.bias", ".q_lin.bias", ".q.bias", ".q_bias", ".r_w_bias")
 INTERMEDIATE = (".intermediate.dense.bias", ".fc1.bias", ".lin1.bias", ".ffn.bias", ".layer_1.bias")
 #: Encoder families without biases outside the head, and those without one of the two of the subset.
-WITHOUT = ("eurobert", "modernbert")
+WITHOUT = ("eurobert", "gemma3_text", "modernbert", "qwen3")
 WITHOUT_SUBSET = (*WITHOUT, "gte")
 
 Terms = Literal["all", "query_and_intermediate"]

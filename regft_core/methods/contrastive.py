@@ -138,6 +138,7 @@ class Contrastive(Regulariser):
             says=Says(
                 cost=Cost(3, 3),
                 refused_at_mask="it contrasts pooled vectors of texts, and no label word reads those",
+                refused_windows="it contrasts one vector of each row, and an example has several",
                 refused_separate_pairs="an example has two vectors then, and the loss compares one of each",
             ),
         )

@@ -16,7 +16,7 @@ Differences between paper and released code (``variant``):
 Decisions:
 - the cut pass has dropout masks of its own, as in the released code, so ``ratio: 0`` keeps a divergence: that
   is the control.
-- a task's keyword segment is never cut; with ``pooling: cls`` neither is the summary token, whose vector is
+- a task's keyword segment is never cut; with ``pooling: cls`` or ``last`` neither is the summary token, whose vector is
   all that the head reads, nor in DeBERTa, where a token outside the mask attends to all alike, padding too.
 - texts of a pair that are encoded separately are cut one by one.
 - BART: the decoder reads the same cut tokens, without a place in its attention mask to take from them.
@@ -130,7 +130,7 @@ class Cutoff(Regulariser):
             allowed = allowed & (batch.segment != (0 if self.setting.keyword_segment == "text" else 1))
         model = self.trainee.model
         rank, last = batch.attention_mask.cumsum(1), batch.attention_mask.sum(1, keepdim=True)
-        if isinstance(model, PooledClassifier) and model.pooling == "cls":
+        if isinstance(model, PooledClassifier) and model.pooling in ("cls", "last"):
             allowed = allowed & (rank != (1 if model.summary == "first" else last))
         elif self.trainee.sites.architecture.startswith("deberta"):
             allowed = allowed & (rank != 1)

@@ -84,7 +84,11 @@ class FreeLb(Regulariser):
         return Declares(
             active=bool(moves),
             program=(PASS,),
-            says=Says(cost=Cost(options.steps, options.steps), smallest_effect=effect),
+            says=Says(
+                cost=Cost(options.steps, options.steps),
+                smallest_effect=effect,
+                refused_windows="its perturbation is measured over the rows of an example, whose number would vary",
+            ),
         )
 
     def prepare(self, trainee: Trainee, handed: Mapping[str, Handed]) -> None:

@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     import numpy.typing as npt
-    from torch import Tensor
 
     from regft_core.training.fitting import FitData
     from regft_core.training.trainee import Trainee
@@ -89,10 +88,10 @@ class LabelThresholds(Regulariser):
 
     def fit(self, trainee: Trainee, data: FitData) -> None:
         """Learns nothing; remembers the rows that are set aside."""
-        self._aside = data.validation
+        self._data = data
 
     def finish(self, trainee: Trainee) -> None:
-        logits, labels = self._answers(trainee)
+        logits, labels = self._answers()
         present = find(self.setting.kind).indicators(labels, logits.shape[1])
         if self.options.fit == "all":
             shifts = np.full(logits.shape[1], threshold(logits.ravel(), present.ravel()))
@@ -102,34 +101,21 @@ class LabelThresholds(Regulariser):
                 self._notes = [
                     f"label_thresholds: no row of those set aside has {absent} of {len(shifts)} labels; they keep 0.5"
                 ]
-        bias: Tensor = trainee.model.get_submodule(self._head).bias  # type: ignore[assignment]
+        bias = trainee.model.get_parameter(f"{self._head}.bias")
         with torch.no_grad():
-            bias -= torch.from_numpy(shifts).to(bias)
+            bias.sub_(torch.from_numpy(shifts).to(bias))
         for k, shift in enumerate(shifts.tolist()):
             self.diagnostics.log(f"label_thresholds.{k}", 0, float(1 / (1 + np.exp(-shift))))
 
     def marks(self) -> list[str]:
         return list(self._notes)
 
-    def _answers(self, trainee: Trainee) -> tuple[npt.NDArray[np.float64], npt.NDArray[Any]]:
+    def _answers(self) -> tuple[npt.NDArray[np.float64], npt.NDArray[Any]]:
         """Logits [n, K] and labels [n] of the rows that are set aside, as evaluation computes them."""
-        from regft_core.models.sites import classify
-        from regft_core.training.step import autocast
-
-        assert self._aside is not None
-        model, rows = trainee.model, self._aside.rows
-        training = model.training
-        model.eval()
-        logits, labels = [], []
-        try:
-            with torch.no_grad(), autocast(trainee.device, self.setting.training.precision):
-                for start in range(0, len(rows), BATCH):
-                    batch = self._aside.collate(rows[start : start + BATCH])
-                    logits.append(classify(model, batch.model_inputs(), padded=batch.padded)[0].double().cpu())
-                    labels.append(batch.labels.cpu())
-        finally:
-            model.train(training)
-        return torch.cat(logits).numpy(), torch.cat(labels).numpy()
+        precision = self.setting.training.precision
+        answers = list(self._data.answers(BATCH, aside=True, precision=precision))
+        logits = torch.cat([own.double().cpu() for _, own in answers])
+        return logits.numpy(), torch.cat([batch.labels.cpu() for batch, _ in answers]).numpy()
 
 
 def threshold(logits: npt.NDArray[np.float64], present: npt.NDArray[np.bool_]) -> float:

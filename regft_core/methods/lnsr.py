@@ -73,7 +73,11 @@ class Lnsr(Regulariser):
             adds_terms=True,
             added_passes=(NOISED,),
             needs_hidden=True,
-            says=Says(cost=Cost(2, 2), smallest_effect=options.scale or None),
+            says=Says(
+                cost=Cost(2, 2),
+                smallest_effect=options.scale or None,
+                refused_windows="it averages over all tokens, and tokens that windows share would count several times",
+            ),
         )
 
     def prepare(self, trainee: Trainee, handed: Mapping[str, Handed]) -> None:

@@ -111,6 +111,7 @@ class ManifoldMixup(Regulariser):
             says=Says(
                 refused_architectures=("bart",),
                 refused_at_mask="the masks of two rows are at different places, so a mixed row has none",
+                refused_windows="it mixes the rows of two examples, which may have different numbers of windows",
             ),
         )
 

@@ -128,7 +128,8 @@ class MaskTuning(Regulariser):
             program=("masked", "filled") if fills else ("masked",),
             says=Says(
                 cost=Cost(2, 2 if options.alpha > 0 and options.masked_loss else 1) if fills else Cost(),
-                refused_architectures=("bart",),
+                refused_windows="tokens that windows share would be predicted several times",
+                refused_architectures=("bart", "gemma3_text", "qwen3"),
                 refused_at_mask="it masks tokens of its own, so a row has several masks",
                 padding_invariant=False,  # which tokens are masked is drawn for the padded shape
             ),

@@ -70,7 +70,8 @@ class MaskedLm(Regulariser):
             says=Says(
                 # A head alone needs no backward pass through the frozen encoder.
                 cost=Cost(1, 1) if options.trains == "all" else Cost(1, 0),
-                refused_architectures=("bart",),
+                refused_windows="tokens that windows share would be predicted several times",
+                refused_architectures=("bart", "gemma3_text", "qwen3"),
                 padding_invariant=False,  # which tokens are masked is drawn for the padded shape
             ),
         )

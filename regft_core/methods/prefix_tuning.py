@@ -64,7 +64,9 @@ class PrefixTuning(Regulariser):
             edit_order=1,  # after LoRA's additions, which it does not touch
             freezes_encoder=True,
             keeps_for_inference=True,
-            says=Says(refused_architectures=("bart", "deberta", "deberta-v2", "mpnet", "xlnet")),
+            says=Says(
+                refused_architectures=("bart", "deberta", "deberta-v2", "gemma3_text", "mpnet", "qwen3", "xlnet")
+            ),
         )
 
     @classmethod

@@ -127,7 +127,12 @@ class Smart(Regulariser):
             active=options.weight > 0 or options.mu > 0,
             adds_terms=True,
             added_passes=(*added, *past),
-            says=Says(variant=options.variant, cost=Cost(passes + len(past), passes), smallest_effect=effect or None),
+            says=Says(
+                variant=options.variant,
+                cost=Cost(passes + len(past), passes),
+                smallest_effect=effect or None,
+                refused_windows="its perturbation is measured over the rows of an example, whose number would vary",
+            ),
         )
 
     @classmethod

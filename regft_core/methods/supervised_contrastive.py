@@ -93,7 +93,10 @@ class SupervisedContrastive(Regulariser):
             active=options.weight > 0,
             adds_terms=True,
             needs_hidden=True,
-            says=Says(refused_at_mask="it contrasts the vectors that a pooling head reads, and no such head is there"),
+            says=Says(
+                refused_at_mask="it contrasts the vectors that a pooling head reads, and no such head is there",
+                refused_windows="it contrasts one vector of each row, and an example has several",
+            ),
         )
 
     @classmethod

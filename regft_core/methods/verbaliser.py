@@ -110,7 +110,7 @@ class Verbaliser(Regulariser):
             answers_at_mask=True,
             demonstration_sets=options.sets if options.demonstrations == "per_class" else 0,
             says=Says(
-                refused_architectures=("bart", "xlnet"),
+                refused_architectures=("bart", "gemma3_text", "qwen3", "xlnet"),
                 refused_separate_pairs="both texts of a pair stand in one template",
             ),
         )

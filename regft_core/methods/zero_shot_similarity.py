@@ -6,7 +6,7 @@ value, 1 to its largest. Nothing is trained, and no training row is read: what i
 
 Decisions:
 - a cosine below ``lowest`` falls below the range and is left there; correlations do not see the mapping at all.
-- texts are truncated to ``model.max_length`` tokens each, whatever ``model.pairs`` says.
+- texts are truncated to ``model.max_length`` tokens each, or read in windows, whatever ``model.pairs`` says.
 - after an earlier phase (post-training) the embeddings are those of the encoder that it left.
 """
 
@@ -95,7 +95,8 @@ class ZeroShotSimilarity(Regulariser):
 
         model: Any = trainee.model
         rows = [Example(str(i), text, None, 0) for i, text in enumerate(texts)]
-        encoded = encode(rows, trainee.tokenizer, self.setting.max_length or trainee.tokenizer.model_max_length)
+        limit = self.setting.max_length or trainee.tokenizer.model_max_length
+        encoded = encode(rows, trainee.tokenizer, limit, reading=self.setting.reading)
         padding = padding_of(trainee.tokenizer)
         found: Tensor | None = None
         model.eval()
@@ -103,10 +104,12 @@ class ZeroShotSimilarity(Regulariser):
             for chosen in evaluation_batches(encoded.lengths, BATCH):
                 batch = collate(encoded, chosen, padding.pad_id, padding.pad_token_type_id, padding.side)
                 inputs = batch.to(trainee.device).model_inputs()
+                windows = inputs.pop("windows", None)
                 if not takes_token_types(model):
                     inputs.pop("token_type_ids", None)
                 hidden = model.base_model(**inputs)[0].float()
-                vectors = pool(hidden, inputs["attention_mask"], "mean", "first").cpu()
+                vectors = pool(hidden, inputs["attention_mask"], "mean", "first")
+                vectors = (vectors if windows is None else windows @ vectors).cpu()
                 found = vectors.new_empty(len(rows), vectors.shape[1]) if found is None else found
                 found[chosen] = vectors
         assert found is not None

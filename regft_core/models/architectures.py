@@ -47,6 +47,7 @@ class Architecture:
     ``projections`` are pretrained linears between the embeddings and the first layer.
     ``masked_lm_head`` are the modules of the family's masked LM that follow its encoder, in
     order; empty when the family has no masked LM that regft can use.
+    ``embeds_with`` is the pooling that a family of text embedders was trained for; it has no ``head``.
     """
 
     name: str
@@ -57,6 +58,7 @@ class Architecture:
     #: Fields with the dropout before the last linear of a pooled classifier: the first that is set counts.
     head_dropout: tuple[str, ...] = ()
     masked_lm_head: tuple[str, ...] = ()
+    embeds_with: Literal["last", "mean"] | None = None
     pooler: str | None = None
     pretrained_head: tuple[str, ...] = ()
     projections: tuple[str, ...] = ()
@@ -125,6 +127,17 @@ def architecture_of(model_type: str | None, where: str = "the model") -> Archite
             "To add a family, add a file with its row to regft_core/models/families.",
         )
     return row
+
+
+def no_pooling(row: Architecture, pooling: str) -> str | None:
+    """Why ``model.pooling`` is not possible in a family, and which one is; None where it is."""
+    if pooling not in ("head", "mask") or row.embeds_with is None:
+        return None
+    what = "classification head" if pooling == "head" else "masked-LM head"
+    return (
+        f"model.pooling: '{pooling}' needs a {what}, and {row.name} has none that fits its embeddings; "
+        f"set pooling: {row.embeds_with}"
+    )
 
 
 def dropout_fields(config: Any) -> dict[str, tuple[str, ...]]:

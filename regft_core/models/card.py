@@ -72,7 +72,8 @@ def model_card(facts: Mapping[str, Any]) -> str:
             ``confidence`` (0.95) for all of them. ``cost`` {title: text}; ``limits`` (list of sentences);
             ``training`` {name: value}; ``versions`` {package: version}. ``pooling`` (head), ``summary`` (first)
             and ``rows_per_example`` (1) decide how the model is loaded, ``prompt`` (that of ``regft.json``) how texts
-            stand before it; ``answered_by``: the regulariser that answers where there is no model to load.
+            stand before it; ``instruction``, ``windows`` and ``stride`` are those of ``regft.json``.
+            ``answered_by``: the regulariser that answers where there is no model to load.
     """
     pooled = facts.get("pooling", "head") not in ("head", "mask")
     lines = [*_header(facts, pooled), *_summary(facts)]
@@ -108,13 +109,21 @@ def _summary(facts: Mapping[str, Any]) -> list[str]:
         ("Paper", facts.get("paper")),
         ("Task", _join(facts.get("task"), facts.get("kind"), ", ")),
         ("Labels", ", ".join(f"{i} = {label}" for i, label in enumerate(facts.get("labels") or ()))),
-        ("Longest input", f"{facts['max_length']} tokens; what is longer is cut" if facts.get("max_length") else None),
+        ("Longest input", f"{facts['max_length']} tokens{_beyond(facts)}" if facts.get("max_length") else None),
+        ("Before every text", f"`{facts['instruction']!r}`" if facts.get("instruction") else None),
         ("Seed", facts.get("seed")),
         ("Run", facts.get("run_key")),
     ]
     text = " ".join([method, str(facts.get("description") or "")]).strip()
     mark = [f"> **{facts['mark']}**", ""] if facts.get("mark") else []
     return [f"# {name}", "", *mark, text, "", *_items(rows)]
+
+
+def _beyond(facts: Mapping[str, Any]) -> str:
+    windows = facts.get("windows", 1)
+    if windows == 1:
+        return "; what is longer is cut"
+    return f"; a longer text is read in up to {windows} windows that share {facts.get('stride', 0)} tokens"
 
 
 def _items(rows: Iterable[tuple[str, Any]]) -> list[str]:
@@ -200,11 +209,12 @@ def _pipeline(facts: Mapping[str, Any]) -> str:
 
 def _pooled_use(facts: Mapping[str, Any]) -> list[str]:
     separate = facts.get("rows_per_example", 1) == 2
-    summary = str(facts.get("summary", "first")) if facts["pooling"] == "cls" else "first"
+    mean = facts["pooling"] in ("mean", "unit_mean")
+    how = (facts["pooling"], "first") if mean else ("cls", str(facts.get("summary", "first")))
     code = _POOLED.format(
         head="pair_head" if separate else "2_Dense",
-        batch=_PAIRS if separate else _BATCH,
-        pool=_POOL[facts["pooling"], summary] + (_FEATURES if separate else ""),
+        batch=_instructed(_PAIRS if separate else _BATCH, facts),
+        pool=_POOL[how] + (_FEATURES if separate else ""),
         answer=f"print({find(facts['kind']).printed})",
     )
     lines = [
@@ -216,9 +226,18 @@ def _pooled_use(facts: Mapping[str, Any]) -> list[str]:
         *_code(code),
         "",
     ]
+    if facts.get("windows", 1) > 1:
+        lines += ["This code reads the first window of a long text. `stages.predict` averages over all of them.", ""]
     if separate:
         return [*lines, "sentence-transformers loads encoder and pooling, which give u and v, but not the head."]
     return [*lines, "With sentence-transformers:", "", *_code(_SENTENCE_TRANSFORMERS)]
+
+
+def _instructed(code: str, facts: Mapping[str, Any]) -> str:
+    """The lines that tokenise, with the instruction before every text (of a pair in one input: before the first)."""
+    if not (instruction := facts.get("instruction")):
+        return code
+    return code.replace("\nbatch", f"\ntexts = [{str(instruction)!r} + text for text in texts]\nbatch", 1)
 
 
 def _code(text: str) -> list[str]:

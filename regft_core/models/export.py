@@ -99,7 +99,7 @@ def export_model(
         tokenizer = _truncating(tokenizer, max_length)
     with atomic_directory(directory) as temporary, quiet():
         if isinstance(plain, PooledClassifier):
-            write_modules(plain, temporary, max_length)
+            write_modules(plain, temporary, max_length, served.instruction if served is not None else "")
         elif isinstance(plain, MaskClassifier):
             _language_model(plain).save_pretrained(temporary)
         else:

@@ -27,8 +27,11 @@ _PACKAGE = "sentence_transformers.models"
 SCALED = "scaled to a root mean square of 1"
 
 
-def write_modules(model: PooledClassifier, directory: Path, max_length: int | None) -> None:
-    """Write encoder, pooling and head of a folded classifier into ``directory``; not the tokenizer."""
+def write_modules(model: PooledClassifier, directory: Path, max_length: int | None, instruction: str = "") -> None:
+    """Write encoder, pooling and head of a folded classifier into ``directory``; not the tokenizer.
+
+    sentence-transformers puts ``instruction`` before every text by itself.
+    """
     from safetensors.torch import save_file
 
     model.base_model.save_pretrained(directory)
@@ -43,7 +46,10 @@ def write_modules(model: PooledClassifier, directory: Path, max_length: int | No
     write_json(directory / "modules.json", listed)
     # Without a length of ours, sentence-transformers takes the tokenizer's.
     write_json(directory / "sentence_bert_config.json", {"max_seq_length": max_length, "do_lower_case": False})
-    summary = model.pooling == "cls"
+    if instruction:
+        prompts = {"prompts": {"default": instruction}, "default_prompt_name": "default"}
+        write_json(directory / "config_sentence_transformers.json", prompts)
+    summary = model.pooling in ("cls", "last")
     pooling = {
         "word_embedding_dimension": model.config.hidden_size,
         "pooling_mode_cls_token": summary and model.summary == "first",
@@ -82,6 +88,7 @@ def logits_from(directory: Path, batch: dict[str, Tensor], attention: str, devic
     )
     encoder = encoder.eval().to(device)
     batch = {name: value.to(device) for name, value in batch.items()}
+    windows = batch.pop("windows", None)
     paired = (directory / PAIR_HEAD).is_dir()
     head = load_file(str(directory / (PAIR_HEAD if paired else DENSE) / "model.safetensors"), device=str(device))
     modes = read_json(directory / POOLING / "config.json")
@@ -93,6 +100,8 @@ def logits_from(directory: Path, batch: dict[str, Tensor], attention: str, devic
         else:
             place = [row.nonzero().squeeze(1)[-1 if modes["pooling_mode_lasttoken"] else 0] for row in mask]
             vectors = torch.stack([tokens[row, position] for row, position in enumerate(place)])
+        if windows is not None:
+            vectors = windows @ vectors
         if normalizes(directory):
             vectors = vectors / vectors.norm(dim=1, keepdim=True)
         if paired:
@@ -148,7 +157,8 @@ def load_modules(directory: Path) -> PooledClassifier:
                 **options,
             )
         mean = "unit_mean" if normalizes(directory) else "mean"
-        pooling = mean if modes["pooling_mode_mean_tokens"] else "cls"
+        token = "last" if modes["pooling_mode_lasttoken"] else "cls"
+        pooling = mean if modes["pooling_mode_mean_tokens"] else token
         model = PooledClassifier(encoder, pooling=pooling, rows_per_example=2 if head.name == PAIR_HEAD else 1)
         tensors = load_file(str(head / "model.safetensors"))
         model.classifier.load_state_dict({name.removeprefix("linear."): value for name, value in tensors.items()})

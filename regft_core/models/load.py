@@ -19,7 +19,7 @@ from regft_core.config.schema import DropoutConfig
 from regft_core.errors import ModelError
 from regft_core.execution.alone import computing_alone
 from regft_core.kinds import find
-from regft_core.models.architectures import Architecture, apply_dropout, architecture_of
+from regft_core.models.architectures import Architecture, apply_dropout, architecture_of, no_pooling
 from regft_core.models.mask_head import MaskClassifier
 from regft_core.models.pooling import POOLINGS, PooledClassifier, without_pooler
 from regft_core.models.source import ModelSource
@@ -75,7 +75,7 @@ def load_classifier(
         dropout: probabilities written into the configuration before the model is built.
         head_seed: decides the new parameters, and nothing else does.
         attn_implementation: used where the family offers it; XLNet and DeBERTa only have ``eager``.
-        pooling: "head" (the family's own), "cls", "mean", "unit_mean", or "mask" (the masked-LM head at a mask).
+        pooling: "head" (the family's own), "cls", "last", "mean", "unit_mean", "mask" (the masked-LM head at a mask).
         rows_per_example: 2 when the texts of a pair are encoded separately; see ``EncoderConfig.rows_per_example``.
 
     Raises:
@@ -91,6 +91,8 @@ def load_classifier(
         )
     config = _config(source)
     architecture = architecture_of(config.model_type, where=f"model '{source.name}'")
+    if problem := no_pooling(architecture, pooling):
+        raise ModelError("pooling-not-possible", f"model '{source.name}': {problem}")
     _set_labels(config, kind, labels)
     apply_dropout(config, dropout.hidden, dropout.attention)
     if pooling == "mask":

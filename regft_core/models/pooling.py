@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from regft_core.models.architectures import architecture_of
 
-POOLINGS = ("head", "cls", "mean", "unit_mean", "mask")
+POOLINGS = ("head", "cls", "last", "mean", "unit_mean", "mask")
 
 
 class ClassifierOutput(NamedTuple):
@@ -32,8 +32,8 @@ def pool(hidden: Tensor, mask: Tensor, pooling: str, summary: str) -> Tensor:
 
     Args:
         mask: [rows, n], 1 on real tokens; every row has at least one. Padding may be on either side.
-        pooling: ``mean`` over the real tokens, ``unit_mean``: the same scaled to length 1, or ``cls``: the ``summary``
-            token of the family.
+        pooling: ``mean`` over the real tokens, ``unit_mean``: the same scaled to length 1, or ``cls`` or ``last``: the
+            ``summary`` token.
         summary: ``first`` or ``last`` real token.
     """
     if pooling in ("mean", "unit_mean"):
@@ -66,9 +66,9 @@ class PooledClassifier(nn.Module):
     its decoder, which are what its own head reads; its summary token is the last one.
 
     Attributes:
-        pooling: ``cls``, ``mean`` or ``unit_mean``.
+        pooling: ``cls``, ``last``, ``mean`` or ``unit_mean``.
         rows_per_example: 2 when the texts of a pair are rows of their own, one after the other.
-        summary: ``first`` or ``last``, the token that ``cls`` takes.
+        summary: ``first`` or ``last``, the token that is taken: with ``cls`` the family's summary token.
     """
 
     def __init__(self, encoder: Any, *, pooling: str, rows_per_example: int = 1) -> None:
@@ -77,7 +77,8 @@ class PooledClassifier(nn.Module):
         architecture = architecture_of(config.model_type)
         self.config = config
         self.base_model_prefix: str = encoder.base_model_prefix
-        self.pooling, self.rows_per_example, self.summary = pooling, rows_per_example, architecture.summary
+        self.pooling, self.rows_per_example = pooling, rows_per_example
+        self.summary = "last" if pooling == "last" else architecture.summary
         self.add_module(self.base_model_prefix, encoder)
         given = [value for name in architecture.head_dropout if (value := getattr(config, name, None)) is not None]
         self.dropout = nn.Dropout(float(given[0])) if given else nn.Identity()
@@ -97,16 +98,32 @@ class PooledClassifier(nn.Module):
         embeddings: nn.Module = self.base_model.get_input_embeddings()
         return embeddings
 
-    def forward(self, **inputs: Tensor) -> ClassifierOutput:
-        """Logits [B, K] of ``B * rows_per_example`` rows of tokens."""
+    def forward(self, windows: Tensor | None = None, **inputs: Tensor) -> ClassifierOutput:
+        """Logits [B, K] of ``B * rows_per_example`` texts.
+
+        Args:
+            windows: [texts, rows], the mean over the rows of each text as a matrix; None where each has one row.
+            inputs: of the encoder, [rows, n].
+        """
         hidden = self.base_model(**inputs)[0]
         mask = inputs.get("attention_mask")
         if mask is None:
             mask = torch.ones(hidden.shape[:2], dtype=torch.int64, device=hidden.device)
-        pooled = pool(hidden, mask, self.pooling, self.summary)
+        if windows is None:
+            pooled = pool(hidden, mask, self.pooling, self.summary)
+        else:
+            pooled = self._over_windows(hidden, mask, windows)
         if self.rows_per_example == 2:
             pooled = pair_features(pooled)
         return ClassifierOutput(self.classifier(self.dropout(pooled)))
+
+    def _over_windows(self, hidden: Tensor, mask: Tensor, windows: Tensor) -> Tensor:
+        """One vector [texts, H] per text: windows count alike, and a mean is scaled to length 1 over all of them."""
+        scaled = self.pooling == "unit_mean"
+        pooled = pool(hidden, mask, "mean" if scaled else self.pooling, self.summary)
+        with torch.autocast(pooled.device.type, enabled=False):
+            pooled = windows @ pooled.float()
+        return torch.nn.functional.normalize(pooled, dim=1) if scaled else pooled
 
 
 def without_pooler(encoder_class: Any) -> dict[str, bool]:

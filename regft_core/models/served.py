@@ -67,6 +67,8 @@ class Served(BaseModel):
         labels: names in the order of the logits; None where the task has none.
         max_length: tokens that the model saw of a row; None for what reads whole texts.
         rows_per_example: 2 when the texts of a pair are rows of their own.
+        instruction: stands before every text (``model.prompt``).
+        windows, stride: rows of a text beyond ``max_length`` at most, and the tokens that neighbours share.
         prompt: of a model that answers at a mask.
         answered_by: what answers where there is no model (scoring/answers.py).
         abstain: below which confidence it does not answer; None: it always does.
@@ -81,6 +83,9 @@ class Served(BaseModel):
     labels: tuple[str, ...] | None = None
     max_length: int | None = Field(ge=1)
     rows_per_example: Literal[1, 2] = 1
+    instruction: str = ""
+    windows: int = Field(1, ge=1)
+    stride: int = Field(0, ge=0)
     task: str | None = None
     run_key: str | None = None
     answered_by: AnsweredBy | None = None

@@ -21,7 +21,7 @@ from regft_core.config.paths import expand, what_is
 from regft_core.config.schema.encoder import EncoderConfig
 from regft_core.errors import InputChanged, ModelError
 from regft_core.identity.file_states import FileState, content_sha256, file_state
-from regft_core.models.architectures import Architecture, architecture_of
+from regft_core.models.architectures import Architecture, architecture_of, no_pooling
 from regft_core.models.hub import hub_encoder, present_encoder
 
 TOKENIZER_FILES = (
@@ -179,6 +179,7 @@ def encoder_problems(encoder: EncoderConfig, root: Path) -> list[tuple[str, str,
     found = _failures("name", lambda: _check_config(config, path, encoder.name))
     if not found:  # positions are counted as the family counts them
         found = _failures("max_length", lambda: _check_length(config, path, encoder))
+        found += _failures("pooling", lambda: _check_pooling(config, path, encoder))
     found += _failures("name", lambda: _weight_files(path, encoder.name))
     return found + _failures("name", lambda: _tokenizer_files(path, encoder.name))
 
@@ -324,6 +325,11 @@ def _check_length(config: dict[str, Any], path: Path, encoder: EncoderConfig) ->
             f"model.max_length: {encoder.max_length} tokens, but '{encoder.name}' has position embeddings for "
             f"{positions} only; give at most that",
         )
+
+
+def _check_pooling(config: dict[str, Any], path: Path, encoder: EncoderConfig) -> None:
+    if problem := no_pooling(_architecture(config, path, encoder.name), encoder.pooling):
+        raise ModelError("pooling-not-possible", problem)
 
 
 def layers_of(encoder: EncoderConfig, root: Path) -> int:

@@ -51,7 +51,7 @@ def hours(project: Project, rows: list[PlanRow], weights: float) -> tuple[float,
     """GPU hours of what is still to train, and the number of runs of unknown length that they leave out.
 
     A plain training step costs 6 operations per weight and token (2 forward, 4 backward); other methods their
-    declared passes. Every example counts with ``max_length`` tokens.
+    declared passes. Every example counts with ``max_length`` tokens in every window.
     """
     operations, unknown = _operations(project, rows, weights)
     return operations / SPEED[project.params.training.precision] / 3600, unknown
@@ -67,9 +67,10 @@ def gpu_hours(project: Project, rows: list[PlanRow]) -> str:
     count, unknown = hours(project, rows, weights)
     if unknown and not count:
         return f"GPU hours: not known; {unknown} runs are of unknown length until their dataset is prepared"
+    length = "max_length tokens" if model.windows == 1 else f"{model.windows} windows of max_length tokens"
     text = (
         f"GPU hours: {shown(count)} (assumed: 6 operations per weight and token of a plain step, {weights:.2g} "
-        f"weights in the encoder's layers, every example max_length tokens long, {SPEED[precision] / 1e12:.0f} TFLOP/s "
+        f"weights in the encoder's layers, every example {length} long, {SPEED[precision] / 1e12:.0f} TFLOP/s "
         f"in {precision} on one A100 or H100; evaluation left out)"
     )
     return text + (f"; {unknown} runs of unknown length not counted" if unknown else "")
@@ -91,7 +92,8 @@ def _operations(project: Project, rows: list[PlanRow], weights: float) -> tuple[
         if row.examples is None:
             unknown += row.to_train
         else:
-            tokens = row.examples * project.model(row.cell.task).max_length
+            model = project.model(row.cell.task)
+            tokens = row.examples * model.max_length * model.windows
             total += row.to_train * tokens * 6 * weights
     return total, unknown
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from regft_core.config.project import Project
 from regft_core.data import lengths
 from regft_core.data.examples import read_jsonl
+from regft_core.data.reading import Reading
 from regft_core.errors import DataError, ModelError, StoreError
 from regft_core.identity.fingerprint import stage_code
 from regft_core.io import read_json, write_json
@@ -31,6 +33,7 @@ def settings(project: Project, task: str) -> dict[str, Any]:
         "encoder": source.name,
         "tokenizer": source.tokenizer_sha256,
         "max_length": model.max_length,
+        **asdict(Reading.of(model) or Reading()),
         "limit": longest_input(source, model),
     }
 
@@ -57,8 +60,9 @@ def measure_task(project: Project, task: str) -> dict[str, Any]:
     names = [name for name in described["sets"] if name != "dev"]
     files = {"train": "train.jsonl", "dev": "train.jsonl" if folded else "dev.jsonl"}
     files |= {name: f"ood/{name}.jsonl" for name in names}
+    reading = Reading.of(project.model(task))
     sets = {
-        name: lengths.measure(read_jsonl(folder / file), tokenizer, found["max_length"], found["limit"])
+        name: lengths.measure(read_jsonl(folder / file), tokenizer, found["max_length"], found["limit"], reading)
         for name, file in files.items()
     }
     return found | {"sets": sets}

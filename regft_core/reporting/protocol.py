@@ -160,6 +160,7 @@ def data_facts(blocks: Sequence[BlockData]) -> list[dict[str, Any]]:
                 "judging": drawn_line(own[0].described.model_dump()),
                 "draws": [_draws(block) for block in own],
                 "max_length": own[0].lengths["max_length"],
+                "windows": own[0].lengths.get("windows", 1),
                 "lengths": truncation.rows(own[0].lengths),
             }
         )

@@ -25,7 +25,7 @@ def summary(blocks: Sequence[BlockData]) -> tuple[str, ...]:
         judged = {name: max(one["cut"] for one in readings.values()) for name, readings in sets.items()}
         worst = max((name for name in judged if name != "train"), key=lambda name: judged[name])
         texts.append(
-            f"{task}: max_length {found['max_length']} cuts {lengths.share(train['cut'])} of the training rows "
+            f"{task}: {lengths.setting(found)} cuts {lengths.share(train['cut'])} of the training rows "
             f"(median {train['median']} tokens, 95% have at most {train['p95']}, longest {train['longest']}) "
             f"and {lengths.share(judged[worst])} of {worst}."
         )

@@ -208,6 +208,10 @@ class ModelUsed(Record):
     pooling: str | None = None
     #: How it reads pairs: ``jointly``, ``separately``.
     pairs: str | None = None
+    #: The instruction before a text, and the windows over a long one (``data/reading.py``).
+    prompt: str | None = None
+    windows: int = 1
+    stride: int = 0
     #: What its config.json says of its origin and shape (``config/papers/encoders.py``).
     config: dict[str, Any] = {}
 

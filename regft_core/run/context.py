@@ -203,6 +203,7 @@ class Context:
     def encode(self, examples: list[Example], phase: Phase) -> Encoded:
         """Tokenise as ``phase`` reads texts, or read the tokens from the cache beside the run store."""
         from regft_core.data.encode import encode
+        from regft_core.data.reading import Reading
 
         return encode(
             examples,
@@ -213,6 +214,7 @@ class Context:
             tokenizer_hash=f"{self.source.tokenizer_sha256}-{scope_sha256(TOKENISER)}",
             rows_per_example=self.rows_per_example(examples),
             prompt=self.prompt(phase),
+            reading=Reading.of(self.encoder),
         )
 
     # --------------------------------------------------------------------------------- data
@@ -298,6 +300,8 @@ class Context:
 
     def setting(self, phase: Phase) -> Setting:
         """What the regularisers of the last phase know of the run, for rebuilding what they kept."""
+        from regft_core.data.reading import Reading
+
         return Setting(
             kind=self.task["kind"],
             num_labels=len(find(self.task["kind"]).output_names(self.task["labels"])),
@@ -306,6 +310,7 @@ class Context:
             phase=phase.name,
             keyword_segment=self.task.get("keyword_segment"),
             max_length=self.encoder.max_length,
+            reading=Reading.of(self.encoder),
             value_range=self.data(phase).value_range,
             prompt=self.prompt(phase),
         )

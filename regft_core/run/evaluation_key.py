@@ -32,6 +32,7 @@ def evaluation_settings(context: Context) -> dict[str, Any]:
             "max_length": context.encoder.max_length,
             "pooling": context.encoder.pooling,
             "pairs": context.encoder.pairs,
+            **context.encoder.reading,
         },
         "code": scope_sha256(scope_of(context)),
     }

@@ -12,7 +12,7 @@ from regft_core.hooks import listed
 from regft_core.run.context import Context
 from regft_core.run.phase_data import member_rows, run_rows
 from regft_core.run.run_phase import fetch, handed
-from regft_core.scoring.findings import Unfit
+from regft_core.scoring.findings import BY_WINDOWS, Unfit
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -230,10 +230,12 @@ class FinishedModel:
         )
 
     def batches(self, encoded: Encoded) -> Iterator[Batch]:
-        """The batches of evaluation, longest texts first."""
+        """The batches of evaluation, longest texts first; raises Unfit where texts are read in windows."""
         from regft_core.data.batches import collate, evaluation_batches, padding_of
         from regft_core.scoring.predict import EVALUATION_BATCH
 
+        if encoded.windows is not None:
+            raise Unfit(BY_WINDOWS)
         context, padding = self._context, padding_of(self._context.tokenizer)
         for indices in evaluation_batches(encoded.lengths, EVALUATION_BATCH):
             batch = collate(

@@ -53,6 +53,7 @@ def phase_identity(
             "max_length": encoder.max_length,
             "pooling": encoder.pooling,
             "pairs": encoder.pairs,
+            **encoder.reading,
         },
         "code": code["sha256"],
         "packages": code["packages"],

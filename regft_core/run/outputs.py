@@ -37,6 +37,7 @@ def manifest_head(context: Context) -> dict[str, Any]:
             "max_length": context.encoder.max_length,
             "pooling": context.encoder.pooling,
             "pairs": context.encoder.pairs,
+            **context.encoder.reading,
             "config": facts(context.source.config()),
         },
         "training": context.phase("finetune").training.model_dump(mode="json"),

@@ -45,6 +45,8 @@ Need = Literal["result", "state", "weights"]
 #: theirs run as usual.
 WAITING_FAMILIES = {
     "bart": "its head looks for the end tokens of every text",
+    "gemma3_text": "it looks for padding when it makes its masks",
+    "qwen3": "it looks for padding when it makes its masks",
     "deberta-v2": "it sends a number to the device for its relative positions",
 }
 
@@ -164,6 +166,7 @@ def phase_inputs(context: Context, phase: Phase, member: int | None) -> PhaseInp
 
     Raises RunFailed when a phase before it failed.
     """
+    from regft_core.data.reading import Reading
     from regft_core.run.training_run import PhaseInputs
 
     data = context.data(phase)
@@ -193,6 +196,7 @@ def phase_inputs(context: Context, phase: Phase, member: int | None) -> PhaseInp
         examples=data.examples,
         groups=data.groups,
         max_length=context.encoder.max_length,
+        reading=Reading.of(context.encoder),
         value_range=data.value_range,
         prompt=context.prompt(phase),
     )

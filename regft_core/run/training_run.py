@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from regft_core.data.encode import Encoded
     from regft_core.data.examples import Example
     from regft_core.data.prompts import Prompt
+    from regft_core.data.reading import Reading
     from regft_core.models.source import ModelSource
 
 
@@ -82,6 +83,7 @@ class PhaseInputs:
     examples: Sequence[Example] = ()
     groups: Sequence[str] | None = None
     max_length: int | None = None
+    reading: Reading | None = None
     value_range: tuple[float, float] | None = None
     prompt: Prompt | None = None
 
@@ -103,6 +105,7 @@ class PhaseInputs:
             final=self.final,
             keyword_segment=self.keyword_segment,
             max_length=self.max_length,
+            reading=self.reading,
             value_range=self.value_range,
             prompt=self.prompt,
             class_weights=weights,

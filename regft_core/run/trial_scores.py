@@ -115,7 +115,11 @@ def score_identity(context: Context, key: str, examples: Sequence[Example]) -> R
         "run": key,
         "rows": sha256_text(to_jsonl(examples)),
         "task": {name: context.task[name] for name in ("kind", "labels", "primary", "positive_label")},
-        "model": {"tokenizer": context.source.tokenizer_sha256, "max_length": context.encoder.max_length},
+        "model": {
+            "tokenizer": context.source.tokenizer_sha256,
+            "max_length": context.encoder.max_length,
+            **context.encoder.reading,
+        },
         "code": scope_sha256(_score_scope(context)),
     }
 

@@ -16,6 +16,10 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 Cell = str | int | float | bool | None
 
 
+#: Why an evaluation that looks into rows has nothing to show.
+BY_WINDOWS = "an example's tokens are spread over windows, which share some; set model.windows: 1 to look at tokens"
+
+
 class Unfit(Exception):
     """An evaluation has nothing to say about this run; the text says why, and becomes a remark."""
 

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from regft_core.data.encode import Encoded, Rows, Tokens
+from regft_core.scoring.findings import BY_WINDOWS, Unfit
 
 #: One array [n] for each row of an example.
 PerRow = Sequence["npt.NDArray[Any]"]
@@ -21,12 +22,18 @@ Replacement = Callable[[PerRow, PerRow], PerRow]
 
 
 def parts(encoded: Encoded) -> list[Tokens]:
-    """The rows of all first texts (or joined pairs) and, where there are two rows per example, of all second ones."""
+    """The rows of all first texts (or joined pairs) and, where there are two rows per example, of all second ones.
+
+    Raises Unfit where texts are read in windows.
+    """
+    if encoded.windows is not None:
+        raise Unfit(BY_WINDOWS)
     first = Tokens(
         input_ids=encoded.input_ids,
         token_type_ids=encoded.token_type_ids,
         special_mask=encoded.special_mask,
         segment=encoded.segment,
+        windows=None,
     )
     return [first] if encoded.second is None else [first, encoded.second]
 
@@ -74,6 +81,7 @@ def with_kept(encoded: Encoded, kept: Sequence[PerRow]) -> Encoded:
                 token_type_ids=None if types is None else cut(types),
                 special_mask=cut(part["special_mask"]),
                 segment=cut(part["segment"]),
+                windows=None,
             )
         )
     return _joined(encoded, found)

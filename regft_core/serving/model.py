@@ -20,12 +20,13 @@ from regft_core.data.encode import Encoded, encode
 from regft_core.data.examples import Example
 from regft_core.data.lengths import row_lengths
 from regft_core.data.prompts import Prompt, prompted_lengths
+from regft_core.data.reading import Reading
 from regft_core.errors import ModelError
 from regft_core.kinds import find, of_model
 from regft_core.models.layout import is_pooled, load_modules
 from regft_core.models.load import empty_mask_classifier, quiet
 from regft_core.models.mask_head import MaskClassifier
-from regft_core.models.served import Abstain, ServedPrompt, read_served
+from regft_core.models.served import Abstain, Served, ServedPrompt, read_served
 from regft_core.scoring.answers import Answers, load_answers
 from regft_core.scoring.predict import over_sets, predict
 
@@ -43,6 +44,7 @@ class ServedModel:
         labels: names in the order of the logits; one name for a value.
         max_length: tokens of a row that it reads.
         abstain: below which confidence it does not answer.
+        reading: the instruction before a text and the windows over it.
     """
 
     model: Any
@@ -58,6 +60,7 @@ class ServedModel:
     device: str
     abstain: Abstain | None = None
     prompt: ServedPrompt | None = None
+    reading: Reading | None = None
 
     @property
     def _prompt(self) -> Prompt | None:
@@ -76,6 +79,7 @@ class ServedModel:
             self.max_length,
             rows_per_example=self.rows_per_example,
             prompt=self._prompt,
+            reading=self.reading,
         )
 
         def logits(rows: Encoded) -> npt.NDArray[Any]:
@@ -98,9 +102,8 @@ class ServedModel:
         if (prompt := self._prompt) is not None:
             room = prompt.room(self.max_length)
             return sum(length > room for length in prompted_lengths(examples, self.tokenizer, prompt))
-        lengths = row_lengths(examples, self.tokenizer.backend_tokenizer)
-        mode = "separately" if self.rows_per_example == 2 else "jointly"
-        return sum(length > self.max_length for length in lengths[mode])
+        lengths = row_lengths(examples, self.tokenizer.backend_tokenizer, self.max_length, self.reading)
+        return sum(lengths["separately" if self.rows_per_example == 2 else "jointly"].cut)
 
 
 @dataclass(frozen=True)
@@ -182,7 +185,14 @@ def load_served(directory: Path, device: str) -> ServedModel | ServedAnswers:
         device=device,
         abstain=served.abstain if served is not None else None,
         prompt=served.prompt if served is not None else None,
+        reading=_reading(served),
     )
+
+
+def _reading(served: Served | None) -> Reading | None:
+    if served is None or (not served.instruction and served.windows == 1):
+        return None
+    return Reading(served.instruction, served.windows, served.stride)
 
 
 def _at_mask(directory: Path, prompt: ServedPrompt, tokenizer: Any) -> MaskClassifier:

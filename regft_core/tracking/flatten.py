@@ -45,6 +45,8 @@ def parameters(cell: Cell, manifest: Manifest) -> dict[str, str]:
     if model := manifest.model:
         found |= {"model": model.name, "model.max_length": model.max_length}
         found |= {"model.pooling": model.pooling, "model.pairs": model.pairs}
+        reading = {"model.prompt": model.prompt, "model.windows": model.windows, "model.stride": model.stride}
+        found |= reading if model.prompt or model.windows > 1 else {}
     for phase, regularisers in manifest.regularisers.items():
         for name, options in regularisers.items():
             prefix = name if phase == "finetune" else f"{phase}.{name}"

@@ -5,10 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+import torch
+from torch import Tensor
+
 from regft_core.data.batches import Batch
 from regft_core.data.examples import Example
 from regft_core.hooks.declare import Setting
-from regft_core.training.step import Step
+from regft_core.models.sites import classify
+from regft_core.training.step import Step, autocast
 from regft_core.training.stream import BatchStream
 from regft_core.training.trainee import Trainee
 
@@ -42,11 +46,32 @@ class FitData:
         """The group of every training row, in the order of the subsample: folds of a fit keep groups together."""
         return None if self.groups is None else [self.groups[row] for row in self.stream.rows]
 
-    def sequential(self, batch_size: int) -> Iterator[Batch]:
-        """Every training row once, in the order of the subsample, ``batch_size`` at a time."""
-        rows = self.stream.rows
-        for start in range(0, len(rows), batch_size):
-            yield self.stream.collate(rows[start : start + batch_size])
+    def sequential(self, batch_size: int, *, aside: bool = False) -> Iterator[Batch]:
+        """Every training row once, in the order of the subsample, ``batch_size`` at a time.
+
+        With ``aside``, the rows that are set aside instead.
+        """
+        stream = self.stream
+        if aside:
+            assert self.validation is not None
+            stream = self.validation
+        for start in range(0, len(stream.rows), batch_size):
+            yield stream.collate(stream.rows[start : start + batch_size])
+
+    def answers(
+        self, batch_size: int, *, aside: bool = False, precision: str = "fp32"
+    ) -> Iterator[tuple[Batch, Tensor]]:
+        """The batches of ``sequential`` with their logits [B, K], as evaluation computes them."""
+        model = self.trainee.model
+        for batch in self.sequential(batch_size, aside=aside):
+            training = model.training
+            model.eval()
+            try:
+                with torch.no_grad(), autocast(self.trainee.device, precision):
+                    logits, _ = classify(model, batch.model_inputs(), padded=batch.padded)
+            finally:
+                model.train(training)
+            yield batch, logits
 
     def step(self, batch: Batch, index: int) -> Step:
         """Passes and the task's own losses over ``batch``; ``index`` names the random draws (dropout)."""

@@ -142,4 +142,6 @@ def _tensors(batch: Batch) -> list[str]:
 
 def _shape(step: Step) -> Hashable:
     batch = step.batch
-    return tuple(batch.input_ids.shape), len(batch), batch.padded, batch.token_type_ids is not None, step.share
+    windows = None if batch.windows is None else batch.windows.shape[0]
+    types = batch.token_type_ids is not None
+    return tuple(batch.input_ids.shape), len(batch), batch.padded, types, windows, step.share

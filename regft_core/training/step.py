@@ -39,6 +39,8 @@ def repeat_batch(batch: Batch, times: int) -> Batch:
         value = getattr(batch, part.name)
         if isinstance(value, Tensor):
             changes[part.name] = torch.cat([value] * times)
+    if batch.windows is not None:
+        changes["windows"] = torch.block_diag(*[batch.windows] * times)
     changes |= {"ordinary": batch.ordinary * times, "host_indices": batch.host_indices * times}
     return dataclasses.replace(batch, **changes)
 

@@ -39,7 +39,7 @@ class BatchStream:
         self.batch_size = batch_size
         self.bucket_batches = bucket_batches
         self.device = device
-        self.rows = list(range(len(encoded.input_ids))) if rows is None else list(rows)
+        self.rows = list(range(len(encoded))) if rows is None else list(rows)
         self.seed_value = derive(seed, "order", stream)
         lengths = encoded.lengths
         self.lengths = [lengths[row] for row in self.rows]

@@ -181,6 +181,7 @@ def test_separate_texts_of_a_pair_are_neighbouring_rows(side: str) -> None:
         token_type_ids=[[0] * 6, [0] * 3],
         special_mask=[[1, 0, 0, 0, 0, 1], [1, 0, 1]],
         segment=[[-1, 1, 1, 1, 1, -1], [-1, 1, -1]],
+        windows=None,
     )
     first = dataclasses.replace(ENCODED, segment=[[-1, 0, -1], [-1, 0, 0, 0, -1]])
     encoded = dataclasses.replace(first, second=second)

@@ -65,6 +65,7 @@ class Case:
         return (
             architecture in self.says.refused_architectures
             or (separately and bool(self.says.refused_separate_pairs))
+            or ("reading" in form and bool(self.says.refused_windows))
             or bool(self.cls.check_task(self.options, task(kind)))
         )
 
@@ -74,7 +75,11 @@ class Case:
         more.setdefault("validation", self.phase.data.split < 1.0)
         given = {**more}
         if self.before:
-            form = {k: more[k] for k in ("kind", "pair", "labels", "seed", "pooling", "separately") if k in more}
+            form = {
+                k: more[k]
+                for k in ("kind", "pair", "labels", "seed", "pooling", "separately", "max_length", "reading")
+                if k in more
+            }
             handed, weights = self._earlier(architecture, masked_lm, form)
             given = {"handed": handed, "start": weights, **more}
         options = self.options.model_dump(exclude_unset=True)
@@ -89,7 +94,7 @@ class Case:
 
     def _earlier(self, architecture: str, masked_lm: bool, form: dict[str, Any]) -> tuple[Any, Any]:
         """What the phases before hand over, and the weights to start from; run once per encoder and form."""
-        key = (self.key, architecture, masked_lm, *sorted(form.items()))
+        key = (self.key, architecture, masked_lm, *sorted(form.items(), key=lambda item: item[0]))
         if key not in _EARLIER:
             once = [replace(given, repeat=None) for given in self.before]
             done = runner(architecture, masked_lm=masked_lm, **form).run(once, steps=1)

@@ -21,6 +21,7 @@ from regft_core.config.schema.training import TrainingConfig
 from regft_core.config.yaml.document import Document, load_yaml
 from regft_core.data.encode import Encoded, encode
 from regft_core.data.examples import Example
+from regft_core.data.reading import Reading
 from regft_core.hooks import compose, listed
 from regft_core.hooks.declare import Handed
 from regft_core.hooks.registry import discover
@@ -31,7 +32,7 @@ from regft_core.run.phase_data import split_rows
 from regft_core.run.training_run import PhaseInputs, TrainedPhase, outcome_tensors, train
 from tests.methods.harness import TRAINING, Listed, entries, examples, prompt_of, source_of
 from tests.methods.passes import Fitted, counted_fits
-from tests.tiny import scratch_folder, tiny_config, tiny_tokenizer
+from tests.tiny import EMBEDDERS, scratch_folder, tiny_config, tiny_tokenizer
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 #: A protocol that takes no steps.
@@ -129,6 +130,8 @@ class Runner:
     rows: int = 20
     pooling: str = "head"
     separately: bool = False
+    max_length: int = 32
+    reading: Reading | None = None
     dropout: DropoutConfig | None = None
     #: The rows themselves, in the place of ``rows`` made ones.
     given: tuple[Example, ...] | None = None
@@ -179,14 +182,22 @@ class Runner:
             },
             source=self.source,
             tokenizer=tokenizer,
-            encoded=encode(rows, tokenizer, 32, rows_per_example=2 if self.separately else 1, prompt=prompt),
+            encoded=encode(
+                rows,
+                tokenizer,
+                self.max_length,
+                rows_per_example=2 if self.separately else 1,
+                prompt=prompt,
+                reading=self.reading,
+            ),
             train_rows=own,
             validation_rows=aside,
             kind=kind,
             labels=None if kind == "regression" else [f"label_{i}" for i in range(labels)],
             keyword_segment=None,
             examples=rows,
-            max_length=32,
+            max_length=self.max_length,
+            reading=self.reading,
             value_range=(0.0, 5.0) if kind == "regression" else None,
             device="cpu",
             pooling="mask" if prompt is not None else self.pooling,
@@ -242,4 +253,5 @@ def run_phase(
 
 def runner(architecture: str = "bert", *, masked_lm: bool = False, **options: Any) -> Runner:
     """A runner on the tiny checkpoint of ``architecture``."""
-    return Runner(source_of(architecture, masked_lm), **options)
+    pooling = {"pooling": EMBEDDERS[architecture]} if architecture in EMBEDDERS else {}
+    return Runner(source_of(architecture, masked_lm), **{**pooling, **options})

@@ -17,6 +17,7 @@ from regft_core.data.batches import padding_of
 from regft_core.data.encode import Encoded, encode
 from regft_core.data.examples import Example
 from regft_core.data.prompts import Prompt
+from regft_core.data.reading import Reading
 from regft_core.hooks import compose, listed
 from regft_core.hooks.base import Regulariser
 from regft_core.hooks.declare import Declares, Handed, Setting
@@ -30,7 +31,7 @@ from regft_core.training.stack import Stack
 from regft_core.training.step import Step
 from regft_core.training.stream import BatchStream
 from regft_core.training.trainee import Trainee
-from tests.tiny import scratch_folder, tiny_model_dir
+from tests.tiny import EMBEDDERS, scratch_folder, tiny_model_dir
 
 WORDS = ("good bad film story plot actor scene very not quite dull bright slow fast a the is was").split()  # noqa: SIM905
 TRAINING = TrainingConfig(epochs=2, batch_size=4, learning_rate=1e-3, warmup_ratio=0.1)
@@ -38,7 +39,8 @@ TRAINING = TrainingConfig(epochs=2, batch_size=4, learning_rate=1e-3, warmup_rat
 
 @lru_cache(maxsize=32)
 def source_of(architecture: str, masked_lm: bool = False) -> ModelSource:
-    """A tiny random checkpoint of ``architecture``, made once per test session."""
+    """A tiny random checkpoint of ``architecture``, made once per test session; embedders have no masked-LM head."""
+    masked_lm = masked_lm and architecture not in EMBEDDERS
     folder = tiny_model_dir(scratch_folder(), architecture, masked_lm=masked_lm)
     return resolve_model(EncoderConfig(name=str(folder)), Path("/"))
 
@@ -121,6 +123,7 @@ class Bench:
     ``handed`` is what earlier phases left, ``start`` weights to start from (plain names); with
     ``separately`` the texts of a pair are rows of their own, with ``grouped`` many tensors are acted on at
     once, as on a GPU; with ``at_mask`` the model answers at a mask also where no regulariser asks for it;
+    ``reading`` puts an instruction before texts, or reads long ones in windows;
     ``source`` is another checkpoint than the tiny one. Nothing is shared between two
     benches, so two runs can be compared.
     """
@@ -152,8 +155,11 @@ class Bench:
         grouped: bool | None = None,
         max_length: int = 32,
         at_mask: bool | None = None,
+        reading: Reading | None = None,
     ) -> None:
         self.device = torch.device(device)
+        if pooling == "head":
+            pooling = EMBEDDERS.get(architecture, "head")  # they have no heads of their own
         self.source = source or source_of(architecture, masked_lm)
         self.tokenizer = tokenizer_of(self.source)
         stack_entries = entries(regularisers)
@@ -166,7 +172,9 @@ class Bench:
         prompt = prompt_of(stack_entries, labels, pair, at_mask=at_mask)
         pooling = "mask" if prompt is not None else pooling
         rows_each = 2 if separately else 1
-        self.encoded: Encoded = encode(given, self.tokenizer, max_length, rows_per_example=rows_each, prompt=prompt)
+        self.encoded: Encoded = encode(
+            given, self.tokenizer, max_length, rows_per_example=rows_each, prompt=prompt, reading=reading
+        )
         names = None if kind == "regression" else tuple(f"label_{i}" for i in range(labels))
         shape = (kind, names, settled, derive(seed, "head"), attention, pooling, self.encoded.rows_per_example)
         model = deepcopy(loaded(self.source, *shape)).to(self.device)
@@ -179,6 +187,7 @@ class Bench:
             phase=phase,
             final=phase == "finetune" if final is None else final,
             max_length=max_length,
+            reading=reading,
             prompt=prompt,
             value_range=(0.0, 5.0) if kind == "regression" else None,
         )

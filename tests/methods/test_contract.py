@@ -17,6 +17,7 @@ from regft_core.catalogue import KINDS
 from regft_core.config.method import declared_cost
 from regft_core.config.schema import DropoutConfig
 from regft_core.data.batches import Batch
+from regft_core.data.reading import Reading
 from regft_core.errors import ModelError
 from regft_core.hooks import compose, listed
 from regft_core.hooks.base import Cost, Declares, Regulariser, Says
@@ -35,17 +36,24 @@ FORMS: dict[str, dict[str, Any]] = {
     "several": {"kind": "multi_label", "labels": 3},
     "mean": {"pooling": "mean"},
     "separately": {"pair": True, "pooling": "mean", "separately": True},
+    # Examples have 3 to 11 words, and so one window, two or three.
+    "windows": {"pooling": "mean", "max_length": 8, "reading": Reading(windows=3, stride=2)},
+    "windows-separately": {
+        **{"pair": True, "pooling": "unit_mean", "separately": True},
+        **{"max_length": 8, "reading": Reading("the ", windows=2, stride=1)},
+    },
 }
 #: Six families of different make see every form of the task, the others one each.
 FIRST = ("bert", "roberta", "electra", "xlnet", "deberta", "bart")
 COMMON = ("single", "pair", "regression")
 OTHERS = [name for name in ARCHITECTURES if name not in FIRST]
 TASKS = [(name, form) for name in FIRST for form in COMMON] + [(n, COMMON[i % 3]) for i, n in enumerate(OTHERS)]
-TASKS += [("bert", "several"), ("xlnet", "several")]
+TASKS += [("bert", "several"), ("xlnet", "several"), ("qwen3", "single"), ("gemma3_text", "pair")]
 #: A head on pooled vectors: padding on the left, two stacks, norms before blocks, a convolution.
 HEADS = [(n, "mean") for n in ("bert", "bart", "deberta-v2")] + [
     (n, "separately") for n in ("bert", "xlnet", "modernbert")
 ]
+HEADS += [("bert", "windows"), ("xlnet", "windows-separately")]
 SHORT = {"max_steps": 2}
 NO_DROPOUT = DropoutConfig(hidden=0.0, attention=0.0)
 WITH_OFF = sorted(name for name, cls in REGISTRY.items() if cls.off is not None)
@@ -100,7 +108,7 @@ def test_refused_architectures_say_why(case: Case) -> None:
     for architecture in case.says.refused_architectures:
         with pytest.raises(ModelError) as caught:
             case.bench(architecture).train()
-        assert caught.value.code in ("encoder-does-not-fit", "layers-shared")
+        assert caught.value.code in ("encoder-does-not-fit", "layers-shared", "pooling-not-possible")
 
 
 @every

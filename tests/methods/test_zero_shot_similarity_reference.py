@@ -9,6 +9,8 @@ import torch
 
 from regft_core.config.schema.encoder import EncoderConfig
 from regft_core.config.schema.tasks import BuiltinSource, ColumnsConfig, SplitsConfig, TaskConfig
+from regft_core.data.examples import Example
+from regft_core.data.reading import Reading
 from regft_core.hooks import compose
 from regft_core.methods.zero_shot_similarity import ZeroShotSimilarity, ZeroShotSimilarityConfig, to_range
 from tests.methods.chain import method, phase
@@ -59,6 +61,27 @@ def test_answers_are_cosines_of_single_texts(architecture: str) -> None:
     for row, example in zip(answers[:, 0], given, strict=True):
         u, v = embed(example.text), embed(str(example.text_pair))
         assert float(row) == pytest.approx(5 * float(u @ v) / float(u.norm() * v.norm()), abs=1e-4)
+
+
+def test_embeddings_are_means_over_windows_behind_the_instruction() -> None:
+    reading = Reading("the ", windows=2, stride=1)
+    run = Bench(
+        [("zero_shot_similarity", {})],
+        **{"kind": "regression", "pair": True, "training": NO_STEPS, "pooling": "mean"},
+        **{"max_length": 8, "reading": reading},
+    )
+    letters = "abcdefgh"  # 5 of them fit into a row
+    answers = run.stack.predict(run.trainee, {}, [Example("0", " ".join(letters), "g o", 0.0)])
+
+    def embed(text: str) -> torch.Tensor:
+        inputs = run.tokenizer(f"the {text}", return_tensors="pt")
+        with torch.no_grad():
+            tokens: torch.Tensor = run.model.eval().base_model(**inputs)[0][0]
+        return tokens.mean(0)
+
+    u = (embed("a b c d e") + embed("d e f g h")) / 2
+    v = embed("g o")
+    assert float(answers[0, 0]) == pytest.approx(5 * float(u @ v) / float(u.norm() * v.norm()), abs=1e-4)
 
 
 def test_equal_texts_are_the_largest_value_and_long_ones_are_cut() -> None:

@@ -11,6 +11,7 @@ import yaml
 
 from regft_core.config import small
 from regft_core.config.preset import preset_file
+from regft_core.config.schema.encoder import EncoderConfig
 from regft_core.errors import ConfigError
 from regft_core.plan.needs import rows_needed
 from regft_core.plan.small import lay_out_small
@@ -119,3 +120,9 @@ def test_trials_are_two() -> None:
     assert cut["tuning"]["values"] == {"a": [1, 2], "b": [1]}
     assert cut["tuning"]["methods"] == {"m": [{"a": 1}, {"a": 2}]}
     assert cut["grid"]["sizes"] == [small.TRAIN_ROWS // 2, small.TRAIN_ROWS]
+
+
+def test_windows_still_fit_into_the_smaller_length() -> None:
+    model = {"name": "x", "pooling": "mean", "max_length": 256, "windows": 4, "stride": 100}
+    found = EncoderConfig.model_validate(small.shrunk({"model": model}, 6, of="x")["model"])
+    assert (found.max_length, found.windows, found.stride) == (64, 2, 16)

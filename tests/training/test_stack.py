@@ -478,7 +478,13 @@ class Counter(Regulariser):
         weight = trainee.raw(MATRIX)
         (self.gradient,) = step.gradients(step.task_loss(step.forward()), [weight])
         assert weight.grad is None
-        self.aside = data.validation
+        self.aside = [] if data.validation is None else [b.indices.tolist() for b in data.sequential(2, aside=True)]
+        trainee.model.train()
+        first, second = ([logits for _, logits in data.answers(5)] for _ in range(2))
+        assert all(torch.equal(one, other) for one, other in zip(first, second, strict=True))  # without dropout
+        assert not first[0].requires_grad
+        assert trainee.model.training
+        trainee.model.eval()
 
     def hand(self, trainee: Trainee) -> dict[str, torch.Tensor]:
         return {"gradient": self.gradient}
@@ -496,7 +502,9 @@ def test_fit_reads_every_row_once_in_order_and_takes_nothing_from_training() -> 
     assert isinstance(fitted, Counter)
     assert fitted.rows == list(range(len(examples(12))))
     assert fitted.gradient.abs().max() > 0
-    assert fitted.aside is run.validation
+    assert run.validation is not None
+    rows = run.validation.rows
+    assert fitted.aside == [rows[start : start + 2] for start in range(0, len(rows), 2)]
     # Fitting draws and counts on its own: the training after it is plain.
     assert same(run.train(), Bench().train())
     weights, _ = resumed(lambda: Bench([(Counter, {})]), at=3)

@@ -15,13 +15,15 @@ from regft_core.training.loop import Loop
 from tests.methods.cases import CASES, REGISTRY
 from tests.methods.chain import METHODS, method, names_layers, runner, six_layers
 from tests.methods.harness import TRAINING, Bench
-from tests.tiny import ARCHITECTURES
+from tests.tiny import ARCHITECTURES, EMBEDDERS
 from tests.waiting import UNREADABLE, Waits, step_counts, unreadable
 
 #: Why a family's own code reads tensors, whatever it is given.
 READING_FAMILIES = {
     "bart": "its head looks for the end tokens of every text",
     "deberta": "its relative positions are cut with numbers that are on the host with any device",
+    "gemma3_text": "it looks for padding when it makes its masks",
+    "qwen3": "it looks for padding when it makes its masks",
     "xlnet": "one_hot checks its input, on CPUs only",
 }
 
@@ -210,13 +212,13 @@ def test_the_released_clip_of_weight_mixup_does_not_read_the_scale_of_half_preci
     assert waits_of(bench) == []
 
 
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("architecture", [*ARCHITECTURES, *EMBEDDERS])
 def test_encoders_are_not_asked_to_look_at_the_mask(architecture: str) -> None:
     found = waits_of(Bench(architecture=architecture, pair=True, grouped=True))
     assert bool(found) == (architecture in READING_FAMILIES), found
 
 
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("architecture", [*ARCHITECTURES, *EMBEDDERS])
 def test_where_an_encoders_own_code_waits_for_a_gpu(architecture: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Such a pass is not recorded as a CUDA graph (``run/run_phase.py``): CUDA refuses to wait meanwhile."""
     unreadable(monkeypatch)

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
 from regft_core.config.schema import Override, StrictModel
 
 MaxLength = Annotated[int, Field(ge=8, le=4096)]
-Pooling = Literal["head", "cls", "mean", "unit_mean", "mask"]
+Pooling = Literal["head", "cls", "last", "mean", "unit_mean", "mask"]
 Pairs = Literal["jointly", "separately"]
+
+
+#: Keys of how a text becomes rows, with their defaults.
+_READING: dict[str, Any] = {"prompt": None, "windows": 1, "stride": 0}
 
 
 class EncoderConfig(StrictModel):
@@ -26,8 +30,27 @@ class EncoderConfig(StrictModel):
         "a task's prompt",
     )
     pairs: Pairs = Field(
-        "jointly", description="both texts of a pair in one input, or each in its own; separately needs cls or mean"
+        "jointly", description="both texts of a pair in one input, or each in its own; separately needs a pooled vector"
     )
+
+    prompt: str | None = Field(
+        None, min_length=1, description="an instruction that stands before every text, as the encoder's card says"
+    )
+    windows: int = Field(
+        1, ge=1, le=64, description="rows of a text beyond max_length, at most; their pooled vectors are averaged"
+    )
+    stride: int = Field(0, ge=0, description="tokens that neighbouring windows share")
+
+    @model_serializer(mode="wrap")
+    def _as_before(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Without later keys where they have their defaults, so that no key of an older project changes."""
+        values: dict[str, Any] = dump(self)
+        return {name: value for name, value in values.items() if name not in _READING or value != _READING[name]}
+
+    @property
+    def reading(self) -> dict[str, Any]:
+        """How texts become rows beyond ``max_length``, as it stands in keys: without what has its default."""
+        return {name: value for name, value in self.model_dump().items() if name in _READING}
 
     def rows_per_example(self, paired: bool) -> int:
         """Rows of tokens that one example is: 2 for pairs whose texts are encoded separately."""
@@ -42,6 +65,17 @@ class EncoderConfig(StrictModel):
             )
         if self.pairs == "separately" and self.pooling == "mask":
             raise ValueError("pooling: mask puts both texts of a pair into one template; set pairs: jointly")
+        if self.prompt is not None and self.pooling == "mask":
+            raise ValueError("pooling: mask reads texts in the task's template; put the words of 'prompt' there")
+        if self.windows > 1 and self.pooling in ("head", "mask"):
+            raise ValueError(
+                f"windows: {self.windows} averages pooled vectors, which pooling: {self.pooling} does not give; "
+                "set pooling: mean, cls or last"
+            )
+        if self.stride and self.windows == 1:
+            raise ValueError(f"stride: {self.stride} is what windows share, and there is one; set windows: 4")
+        if 2 * self.stride >= self.max_length:
+            raise ValueError(f"stride: {self.stride} must be less than half of max_length: {self.max_length}")
         return self
 
 

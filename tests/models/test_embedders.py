@@ -1,0 +1,98 @@
+"""Decoder-shaped text embedders: Qwen3-Embedding (last token) and EmbeddingGemma (mean, two-way attention)."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from transformers import AutoModel
+
+from regft_core.config.schema.encoder import EncoderConfig
+from regft_core.data.batches import collate, padding_of
+from regft_core.data.encode import encode
+from regft_core.data.examples import Example
+from regft_core.errors import ModelError
+from regft_core.models.load import load_masked_lm_head
+from regft_core.models.pooling import PooledClassifier
+from regft_core.models.sites import classify, find_sites
+from regft_core.models.source import encoder_problems
+from tests.errors import raises_code
+from tests.tiny import EMBEDDERS, tiny_model_dir
+
+every = pytest.mark.parametrize("architecture", EMBEDDERS)
+TEXTS = ("the film was not good , and the music was bad", "a great story", "no")
+
+
+@every
+@pytest.mark.parametrize("side", ["left", "right"])
+@pytest.mark.parametrize("attention", ["sdpa", "eager"])
+def test_features_are_those_of_transformers_with_padding_on_either_side(architecture, side, attention, load):
+    pooling = EMBEDDERS[architecture]
+    loaded = load(architecture, pooling=pooling, attn_implementation=attention)
+    assert isinstance(loaded.model, PooledClassifier)
+    received: list[torch.Tensor] = []
+    loaded.model.classifier.register_forward_pre_hook(lambda _module, args: received.append(args[0]))
+    examples = [Example(str(i), text, None, 0) for i, text in enumerate(TEXTS)]
+    encoded = encode(examples, loaded.tokenizer, 32)
+    padding = padding_of(loaded.tokenizer)
+    batch = collate(encoded, [0, 1, 2], padding.pad_id, padding_side=side)
+    encoder = AutoModel.from_pretrained(loaded.source.path, attn_implementation=attention).eval()
+    with torch.no_grad():
+        classify(loaded.model, batch.model_inputs(), padded=batch.padded)
+        loaded.tokenizer.padding_side = side
+        together = loaded.tokenizer(list(TEXTS), padding=True, return_tensors="pt")
+        hidden = encoder(**together).last_hidden_state
+        for row, text in enumerate(TEXTS):
+            states = hidden[row][together["attention_mask"][row].bool()]
+            wanted = states[-1] if pooling == "last" else states.mean(0)
+            assert torch.allclose(received[0][row], wanted, atol=1e-6, rtol=0)
+            # Alone there is no padding; on the left it moves positions, and with them the rounding of rotations.
+            states = encoder(**loaded.tokenizer([text], return_tensors="pt")).last_hidden_state[0]
+            wanted = states[-1] if pooling == "last" else states.mean(0)
+            assert torch.allclose(received[0][row], wanted, atol=1e-5, rtol=0)
+
+
+def test_qwen_reads_to_the_left_and_embedding_gemma_to_both_sides(load):
+    for architecture, both in (("qwen3", False), ("gemma3_text", True)):
+        loaded = load(architecture, pooling="mean")
+        changed = loaded.tokenizer(["the film was good"], return_tensors="pt")
+        first = loaded.model.base_model(**changed)[0][0, 0].detach().clone()
+        changed["input_ids"][0, -2] += 1
+        assert torch.equal(first, loaded.model.base_model(**changed)[0][0, 0]) == (not both)
+
+
+@every
+def test_a_head_that_the_family_does_not_have_is_refused_with_the_pooling_that_it_has(architecture, load, tmp_path):
+    path = tiny_model_dir(tmp_path, architecture)
+    for pooling in ("head", "mask"):
+        shown = (architecture, f"'{pooling}'", f"pooling: {EMBEDDERS[architecture]}")
+        with raises_code(ModelError, "pooling-not-possible", *shown):
+            load(architecture, pooling=pooling)
+        ((key, code, message),) = encoder_problems(EncoderConfig(name=str(path), pooling=pooling), tmp_path)
+        assert (key, code) == ("pooling", "pooling-not-possible")
+        assert all(word in message for word in shown)
+    assert not encoder_problems(EncoderConfig(name=str(path), pooling=EMBEDDERS[architecture]), tmp_path)
+    loaded = load(architecture, pooling="mean")
+    with raises_code(ModelError, "encoder-does-not-fit", architecture):
+        load_masked_lm_head(loaded.source, loaded.model)
+
+
+@every
+def test_all_matrices_of_the_layers_are_sites_and_norms_have_no_decay(architecture, load):
+    sites = find_sites(load(architecture, pooling="mean").model)
+    inside = {name.split("layers.0.")[1] for name in sites.mixable if "layers.0." in name}
+    attention = {f"self_attn.{one}_proj.weight" for one in "qkvo"}
+    assert inside == attention | {f"mlp.{one}_proj.weight" for one in ("gate", "up", "down")}
+    assert sites.head == ("classifier.weight", "classifier.bias")
+    assert sites.no_decay("model.norm.weight")
+    assert sites.no_decay("model.layers.0.self_attn.q_norm.weight")
+    assert not sites.token_types
+
+
+def test_the_last_token_of_another_family(load):
+    loaded = load("bert", pooling="last")
+    inputs = loaded.batch()
+    assert loaded.model.summary == "last"
+    with torch.no_grad():
+        states, mask = loaded.model.base_model(**inputs)[0], inputs["attention_mask"]
+        last = torch.stack([states[row, mask[row].sum() - 1] for row in range(len(mask))])
+        assert torch.allclose(classify(loaded.model, inputs)[0], loaded.model.classifier(last), atol=1e-6)

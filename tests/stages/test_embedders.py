@@ -1,0 +1,131 @@
+"""Embedders, an instruction and windows in a project: from params.yaml to the predictions of an export."""
+
+from __future__ import annotations
+
+import csv
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from regft_core.api import load
+from regft_core.exporting.export import export
+from regft_core.models.served import read_served
+from regft_core.run.context import Context, Job
+from regft_core.run.finished_model import FinishedModel
+from regft_core.scoring.findings import Unfit
+from regft_core.scoring.token_edits import editable
+from regft_core.serving.model import ServedModel, load_served
+from regft_core.serving.predict import predict_file
+from tests.small_project import PAIRS, TASK, build, review, stage, write_csv
+from tests.tiny import EMBEDDERS, tiny_model_dir
+
+#: Two windows of 8 tokens and a rest that is cut, behind an instruction.
+READING = {"prompt": "see the film : ", "windows": 2, "stride": 2, "max_length": 16}
+
+
+@pytest.fixture(scope="module", params=EMBEDDERS)
+def project(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Every way to train on an embedder, and one evaluation that looks into rows."""
+    root = tmp_path_factory.mktemp(request.param) / "project"
+    methods = ["vanilla", "linear_probe", "lp_ft", "lora"]
+    build(
+        root,
+        tasks={"reviews": TASK, "pairs": PAIRS},
+        words=14,
+        methods=methods,
+        grid={"tasks": ["reviews", "pairs"], "seeds": [0]},
+        model={"pooling": EMBEDDERS[request.param], **READING},
+    )
+    shutil.rmtree(root / "models" / "tiny")
+    shutil.copytree(tiny_model_dir(root / "scratch", request.param), root / "models" / "tiny")
+    shutil.rmtree(root / "scratch")
+    rows = [(review(n, 3 + n), ("bad", "good")[n % 2]) for n in range(32)]
+    write_csv(root / "data" / "dev.csv", [("review", "verdict"), *rows])
+    done = load(root)
+    for method in methods:
+        for task in ("reviews", "pairs"):
+            done.run(method, task)
+    return root
+
+
+def stored(root: Path, method: str, task: str) -> list[dict[str, Any]]:
+    path = root / "work" / "evaluate" / method / task / "16" / "predictions" / "seed-0" / "dev.jsonl"
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+@pytest.mark.parametrize("task", ["reviews", "pairs"])
+@pytest.mark.parametrize("method", ["vanilla", "linear_probe", "lp_ft", "lora"])
+def test_an_export_gives_the_scores_of_the_evaluation(project: Path, tmp_path: Path, method: str, task: str) -> None:
+    directory = export(Job(str(project), method, task, "16", 0), tmp_path / "model")
+    served = read_served(directory)
+    assert served is not None
+    assert (served.instruction, served.windows, served.stride) == ("see the film : ", 2, 2)
+    model = load_served(directory, "cpu")
+    assert isinstance(model, ServedModel)
+    context = Context(Job(str(project), method, task, "16", 0))
+    assert getattr(model.model, "pooling") == context.encoder.pooling  # noqa: B009
+    file = "dev" if task == "reviews" else "pairs-dev"
+    counted = predict_file(model, project / "data" / f"{file}.csv", tmp_path / "out.csv")
+    with (tmp_path / "out.csv").open(newline="", encoding="utf-8") as lines:
+        found = list(csv.DictReader(lines))
+    assert len(found) == 32
+    for row, one in zip(found, stored(project, method, task), strict=True):
+        scores = [float(row["probability_bad"]), float(row["probability_good"])]
+        assert scores == pytest.approx(one["scores"], abs=2e-6)
+    if task == "reviews":
+        assert 0 < counted.cut < 32
+        card = (directory / "README.md").read_text()
+        assert "up to 2 windows that share 2 tokens" in card
+        assert "'see the film : ' + text" in card
+        prompts = json.loads((directory / "config_sentence_transformers.json").read_text())
+        assert prompts["prompts"][prompts["default_prompt_name"]] == "see the film : "
+
+
+def test_every_method_reads_the_pooling_that_the_encoder_was_trained_for(project: Path) -> None:
+    architecture = json.loads((project / "models" / "tiny" / "config.json").read_text())["model_type"]
+    for method in ("vanilla", "linear_probe", "lp_ft"):
+        assert Context(Job(str(project), method, "reviews", "16", 0)).encoder.pooling == EMBEDDERS[architecture]
+
+
+def test_evaluations_that_look_into_rows_say_why_they_cannot(project: Path) -> None:
+    context = Context(Job(str(project), "vanilla", "reviews", "16", 0))
+    trained = FinishedModel(context)
+    encoded = trained.encode(context.data(context.phase("finetune")).examples)
+    for look in (trained.batches, editable):
+        with pytest.raises(Unfit, match=r"model\.windows"):
+            list(look(encoded))
+
+
+def test_how_texts_are_read_is_in_the_key_and_cut_rows_are_counted(project: Path) -> None:
+    context = Context(Job(str(project), "vanilla", "reviews", "16", 0))
+    identity = context.identity("finetune")
+    wanted = {"prompt": "see the film : ", "windows": 2, "stride": 2}
+    assert {name: identity["model"][name] for name in wanted} == wanted
+    lengths = json.loads((project / "work" / "lengths" / "reviews.json").read_text())
+    assert lengths["windows"] == 2
+    assert 0 < lengths["sets"]["dev"]["jointly"]["cut"] < 1
+
+
+def test_a_head_that_the_encoder_lacks_is_refused_before_anything_runs(project: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(project, copy, ignore=shutil.ignore_patterns("work", ".regft"))
+    params = (
+        (copy / "params.yaml").read_text().replace("pooling: ", "pooling: head #").replace("windows: 2", "windows: 1")
+    )
+    (copy / "params.yaml").write_text(params.replace("stride: 2", "stride: 0"))
+    done = stage(copy, "config")
+    assert done.returncode != 0
+    assert "classification head" in done.stderr + done.stdout
+
+
+def test_methods_that_cannot_read_windows_are_refused_by_name(project: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(project, copy, ignore=shutil.ignore_patterns("work", ".regft"))
+    params = (copy / "params.yaml").read_text().replace("- lora", "- freelb")
+    (copy / "params.yaml").write_text(params)
+    done = stage(copy, "config")
+    assert done.returncode != 0
+    assert "'freelb' does not run with model.windows" in done.stderr + done.stdout

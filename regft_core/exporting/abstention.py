@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 from regft_core.errors import ModelError
 from regft_core.kinds import find
 from regft_core.models.served import Abstain
@@ -40,21 +38,18 @@ def abstain_for(context: Context, accuracy: float) -> Abstain:
             f"--accuracy: {job.task} is a {context.task['kind']} task, whose answers are not right or wrong"
             "\n    -> leave --accuracy out",
         )
-    work, cell = Work(context.root), cell_of(job)
-    work.predictions(cell, job.seed, "dev", context.task["kind"])  # says what is missing or damaged
-    lines = work.predictions_file(cell, job.seed, "dev").read_text(encoding="utf-8").splitlines()
-    rows = [json.loads(line) for line in lines]
-    confidences = [max(row["scores"]) for row in rows]
-    right = [row["label"] == row["prediction"] for row in rows]
+    rows = Work(context.root).predictions(cell_of(job), job.seed, "dev", context.task["kind"])
+    confidences = [max(scores) for scores in rows.scored]
+    right = rows.gold == rows.predicted
     found = threshold_for(confidences, right, accuracy, confidence)
     if found is None:
         most = best_guarantee(confidences, right, confidence)
         raise ModelError(
             "no-guarantee",
-            f"--accuracy {accuracy:g}: the {len(rows)} development rows guarantee no such accuracy for any threshold "
+            f"--accuracy {accuracy:g}: the {len(right)} development rows guarantee no such accuracy for any threshold "
             f"(at {confidence:.0%}); the highest that they guarantee is {most:.3f}"
             f"\n    -> ask for at most {int(1000 * most) / 1000:g}, or judge with more rows",
         )
     return Abstain(
-        threshold=found.threshold, accuracy=accuracy, confidence=confidence, coverage=found.coverage, rows=len(rows)
+        threshold=found.threshold, accuracy=accuracy, confidence=confidence, coverage=found.coverage, rows=len(right)
     )

@@ -41,7 +41,9 @@ def check_accuracy(context: Context, accuracy: float) -> None:
 def abstain_for(context: Context, accuracy: float, judged: OutOfFold, temperature: float = 1.0) -> Abstain:
     """The threshold above which answers are right with ``accuracy``, guaranteed by rows that judge.
 
-    Each row counts once (``OutOfFold.once``). Rows of one group count as one answer.
+    Each row counts once (``OutOfFold.once``). Rows of one group count as one answer. With folds the guarantee is that
+    of the folds' models together. A temperature, fitted on the same rows, leaves the order of the rows of two labels as
+    it is, and so the guarantee; of more labels it is one number that was fitted.
 
     Args:
         judged: the cell of the run.

@@ -67,7 +67,7 @@ def card_contents(
         "limits": [
             *([sentence(served.abstain)] if served.abstain else []),
             *[f"Degraded: {text}" for text in record.degraded],
-            *(_limits(context, drawn, judged) if others is None else weaknesses(context, others)),
+            *(_limits(context, drawn, judged) if others is None else weaknesses(context, served, others)),
             *_cut(context),
         ],
         "versions": versions(),

@@ -65,11 +65,13 @@ def _scores(context: Context, judged: OutOfFold) -> list[dict[str, Any]]:
     return found
 
 
-def weaknesses(context: Context, judged: OutOfFold) -> list[str]:
+def weaknesses(context: Context, served: Served, judged: OutOfFold) -> list[str]:
     """Sentences on what weakens a model that no row judges, or what is said of its score."""
     limits, runs = [], len(judged.runs)
     if context.job.size != "full":
         limits.append(f"The expected score is of models trained on {context.job.size} rows.")
+    if served.abstain:
+        limits.append("The guarantee is that of the judged models; this one was trained on all of their rows.")
     if judged.failed:
         total = runs + len(judged.failed)
         limits.append(f"{len(judged.failed)} of {plural(total, 'judged run')} failed and count nowhere.")

@@ -21,8 +21,10 @@ from regft_core.identity.fingerprint import one_moment
 from regft_core.keyed import is_current
 from regft_core.plan.compute import run_job
 from regft_core.plan.data import prepare
+from regft_core.plan.jobs import Planner
 from regft_core.plan.keys import cell_keys
 from regft_core.plan.pool import run_on_executor
+from regft_core.progress import ProgressBoard
 from regft_core.results.work import Work
 from regft_core.run.choice import choose
 from regft_core.run.context import Context, Job
@@ -56,8 +58,22 @@ def refit(
     _require_judged(project, cell_of(job))
     job = replace(job, refit=True, until="finetune", values=_values(project, cell_of(job)))
     _refuse_choice_on_dev(Context(job, project=project))
-    run_on_executor(project, [job], run_job, on_result=lambda _, line: say(line))
+    _train(project, job, say)
     return job
+
+
+def _train(project: Project, job: Job, say: Callable[[str], None]) -> None:
+    context, planner = Context(job, project=project), Planner(project)
+    phases = [context.phase(phase.name) for phase in context.method.phases]
+    shares = {label: share for phase in phases for label, share in planner.steps(job, phase).items()}
+    with ProgressBoard("refit", [job.name], each={job.name: shares}) as board:
+
+        def ended(_: int, line: str) -> None:
+            board.ended(job.name)
+            say(line)
+
+        shown = replace(job, shown=job.name, progress=board.folder)
+        run_on_executor(project, [shown], run_job, on_result=ended)
 
 
 def judged_run(project: Project, method: str, task: str | None, size: str | None, seed: int | None) -> Job:

@@ -297,16 +297,16 @@ def test_intervals_stay_within_what_a_metric_can_take() -> None:
     """Few seeds stretch an interval; an accuracy above 100% would be nonsense."""
     from dataclasses import replace
 
-    from regft_core.reporting.tables import _bounded
+    from regft_core.statistics.bootstrap import bounded
 
     labels = [0, 1] * 10
     seeds = {0: labels, 1: [1 - label for label in labels], 2: labels}
     wide = one_arm(seeds, labels, "accuracy", samples=200)
     assert wide.low < 0
-    assert (_bounded(wide, 0.0, 1.0).low, _bounded(wide, -1.0, 1.0).low) == (0.0, max(wide.low, -1.0))
-    assert _bounded(wide, 0.0, 1.0).high <= 1
-    assert _bounded(wide, -math.inf, math.inf).low == wide.low
-    assert math.isnan(_bounded(replace(wide, low=math.nan), 0.0, 1.0).low)
+    assert (bounded(wide, 0.0, 1.0).low, bounded(wide, -1.0, 1.0).low) == (0.0, max(wide.low, -1.0))
+    assert bounded(wide, 0.0, 1.0).high <= 1
+    assert bounded(wide, -math.inf, math.inf).low == wide.low
+    assert math.isnan(bounded(replace(wide, low=math.nan), 0.0, 1.0).low)
 
 
 def test_a_difference_cannot_pass_the_metrics_range(make: Any, synthetic: Any) -> None:

@@ -48,6 +48,4 @@ def main(root: Path, arguments: argparse.Namespace) -> None:
 
 
 if __name__ == "__main__":
-    run(
-        main, *SERVING, Argument("keep", "column to copy; may be repeated", required=False, repeated=True)
-    )
+    run(main, *SERVING, Argument("keep", "column to copy; may be repeated", required=False, repeated=True))

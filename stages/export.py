@@ -17,7 +17,7 @@ from stages.common import METHOD, SEED, SIZE, TASK, Argument, run
 def main(root: Path, arguments: argparse.Namespace) -> None:
     """Write exports/METHOD-TASK-SIZE-seed-SEED: weights, tokenizer, model card; its logits are those of the run."""
     job = Job(str(root), arguments.method, arguments.task, arguments.size, arguments.seed)
-    target = export(job, accuracy=arguments.accuracy)
+    target = export(job, accuracy=arguments.accuracy, onnx=arguments.onnx)
     shown = target.relative_to(root) if target.is_relative_to(root) else target
     print(f"exported to {shown}; {shown}/README.md says how to load it. Predict new texts:")
     print(f"  python -m stages.predict --model {shown} --data new.csv --out predictions.csv")
@@ -36,4 +36,5 @@ if __name__ == "__main__":
             required=False,
             kind=float,
         ),
+        Argument("onnx", "write model.onnx, too, for onnxruntime; its logits are compared with torch's", flag=True),
     )

@@ -85,7 +85,7 @@ def in_precision(model: Any, precision: str, device: str, where: str) -> Any:
     for name, linear in linears:
         model.set_submodule(name, Int8Linear(linear))
     try:
-        ids = torch.full((1, 4), min(5, model.config.vocab_size - 1))
+        ids = torch.full((2, 4), min(5, model.config.vocab_size - 1))
         if getattr(model.config, "eos_token_id", None) is not None:
             ids[:, -1] = model.config.eos_token_id  # where BART's head reads
         with torch.inference_mode():

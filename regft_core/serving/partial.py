@@ -42,8 +42,8 @@ class Partial:
 def partial_file(out: Path, key: str) -> Iterator[Partial]:
     """Yield the lines of ``out`` so far, which become ``out`` when the block ends without an error.
 
-    On a DataError nothing of them stays: the input must change first. On anything else they wait for the next call with
-    the same ``key``; lines of another key are dropped, with a notice.
+    When the process is interrupted or killed, or the disk is full, they wait for the next call with the same ``key``.
+    After another error nothing of them stays: it would come again. Lines of another key are dropped, with a notice.
 
     Raises:
         DataError: another process writes the same output.
@@ -67,7 +67,9 @@ def partial_file(out: Path, key: str) -> Iterator[Partial]:
         file = io.TextIOWrapper(binary, encoding="utf-8", newline="", write_through=True)
         try:
             yield Partial(file, counted, state, key)
-        except DataError:
+        except StoreError:
+            raise
+        except Exception:
             path.unlink(missing_ok=True)
             state.unlink(missing_ok=True)
             raise

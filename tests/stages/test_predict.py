@@ -263,8 +263,8 @@ def test_a_classifier_from_elsewhere_is_served_and_an_encoder_is_not(
 
 def test_arguments_are_checked(tmp_path: Path) -> None:
     given = ["--model", "x", "--data", "x.csv", "--out", "y.csv"]
-    done = stage(tmp_path, "predict", *given, "--batch-size", "0")
-    assert "argument --batch-size: '0' is not a whole number of at least 1" in done.stderr
+    done = stage(tmp_path, "predict", *given, "--precision", "fp64")
+    assert "argument --precision: invalid choice: 'fp64'" in done.stderr
     done = stage(tmp_path, "predict", *given, "--device", "cuda:9")
     assert done.returncode == 4
     assert "--device cuda:9: not available on this machine" in done.stderr
@@ -291,7 +291,7 @@ def test_rows_below_the_exported_threshold_are_not_answered(
         assert row["probability_good"]
 
 
-class Killed(Exception):
+class Killed(BaseException):
     """Stands for a process that ends in the middle."""
 
 

@@ -69,6 +69,8 @@ def export(job: Job, out: Path | None = None, accuracy: float | None = None, onn
         served = served.model_copy(update={"answered_by": by, "max_length": None, "rows_per_example": 1})
         card = model_card(facts | {"answered_by": cls.name})
         return write_answers(target, served, own, card, examples, trained.answer(examples))
+    if onnx and served.prompt is not None:
+        raise ModelError("no-onnx", f"export --onnx: {job.method} answers at a mask, in a template that no graph holds")
     model = trained.model
     encoded = trained.encode(examples)
     padding = padding_of(context.tokenizer)

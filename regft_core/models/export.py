@@ -114,7 +114,7 @@ def export_model(
         _check(temporary, directory, expected, model, tokenizer, check_batch, max_length)
         if onnx:
             gap = write_onnx(plain, temporary, check_batch)
-            section = card_section(gap, len(expected), getattr(plain, "rows_per_example", 1) == 2)
+            section = card_section(gap, len(expected), tokenizer, getattr(plain, "rows_per_example", 1) == 2)
             (temporary / "README.md").write_text(card + section, encoding="utf-8")
     return directory
 

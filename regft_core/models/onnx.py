@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from regft_core.data.batches import padding_of
 from regft_core.errors import ExportMismatch, ModelError
 from regft_core.models.sites import takes_token_types
 
@@ -104,8 +105,10 @@ def logits_of(path: Path, batch: Mapping[str, Tensor]) -> Tensor:
     return torch.from_numpy(outputs[0]).view(len(outputs[0]), -1)
 
 
-def card_section(gap: float, rows: int, paired: bool) -> str:
+def card_section(gap: float, rows: int, tokenizer: Any, paired: bool) -> str:
     """What the model card says of ``model.onnx``: how near it is, and how to run it without torch."""
+    padding = padding_of(tokenizer)
+    pad = f'direction="{padding.side}", pad_id={padding.pad_id}, pad_type_id={padding.pad_token_type_id}'
     two = "\nRows 2i and 2i + 1 are the two texts of pair i.\n" if paired else ""
     return f"""
 ## ONNX
@@ -113,15 +116,15 @@ def card_section(gap: float, rows: int, paired: bool) -> str:
 `{FILE}` gives the logits of the weights within {gap:.1g} (largest difference on {rows} training rows).
 {two}
 ```python
-import onnxruntime
+import numpy, onnxruntime
 from tokenizers import Tokenizer
 
 tokenizer, session = Tokenizer.from_file("tokenizer.json"), onnxruntime.InferenceSession("{FILE}")
-tokenizer.enable_padding()
+tokenizer.enable_padding({pad}, pad_token="{tokenizer.pad_token}")
 rows = tokenizer.encode_batch(["a text", "another one"])
 given = {{"input_ids": [r.ids for r in rows], "attention_mask": [r.attention_mask for r in rows]}}
 given["token_type_ids"] = [r.type_ids for r in rows]
 names = [one.name for one in session.get_inputs()]
-logits = session.run(["logits"], {{name: given[name] for name in names}})[0]
+logits = session.run(["logits"], {{name: numpy.array(given[name]) for name in names}})[0]
 ```
 """

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,14 +16,14 @@ from regft_core.config.schema.encoder import EncoderConfig
 from regft_core.errors import ExportMismatch, ModelError
 from regft_core.models import onnx
 from regft_core.models.load import load_classifier
-from regft_core.models.onnx import FILE, PACKAGES, logits_of, require_onnx, write_onnx
+from regft_core.models.onnx import FILE, PACKAGES, card_section, logits_of, require_onnx, write_onnx
 from regft_core.models.source import resolve_model
 from tests.errors import raises_code
-from tests.tiny import tiny_model_dir
+from tests.tiny import tiny_model_dir, tiny_tokenizer
 
 
-def classifier(folder: Path, pooling: str, rows: int) -> Any:
-    source = resolve_model(EncoderConfig(name=str(tiny_model_dir(folder, "bert"))), folder)
+def classifier(folder: Path, pooling: str, rows: int, family: str = "bert") -> Any:
+    source = resolve_model(EncoderConfig(name=str(tiny_model_dir(folder, family))), folder)
     options: dict[str, Any] = {"pooling": pooling, "rows_per_example": rows, "dropout": DropoutConfig()}
     return load_classifier(source, kind="classification", labels=("a", "b"), head_seed=0, **options)
 
@@ -42,6 +45,22 @@ def test_the_graph_takes_other_rows_than_those_it_was_traced_with(tmp_path: Path
     with torch.no_grad():
         expected = model(**other).logits
     assert torch.allclose(logits_of(tmp_path / FILE, other), expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("family", ["bert", "roberta"])
+def test_the_code_of_the_card_gives_the_logits(tmp_path: Path, family: str) -> None:
+    for package in PACKAGES:
+        pytest.importorskip(package, reason="pip install -e '.[onnx]'")
+    model, tokenizer = classifier(tmp_path, "mean", 1, family), tiny_tokenizer(family)
+    tokenizer.save_pretrained(tmp_path)
+    gap = write_onnx(model, tmp_path, tokenizer(["good film", "a day"], return_tensors="pt", padding=True))
+    code = card_section(gap, 2, tokenizer, paired=False).partition("```python")[2].partition("```")[0]
+    command = [sys.executable, "-c", code + "print(logits.tolist())"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    with torch.no_grad():
+        expected = model(**tokenizer(["a text", "another one"], return_tensors="pt", padding=True)).logits
+    assert torch.allclose(torch.tensor(json.loads(done.stdout)), expected, atol=1e-5)
 
 
 def test_a_graph_with_other_logits_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -141,7 +141,7 @@ def still_to_train(project: Project, stale: Collection[str]) -> Estimate | None:
 
 def spend(project: Project, rows: Sequence[PlanRow], rates: RatesOf, missing: str = "") -> Estimate:
     """What the rows' cost takes at some rates; cells without rates are of unknown length."""
-    work = dict.fromkeys(STAGES, 0.0)
+    work = {str(stage): 0.0 for stage in STAGES}
     methods: dict[str, float] = {}
     runs: dict[Cell, float] = {}
     longest, start, unknown = dict(work), 0.0, 0

@@ -9,8 +9,7 @@ import argparse
 from pathlib import Path
 
 from regft_core.names import plural
-from stages.common import Argument, run, whole_number
-from stages.predict import device_of
+from stages.common import SERVING, Argument, device_of, run, whole_number
 
 
 def main(root: Path, arguments: argparse.Namespace) -> None:
@@ -18,7 +17,7 @@ def main(root: Path, arguments: argparse.Namespace) -> None:
     from regft_core.serving.model import load_served
     from regft_core.serving.pick import pick_file
 
-    model = load_served(Path(arguments.model), device_of(arguments.device))
+    model = load_served(Path(arguments.model), device_of(arguments.device), arguments.precision)
     picked = pick_file(
         model,
         Path(arguments.data),
@@ -26,7 +25,6 @@ def main(root: Path, arguments: argparse.Namespace) -> None:
         arguments.rows,
         text=arguments.text,
         text_pair=arguments.text_pair,
-        batch_size=arguments.batch_size,
         overwrite=arguments.overwrite,
     )
     print(f"{arguments.out}: {plural(picked.rows, 'row')} of {picked.read} to label next")
@@ -35,17 +33,4 @@ def main(root: Path, arguments: argparse.Namespace) -> None:
 
 
 if __name__ == "__main__":
-    run(
-        main,
-        Argument("model", "directory that `python -m stages.export` wrote"),
-        Argument("data", "file with unlabelled texts: .csv, .tsv, .jsonl or .parquet, also .gz"),
-        Argument("out", "file to write: .csv or .jsonl"),
-        Argument("rows", "how many rows to pick", default=50, kind=whole_number),
-        Argument("text", "column of the text; by default that of the training data", required=False),
-        Argument(
-            "text-pair", "column of the second text of pairs; by default that of the training data", required=False
-        ),
-        Argument("batch-size", "texts per forward pass", default=64, kind=whole_number),
-        Argument("device", "auto, cpu, mps, cuda or cuda:N", default="auto"),
-        Argument("overwrite", "replace an output that exists", flag=True),
-    )
+    run(main, *SERVING, Argument("rows", "how many rows to pick", default=50, kind=whole_number))

@@ -2,49 +2,41 @@
 
 from __future__ import annotations
 
-import math
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from regft_core.config.file_format import separator_hint
+from regft_core import __version__
 from regft_core.data.declare import Row
-from regft_core.data.examples import Example
-from regft_core.data.rows import OpenTable, open_table
+from regft_core.data.rows import open_table
 from regft_core.errors import DataError
-from regft_core.io import atomic_file
+from regft_core.io import canonical_json, sha256_text
 from regft_core.kinds import find
-from regft_core.names import listing, nearest
+from regft_core.names import plural
 from regft_core.serving.model import ServedAnswers, ServedModel
-from regft_core.serving.writing import DIGITS, Writer, check_format
+from regft_core.serving.partial import partial_file
+from regft_core.serving.progress import Progress
+from regft_core.serving.reading import Columns, choose_columns, example_of, require_columns
+from regft_core.serving.writing import DIGITS, Writer, check_output
 
 #: Rows that are in memory at a time; batches of similar length are made of them.
 CHUNK_ROWS = 2_000
-#: Seconds between two lines of progress: on a terminal, and in a log file.
-_EVERY = (0.5, 15.0)
-
-
-@dataclass(frozen=True)
-class Columns:
-    """Where the texts are: column names of the file."""
-
-    text: str
-    text_pair: str | None
 
 
 @dataclass
 class Counted:
     """What happened: rows written, rows cut to the model's length, rows without a text (and so without prediction),
-    rows on which the model is not confident enough to answer."""
+    rows on which the model is not confident enough to answer; of the rows, those that an earlier call predicted."""
 
     rows: int = 0
     cut: int = 0
     empty: int = 0
     abstained: int = 0
+    resumed: int = 0
     seconds: float = 0.0
 
 
@@ -56,12 +48,12 @@ def predict_file(
     text: str | None = None,
     text_pair: str | None = None,
     keep: Sequence[str] = (),
-    batch_size: int = 64,
     overwrite: bool = False,
 ) -> Counted:
     """Write ``out`` (.csv or .jsonl): ``row``, the kept columns, ``prediction`` and a probability per label.
 
-    The file appears complete or not at all. A row without a text gets no prediction and is counted.
+    The file appears complete or not at all. A row without a text gets no prediction and is counted. Killed, the same
+    call goes on after the last whole chunk, and writes the bytes that it would have written (``partial.py``).
 
     Args:
         data: .csv, .tsv, .jsonl or .parquet, also .gz.
@@ -74,16 +66,11 @@ def predict_file(
         RunFailed: the model gives NaN.
         StoreError: ``out`` cannot be written.
     """
-    check_format(out)
-    if out.exists() and not overwrite:
-        raise DataError("in-the-way", f"--out {out} exists\n    -> choose another name, or add --overwrite")
-    if out.resolve() == data.resolve():
-        raise DataError("output-is-input", f"--out {out} is the file that is read\n    -> choose another name")
+    check_output(out, data, overwrite)
     started = time.monotonic()
-    counted = Counted()
     with open_table(data) as table:
         columns = choose_columns(model, table.names, data, text, text_pair)
-        _check(table.names, [("--keep", name) for name in keep], data)
+        require_columns(table.names, [("--keep", name) for name in keep], data)
         own = [
             "row",
             "prediction",
@@ -94,12 +81,17 @@ def predict_file(
             raise DataError(
                 "column-taken", f"--keep {taken[0]}: predictions have a column of that name\n    -> rename it in {data}"
             )
-        with atomic_file(out) as file:
-            writer = Writer(out, file, [own[0], *keep, *own[1:]])
-            progress = _Progress(table)
+        with partial_file(out, _key(model, data, columns, keep, own)) as partial:
+            counted = Counted(**partial.counted)
+            writer = Writer(out, partial.file, [own[0], *keep, *own[1:]], header=not partial.counted)
+            if partial.counted:
+                print(f"goes on after {plural(counted.rows, 'row')}, predicted before", file=sys.stderr)
+                counted.resumed = sum(1 for _ in islice(table.rows, counted.rows))
+            progress = Progress(table, counted.rows)
             while chunk := list(islice(table.rows, CHUNK_ROWS)):
-                for values in _predicted(model, chunk, columns, keep, batch_size, counted):
+                for values in _predicted(model, chunk, columns, keep, counted):
                     writer.row(values)
+                partial.keep(asdict(replace(counted, resumed=0)))
                 progress(counted.rows)
             progress.end()
             if not counted.rows:
@@ -108,43 +100,21 @@ def predict_file(
     return counted
 
 
-def choose_columns(
-    model: ServedModel | ServedAnswers, names: Sequence[str], data: Path, text: str | None, text_pair: str | None
-) -> Columns:
-    """The columns to read: what the caller says, else those of the training data.
+def _key(
+    model: ServedModel | ServedAnswers, data: Path, columns: Columns, keep: Sequence[str], own: Sequence[str]
+) -> str:
+    """Hash of what decides the bytes of the output: files by size and time of change, options, threads, torch."""
+    import torch
 
-    Raises DataError when they are not there, or a pair is given to a model of single texts.
-    """
-    if text_pair is not None and model.pairs is False:
-        raise DataError(
-            "single-text-model", "--text-pair: this model was trained on single texts\n    -> leave --text-pair out"
-        )
-    first = text or model.text or "text"
-    second = text_pair or model.text_pair
-    _check(names, [("--text", first), ("--text-pair", second)], data)
-    return Columns(first, second)
+    of_model = sorted(model.directory.rglob("*")) if model.directory is not None else []
+    states = [(str(path.resolve()), *_state(path)) for path in [data, *(path for path in of_model if path.is_file())]]
+    how = [model.precision, model.device, torch.get_num_threads(), torch.__version__, __version__, CHUNK_ROWS]
+    return sha256_text(canonical_json([states, how, columns.text, columns.text_pair, list(keep), list(own)]))
 
 
-def _check(names: Sequence[str], wanted: Sequence[tuple[str, str | None]], data: Path) -> None:
-    """Raise DataError when a wanted column (option that names it, column) is not among ``names``."""
-    missing = [(option, name) for option, name in wanted if name is not None and name not in names]
-    if not missing:
-        return
-    if hint := separator_hint(names, [str(name) for _, name in missing], "save it with commas"):
-        raise DataError("column-missing", f"{data}: no column '{missing[0][1]}' ({missing[0][0]})\n    -> {hint}")
-    nears = [nearest(str(name), names) for _, name in missing]
-    if [option for option, _ in missing] == ["--text", "--text-pair"] and None not in nears and nears[0] != nears[1]:
-        # Names that differ in a letter (text_a, text_b) are equally near: a pair is rather in the order of the file.
-        nears.sort(key=lambda near: names.index(str(near)))
-    lines = []
-    for (option, name), near in zip(missing, nears, strict=True):
-        lines.append(f"no column '{name}' ({option})" + (f", did you mean '{near}'?" if near else ""))
-    options = " ".join(f"{option} COLUMN" for option in dict.fromkeys(option for option, _ in missing))
-    raise DataError(
-        "column-missing",
-        f"{data}: {'; '.join(lines)}\n    -> its columns are {listing(repr(name) for name in names)}; "
-        f"name the right one: {options}",
-    )
+def _state(path: Path) -> tuple[int, int]:
+    found = path.stat()
+    return found.st_size, found.st_mtime_ns
 
 
 def _predicted(
@@ -152,13 +122,12 @@ def _predicted(
     chunk: Sequence[Row],
     columns: Columns,
     keep: Sequence[str],
-    batch_size: int,
     counted: Counted,
 ) -> Iterator[dict[str, Any]]:
     """The lines of one chunk, in its order."""
     examples = [example_of(row, columns) for row in chunk]
     present = [example for example in examples if example is not None]
-    found = iter(model.scores(present, batch_size).tolist() if present else ())
+    found = iter(model.scores(present).tolist() if present else ())
     counted.cut += model.cut(present) if present else 0
     counted.empty += len(chunk) - len(present)
     kind = find(model.kind)
@@ -176,52 +145,3 @@ def _predicted(
                 values["prediction"] = answer if isinstance(answer, str) else round(answer, DIGITS)
             values |= {name: round(score, DIGITS) for name, score in zip(names, scores)}
         yield values
-
-
-def example_of(row: Row, columns: Columns) -> Example | None:
-    """The texts of a row; None where one is empty. Raises DataError for something else than text."""
-    text = _text(row, columns.text)
-    pair = None if columns.text_pair is None else _text(row, columns.text_pair)
-    if text is None or (columns.text_pair is not None and pair is None):
-        return None
-    return Example(row.position, text, pair, 0)
-
-
-def _text(row: Row, column: str) -> str | None:
-    """The text of a cell; None for an empty one. Raises DataError for something else than text."""
-    value = row.values.get(column)
-    if isinstance(value, list | tuple) and value and all(isinstance(part, str) for part in value):
-        value = " ".join(value)  # keyword lists, as in training data
-    if (
-        value is None
-        or (isinstance(value, float) and math.isnan(value))
-        or (isinstance(value, str) and not value.strip())
-    ):
-        return None
-    if not isinstance(value, str):
-        raise DataError("not-text", f"{row.position}: column '{column}' is {repr(value)[:60]}, not text")
-    return value
-
-
-class _Progress:
-    """Rows so far, share of the file and time left, on standard error."""
-
-    def __init__(self, table: OpenTable) -> None:
-        self._done = table.done
-        self._terminal = sys.stderr.isatty()
-        self._started = self._last = time.monotonic()
-
-    def __call__(self, rows: int) -> None:
-        now = time.monotonic()
-        if now - self._last < _EVERY[0 if self._terminal else 1]:
-            return
-        self._last = now
-        spent, done = now - self._started, self._done()
-        left = f", about {spent * (1 - done) / done:.0f} s left" if 0 < done < 1 else ""
-        text = f"{rows:,} rows, {100 * done:.0f}% of the file, {rows / spent:,.0f} rows/s{left}"
-        print(f"\r{text}\x1b[K" if self._terminal else f"  {text}", end="" if self._terminal else "\n", file=sys.stderr)
-        sys.stderr.flush()
-
-    def end(self) -> None:
-        if self._terminal:
-            print("\r\x1b[K", end="", file=sys.stderr, flush=True)

@@ -29,15 +29,16 @@ def safe_cell(value: Any) -> Any:
 
 
 class Writer:
-    """Writes one line per row to an open text file, in the format that ``path`` names."""
+    """Writes one line per row to an open text file, in the format that ``path`` names; of CSV the ``header`` first."""
 
-    def __init__(self, path: Path, file: IO[str], columns: Sequence[str]) -> None:
+    def __init__(self, path: Path, file: IO[str], columns: Sequence[str], *, header: bool = True) -> None:
         self._json = path.suffix.lower() == ".jsonl"
         self._file = file
         self._columns = list(columns)
         if not self._json:
             self._csv = csv.writer(file, lineterminator="\n")
-            self._csv.writerow([safe_cell(name) for name in self._columns])
+            if header:
+                self._csv.writerow([safe_cell(name) for name in self._columns])
 
     def row(self, values: Mapping[str, Any]) -> None:
         """Write the values of the columns; None is an empty cell."""
@@ -56,9 +57,13 @@ def _cell(value: Any) -> Any:
     return value
 
 
-def check_format(path: Path) -> None:
-    """Raise DataError when the name of the output does not end as it must."""
-    if path.suffix.lower() not in FORMATS:
+def check_output(out: Path, data: Path, overwrite: bool) -> None:
+    """Raise DataError when ``out`` cannot be written: its ending, a file that is there, the file that is read."""
+    if out.suffix.lower() not in FORMATS:
         raise DataError(
-            "unknown-format", f"--out {path}: unknown format\n    -> the name ends in {' or '.join(FORMATS)}"
+            "unknown-format", f"--out {out}: unknown format\n    -> the name ends in {' or '.join(FORMATS)}"
         )
+    if out.resolve() == data.resolve():
+        raise DataError("output-is-input", f"--out {out} is the file that is read\n    -> choose another name")
+    if out.exists() and not overwrite:
+        raise DataError("in-the-way", f"--out {out} exists\n    -> choose another name, or add --overwrite")

@@ -81,6 +81,10 @@ def export(job: Job, out: Path | None = None, accuracy: float | None = None, onn
         return write_answers(target, served, own, card, examples, trained.answer(examples))
     if onnx and served.prompt is not None:
         raise ModelError("no-onnx", f"export --onnx: {job.method} answers at a mask, in a template that no graph holds")
+    if onnx and served.windows > 1:
+        raise ModelError(
+            "no-onnx", f"export --onnx: {job.method} reads texts in windows, and the graph takes one row a text"
+        )
     model = trained.model
     encoded = trained.encode(examples)
     padding = padding_of(context.tokenizer)

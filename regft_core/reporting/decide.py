@@ -15,9 +15,8 @@ import numpy as np
 from regft_core import metrics
 from regft_core.config.schema.report import ReportConfig
 from regft_core.names import plural
-from regft_core.reporting.model import Choice, Decision, Row
+from regft_core.reporting.model import Block, Choice, Decision, Row
 from regft_core.reporting.page.formatting import interval, number, ratio, score, some, unit
-from regft_core.reporting.read_grid import BlockData
 from regft_core.statistics.arms import Arms
 from regft_core.statistics.best import against_all
 from regft_core.statistics.decision import ASSUMED_SPREAD, beliefs
@@ -28,8 +27,7 @@ CHEAPER = 0.95
 
 
 def decide(
-    data: BlockData,
-    rows: Sequence[Row],
+    block: Block,
     arms: Mapping[str, Arms],
     opponent: str | None,
     config: ReportConfig,
@@ -40,15 +38,14 @@ def decide(
     """Decide for one block.
 
     Args:
-        rows: the block's rows, with their scores.
         arms: set -> its primary metric; ``dev`` and what ``report.decide_by`` names.
         opponent: the best method that does not train the encoder, if there is one.
         seeds: of the grid; the command names the first one.
         looks: number of the look that this is, where seeds were added after one; 0: the one that was planned.
         without_export: methods whose runs no directory can hold; no command is given for them.
     """
-    metric = data.described.primary
-    entered, left_out = _entering(rows)
+    metric = block.primary
+    entered, left_out = _entering(block.rows)
     names = [row.method for row in entered]
     baseline = opponent if opponent is not None else config.reference
     judges = config.decide_by or ("dev",)
@@ -66,9 +63,10 @@ def decide(
         cost_measured=bool(entered) and all(row.cost.measured is not None for row in entered),
         looks=looks,
     )
-    where = f"{data.task} at full size" if data.size == "full" else f"{data.task} at {data.size} rows"
     if not entered:
-        return replace(found, sentences=(f"On {where} no method finished every seed, so there is nothing to take.",))
+        return replace(
+            found, sentences=(f"On {block.title} no method finished every seed, so there is nothing to take.",)
+        )
     upwards = not metrics.find(metric).lower_is_better
     observed, resampled = _together([arms[name].table(names) for name in judges])
     point = _point(metric, observed)
@@ -96,10 +94,15 @@ def decide(
     def command(name: str) -> str | None:
         if name in without_export:
             return None
-        return f"python -m stages.export --method {name} --task {data.task} --size {data.size} --seed {seeds[0]}"
+        return f"python -m stages.export --method {name} --task {block.task} --size {block.size} --seed {seeds[0]}"
 
     exported = command(pick.method)
-    sentences = [*_taken(found, where), *_instead(found), *_claimed(found), *_elsewhere(found, rows, arms, upwards)]
+    sentences = [
+        *_taken(found, block.title),
+        *_instead(found),
+        *_claimed(found),
+        *_elsewhere(found, block, arms, upwards),
+    ]
     if exported is None:
         sentences.append(f"{pick.method} has no export: its predictions are in work/evaluate.")
     if left_out:
@@ -207,10 +210,11 @@ def _claimed(found: Decision) -> list[str]:
     return [f"Established: {some(list(found.beating))} {verb} {found.baseline}, {role} ({level})."]
 
 
-def _elsewhere(found: Decision, rows: Sequence[Row], arms: Mapping[str, Arms], upwards: bool) -> list[str]:
+def _elsewhere(found: Decision, block: Block, arms: Mapping[str, Arms], upwards: bool) -> list[str]:
     """Sets on which the pick is below a constant answer, or shown to be worse than the baseline."""
     assert found.pick is not None
-    row = next(row for row in rows if row.method == found.pick.method)
+    row, baseline = block.row(found.pick.method), found.baseline and block.row(found.baseline)
+    assert row is not None
     others = [name for name in row.scores if name != "dev"]
     said = []
     for name in others:
@@ -218,11 +222,10 @@ def _elsewhere(found: Decision, rows: Sequence[Row], arms: Mapping[str, Arms], u
         worst = own.estimate.high < own.majority if upwards else own.estimate.low > own.majority
         theirs = ""
         behind = False
-        if found.baseline not in (None, row.method):
-            assert found.baseline is not None
-            (pair,) = against_all(arms[name], found.baseline, [row.method], len(others), found.confidence)
+        if baseline and baseline is not row:
+            (pair,) = against_all(arms[name], baseline.method, [row.method], len(others), found.confidence)
             behind = pair.leads(upwards)
-            theirs = f"; {found.baseline} has {score(arms[name].one(found.baseline).mean, found.metric)}"
+            theirs = f"; {baseline.method} has {score(baseline.scores[name][found.metric].estimate.mean, found.metric)}"
         if own.estimate.n > 1 and (worst or behind):
             what = "below a constant answer" if worst else f"worse than {found.baseline}"
             said.append(f"On {name} it is {what}: {score(own.estimate.mean, found.metric)}{theirs}.")

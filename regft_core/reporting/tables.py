@@ -177,7 +177,7 @@ def build_block(
     }
     kept_back = {method: name for method, name in in_the_way.items() if name is not None}
     judging = {name: found for (name, metric), found in arms.items() if metric == block.primary}
-    decision = decide(data, rows, judging, best, config, seeds, looked, kept_back)
+    decision = decide(block, judging, best, config, seeds, looked, kept_back)
     return replace(block, opponents=opponents, decision=decision, ranks=_ranks(block, judged, config, blocks))
 
 

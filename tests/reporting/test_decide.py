@@ -15,7 +15,7 @@ from rich.console import Console
 from regft_core.config.schema.report import ReportConfig
 from regft_core.reporting import summary_table
 from regft_core.reporting.decide import decide
-from regft_core.reporting.model import Decision
+from regft_core.reporting.model import Block, Decision
 from regft_core.statistics.arms import Arms
 
 
@@ -170,6 +170,10 @@ N = 200
 RIGHT = {"reference": 120, "cheap": 170, "middle": 170, "dear": 170}
 
 
+def block_of(rows: Any) -> Block:
+    return Block("t", "100", "classification", "accuracy", ("accuracy",), {"dev": N}, tuple(rows))
+
+
 def choose(
     right: Mapping[str, int],
     measured: Mapping[str, float | None],
@@ -204,9 +208,8 @@ def choose(
         )
         for name in right
     ]
-    data: Any = SimpleNamespace(described=SimpleNamespace(primary="accuracy"), task="t", size="100")
     config = ReportConfig.model_validate({"reference": "reference", **report})
-    return decide(data, rows, arms, None, config, range(seeds), looks)
+    return decide(block_of(rows), arms, None, config, range(seeds), looks)
 
 
 def taken(found: Decision) -> str:
@@ -285,8 +288,7 @@ def test_no_command_is_given_that_would_fail(make: Any, synthetic: Any) -> None:
         )
         for name in right
     ]
-    data: Any = SimpleNamespace(described=SimpleNamespace(primary="accuracy"), task="t", size="100")
     config = ReportConfig.model_validate({"reference": "reference"})
-    found = decide(data, rows, {"dev": arms}, None, config, [0], without_export=["a"])
+    found = decide(block_of(rows), {"dev": arms}, None, config, [0], without_export=["a"])
     assert found.commands == ()
     assert "a has no export: its predictions are in work/evaluate." in found.sentences

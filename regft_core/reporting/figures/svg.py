@@ -97,6 +97,19 @@ def panels(
     return figure, axes
 
 
+def legend_beside(
+    figure: Figure, unused: Sequence[Any], handles: Sequence[Any], labels: Sequence[str], right: float, **looks: Any
+) -> None:
+    """Hide the ``unused`` axes and put the legend into the margin of ``right`` inches."""
+    for axis in unused:
+        axis.set_visible(False)
+    edge = 1 - (right - 0.1) / figure.get_figwidth()
+    figure.legend(
+        handles, labels, loc="upper left", bbox_to_anchor=(edge, 1 - 0.25 / figure.get_figheight()), frameon=False,
+        fontsize=8, borderaxespad=0, borderpad=0, **{"handlelength": 2.2} | looks,
+    )  # fmt: skip
+
+
 def to_svg(figure: Figure, name: str, label: str) -> str:
     """Return the ``<svg>`` element alone, its identifiers prefixed with ``name``; ``label`` is read aloud."""
     stream = io.StringIO()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -226,6 +226,14 @@ class Block:
     def row(self, method: str) -> Row | None:
         """The row of ``method``, or None."""
         return next((row for row in self.rows if row.method == method), None)
+
+
+def by_size(blocks: Sequence[Block], rows: Mapping[str, float]) -> dict[str, list[Block]]:
+    """Task -> its blocks, the smallest training set first; ``rows`` are the blocks' training rows by name."""
+    tasks: dict[str, list[Block]] = {}
+    for block in sorted(blocks, key=lambda block: rows[block.name]):
+        tasks.setdefault(block.task, []).append(block)
+    return {task: tasks[task] for task in dict.fromkeys(block.task for block in blocks)}
 
 
 @dataclass(frozen=True)

@@ -69,16 +69,18 @@ def model_card(facts: Mapping[str, Any]) -> str:
             ``run_key``. Data: ``train_rows``, ``train_total``, ``train_labels`` {label: rows}, ``fold`` and ``source``,
             ``columns`` {what: column}. ``scores``: a list of {"set", "metric", "value", "mean", "low", "high",
             "runs"}, where ``value`` is this run's and the others are over all runs (absent: not reported yet), with
-            ``confidence`` (0.95) for all of them. ``cost`` {title: text}; ``limits`` (list of sentences);
-            ``training`` {name: value}; ``versions`` {package: version}. ``pooling`` (head), ``summary`` (first)
-            and ``rows_per_example`` (1) decide how the model is loaded, ``prompt`` (that of ``regft.json``) how texts
-            stand before it; ``answered_by``: the regulariser that answers where there is no model to load.
+            ``confidence`` (0.95) for all of them. ``compared``: the report's sentences on the method. ``cost`` {title:
+            text}; ``limits`` (list of sentences); ``training`` {name: value}; ``versions`` {package: version}.
+            ``pooling`` (head), ``summary`` (first) and ``rows_per_example`` (1) decide how the model is loaded,
+            ``prompt`` (that of ``regft.json``) how texts stand before it; ``answered_by``: the regulariser that
+            answers where there is no model to load.
     """
     pooled = facts.get("pooling", "head") not in ("head", "mask")
     lines = [*_header(facts, pooled), *_summary(facts)]
     sections: list[tuple[str, list[str]]] = [
         ("Data", _items(_data(facts))),
         ("Scores", _scores(facts)),
+        ("Compared", [f"- {text}" for text in facts.get("compared") or ()]),
         ("Cost", _items((facts.get("cost") or {}).items())),
         ("Limits", [f"- {text}" for text in facts.get("limits") or ()]),
         ("Use", [*_predict(facts), *_use(facts, pooled)]),

@@ -24,8 +24,8 @@ VARIABLES = {
     MUTED: "var(--muted)",
     GRID: "var(--line)",
     ACCENT: "var(--accent)",
-    BETTER: "var(--better)",
-    WORSE: "var(--worse)",
+    BETTER: "var(--up)",
+    WORSE: "var(--down)",
     PAPER: "var(--paper)",
 }
 SETTINGS: Any = {
@@ -110,6 +110,14 @@ def legend_beside(
     )  # fmt: skip
 
 
+def _said_once(group: re.Match[str]) -> str:
+    styles = set(re.findall(r' style="[^"]*"', group[2]))
+    if len(styles) != 1 or group[2].count(" style=") != group[2].count("<use "):
+        return group[0]
+    (style,) = styles
+    return f"<g{group[1] or ''}{style}>{group[2].replace(style, '')}</g>"
+
+
 def to_svg(figure: Figure, name: str, label: str) -> str:
     """Return the ``<svg>`` element alone, its identifiers prefixed with ``name``; ``label`` is read aloud."""
     stream = io.StringIO()
@@ -125,6 +133,9 @@ def to_svg(figure: Figure, name: str, label: str) -> str:
     text = re.sub(r"url\(#([^)]+)\)", rf"url(#{name}-\1)", text)
     for colour, variable in VARIABLES.items():
         text = text.replace(colour, variable)
+    # Points of one kind have one style, which their group can say once.
+    text = re.sub(r">\s+<", "><", text)
+    text = re.sub(r"<g( clip-path=[^>]*)?>((?:<use [^>]*/>)+)</g>", _said_once, text)
     # A hundredth of a point is invisible; the default six decimals are half of the file.
     text = re.sub(r'\b(d|x|y|transform)="[^"]*"', lambda m: re.sub(r"(\.\d\d)\d+", r"\1", m[0]), text)
     width = re.search(r'<svg[^>]*\bwidth="([\d.]+)pt"', text)

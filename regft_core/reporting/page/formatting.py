@@ -82,13 +82,6 @@ def memory(value: int | None) -> str:
     return NOT_AVAILABLE if value is None else f"{value / 2**30:.2f} GiB"
 
 
-def p_value(value: float | None) -> str:
-    """A probability."""
-    if value is None or _missing(value):
-        return NOT_AVAILABLE
-    return "<0.001" if value < 0.001 else f"{value:.3f}"
-
-
 def quantity(value: float | None) -> str:
     """A number of any size, whose unit nobody declared."""
     if value is None or _missing(value) or math.isinf(value):

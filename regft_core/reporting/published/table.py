@@ -127,7 +127,7 @@ class _Table:
         if any(cell.ours is not None and not cell.otherwise for _, cell in cells):
             return ""
         if any(cell.ours is not None for _, cell in cells):
-            return "Another experiment than the paper's: no difference is taken and no claim is tested"
+            return "Another experiment than the paper's: nothing is subtracted and no claim is tested"
         reasons = list(dict.fromkeys(cell.why for row, cell in cells if row.copied_from is None))
         return f"None of its cells was run here: {'; '.join(reasons[:4])}"
 

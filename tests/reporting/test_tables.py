@@ -172,7 +172,7 @@ def test_seconds_of_a_busy_machine_are_shown_as_the_range_of_the_seeds(built: An
     console = Console(width=250, record=True, file=io.StringIO())
     console.print(summary_table(report))
     (line,) = [text for text in console.export_text().splitlines() if " hype_n " in text and "2.4×" in text]
-    assert re.search(r"1\.00× │ +1\.2 to 2\.4× │$", line.strip())
+    assert re.search(r"1\.00×  +1\.2 to 2\.4×  +6/6$", line.strip())
 
 
 def test_costs_against_a_reference_that_only_fits(make: Any, synthetic: Any) -> None:

@@ -39,6 +39,8 @@ class Score:
         mean: of those; None when no seed did.
         low, high: two-level bootstrap interval of the mean (``report.confidence``); None below two seeds.
         failed: seeds that did not run to the end, with the reason.
+        verdicts: what the method is compared with -> the report's word for it; of the primary metric only.
+        below_chance: whether the score is shown to be below a constant answer's; of the primary metric only.
     """
 
     method: str
@@ -52,6 +54,8 @@ class Score:
     low: float | None
     high: float | None
     failed: dict[int, str] = field(default_factory=dict)
+    verdicts: dict[str, str] = field(default_factory=dict)
+    below_chance: bool = False
 
 
 class Project:
@@ -117,6 +121,8 @@ def _scores(report: Report) -> list[Score]:
             low=score.interval[0] if score.interval else None,
             high=score.interval[1] if score.interval else None,
             failed=dict(row.failed),
+            verdicts={c.other: c.verdict.word for c in row.comparisons if (c.set, c.metric) == (name, metric)},
+            below_chance=score.below_chance,
         )
         for block in report.blocks
         for row in block.rows

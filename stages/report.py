@@ -11,7 +11,7 @@ from regft_core.config.store_path import store_path
 from regft_core.errors import RunFailed
 from regft_core.names import plural
 from regft_core.plan.keys import read_failures
-from regft_core.reporting import interim, summary_table, write_report
+from regft_core.reporting import interim, show, write_report
 from regft_core.run.project import open_project
 from stages.common import run
 
@@ -41,7 +41,7 @@ def main(root: Path, arguments: argparse.Namespace) -> None:
         left_out=project.left_out,
     )
     width = None if sys.stdout.isatty() else 180  # two out-of-distribution sets side by side
-    Console(width=width).print(summary_table(report))
+    show(report, Console(width=width))
     # After the report, so that its figures are in the mirror too.
     from regft_core.tracking.sync import sync
 

@@ -34,6 +34,10 @@ def test_run_and_results_are_those_of_the_pipeline(tmp_path: Path) -> None:
     for score in project.results():
         cell = reported[score.method][score.set][score.metric]
         assert (score.mean, score.low, score.high) == (cell["mean"], cell["low"], cell["high"])
+        compared = reported[score.method].get("versus_reference", {})
+        assert score.verdicts == {other: sets[score.set]["verdict"] for other, sets in compared.items()}
+        assert bool(score.verdicts) is (score.method == "hype_n")
+        assert score.below_chance is (score.set in reported[score.method]["below_chance"])
         assert score.primary
         assert list(score.per_seed) == [0, 1]
         assert sum(score.per_seed.values()) / 2 == pytest.approx(score.mean)

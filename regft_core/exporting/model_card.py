@@ -68,6 +68,7 @@ def card_contents(
         "seed": job.seed,
         "run_key": record.key,
         "scores": _scores(context, judged),
+        "compared": _reported(context).get("findings") or (),
         "confidence": context.params.report.confidence,
         "cost": _cost(record, compared=others is None),
         "limits": [
@@ -108,11 +109,15 @@ def _judged(context: Context) -> EvaluationRecord | None:
     return next((run for run in found.runs if run.seed == context.job.seed), None) if found else None
 
 
+def _reported(context: Context) -> dict[str, Any]:
+    """What the report has of the run's cell; empty before there is one."""
+    reported = _there(read_json, context.root / "reports" / "results.json") or {}
+    return (reported.get(f"{context.job.task}-{context.job.size}") or {}).get(context.job.method) or {}
+
+
 def _scores(context: Context, judged: EvaluationRecord | None) -> list[dict[str, Any]]:
     """This run's scores beside mean and interval over all seeds, where the report has them."""
-    job, scores = context.job, []
-    reported = _there(read_json, context.root / "reports" / "results.json") or {}
-    cell = (reported.get(f"{job.task}-{job.size}") or {}).get(job.method) or {}
+    cell, scores = _reported(context), []
     for name, found in (judged.sets if judged else {}).items():
         for metric, value in found.metrics.items():
             over = (cell.get(name) or {}).get(metric) or {}
@@ -146,7 +151,7 @@ def _limits(context: Context, drawn: Draw | None, judged: EvaluationRecord | Non
     limits = []
     if judged is not None:
         limits += [
-            f"On {name} it does no better than a constant answer ({what})."
+            f"On {name} it collapsed: at most as good as a constant answer ({what})."
             for name, what in judged.collapsed.items()
             if what
         ]

@@ -71,7 +71,7 @@ def model_card(facts: Mapping[str, Any]) -> str:
             "runs"}, where ``value`` is this run's and the others are over all runs (absent: not reported yet), with
             ``confidence`` (0.95) for all of them. Of a model that was trained on all labelled rows there is no
             ``value``: ``rows`` says which these are, ``expected`` {title: text} what its scores were estimated from.
-            ``cost`` {title: text}; ``limits`` (list of sentences);
+            ``compared``: the report's sentences on the method. ``cost`` {title: text}; ``limits`` (list of sentences);
             ``training`` {name: value}; ``versions`` {package: version}. ``pooling`` (head), ``summary`` (first)
             and ``rows_per_example`` (1) decide how the model is loaded, ``prompt`` (that of ``regft.json``) how texts
             stand before it; ``instruction``, ``windows`` and ``stride`` are those of ``regft.json``.
@@ -82,6 +82,7 @@ def model_card(facts: Mapping[str, Any]) -> str:
     sections: list[tuple[str, list[str]]] = [
         ("Data", _items(_data(facts))),
         ("Scores", _scores(facts)),
+        ("Compared", [f"- {text}" for text in facts.get("compared") or ()]),
         ("Cost", _items((facts.get("cost") or {}).items())),
         ("Limits", [f"- {text}" for text in facts.get("limits") or ()]),
         ("Use", [*_predict(facts), *_use(facts, pooled)]),

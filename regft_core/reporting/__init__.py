@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from regft_core.reporting.model import Report
-from regft_core.reporting.terminal import summary_table
+from regft_core.reporting.terminal import show, summary_table
 from regft_core.reporting.write import write_report
 
-__all__ = ["Report", "summary_table", "write_report"]
+__all__ = ["Report", "show", "summary_table", "write_report"]

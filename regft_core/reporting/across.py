@@ -1,11 +1,10 @@
-"""Over several tasks: corrected tests, robust aggregates, failure rates."""
+"""Over several tasks: robust aggregates, counts of verdicts, failure rates."""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 import numpy as np
 
@@ -16,34 +15,8 @@ from regft_core.reporting.model import AcrossTasks, Block, Row
 from regft_core.reporting.page.formatting import factor
 from regft_core.statistics.bootstrap import Estimate, average_over_tasks
 from regft_core.statistics.failed import failure_rate
-from regft_core.statistics.holm import holm
 from regft_core.statistics.improvement import probability_of_improvement
 from regft_core.statistics.iqm import Interval, interquartile_mean
-
-
-def with_holm(blocks: Sequence[Block]) -> tuple[Block, ...]:
-    """Fill ``adjusted_p``: one family of all development-set comparisons of the report."""
-    p_values = {
-        f"{block.name}/{c.method}/{c.other}/{c.role}": c.signed_rank.p_value
-        for block in blocks
-        for row in block.rows
-        for c in row.comparisons
-        if c.set == "dev" and c.signed_rank is not None
-    }
-    adjusted = holm(p_values)
-
-    def corrected(block: Block, row: Row) -> Row:
-        return replace(
-            row,
-            comparisons=tuple(
-                replace(c, adjusted_p=adjusted.get(f"{block.name}/{c.method}/{c.other}/{c.role}"))
-                if c.set == "dev"
-                else c
-                for c in row.comparisons
-            ),
-        )
-
-    return tuple(replace(block, rows=tuple(corrected(block, row) for row in block.rows)) for block in blocks)
 
 
 def across_tasks(blocks: Sequence[Block], config: ReportConfig) -> tuple[AcrossTasks, ...]:

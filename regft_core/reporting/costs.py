@@ -1,4 +1,4 @@
-"""What methods cost next to the reference, and what they change in the shared training protocol."""
+"""What methods cost next to plain fine-tuning, and what they change in the shared training protocol."""
 
 from __future__ import annotations
 
@@ -41,25 +41,41 @@ def declared(cell: CellData) -> float | None:
     return _mean([run for run in cell.runs if run.ok], "declared_ratio")
 
 
-def cost_of(cell: CellData, reference: CellData | None) -> Cost:
+def plain_cell(cells: Mapping[str, CellData], reference: str) -> CellData | None:
+    """The cell of plain fine-tuning, whose cost is 1: one phase that trains the encoder without any regulariser.
+
+    Of several the reference, else ``vanilla``, else the first.
+    """
+    found = {
+        name: cell
+        for name, cell in cells.items()
+        if cell.trains_encoder
+        and len(cell.finetune.phases) == 1
+        and not any(cell.finetune.regularisers.values())
+        and declared(cell) == 1.0
+    }
+    return found.get(reference) or found.get("vanilla") or next(iter(found.values()), None)
+
+
+def cost_of(cell: CellData, plain: CellData | None) -> Cost:
     """Cost of a cell, as ratios over the seeds that ran to the end in both cells.
 
     Seconds of different kinds of device are not compared; the note says so.
     """
     ok = {run.seed: run for run in cell.runs if run.ok and run.cost.train_seconds is not None}
-    theirs = reference.runs if reference else ()
+    theirs = plain.runs if plain else ()
     base = {run.seed: run for run in theirs if run.ok and run.cost.train_seconds is not None}
     own = devices(cell)
     both = sorted(ok.keys() & base.keys())
     note, measured, per_step, spread, memory = "", None, None, None, None
     if not ok:
         note = "no run finished"
-    elif reference is None:
-        note = "no reference in the grid"
+    elif plain is None:
+        note = "no plain fine-tuning in the grid"
     elif not both:
         note = "no seed finished in both arms"
-    elif own != devices(reference) or len(own) > 1:
-        note = f"measured on {', '.join(own)}, the reference on {', '.join(devices(reference))}"
+    elif own != devices(plain) or len(own) > 1:
+        note = f"measured on {', '.join(own)}, plain fine-tuning on {', '.join(devices(plain))}"
     else:
         mine, others = [ok[seed] for seed in both], [base[seed] for seed in both]
         measured = _ratio(sum(map(_seconds, mine)), sum(map(_seconds, others)))
@@ -70,7 +86,7 @@ def cost_of(cell: CellData, reference: CellData | None) -> Cost:
     runs = list(ok.values())
     real, padded = _mean(runs, "real_tokens"), _mean(runs, "padded_tokens")
     return Cost(
-        declared=_ratio(declared(cell), declared(reference)) if reference else None,
+        declared=declared(cell),
         measured=measured,
         per_step=per_step,
         train_seconds=_mean(runs, "train_seconds"),
@@ -83,7 +99,6 @@ def cost_of(cell: CellData, reference: CellData | None) -> Cost:
         memory=memory,
         devices=own,
         note=note,
-        plain=declared(cell),
         spread=spread,
     )
 

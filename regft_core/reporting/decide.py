@@ -1,7 +1,6 @@
 """Which method to take in one block: by expected score, with what a cheaper one is expected to cost.
 
-``statistics.decision`` has the rule. Claims stand beside it and come from simultaneous intervals
-(``statistics.best``): a decision needs no significance, a claim does.
+``statistics.decision`` has the rule. Claims stand beside it and are the verdicts of ``statistics.verdict``.
 """
 
 from __future__ import annotations
@@ -15,42 +14,36 @@ import numpy as np
 from regft_core import metrics
 from regft_core.config.schema.report import ReportConfig
 from regft_core.names import plural
-from regft_core.reporting.model import Choice, Decision, Row
+from regft_core.reporting.compare import point_of
+from regft_core.reporting.model import Block, Choice, Comparison, Decision, Row
 from regft_core.reporting.page.formatting import interval, number, ratio, score, some, unit
-from regft_core.reporting.read_grid import BlockData
 from regft_core.statistics.arms import Arms
-from regft_core.statistics.best import against_all
 from regft_core.statistics.decision import ASSUMED_SPREAD, beliefs
-from regft_core.statistics.sequential import shares
+from regft_core.statistics.verdict import BELOW, GAIN, LOSS, NONE
 
 #: A method is called cheaper when it costs less than this share of another: seconds vary by a few per cent.
 CHEAPER = 0.95
 
 
 def decide(
-    data: BlockData,
-    rows: Sequence[Row],
+    block: Block,
     arms: Mapping[str, Arms],
-    opponent: str | None,
     config: ReportConfig,
     seeds: Sequence[int],
-    looks: int = 0,
     without_export: Collection[str] = (),
 ) -> Decision:
     """Decide for one block.
 
     Args:
-        rows: the block's rows, with their scores.
+        block: with its opponents, if it has some.
         arms: set -> its primary metric; ``dev`` and what ``report.decide_by`` names.
-        opponent: the best method that does not train the encoder, if there is one.
         seeds: of the grid; the command names the first one.
-        looks: number of the look that this is, where seeds were added after one; 0: the one that was planned.
         without_export: methods whose runs no directory can hold; no command is given for them.
     """
-    metric = data.described.primary
-    entered, left_out = _entering(rows)
+    metric = block.primary
+    entered, left_out = _entering(block.rows)
     names = [row.method for row in entered]
-    baseline = opponent if opponent is not None else config.reference
+    baseline = block.opponents.best if block.opponents is not None else config.reference
     judges = config.decide_by or ("dev",)
     found = Decision(
         metric=metric,
@@ -61,24 +54,24 @@ def decide(
         left_out=left_out,
         pick=None,
         baseline=baseline if baseline in names else None,
-        baseline_frozen=opponent is not None,
+        baseline_frozen=block.opponents is not None,
         beating=(),
         cost_measured=bool(entered) and all(row.cost.measured is not None for row in entered),
-        looks=looks,
     )
-    where = f"{data.task} at full size" if data.size == "full" else f"{data.task} at {data.size} rows"
     if not entered:
-        return replace(found, sentences=(f"On {where} no method finished every seed, so there is nothing to take.",))
+        return replace(
+            found, sentences=(f"On {block.title} no method finished every seed, so there is nothing to take.",)
+        )
     upwards = not metrics.find(metric).lower_is_better
     observed, resampled = _together([arms[name].table(names) for name in judges])
-    point = _point(metric, observed)
+    point = point_of(metric, observed.ravel())
     held = beliefs(observed, resampled, point=point, higher_is_better=upwards)
     choices = [
         Choice(
             row.method,
             row.scores["dev"][metric].estimate,
             belief,
-            row.cost.measured if found.cost_measured else row.cost.plain,
+            row.cost.measured if found.cost_measured else row.cost.declared,
         )
         for row, belief in zip(entered, held, strict=True)
     ]
@@ -86,22 +79,23 @@ def decide(
     within = [c for c in choices if c.belief.loss <= config.tolerance * point and _cheaper(c, choices[0])]
     pick = min(within, key=lambda c: _or(c.cost), default=choices[0])
     found = replace(found, choices=tuple(choices), pick=pick)
-    if found.baseline is not None:
-        rest = [name for name in names if name != found.baseline]
-        parts = shares(looks) if looks else 1  # of the error that this look may spend
-        pairs = against_all(arms["dev"], found.baseline, rest, parts * len(rest), config.confidence)
-        # ``pairs`` are the baseline minus the others: the other leads when the sign is turned.
-        found = replace(found, beating=tuple(c.b for c in pairs if c.leads(not upwards)))
+    against = {c.method: c for c in _claims(block, found, "dev") if c.method in names}
+    found = replace(found, beating=tuple(name for name, c in against.items() if c.verdict.word == GAIN))
 
     def command(name: str) -> str | None:
         if name in without_export:
             return None
         # The model of a fold lacks the rows that judged it.
-        which = "--refit" if data.described.folded else f"--seed {seeds[0]}"
-        return f"python -m stages.export --method {name} --task {data.task} --size {data.size} {which}"
+        which = "--refit" if block.folded else f"--seed {seeds[0]}"
+        return f"python -m stages.export --method {name} --task {block.task} --size {block.size} {which}"
 
     exported = command(pick.method)
-    sentences = [*_taken(found, where), *_instead(found), *_claimed(found), *_elsewhere(found, rows, arms, upwards)]
+    sentences = [
+        *_taken(found, block.title),
+        *_instead(found),
+        *_claimed(found, against),
+        *_elsewhere(found, block),
+    ]
     if exported is None:
         sentences.append(f"{pick.method} has no export: its predictions are in work/evaluate.")
     if left_out:
@@ -116,12 +110,13 @@ def _together(tables: Sequence[tuple[np.ndarray, np.ndarray]]) -> tuple[np.ndarr
     return np.mean([observed for observed, _ in tables], axis=0), np.mean(mixed, axis=0)
 
 
-def _point(metric: str, observed: np.ndarray) -> float:
-    """One shown point; of a metric without bounds one per cent of the median score."""
-    described = metrics.find(metric)
-    if math.isinf(described.largest_difference):
-        return 0.01 * (abs(float(np.median(observed))) or 1.0)
-    return 1 / described.factor
+def _claims(block: Block, found: Decision, set_name: str) -> list[Comparison]:
+    """The comparisons with the baseline on one set."""
+    if found.baseline is None:
+        return []
+    if block.opponents is not None:
+        return block.opponents.on(set_name)
+    return [c for row in block.rows for c in row.against("reference", set_name)]
 
 
 def _or(value: float | None) -> float:
@@ -192,40 +187,42 @@ def _points(value: float, found: Decision) -> str:
 
 
 def _costs(c: Choice, found: Decision) -> str:
-    to = "the reference" if found.cost_measured else "plain fine-tuning"
-    return f"{ratio(c.cost)} {to}" if c.cost is not None else "an unknown share"
+    return f"{ratio(c.cost)} plain fine-tuning" if c.cost is not None else "an unknown share"
 
 
-def _claimed(found: Decision) -> list[str]:
-    if found.baseline is None or len(found.choices) < 2:
+def _claimed(found: Decision, against: Mapping[str, Comparison]) -> list[str]:
+    if found.baseline is None or not against:
         return []
-    level = f"{number(100 * found.confidence, 0)}%, corrected for all comparisons"
-    if found.looks > 1:
-        level += f" and all {found.looks} looks"
     role = "the best method that does not train the encoder" if found.baseline_frozen else "the reference"
+    first = next(iter(against.values()))
+    if all(c.verdict.word == NONE for c in against.values()):
+        return [f"Not established: that any method beats {found.baseline}, {role} ({first.verdict.why})."]
+    level = f"{number(100 * found.confidence, 0)}%, corrected for {plural(first.verdict.comparisons, 'comparison')}"
+    if first.look is not None and first.look.number > 1:
+        level += f" and {first.look.number} looks"
     if not found.beating:
         return [f"Not established: that any method beats {found.baseline}, {role} ({level})."]
     verb = "beats" if len(found.beating) == 1 else "beat"
     return [f"Established: {some(list(found.beating))} {verb} {found.baseline}, {role} ({level})."]
 
 
-def _elsewhere(found: Decision, rows: Sequence[Row], arms: Mapping[str, Arms], upwards: bool) -> list[str]:
-    """Sets on which the pick is below a constant answer, or shown to be worse than the baseline."""
+def _elsewhere(found: Decision, block: Block) -> list[str]:
+    """Sets on which the pick is below a constant answer, or has lost against the baseline."""
     assert found.pick is not None
-    row = next(row for row in rows if row.method == found.pick.method)
-    others = [name for name in row.scores if name != "dev"]
+    row, baseline = block.row(found.pick.method), found.baseline and block.row(found.baseline)
+    assert row is not None
     said = []
-    for name in others:
+    for name in row.scores:
+        if name == "dev":
+            continue
         own = row.scores[name][found.metric]
-        worst = own.estimate.high < own.majority if upwards else own.estimate.low > own.majority
-        theirs = ""
-        behind = False
-        if found.baseline not in (None, row.method):
-            assert found.baseline is not None
-            (pair,) = against_all(arms[name], found.baseline, [row.method], len(others), found.confidence)
-            behind = pair.leads(upwards)
-            theirs = f"; {found.baseline} has {score(arms[name].one(found.baseline).mean, found.metric)}"
-        if own.estimate.n > 1 and (worst or behind):
-            what = "below a constant answer" if worst else f"worse than {found.baseline}"
+        lost = [c for c in _claims(block, found, name) if c.method == row.method and c.verdict.word == LOSS]
+        if own.below_chance or lost:
+            what = BELOW if own.below_chance else f"{LOSS} than {found.baseline}"
+            theirs = ""
+            if baseline and baseline is not row:
+                theirs = (
+                    f"; {baseline.method} has {score(baseline.scores[name][found.metric].estimate.mean, found.metric)}"
+                )
             said.append(f"On {name} it is {what}: {score(own.estimate.mean, found.metric)}{theirs}.")
     return said

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from regft_core.reporting.evaluations import EvaluationSection
+from regft_core.reporting.interim import Looked
 from regft_core.reporting.published.model import PublishedTable
 from regft_core.statistics.bootstrap import Estimate
 from regft_core.statistics.decision import Belief
@@ -14,9 +15,7 @@ from regft_core.statistics.failed import FailureRate
 from regft_core.statistics.iqm import Interval
 from regft_core.statistics.learning_curve import Gain
 from regft_core.statistics.ranks import RankSet
-from regft_core.statistics.sequential import Look
-from regft_core.statistics.signed_rank import SignedRank
-from regft_core.statistics.verdict import Verdict
+from regft_core.statistics.verdict import Verdict, below
 
 Role = Literal["reference", "control", "opponent"]
 
@@ -30,11 +29,18 @@ class Score:
     estimate: Estimate
     #: Score of the best baseline that ignores the input.
     majority: float
+    #: The primary metric against that baseline.
+    chance: Verdict | None = None
 
     @property
     def interval(self) -> tuple[float, float] | None:
         """The two-level interval; None below two seeds, whose spread nobody knows."""
         return (self.estimate.low, self.estimate.high) if self.estimate.n > 1 else None
+
+    @property
+    def below_chance(self) -> bool:
+        """Whether it is shown to be below that baseline."""
+        return self.chance is not None and below(self.chance)
 
 
 @dataclass(frozen=True)
@@ -49,12 +55,8 @@ class Comparison:
     set: str
     metric: str
     estimate: Estimate
+    #: Its interval holds together with those of its family; that of ``estimate`` is pointwise and has no word.
     verdict: Verdict
-    signed_rank: SignedRank | None
-    #: p of the signed-rank test after Holm's correction over all development-set comparisons of the report.
-    adjusted_p: float | None
-    #: Smallest true difference that these seeds find four times in five; None below two seeds.
-    detectable: float | None
     #: Examples of the set, and whether both arms predict the same on all of them for every shared seed.
     n_examples: int
     identical: bool
@@ -62,24 +64,24 @@ class Comparison:
     examples: float | None
     #: Declared compute of the method relative to the other's.
     compute_ratio: float | None
-    #: The look whose interval the verdict comes from; None for the one planned look, where it is the plain interval.
-    look: Look | None = None
+    #: The looks so far, which the family's error is shared among; None for the one that was planned.
+    look: Looked | None = None
 
     @property
-    def interval(self) -> tuple[float, float] | None:
-        """As ``Score.interval``."""
+    def pointwise(self) -> tuple[float, float] | None:
+        """The interval of this difference alone, as ``Score.interval``; it is drawn and has no word."""
         return (self.estimate.low, self.estimate.high) if self.estimate.n > 1 else None
 
 
 @dataclass(frozen=True)
 class Cost:
-    """What a method cost, in total and relative to the reference (None where it cannot be said)."""
+    """What a method cost, in total and relative to plain fine-tuning = 1 (None where it cannot be said)."""
 
-    #: Declared passes of all phases, relative to the reference's.
+    #: Passes of all phases.
     declared: float | None
-    #: Seconds of all training (search included) relative to the reference's, over the seeds of both.
+    #: Seconds of all training (search included), over the seeds of both.
     measured: float | None
-    #: Seconds of one fine-tuning step relative to the reference's.
+    #: Seconds of one fine-tuning step.
     per_step: float | None
     train_seconds: float | None
     search_seconds: float | None
@@ -90,14 +92,12 @@ class Cost:
     token_share: float | None
     #: Largest peak of all phases and seeds.
     peak_memory_bytes: int | None
-    #: That relative to the reference's, over the seeds of both.
+    #: That as a ratio, over the seeds of both.
     memory: float | None
     devices: tuple[str, ...]
     #: Why a ratio is missing or doubtful.
     note: str
-    #: Declared passes of all phases, relative to plain fine-tuning.
-    plain: float | None = None
-    #: Smallest and largest of the seeds' own ratios to the reference; how much they differ is how much a busy
+    #: Smallest and largest of the seeds' own ratios; how much they differ is how much a busy
     #: machine blurs ``measured``.
     spread: tuple[float, float] | None = None
 
@@ -125,6 +125,8 @@ class Row:
     comparisons: tuple[Comparison, ...] = ()
     #: An arm above whose runs these are: they were trained once.
     same_runs_as: str | None = None
+    #: Several seeds gave the same answers to every row of the development set: they count as one answer.
+    still: bool = False
 
     @property
     def n_ok(self) -> int:
@@ -135,6 +137,11 @@ class Row:
     def collapsed_on_dev(self) -> int:
         """Runs that did no better than a constant answer on the development set (``Kind.collapsed``)."""
         return sum(name == "dev" for _, name, _ in self.collapsed)
+
+    @property
+    def below_chance(self) -> tuple[str, ...]:
+        """Sets on which it is shown to be below a constant answer."""
+        return tuple(name for name, own in self.scores.items() if any(score.below_chance for score in own.values()))
 
     def against(self, role: Role, set_name: str = "dev") -> list[Comparison]:
         """Comparisons with the reference (at most one) or with each control, on one set."""
@@ -148,8 +155,12 @@ class Opponents:
     #: The best by mean, and how many there are.
     best: str
     n: int
-    #: One per arm that trains the encoder and finished a seed together with ``best``, on the development set.
+    #: One per set and arm that trains the encoder and finished a seed together with ``best``.
     comparisons: tuple[Comparison, ...]
+
+    def on(self, set_name: str) -> list[Comparison]:
+        """Those of one set."""
+        return [c for c in self.comparisons if c.set == set_name]
 
 
 @dataclass(frozen=True)
@@ -160,7 +171,7 @@ class Choice:
     #: On the development set, over its seeds.
     score: Estimate
     belief: Belief
-    #: Relative to the reference where it was measured for every method; else declared, plain fine-tuning = 1.
+    #: Plain fine-tuning = 1; measured where every method has that, else declared.
     cost: float | None
 
 
@@ -183,11 +194,9 @@ class Decision:
     #: What claims are about: the best method that trains no encoder, or else the reference.
     baseline: str | None
     baseline_frozen: bool
-    #: Methods that beat it, simultaneously.
+    #: Methods whose verdict against it says so.
     beating: tuple[str, ...]
     cost_measured: bool
-    #: Looks that the claims have to survive; 0: the one that was planned.
-    looks: int = 0
     sentences: tuple[str, ...] = ()
     #: What exports the pick.
     commands: tuple[str, ...] = ()
@@ -205,6 +214,8 @@ class Block:
     #: set -> number of examples, the development set first
     sets: Mapping[str, int]
     rows: tuple[Row, ...]
+    #: Whether each seed was judged on a fold of its own.
+    folded: bool = False
     #: Who ran where, when the runs come from several environments; empty when they share one.
     mixed_environments: tuple[str, ...] = ()
     #: None when every arm trains the encoder.
@@ -226,6 +237,14 @@ class Block:
     def row(self, method: str) -> Row | None:
         """The row of ``method``, or None."""
         return next((row for row in self.rows if row.method == method), None)
+
+
+def by_size(blocks: Sequence[Block], rows: Mapping[str, float]) -> dict[str, list[Block]]:
+    """Task -> its blocks, the smallest training set first; ``rows`` are the blocks' training rows by name."""
+    tasks: dict[str, list[Block]] = {}
+    for block in sorted(blocks, key=lambda block: rows[block.name]):
+        tasks.setdefault(block.task, []).append(block)
+    return {task: tasks[task] for task in dict.fromkeys(block.task for block in blocks)}
 
 
 @dataclass(frozen=True)

@@ -6,10 +6,12 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from regft_core.reporting.model import Block, Comparison, Row
-from regft_core.reporting.sentences import overall
+from regft_core.reporting.model import Block, Comparison, Role, Row
 from regft_core.statistics.bootstrap import Estimate
-from regft_core.statistics.sequential import Look
+from regft_core.statistics.verdict import Verdict, Word, overall
+
+#: Of the comparisons that a method's own table shows.
+ROLES: tuple[Role, ...] = ("reference", "control")
 
 
 def results(blocks: Sequence[Block]) -> dict[str, Any]:
@@ -30,6 +32,9 @@ def _shown(block: Block, row: Row) -> dict[str, Any]:
     bounds = {name: _bounds(scores[block.primary].estimate) for name, scores in row.scores.items()}
     keys = {"dev": ("mean", "low", "high")}
     found: dict[str, Any] = {name: {key: own[key] for key in keys.get(name, ("mean",))} for name, own in bounds.items()}
+    found |= {f"vs_{role}": word for role, word in words(row).items()}
+    if row.below_chance:
+        found["below_chance"] = ", ".join(row.below_chance)
     if row.failed:
         found["failed"] = len(row.failed)
     if block.mixed_environments:
@@ -61,6 +66,8 @@ def _row(block: Block, row: Row) -> dict[str, Any]:
     if block.mixed_environments:
         found["mixed_environments"] = list(block.mixed_environments)
     found["collapsed"] = row.collapsed_on_dev
+    found["below_chance"] = list(row.below_chance)
+    found["same_answers_under_every_seed"] = row.still
     found["cost_ratio"] = {
         "declared": _plain(row.cost.declared),
         "measured": _plain(row.cost.measured),
@@ -76,28 +83,38 @@ def _row(block: Block, row: Row) -> dict[str, Any]:
                 "expected_loss": choice.belief.loss,
                 "taken": choice is block.decision.pick,
             }
-    for role in ("reference", "control"):
-        chosen = [c for c in row.comparisons if c.role == role]
-        if chosen:
-            found[f"versus_{role}"] = _comparisons(chosen)
-            found[f"verdict_{role}"] = overall([c for c in chosen if c.set == "dev"])
+    for role, word in words(row).items():
+        found[f"versus_{role}"] = _comparisons([c for c in row.comparisons if c.role == role])
+        found[f"verdict_{role}"] = word
+    others = block.opponents.comparisons if block.opponents is not None else ()
+    if chosen := [c for c in others if (c.method, c.role) == (row.method, "opponent")]:
+        found["versus_opponent"] = _comparisons(chosen)
     return found
+
+
+def words(row: Row) -> dict[str, Word]:
+    """Role -> the word of the row on the development set; roles without a comparison are absent."""
+    found = {role: overall(c.verdict.word for c in row.against(role)) for role in ROLES}
+    return {role: word for role, word in found.items() if word is not None}
 
 
 def _comparisons(chosen: Sequence[Comparison]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for c in chosen:
-        looked = {} if c.look is None else {"look": _look(c.look)}
-        plain = _bounds(c.estimate) | {"metric": c.metric, "verdict": c.verdict.word} | looked
-        found.setdefault(c.other, {})[c.set] = plain
+        own = _bounds(c.estimate) | {"metric": c.metric} | verdict_numbers(c.verdict)
+        if c.look is not None:
+            own["look"] = {"number": c.look.number, "seeds": list(c.look.seeds)}
+        found.setdefault(c.other, {})[c.set] = own
     return found
 
 
-def _look(look: Look) -> dict[str, Any]:
+def verdict_numbers(found: Verdict) -> dict[str, Any]:
+    """The word, the interval that gave it, and what that interval holds together with."""
     return {
-        "number": look.number,
-        "seeds": list(look.seeds),
-        "confidence": look.confidence,
-        "low": _plain(look.low),
-        "high": _plain(look.high),
-    }
+        "verdict": found.word,
+        "simultaneous": {"low": _plain(found.low), "high": _plain(found.high)},
+        "family": found.family,
+        "comparisons": found.comparisons,
+        "confidence": found.confidence,
+        "detectable": _plain(found.detectable),
+    } | ({"why": found.why} if found.why else {})

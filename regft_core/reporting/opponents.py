@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from regft_core.reporting.model import Block, Comparison
 from regft_core.reporting.page.formatting import interval, score, some, unit
+from regft_core.statistics.verdict import LOSS, SAME
 
 
 def unbeaten(blocks: Sequence[Block]) -> tuple[str, ...]:
@@ -23,16 +24,17 @@ def _sentences(block: Block) -> list[str]:
     best, n = block.opponents.best, block.opponents.n
     what = f"{best}, which does not train it" if n == 1 else f"{best}, the best of {n} arms that do not train it"
     found = []
-    for word, text in (("no evidence", "not shown to beat"), ("worse", "worse than")):
-        arms = [c for c in block.opponents.comparisons if c.verdict.word == word]
+    for word in (SAME, LOSS):
+        arms = [c for c in block.opponents.on("dev") if c.verdict.word == word]
         if arms:
-            verb = "trains the encoder and is" if len(arms) == 1 else "train the encoder and are"
-            found.append(f"On {block.title}, {some([_arm(c) for c in arms])} {verb} {text} {what}.")
+            verb = "trains" if len(arms) == 1 else "train"
+            found.append(
+                f"On {block.title}, {some([_arm(c) for c in arms])} {verb} the encoder; {word} "
+                f"{'than' if word == LOSS else 'to'} {what}."
+            )
     return found
 
 
 def _arm(c: Comparison) -> str:
-    # After seeds were added, the interval that survives all looks: the words above come from it.
-    ends = c.interval if c.look is None else (c.look.low, c.look.high)
-    bounds = "one seed" if c.interval is None or ends is None else interval(ends, c.metric, signed=True)
+    bounds = interval(c.verdict.interval, c.metric, signed=True)
     return f"{c.method} ({score(c.estimate.mean, c.metric, signed=True)} {unit(c.metric)}, {bounds})"

@@ -1,12 +1,13 @@
 """How many seeds a wanted difference takes, per task and pair of arms, from the spread seen so far.
 
-The pilot is whatever the evaluate stages left in ``work/``; pairs without it say what to run first. A pair that was
-looked at before is planned for its next look, whose interval must hold together with the earlier ones
-(``statistics.sequential``), so that the plan promises what the report will say.
+The pilot is whatever the evaluate stages left in ``work/``; pairs without it say what to run first. A pair is planned
+with the interval that gives the report's words: it holds together with those of its family, and, where the family was
+looked at before, with those of earlier looks (``statistics.verdict``, ``statistics.sequential``).
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,22 +20,37 @@ from regft_core.config.project import Project
 from regft_core.config.settings import sizes_of
 from regft_core.errors import DataError
 from regft_core.names import plural
+from regft_core.reporting.compare import Pair, opposites, point_of
 from regft_core.reporting.interim import Looks, digests
 from regft_core.reporting.model import Role
 from regft_core.reporting.page.formatting import number
-from regft_core.reporting.sentences import NO_SPREAD
-from regft_core.reporting.tables import opposites
 from regft_core.results.judged import JudgedRows
 from regft_core.results.work import Work
 from regft_core.scoring.ood import positive_of
 from regft_core.statistics.arms import Arms
 from regft_core.statistics.bootstrap import Estimate
-from regft_core.statistics.detectable import LIMIT, SeedPlan, plan_seeds
 from regft_core.statistics.sequential import shares
+from regft_core.statistics.verdict import LIMIT, Sample, detectable_with, seeds_for
 
-POWER = 0.8
+#: Of the interval of a deviation whose upper end is the safe one (Browne, Statistics in Medicine 1995).
+SAFE = 0.8
+#: Below this a spread over seeds is rounding.
+NO_SPREAD = 1e-12
 #: Below this a pilot says next to nothing about the spread.
 PILOT = 3
+
+
+@dataclass(frozen=True)
+class SeedPlan:
+    """How many paired seeds show a difference; None where ``LIMIT`` do not."""
+
+    #: When the deviation over seeds is what was seen.
+    seeds: int | None
+    #: When it is at the upper end of its one-sided 80% interval: few seeds tell little about it.
+    safe: int | None
+    #: The smallest difference that ``LIMIT`` seeds show on this development set, and that the grid's seeds show.
+    floor: float
+    shown: float
 
 
 @dataclass(frozen=True)
@@ -49,7 +65,8 @@ class Need:
     #: The pilot; None without two seeds that both arms finished.
     estimate: Estimate | None
     plan: SeedPlan | None
-    #: Earlier looks at the comparison, and the confidence that the next one has.
+    #: Comparisons of its family; earlier looks at it, and the confidence that the family's next one has.
+    comparisons: int
     looks: int
     confidence: float
     #: Runs of both arms to add for the safe number of seeds, in plain steps and seconds; None where unknown.
@@ -95,10 +112,11 @@ def needs(
     for task in project.params.grid.tasks:
         for size in sizes_of(project.params, task):
             pilot = _pilot(project.root, task, size, names)
-            for method in names:
-                for other, role, _ in opposites(method, project.methods, names, reference):
-                    place = (Cell(method, task, size), Cell(other, task, size))
-                    found.append(_need(project, pilot, place, role, difference, costs, seconds, seen))
+            pairs = [pair for method in names for pair in opposites(method, project.methods, names, reference)]
+            for pair in pairs:
+                place = (Cell(pair.method, task, size), Cell(pair.other, task, size))
+                family = [other for other in pairs if other.role == pair.role]
+                found.append(_need(project, pilot, place, pair, family, difference, costs, seconds, seen))
     return found
 
 
@@ -106,23 +124,26 @@ def _need(
     project: Project,
     pilot: _Pilot | None,
     place: tuple[Cell, Cell],
-    role: Role,
+    pair: Pair,
+    family: Sequence[Pair],
     difference: float,
     costs: Mapping[Cell, float | None],
     seconds: Callable[[Cell], float | None],
     seen: Looks,
 ) -> Need:
-    method, other = place[0].method, place[1].method
+    method, other, role = pair.method, pair.other, pair.role
     keys = [dict(pilot.keys.get(name, {})) if pilot else {} for name in (method, other)]
     runs = digests(*keys)
-    earlier = len(seen.before(f"{place[0].task}-{place[0].size}", method, other, runs))
+    block = f"{place[0].task}-{place[0].size}"
+    earlier = max(len(_earlier(pilot, seen, block, one)) for one in family)
     config = project.params.report
     # The planned first look has the whole error; a later one its share.
     parts = 1 if earlier == 0 and config.looks == "planned" else shares(earlier + 1)
     confidence = 1 - (1 - config.confidence) / parts
     if pilot is None or len(runs) < 2:
         metric = pilot.metric if pilot else None
-        return Need(method, other, role, place[0], metric, None, None, earlier, confidence, None, None, None)
+        counts = (len(family), earlier, confidence)
+        return Need(method, other, role, place[0], metric, None, None, *counts, None, None, None)
     arms = Arms(
         {name: pilot.predictions[name] for name in (method, other)},
         pilot.gold,
@@ -133,14 +154,10 @@ def _need(
         groups=pilot.groups,
     )
     estimate = arms.difference(method, other)
-    shown = metrics.find(pilot.metric).factor
+    shown, point = metrics.find(pilot.metric).factor, point_of(pilot.metric, [arms.one(other).mean])
+    sample = arms.sample(method, other)
     plan = plan_seeds(
-        difference / shown,
-        estimate.seed_deviation,
-        estimate.n,
-        estimate.standard_error_examples,
-        power=POWER,
-        confidence=confidence,
+        difference / shown, sample, len(family), 1 - confidence, point, grid_seeds=len(project.params.grid.seeds)
     )
     added = [max(0, plan.safe - len(own)) if plan.safe is not None else None for own in keys]
     total = None if added[0] is None or added[1] is None else added[0] + added[1]
@@ -152,7 +169,31 @@ def _need(
     time = None
     if total is not None and all(one is not None for one in timed):
         time = sum((one or 0.0) * (count or 0) for one, count in zip(timed, added, strict=True))
-    return Need(method, other, role, place[0], pilot.metric, estimate, plan, earlier, confidence, total, steps, time)
+    counts = (len(family), earlier, confidence)
+    return Need(method, other, role, place[0], pilot.metric, estimate, plan, *counts, total, steps, time)
+
+
+def plan_seeds(
+    difference: float, sample: Sample, comparisons: int, error: float, point: float, *, grid_seeds: int
+) -> SeedPlan:
+    """Plan for a true ``difference`` from a pilot; arguments as ``verdict.detectable_with``."""
+    from scipy.stats import chi2
+
+    n = len(sample.values)
+    upper = math.sqrt((n - 1) / float(chi2.ppf(1 - SAFE, n - 1)))
+    common = (sample, comparisons, error, point)
+    return SeedPlan(
+        seeds_for(difference, *common),
+        seeds_for(difference, *common, upper),
+        detectable_with(LIMIT, *common),
+        detectable_with(grid_seeds, *common),
+    )
+
+
+def _earlier(pilot: _Pilot | None, seen: Looks, block: str, pair: Pair) -> list[dict[str, str]]:
+    """Earlier looks at the runs of one pair."""
+    keys = [dict(pilot.keys.get(name, {})) if pilot else {} for name in (pair.method, pair.other)]
+    return seen.before(block, pair.method, pair.other, digests(*keys))
 
 
 def _pilot(root: Path, task: str, size: int | str, names: Sequence[str]) -> _Pilot | None:
@@ -198,7 +239,10 @@ def table(found: Sequence[Need], difference: float) -> str:
     if known:
         units = {metrics.find(need.metric or "").unit for need in known}
         unit = units.pop() if len(units) == 1 else "(points, or the metric's own unit)"
-        head = f"to find a true difference of {difference:g} {unit} four times in five, at the report's confidence"
+        head = (
+            f"to show a true difference of {difference:g} {unit} four times in five, at the report's confidence for "
+            "all comparisons of a family together"
+        )
         parts += [head, _lines(known), *_notes(known)]
     if unknown:
         pairs = [f"{need.method} - {need.other} on {need.cell.task}-{need.cell.size}" for need in unknown]
@@ -211,7 +255,19 @@ def table(found: Sequence[Need], difference: float) -> str:
 
 
 def _lines(known: Sequence[Need]) -> str:
-    head = ("pair", "task", "seeds", "spread", "floor", "needed", "safe", "runs to add", "plain steps", "time")
+    head = (
+        "pair",
+        "task",
+        "seeds",
+        "spread",
+        "floor",
+        "shown now",
+        "needed",
+        "safe",
+        "runs to add",
+        "plain steps",
+        "time",
+    )
     lines = [head]
     for need in known:
         assert need.plan is not None
@@ -224,6 +280,7 @@ def _lines(known: Sequence[Need]) -> str:
                 str(need.estimate.n),
                 number(need.estimate.seed_deviation * shown, 2),
                 number(need.plan.floor * shown, 2),
+                number(need.plan.shown * shown, 2),
                 "never" if need.plan.seeds is None else str(need.plan.seeds),
                 "never" if need.plan.safe is None else str(need.plan.safe),
                 "-" if need.runs is None else str(need.runs),
@@ -243,15 +300,15 @@ def _notes(known: Sequence[Need]) -> list[str]:
     notes = [
         "spread: standard deviation of the paired difference over the seeds at hand. needed: if that is the true one; "
         "safe: if it is at the upper end of its 80% interval. Runs, steps (of plain fine-tuning) and time are for "
-        "safe, both arms. floor: what endless seeds would find on this development set; never: the difference is below "
-        f"it, or takes more than {LIMIT:,} seeds."
+        f"safe, both arms. floor: what {LIMIT} seeds show on this development set; shown now: what the grid's seeds "
+        "show; never: the difference is below the floor."
     ]
     looked = [need for need in known if need.looks]
     if looked:
         most = max(looked, key=lambda need: need.looks)
         notes.append(
             f"{plural(len(looked), 'pair')} had been looked at before (up to {plural(most.looks, 'time')}): planned "
-            f"for the next look, with intervals of up to {most.confidence:.2%}: the report's words hold over all looks."
+            f"for the next look, with intervals of up to {most.confidence:.2%}: verdicts hold over all looks."
         )
     degenerate = [need for need in known if need.estimate is not None and need.estimate.seed_deviation < NO_SPREAD]
     if degenerate:

@@ -11,10 +11,12 @@ from regft_core.data.drawn import drawn_line
 from regft_core.data.leaks import leak_warning
 from regft_core.names import plural
 from regft_core.reporting import truncation
+from regft_core.reporting.compare import MethodMeta, controlled_methods
 from regft_core.reporting.page.formatting import listed
 from regft_core.reporting.read_grid import BlockData, CellData
-from regft_core.reporting.tables import MethodMeta, controlled_methods
-from regft_core.statistics.signed_rank import SMALLEST_USEFUL_N
+
+#: Fewer show little (``benchmarks/verdicts.py``).
+FEW_SEEDS = 6
 
 
 @dataclass(frozen=True)
@@ -44,10 +46,12 @@ def warnings(
     ``mixed`` holds what ``environments.check`` found: block -> who ran where.
     """
     found: list[str] = []
-    if len(seeds) < SMALLEST_USEFUL_N:
+    if len(seeds) == 1:
+        found.append("1 seed: it shows no spread, so no method is judged. Add seeds (grid.seeds).")
+    elif len(seeds) < FEW_SEEDS:
         found.append(
-            f"{plural(len(seeds), 'seed')}: with fewer than {SMALLEST_USEFUL_N} no data can reach p < 0.05 in a "
-            "two-sided signed-rank test, so verdicts are indications at most."
+            f"{len(seeds)} seeds show large differences only. `python -m stages.config plan --detect 1` says how many "
+            "a difference of 1 point takes."
         )
     present = list(dict.fromkeys(name for block in blocks for name in block.cells))
     if present and reference not in present:

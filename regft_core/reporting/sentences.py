@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from regft_core import metrics
 from regft_core.names import plural
 from regft_core.reporting.model import Block, Comparison, Finding, Row
-from regft_core.reporting.page.formatting import NOT_AVAILABLE, interval, listed, p_value, score, unit
-from regft_core.statistics.signed_rank import SMALLEST_USEFUL_N
+from regft_core.reporting.page.formatting import interval, listed, number, score, unit
+from regft_core.statistics.verdict import BELOW, GAIN, NONE, SAME, Word, overall
 
 
 def findings(blocks: Sequence[Block], reference: str) -> tuple[Finding, ...]:
@@ -21,55 +20,17 @@ def findings(blocks: Sequence[Block], reference: str) -> tuple[Finding, ...]:
     )
 
 
-def overall(comparisons: Sequence[Comparison]) -> str | None:
-    """``better`` only when better than each, ``worse`` when worse than any; None without a comparison.
-
-    ``nothing to judge`` when no comparison has a seed that both arms finished.
-    """
-    words = {comparison.verdict.word for comparison in comparisons}
-    if len(words) == 1:
-        return words.pop()
-    return None if not words else "worse" if "worse" in words else "no evidence"
-
-
-#: Below this a spread over seeds is rounding.
-NO_SPREAD = 1e-12
-
-
 def detectable(c: Comparison) -> str:
-    """The true difference that these seeds find four times in five, or why there is no such number.
-
-    Without spread the formula gives 0, as if any difference could be found; what it means is that
-    the seeds say nothing about how much runs vary.
-    """
+    """The true difference that these seeds and rows show four times in five, or why there is no such number."""
     if c.identical:
-        return f"identical predictions on all {c.n_examples} rows"
-    if c.estimate.n < 2 or c.detectable is None:
-        return NOT_AVAILABLE
-    if c.estimate.seed_deviation < NO_SPREAD:
-        return "no spread between the seeds"
-    shown = score(c.detectable, c.metric)
-    digits = metrics.find(c.metric).digits
-    return f"under {10**-digits:.{digits}f}" if float(shown) == 0 else shown
-
-
-def p_of(c: Comparison) -> str:
-    """The signed-rank test's p with the seeds that it is about, or why there is none.
-
-    It leaves out seeds without a difference, so few that remain could not have reached a small p.
-    """
-    if c.identical:
-        return "nothing to test"
-    if c.signed_rank is None:
-        return NOT_AVAILABLE
-    few = c.signed_rank.n < min(c.estimate.n, SMALLEST_USEFUL_N)
-    return p_value(c.signed_rank.p_value) + (f" ({c.signed_rank.n} of {c.estimate.n} seeds differ)" if few else "")
+        return f"identical answers to all {c.n_examples} rows"
+    return score(c.verdict.detectable, c.metric)
 
 
 def _finding(block: Block, row: Row) -> Finding:
     controls, references = row.against("control"), row.against("reference")
     judged = controls or references
-    word = overall(judged)
+    word = overall(c.verdict.word for c in judged)
     if row.n_ok == 0:
         text = f"On {block.title}, no seed of {row.method} ran to the end, so nothing can be said about it."
         return Finding(block.name, row.method, None, "no finished run", (text,))
@@ -79,31 +40,33 @@ def _finding(block: Block, row: Row) -> Finding:
     what = "control" if controls else "reference"
     role = "its control " if controls else "the reference "
     first, *others = (_sentence(row, comparison, role) for comparison in judged)
-    sentences = [f"On {block.title}, {first}", *(_capital(text) for text in others)]
+    sentences = [f"On {block.title}, {first}", *others]
     if controls:
-        sentences += [_beside_control(word, comparison) for comparison in references]
+        sentences += [_beside_control(word, row, comparison) for comparison in references]
     else:
         sentences.append("It has no control in this grid, so the difference cannot be traced to one ingredient.")
     sentences += _out_of_distribution(block, row, controls or references, what)
     sentences += _costs(judged)
+    if row.still:
+        sentences.append(f"{row.method} gives the same answers under every seed: its seeds count as one answer.")
+    sentences += [f"On {name} it is {BELOW}." for name in row.below_chance]
     if row.failed or row.collapsed_on_dev:
         parts = [plural(len(row.failed), "run") + " failed"] if row.failed else []
         if row.collapsed_on_dev:
-            parts.append(f"{row.collapsed_on_dev} did no better than a constant answer (collapsed)")
+            parts.append(f"{row.collapsed_on_dev} collapsed (at most as good as a constant answer)")
         sentences.append(f"Of {plural(row.n_expected, 'seed')}, {listed(parts)}.")
     judged_by = f"{what}{'s' if len(judged) > 1 else ''} {listed([c.other for c in judged])}"
     return Finding(block.name, row.method, word, judged_by, tuple(sentences))
 
 
 def looks(c: Comparison) -> str:
-    """How often a comparison was looked at and the interval that survives it; empty for the one planned look."""
+    """How often a comparison was looked at; empty for the one planned look."""
     if c.look is None:
         return ""
     seeds = f"{listed([str(n) for n in c.look.seeds])} {'seed' if c.look.seeds == (1,) else 'seeds'}"
-    bounds = interval((c.look.low, c.look.high) if c.estimate.n > 1 else None, c.metric, signed=True)
     if len(c.look.seeds) == 1:
-        return f"look 1 at {seeds}, interval that allows for more {bounds}"
-    return f"look {c.look.number} of {len(c.look.seeds)} (at {seeds}), interval that survives all looks {bounds}"
+        return f"look 1 at {seeds}, with an interval that allows for more"
+    return f"look {c.look.number} of {len(c.look.seeds)} (at {seeds})"
 
 
 def looked_at(blocks: Sequence[Block]) -> tuple[str, ...]:
@@ -121,51 +84,38 @@ def looked_at(blocks: Sequence[Block]) -> tuple[str, ...]:
                 f"seeds were added or changed after a look ({len(most.seeds)} looks, at "
                 f"{listed([str(n) for n in most.seeds])} seeds)"
             )
-        found.append(f"{block.name}: {text}; words come from wider intervals that hold over all looks")
+        found.append(f"{block.name}: {text}; verdicts come from wider intervals that hold over all looks")
     return tuple(found)
 
 
 def _numbers(c: Comparison) -> str:
-    bounds = "interval n/a" if c.interval is None else f"interval {interval(c.interval, c.metric, signed=True)}"
+    """The difference with the interval that its word comes from."""
+    level = f"{number(100 * c.verdict.confidence, 0 if c.look is None else 1)}%"
+    many = f" for {plural(c.verdict.comparisons, 'comparison')} together" if c.verdict.comparisons > 1 else ""
+    bounds = f"{level}{many} {interval(c.verdict.interval, c.metric, signed=True)}" if c.verdict.interval else ""
     parts = [f"{score(c.estimate.mean, c.metric, signed=True)} {unit(c.metric)}", bounds, plural(c.estimate.n, "seed")]
-    return ", ".join([*parts, looks(c)] if c.look is not None else parts)
-
-
-def _capital(text: str) -> str:
-    """The text as a sentence of its own; names of methods keep their letters."""
-    return text[0].upper() + text[1:] if text.startswith(("there is", "no seed")) else text
+    return ", ".join(part for part in [*parts, looks(c)] if part)
 
 
 def _sentence(row: Row, c: Comparison, role: str) -> str:
-    if c.estimate.n == 0:
-        return f"no seed of {row.method} ran to the end together with {role}{c.other}."
-    if c.estimate.n == 1:
-        return f"{row.method} and {role}{c.other} share one seed ({_numbers(c)}): no conclusion."
-    if c.verdict.word == "no evidence":
-        text = f"there is no evidence that {row.method} differs from {role}{c.other} ({_numbers(c)})"
-        found = detectable(c)
-        if c.identical:
-            return f"{row.method} and {role}{c.other} made {found} of {c.set}: no difference to speak of."
-        if found.startswith("no spread"):
-            text += f"; {found}, so nothing can be said about what they would have found"
-        elif found != NOT_AVAILABLE:
-            text += f"; these seeds would find a true difference of {found} {unit(c.metric)} four times in five"
-        return text + "."
-    text = f"{row.method} is {c.verdict.word} than {role}{c.other} ({_numbers(c)})"
-    return text + ("; fewer than six seeds: an indication only." if c.verdict.too_few_seeds else ".")
+    against = f"{row.method} against {role}{c.other}: {c.verdict.word}"
+    if c.verdict.word == NONE:
+        return f"{against} ({c.verdict.why if c.estimate.n == 0 else _numbers(c)})."
+    if c.identical:
+        return f"{against} ({detectable(c)} of {c.set})."
+    if c.verdict.word == SAME:
+        shown = f"{detectable(c)} {unit(c.metric)}"
+        return f"{against} ({_numbers(c)}). These seeds show a true difference of {shown} four times in five."
+    return f"{row.method} is {c.verdict.word} than {role}{c.other} ({_numbers(c)})."
 
 
-def _beside_control(word: str | None, c: Comparison) -> str:
-    if c.verdict.word == "better" and word != "better":
+def _beside_control(word: Word | None, row: Row, c: Comparison) -> str:
+    if c.verdict.word == GAIN and word != GAIN:
         return (
-            f"It is better than the reference {c.other} ({_numbers(c)}), but that gain cannot be credited to what "
+            f"It is {GAIN} than the reference {c.other} ({_numbers(c)}), but that gain cannot be credited to what "
             "sets it apart from its controls."
         )
-    if c.verdict.word == "nothing to judge":
-        return f"Against the reference {c.other} there is nothing to judge: no seed of both ran to the end."
-    if c.verdict.word == "no evidence":
-        return f"Against the reference {c.other}: no evidence of a difference ({_numbers(c)})."
-    return f"It is {c.verdict.word} than the reference {c.other} ({_numbers(c)})."
+    return _sentence(row, c, "the reference ")
 
 
 def _out_of_distribution(block: Block, row: Row, judged: Sequence[Comparison], what: str) -> list[str]:
@@ -176,7 +126,7 @@ def _out_of_distribution(block: Block, row: Row, judged: Sequence[Comparison], w
         if name == "dev" or not comparisons:
             continue
         differences = listed([score(c.estimate.mean, c.metric, signed=True) for c in comparisons])
-        parts.append(f"{overall(comparisons)} on {name} ({differences})")
+        parts.append(f"{overall(c.verdict.word for c in comparisons)} on {name} ({differences})")
     subject = f"that {what}" if len(others) == 1 else f"those {what}s"
     return [f"Out of distribution, against {subject}: {'; '.join(parts)}."] if parts else []
 

@@ -26,7 +26,8 @@ from regft_core.reporting import (
     truncation,
     tuned_values,
 )
-from regft_core.reporting.across import across_tasks, with_holm
+from regft_core.reporting.across import across_tasks
+from regft_core.reporting.compare import MethodMeta
 from regft_core.reporting.figures.curves import thinned
 from regft_core.reporting.interim import Looks
 from regft_core.reporting.model import Block, PublishedTable, Report
@@ -37,7 +38,7 @@ from regft_core.reporting.published.ours import Ours
 from regft_core.reporting.published.table import as_numbers, tables
 from regft_core.reporting.read_grid import BlockData, read_grid
 from regft_core.reporting.sentences import findings, looked_at
-from regft_core.reporting.tables import MethodMeta, build_block
+from regft_core.reporting.tables import build_block
 from regft_core.results.records import MARK
 
 #: Folder of the files that ``dvc metrics show`` reads.
@@ -157,25 +158,26 @@ def build_report(
     marks = environments.check(data, config.mixed_environments)
     blocks = tuple(
         replace(block, mixed_environments=marks.get(block.name, ()))
-        for block in with_holm(
-            [
-                build_block(
-                    block,
-                    methods,
-                    config,
-                    seeds,
-                    (task_training or {}).get(block.task, shared_training),
-                    looks=looks,
-                    blocks=len(data),
-                )
-                for block in data
-            ]
+        for block in (
+            build_block(
+                block,
+                methods,
+                config,
+                seeds,
+                (task_training or {}).get(block.task, shared_training),
+                looks=looks,
+                blocks=len(data),
+            )
+            for block in data
         )
     )
     present = {row.method for block in blocks for row in block.rows}
     order = {block.name: [row.method for row in block.rows] for block in blocks}
     found = evaluations.sections(data, order, config.confidence, config.reference)
     results = numbers.results(blocks)
+    words = findings(blocks, config.reference)
+    for one in words:
+        results[one.block][one.method]["findings"] = list(one.sentences)
     tuned = tuned_values.tuned_arms(data)
     columns = averages.average_columns(blocks, config.averages, config.reference)
     if columns:
@@ -193,7 +195,7 @@ def build_report(
         seeds=tuple(seeds),
         blocks=blocks,
         across=across_tasks(blocks, config) if len(blocks) > 1 else (),
-        findings=findings(blocks, config.reference),
+        findings=words,
         # What the model never saw comes before everything else.
         warnings=(
             *truncation.warnings(data),

@@ -13,6 +13,7 @@ import numpy.typing as npt
 from regft_core.statistics.bootstrap import Estimate, resample_rows, two_level
 from regft_core.statistics.folds import Apart, few, over_folds, resample_apart
 from regft_core.statistics.resampling import WeightedMetric
+from regft_core.statistics.verdict import Sample
 
 
 class Arms:
@@ -111,6 +112,43 @@ class Arms:
         values = self._values[:, left] - self._values[:, right]
         return self._combine(seeds, excluded, left, observed, values, confidence)
 
+    def sample(self, a: str, b: str | None = None, less: float = 0.0) -> Sample:
+        """``a`` minus ``b``, or minus the constant ``less``, as ``verdict.judge`` takes it."""
+        estimate = self.one(a) if b is None else self.difference(a, b)
+        seeds, n = list(estimate.seeds), len(self._rows[0]) if self._rows else 0
+        left = [self._columns[a][seed] for seed in seeds]
+        right = [self._columns[b][seed] for seed in seeds] if b is not None else []
+        observed, values = self._observed[left], self._values[:, left]
+        if b is not None:
+            observed, values = observed - self._observed[right], values - self._values[:, right]
+        clusters, repeats = float(n), 1.0
+        if self._apart is not None:
+            clusters = self._apart.clusters
+            values = observed + few(clusters, estimate.confidence) * (values - observed)
+        if self._judged is not None and self._apart is not None and seeds:
+            # Rows of its own for each seed: all that rows do to a seed is its own.
+            repeats = self._repeats(seeds)
+            shares = self._apart.shares[:, left]
+            moved = np.where(shares > 0, shares * (values - observed.mean()), 0.0)
+            rows, inner = moved.mean(axis=1), float(np.var(moved, axis=0).mean())
+        else:
+            rows = values.mean(axis=1) if seeds else np.zeros(len(values))
+            inner = float(np.var(values - observed, axis=1, ddof=1).mean()) if len(seeds) > 1 else 0.0
+        bounds = (estimate.low - less, estimate.high - less)
+        same = b is not None and self.identical(a, b)
+        return Sample(observed - less, rows - rows.mean(), inner, clusters, repeats, bounds, same)
+
+    def _repeats(self, seeds: Sequence[int]) -> float:
+        """How often each row was judged by these seeds."""
+        assert self._judged is not None
+        places = np.concatenate([self._judged[seed] for seed in seeds]) if seeds else np.empty(0)
+        return len(places) / max(1, len(np.unique(places)))
+
+    def still(self, name: str) -> bool:
+        """Whether several seeds of an arm, judged on the same rows, gave the same predictions."""
+        rows = [self._rows[column] for column in self._columns[name].values()]
+        return self._judged is None and len(rows) > 1 and all(np.array_equal(rows[0], row) for row in rows[1:])
+
     def identical(self, a: str, b: str) -> bool:
         """Whether both arms predict the same for every example of every seed of both; False without such a seed."""
         first, second = self._columns[a], self._columns[b]
@@ -131,8 +169,6 @@ class Arms:
             values = observed + few(self._apart.clusters, level) * (values - observed)
         elif self._apart is not None:
             shares, clusters = self._apart.shares[:, columns], self._apart.clusters
-            assert self._judged is not None
-            places = np.concatenate([self._judged[seed] for seed in seeds]) if seeds else np.empty(0)
-            repeats = len(places) / max(1, len(np.unique(places)))
+            repeats = self._repeats(seeds)
             return over_folds(seeds, excluded, observed, values, shares, clusters, repeats, level, self._rng_seed)
         return two_level(seeds, excluded, observed, values, level, self._rng_seed)

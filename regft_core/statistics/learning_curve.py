@@ -35,10 +35,15 @@ class Gain:
     high: float
 
 
-def expected_gain(
-    sizes: Sequence[float], scores: Sequence[Estimate], factor: float, *, upwards: bool = True, room: float = np.inf
-) -> Gain | None:
-    """Return the gain that ``factor`` times the largest of ``sizes`` would bring, or None below three sizes.
+def expected_gains(
+    sizes: Sequence[float],
+    scores: Sequence[Estimate],
+    factors: Sequence[float],
+    *,
+    upwards: bool = True,
+    room: float = np.inf,
+) -> tuple[Gain, ...]:
+    """Return the gain that each of ``factors`` times the largest of ``sizes`` would bring; empty below three sizes.
 
     Args:
         sizes: numbers of training rows, all different.
@@ -47,14 +52,14 @@ def expected_gain(
         room: how far the best possible score is from the one at the largest size.
 
     Raises:
-        ValueError: sizes and scores differ in number, or ``factor`` is not above 1.
+        ValueError: sizes and scores differ in number, or a factor is not above 1.
     """
     if len(sizes) != len(scores):
         raise ValueError(f"{len(sizes)} sizes for {len(scores)} scores")
-    if factor <= 1:
-        raise ValueError(f"factor {factor} is not above 1")
+    if min(factors) <= 1:
+        raise ValueError(f"factor {min(factors)} is not above 1")
     if len(set(sizes)) < FEWEST_SIZES or any(s.n == 0 for s in scores):
-        return None
+        return ()
     sign = 1.0 if upwards else -1.0
     rows = np.asarray(sizes, dtype=np.float64)
     samples = min(FITTED, *(len(s.replicates) for s in scores))
@@ -62,16 +67,20 @@ def expected_gain(
     replicates = sign * np.stack([s.replicates[:samples] for s in scores], axis=1)
     deviations = replicates.std(axis=0)
     weights = 1 / np.maximum(deviations, max(1e-6, float(deviations.max()) / 10)) ** 2
-    gains = np.clip(_gains(rows, np.concatenate([observed, replicates]), weights, factor), 0.0, room)
-    ends = np.quantile(gains[1:], [(1 - scores[0].confidence) / 2, (1 + scores[0].confidence) / 2])
-    low, high = sorted(sign * float(end) for end in ends)
-    return Gain(factor, sign * float(gains[0]), low, high)
+    slopes, exponents = _fitted(rows, np.concatenate([observed, replicates]), weights)
+    levels = [(1 - scores[0].confidence) / 2, (1 + scores[0].confidence) / 2]
+    found = []
+    for factor in factors:
+        gains = np.clip(slopes * (1 - factor**-exponents), 0.0, room)
+        low, high = sorted(sign * float(end) for end in np.quantile(gains[1:], levels))
+        found.append(Gain(factor, sign * float(gains[0]), low, high))
+    return tuple(found)
 
 
-def _gains(rows: Array, scores: Array, weights: Array, factor: float) -> Array:
-    """Fit each row of ``scores`` [B, m]; return [B] the gain from the largest size to ``factor`` times it."""
+def _fitted(rows: Array, scores: Array, weights: Array) -> tuple[Array, Array]:
+    """Fit each row of ``scores`` [B, m]; return [B] what the largest size is short of c, and [B] a."""
     largest = rows.max()
-    best, found = np.full(len(scores), np.inf), np.zeros(len(scores))
+    best, slopes, exponents = np.full(len(scores), np.inf), *np.zeros((2, len(scores)))
     total = weights.sum()
     centre = (scores @ weights) / total
     for exponent in EXPONENTS:
@@ -81,5 +90,5 @@ def _gains(rows: Array, scores: Array, weights: Array, factor: float) -> Array:
         wrong = (((scores - centre[:, None]) - slope[:, None] * apart) ** 2) @ weights
         better = wrong < best
         best = np.where(better, wrong, best)
-        found = np.where(better, slope * (1 - factor**-exponent), found)
-    return found
+        slopes, exponents = np.where(better, slope, slopes), np.where(better, exponent, exponents)
+    return slopes, exponents

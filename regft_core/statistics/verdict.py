@@ -1,35 +1,291 @@
-"""One of three words for a comparison, read off its interval and nothing else; a fourth when there is none."""
+"""The words of verdict, and the one rule that gives them.
+
+A word comes from an interval that holds together with all others of its family (a named list of comparisons: methods
+against the reference, methods against their controls, trained methods against the best frozen encoder, methods against
+a constant answer). Reports, files and tables print these words and make none of their own.
+
+The mean difference D of S seeds varies with the rows and with the seeds:
+
+- *Rows.* The variance of D over resampled rows (``Sample.rows``). Two rows are added to it, as if each side had won one
+  more: with them four discordant rows of 4:0 are no evidence (Bonett and Price, Statistics in Medicine 2012).
+- *Seeds.* Each seed's skill deviates by t, which adds t^2 / S. The sample variance of the S values estimates t^2 plus
+  what rows do to single seeds (``Sample.inner``). Few seeds tell little of t, so it gets a posterior on a grid of
+  points (``SPREADS``) from a fixed prior, a log-normal around 5 points mixed with heavy tails up to 32 (seed variances
+  moderated as in Smyth, Statistical Applications in Genetics 2004, with a prior that also has methods that collapse).
+  The prior is no estimate from the other methods of the table: a noisy reference is in all their differences, and
+  would make all of them look quiet at once.
+
+So D's error is a mixture of normals, whose tail gives a p. The family's level for p is the quantile of the smallest p
+among joint draws of all errors (max-|t|; rows are resampled for all comparisons alike), between Bonferroni's and the
+plain one. An interval also holds the pointwise one, so that no word contradicts the interval that is drawn.
+``benchmarks/verdicts.py`` has the simulation that chose this rule, with its misses.
+"""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from statistics import NormalDist
 from typing import Literal
 
-from regft_core.statistics.signed_rank import SMALLEST_USEFUL_N
+import numpy as np
+import numpy.typing as npt
 
-Word = Literal["better", "worse", "no evidence", "nothing to judge"]
+from regft_core.rng import derive
+
+Array = npt.NDArray[np.float64]
+Word = Literal["better", "worse", "no difference shown", "no verdict"]
+#: Marks of the words in tables; ``BELOW_MARK`` stands beside a score.
+SYMBOLS: dict[Word, str] = {"better": "+", "worse": "\N{MINUS SIGN}", "no difference shown": "=", "no verdict": "?"}
+GAIN: Word = "better"
+LOSS: Word = "worse"
+SAME: Word = "no difference shown"
+NONE: Word = "no verdict"
+BELOW, BELOW_MARK = "below chance", "!"
+#: Families of comparisons, by role.
+FAMILIES = {
+    "reference": "methods against the reference",
+    "control": "methods against their controls",
+    "opponent": "methods that train the encoder against the best that does not",
+    "chance": "methods against a constant answer",
+}
+
+#: Deviations over seeds, in points, and their prior.
+SPREADS = np.concatenate([[0.0], np.geomspace(0.25, 32.0, 22)])
+_USUAL, _FACTOR, _HEAVY, _STILL = 5.0, 0.8, 0.05, 0.05
+#: Rows that are added to the discordant ones.
+_ADDED = 2
+#: Most seeds that are planned for.
+LIMIT = 200
+#: Power of what is called detectable.
+POWER = 0.8
+_TINY = 1e-6
+
+
+def _prior() -> Array:
+    logs = np.log(SPREADS[1:])
+    weights = np.exp(-0.5 * ((logs - math.log(_USUAL)) / _FACTOR) ** 2) + _HEAVY
+    return np.concatenate([[_STILL], (1 - _STILL) * weights / weights.sum()])
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One difference (or one score minus a constant) as the rule sees it, in the metric's unit.
+
+    Attributes:
+        values: [S] of each seed.
+        rows: [B] deviations of their mean when rows are resampled, the same rows in all samples.
+        inner: variance of one seed's value by its rows, beyond what all seeds share.
+        n: rows, or groups of rows.
+        repeats: how often each row was judged, where seeds have rows of their own.
+        pointwise: the interval of this difference alone, which is drawn.
+        identical: both sides answer alike under every seed.
+    """
+
+    values: Array
+    rows: Array
+    inner: float
+    n: float
+    repeats: float
+    pointwise: tuple[float, float]
+    identical: bool = False
+
+    @property
+    def judged(self) -> bool:
+        """Whether there can be a word that says more than that nothing differs."""
+        return len(self.values) > 1 and not self.identical
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """The word, and whether there were too few seeds to take it as more than an indication."""
+    """A word with its interval; NaN bounds where there is no verdict."""
 
     word: Word
-    too_few_seeds: bool
+    #: Why there is none, or why nothing differs; empty where the interval says it.
+    why: str
+    #: Name of the family, its comparisons, and the confidence of all of them together.
+    family: str
+    comparisons: int
+    confidence: float
+    low: float
+    high: float
+    #: The smallest true difference that these seeds and rows show four times in five; None without a verdict.
+    detectable: float | None
+
+    @property
+    def symbol(self) -> str:
+        """The word's mark."""
+        return SYMBOLS[self.word]
+
+    @property
+    def interval(self) -> tuple[float, float] | None:
+        """(low, high), or None."""
+        return None if math.isnan(self.low) else (self.low, self.high)
 
 
-def verdict(low: float, high: float, n_seeds: int, *, higher_is_better: bool = True) -> Verdict:
-    """Judge an arm by the interval [low, high] of its difference to the reference.
+def overall(words: Iterable[Word]) -> Word | None:
+    """``better`` only when better than each, ``worse`` when worse than any; None without a word."""
+    found = set(words)
+    if len(found) == 1:
+        return found.pop()
+    return None if not found else LOSS if LOSS in found else SAME
 
-    ``better`` or ``worse`` needs an interval that excludes zero and at least two seeds: with one,
-    the interval knows nothing of the spread over seeds. NaN bounds are no evidence. Without a seed
-    that both arms finished there is ``nothing to judge``, which is not the same as having looked and
-    found no evidence. Fewer than six seeds are flagged, since no second opinion by a signed-rank test
-    is possible.
+
+def below(verdict: Verdict) -> bool:
+    """Whether a verdict of the family ``chance`` is ``BELOW``."""
+    return verdict.word == LOSS
+
+
+def judge(
+    samples: Sequence[Sample],
+    role: str,
+    *,
+    confidence: float,
+    point: float,
+    higher_is_better: bool = True,
+    shares: int = 1,
+    rng_seed: int = 0,
+) -> list[Verdict]:
+    """Return the verdict of every comparison of one family, in order.
+
+    Args:
+        role: key of ``FAMILIES``.
+        point: one shown point in the metric's unit.
+        shares: parts that the error is divided into: earlier looks, candidates that one was picked from.
     """
-    too_few = n_seeds < SMALLEST_USEFUL_N
-    if n_seeds == 0:
-        return Verdict("nothing to judge", too_few)
-    if n_seeds < 2 or not (low > 0 or high < 0):
-        return Verdict("no evidence", too_few)
-    return Verdict("better" if (low > 0) == higher_is_better else "worse", too_few)
+    open_ = [i for i, sample in enumerate(samples) if sample.judged]
+    error = (1 - confidence) / shares
+    spreads = {i: _Error.of(samples[i], point) for i in open_}
+    level = _level([spreads[i] for i in open_], [samples[i] for i in open_], error, rng_seed)
+    found = []
+    for i, sample in enumerate(samples):
+        n, bounds, detectable = len(sample.values), (math.nan, math.nan), None
+        word = NONE
+        why = "no seed of both ran to the end" if n == 0 else "one seed" if n == 1 else ""
+        if sample.identical and n > 0:
+            # Also under one seed: nothing can differ where no answer does.
+            word, why = SAME, "identical answers"
+            bounds = (0.0, 0.0)
+        elif i in spreads:
+            mean, half = float(sample.values.mean()), spreads[i].half_width(level)
+            bounds = (min(mean - half, sample.pointwise[0]), max(mean + half, sample.pointwise[1]))
+            detectable = max(mean - bounds[0], bounds[1] - mean) + spreads[i].deviation * _normal(POWER)
+            word = _word(*bounds, higher_is_better)
+        found.append(Verdict(word, why, FAMILIES[role], len(open_), 1 - error, *bounds, detectable))
+    return found
+
+
+def _word(low: float, high: float, higher_is_better: bool) -> Word:
+    if low > 0 or high < 0:
+        return GAIN if (low > 0) == higher_is_better else LOSS
+    return SAME
+
+
+def _normal(share: float) -> float:
+    return NormalDist().inv_cdf(share)
+
+
+@dataclass(frozen=True)
+class _Error:
+    """What a mean difference may be wrong by: a mixture of normal deviations."""
+
+    rows: float
+    #: [G] deviations by rows and seeds together, and [G] their weights.
+    deviations: Array
+    weights: Array
+    #: [G] deviations of the seeds' mean alone.
+    seeds: Array
+
+    @classmethod
+    def of(cls, sample: Sample, point: float) -> _Error:
+        n = len(sample.values)
+        return cls.known(float(np.var(sample.values, ddof=1)), float(np.var(sample.rows)), n, sample, point)
+
+    @classmethod
+    def known(cls, variance: float, rows: float, n: int, sample: Sample, point: float) -> _Error:
+        """From the ``variance`` over ``n`` seeds and the variance of their mean over ``rows``."""
+        grid = (SPREADS * point) ** 2
+        total = np.maximum(sample.inner, (_TINY * point) ** 2) + grid
+        logs = -0.5 * (n - 1) * (np.log(total) + variance / total)
+        weights = np.exp(logs - logs.max()) * _prior()
+        spread = rows + _ADDED * (100 * point / sample.n) ** 2
+        seeds = sample.repeats * grid / n
+        return cls(math.sqrt(spread), np.sqrt(spread + seeds), weights / weights.sum(), np.sqrt(seeds))
+
+    @property
+    def deviation(self) -> float:
+        return math.sqrt(float(self.weights @ self.deviations**2))
+
+    def log_tail(self, beyond: Array) -> Array:
+        """log P(|error| > beyond) of each of ``beyond`` [n]."""
+        from scipy.special import ndtr
+
+        tail = 2 * ndtr(-beyond[:, None] / self.deviations) @ self.weights
+        return np.asarray(np.log(np.maximum(tail, 1e-300)))
+
+    def table(self) -> tuple[Array, Array]:
+        """Places and their ``log_tail``, to interpolate between."""
+        steps = np.concatenate([np.linspace(0, 6, 61), np.geomspace(6.2, 60, 40)])
+        places = np.concatenate([steps * self.rows, 60 * self.rows + steps[1:] * float(self.deviations[-1])])
+        return places, self.log_tail(places)
+
+    def half_width(self, level: float) -> float:
+        """Where the tail is exp(``level``)."""
+        from scipy.optimize import brentq
+
+        most = 40 * float(self.deviations[-1])
+        return float(brentq(lambda x: float(self.log_tail(np.array([x]))[0]) - level, 0.0, most, xtol=most * 1e-9))
+
+
+def _level(errors: Sequence[_Error], samples: Sequence[Sample], error: float, rng_seed: int) -> float:
+    """The log p below which fewer than ``error`` of the families have one by chance."""
+    if not errors:
+        return math.log(error)
+    rng = np.random.default_rng(derive(rng_seed, "statistics.verdict"))
+    draws = len(samples[0].rows)
+    smallest = np.zeros(draws)
+    for one, sample in zip(errors, samples, strict=True):
+        deviation = float(np.std(sample.rows))
+        rows = sample.rows * (one.rows / deviation) if deviation > 0 else one.rows * rng.standard_normal(draws)
+        spread = one.seeds[np.minimum(np.searchsorted(np.cumsum(one.weights), rng.random(draws)), len(one.seeds) - 1)]
+        smallest = np.minimum(smallest, np.interp(np.abs(rows + spread * rng.standard_normal(draws)), *one.table()))
+    level = float(np.quantile(smallest, error))
+    return min(max(level, math.log(error / len(errors))), math.log(error))
+
+
+# ------------------------------------------------------------------------------------ planning
+
+
+def detectable_with(
+    seeds: int, sample: Sample, comparisons: int, error: float, point: float, factor: float = 1
+) -> float:
+    """Return the true difference that ``seeds`` seeds show four times in five in a family of ``comparisons``.
+
+    ``sample`` is the pilot (two seeds or more); its spread over seeds is taken ``factor`` times as large. Bonferroni's
+    level, so the report promises no less. Infinite below two seeds.
+    """
+    if seeds < 2:
+        return math.inf
+    pilot = len(sample.values)
+    skill = factor**2 * max(0.0, float(np.var(sample.values, ddof=1)) - sample.inner)
+    shared = max(0.0, float(np.var(sample.rows)) - sample.inner / pilot)
+    found = _Error.known(skill + sample.inner, shared + sample.inner / seeds, seeds, sample, point)
+    truth = math.sqrt(found.rows**2 + sample.repeats * skill / seeds)
+    return found.half_width(math.log(error / max(1, comparisons))) + truth * _normal(POWER)
+
+
+def seeds_for(
+    difference: float, sample: Sample, comparisons: int, error: float, point: float, factor: float = 1
+) -> int | None:
+    """Return the fewest seeds with which ``difference`` is detectable; None when ``LIMIT`` do not suffice."""
+    if detectable_with(LIMIT, sample, comparisons, error, point, factor) > difference:
+        return None
+    low, high = 1, LIMIT
+    while high - low > 1:
+        middle = (low + high) // 2
+        if detectable_with(middle, sample, comparisons, error, point, factor) <= difference:
+            high = middle
+        else:
+            low = middle
+    return high

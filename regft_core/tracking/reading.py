@@ -131,7 +131,12 @@ def _read_cell(
     runs = tuple(_read_run(base, run) for seed in seeds for run in manifest.runs if run.seed == seed)
     if not runs:
         return None
-    scores = cell_scores(runs, report.get(f"{cell.task}-{cell.size}", {}).get(cell.method, {}))
+    reported = report.get(f"{cell.task}-{cell.size}", {}).get(cell.method, {})
+    scores = cell_scores(runs, reported)
+    if result is not None and f"dev.{result.primary}.low" in scores:  # else the report is about other runs
+        tags |= {name: reported[name] for name in ("verdict_reference", "verdict_control") if name in reported}
+        if reported.get("below_chance"):
+            tags["below_chance"] = ", ".join(reported["below_chance"])
     outcomes = {"ok" if run.ok else "failed" for run in runs}
     tags["status"] = outcomes.pop() if len(outcomes) == 1 else "partly failed"
     return CellRecord(base.identifier, name, tags, params, scores, base.config, runs)

@@ -182,7 +182,7 @@ def test_a_marker_is_a_view_and_a_colour_a_class() -> None:
         for label in ("yes", "no"):
             assert f">{view}, label {label}<" in svg
     # Two classes, two colours, of the page; three views, three markers of each colour.
-    assert {"var(--accent)", "var(--worse)"} <= set(re.findall(r"fill: (var\([^)]*\))", svg))
+    assert {"var(--accent)", "var(--down)"} <= set(re.findall(r"fill: (var\([^)]*\))", svg))
     shapes = set(re.findall(r'<use href="#(views-m[0-9a-f]+)"', svg))
     assert len(shapes) >= 6
     alone = replace(plot, colour=None)

@@ -93,7 +93,7 @@ def test_our_gain_is_that_of_the_report(synthetic: Any, tmp_path: Path) -> None:
 def test_one_seed_gives_no_verdict(synthetic: Any, tmp_path: Path) -> None:
     (found,) = verdicts(synthetic, tmp_path, table(10.0), seeds=1)
     assert found.word == "not tested here"
-    assert found.tested[0].why == "one seed gives no verdict"
+    assert found.tested[0].why == "one seed shows no spread"
     assert math.isnan(found.tested[0].ours.low)
 
 
@@ -203,7 +203,7 @@ def test_a_paper_with_deviations_is_harder_to_contradict(synthetic: Any, tmp_pat
 def test_verdicts_are_on_the_page_in_the_terminal_and_in_the_results(synthetic: Any, tmp_path: Path) -> None:
     found = report(synthetic, tmp_path, table(10.0))
     (one,) = found.published[0].claims
-    assert '<span class="word better">▲ reproduced</span>' in found.html
+    assert '<span class="word up">▲ reproduced</span>' in found.html
     for width in (80, 120):
         text = text_of(found, width)
         assert "▲ reproduced: good gains over plain" in text

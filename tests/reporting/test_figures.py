@@ -68,7 +68,8 @@ def test_all_seeds_are_drawn(built: Any, drawn: dict[str, str]) -> None:
     collapsed = sum(len(row.collapsed) for row in built.report.blocks[0].rows)
     values = sum(s["accuracy"].estimate.n for row in built.report.blocks[0].rows for s in row.scores.values())
     means = sum(len(row.scores) for row in built.report.blocks[0].rows)
-    markers = len(re.findall(r"<use [^>]*style=", drawn["scores"]))
+    groups = re.findall(r'<g clip-path="[^"]*" style="[^"]*">((?:<use [^>]*/>)+)</g>', drawn["scores"])
+    markers = sum(group.count("<use ") for group in groups)
     assert collapsed
     assert markers >= values + means
 

@@ -87,30 +87,42 @@ def test_text_from_files_is_escaped(built: Any, page: Page) -> None:
 def test_leaderboard_shows_the_numbers_of_the_metrics_file(built: Any) -> None:
     metrics = json.loads((built.root / "reports" / "results.json").read_text())
     assert set(metrics) == {"sst2-300", "sick-300"}
-    sections = dict(re.findall(r'<section id="block-([\w-]+)">(.*?)</section>', built.report.html, re.DOTALL))
+    boards = dict(re.findall(r'<div class="board" id="board-([\w-]+)">(.*?)</table>', built.report.html, re.DOTALL))
     for name, methods in metrics.items():
-        table = re.search(r"<tbody>(.*?)</tbody>", sections[name], re.DOTALL)
-        assert table is not None
-        rows = re.findall(r"<tr[^>]*>(.*?)</tr>", table[1], re.DOTALL)
-        assert len(rows) == len(methods)
+        rows = re.findall(r'<tr[^>]* data-name="([\w-]+)">(.*?)</tr>', boards[name], re.DOTALL)
+        assert {method for method, _ in rows} == set(methods)
         primary = "accuracy" if name == "sst2-300" else "pearson"
-        for row in rows:
-            method = re.search(r'data-value="([\w-]+)"', row)
-            assert method is not None
-            numbers = methods[method[1]]
-            cells = re.findall(r'<td class="n" data-value="([^"]*)">([^<]*)<span class="ci">([^<]*)<', row)
-            sets = [key for key in ("dev", "contrast") if key in numbers]
-            assert len(cells) == len(sets)
-            for key, (value, shown, bounds) in zip(sets, cells):
-                wanted = numbers[key][primary]
-                assert float(value) == wanted["mean"]
-                assert shown == formatting.score(wanted["mean"], primary)
-                assert html.unescape(bounds) == formatting.interval((wanted["low"], wanted["high"]), primary)
+        means = [methods[method]["dev"][primary]["mean"] for method, _ in rows]
+        assert means == sorted(means, reverse=True)
+        for method, row in rows:
+            numbers = methods[method]
+            wanted = numbers["dev"][primary]
+            value, shown, bounds = re.findall(
+                r'<td class="n dev" data-value="([^"]*)">(\S+) <span class="ci">([^<]*)<', row
+            )[0]
+            assert (float(value), shown) == (wanted["mean"], formatting.score(wanted["mean"], primary))
+            assert html.unescape(bounds) == formatting.interval((wanted["low"], wanted["high"]), primary)
+            for other in (key for key in ("contrast",) if key in numbers):
+                assert f'data-value="{numbers[other][primary]["mean"]!r}"' in row
             ratio = numbers["cost_ratio"]["measured"]
             assert f'data-value="{ratio!r}">{ratio:.2f}×' in row
             for role in ("reference", "control"):
-                for other, by_set in numbers.get(f"versus_{role}", {}).items():
-                    assert by_set["dev"]["verdict"] in row, (method[1], other)
+                if f"verdict_{role}" in numbers:
+                    assert f'title="{numbers[f"verdict_{role}"]}: ' in row, (method, role)
+
+
+def test_the_leaderboard_comes_before_all_else_and_the_rest_is_folded(built: Any) -> None:
+    source = built.report.html
+    places = [source.index(text) for text in ('class="use"', "<table", 'id="verdicts"', 'id="figures"', 'class="fold"')]
+    assert places == sorted(places)
+    after = source[source.index('<details class="fold"') :]
+    assert after.count("<section") == after.count('<details class="fold">') == after.count("</section></details>") > 5
+
+
+def test_definitions_are_reached_by_keyboard(built: Any) -> None:
+    found = re.findall(r'<span class="def" tabindex="0" data-def="([^"]+)" aria-label="([^"]+)"', built.report.html)
+    assert len(found) == 4 * len(built.report.blocks)
+    assert all(text in label for text, label in found)
 
 
 def test_failures_and_marks_are_shown(page: Page) -> None:
@@ -127,12 +139,15 @@ def test_failures_and_marks_are_shown(page: Page) -> None:
 def test_larger_means_are_not_set_in_bold_and_no_best_seed_is_named(built: Any) -> None:
     body = built.report.html.split("</style>")[1]
     assert "<b>" not in body
-    assert set(re.findall(r"<strong>(.*?)</strong>", body)) <= {"Read these first"}
+    assert set(re.findall(r"<strong>(.*?)</strong>", body)) <= {
+        "Read these first",
+        "Runs of this comparison were made in different environments",
+    }
     shown = " ".join(Page(built.report.html).text)
     assert shown.count("best seed") == shown.count("no best epoch, no best seed") == 1
     picked = [" ".join(block.decision.sentences) for block in built.report.blocks]
     tables = len(picked)  # each has a column P(best)
-    assert shown.count("best") == 2 + tables + sum(text.count("best") for text in picked)
+    assert shown.count("best") == 3 + tables + sum(text.count("best") for text in picked)
 
 
 def test_same_input_same_bytes(built: Any) -> None:

@@ -108,5 +108,5 @@ def test_it_is_reported_in_its_own_unit_and_direction(make: Any, synthetic: Any,
     result = json.loads((built.root / "work/evaluate/good/sst2/300/result.json").read_text())
     first = result["runs"][0]["sets"]["dev"]["metrics"]["misses"]
     assert f"0: {first:.2f}<" in built.report.html
-    assert "misses, interval" in " ".join(built.report.findings[0].sentences)
+    assert "misses, 95%" in " ".join(built.report.findings[0].sentences)
     assert "judged by misses after" in built.report.html  # not times 100

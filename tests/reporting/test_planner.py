@@ -11,7 +11,6 @@ import pytest
 from regft_core.config.cost import PlanRow
 from regft_core.config.schema.report import ReportConfig
 from regft_core.reporting.planner import needs, table
-from regft_core.statistics.detectable import plan_seeds
 
 
 @pytest.fixture(scope="module")
@@ -44,8 +43,8 @@ def test_every_pair_is_planned_from_its_own_spread(project: Any) -> None:
     ]
     for need in found:
         assert need.estimate.n == 6
-        expected = plan_seeds(0.01, need.estimate.seed_deviation, 6, need.estimate.standard_error_examples)
-        assert need.plan == expected
+        assert need.plan.floor < need.plan.shown
+        assert need.comparisons == (2 if need.role == "reference" else 1)
         assert need.confidence == 0.95
 
 

@@ -185,7 +185,7 @@ def test_an_arm_that_was_not_run_is_not_replaced_by_the_published_one(
 ) -> None:
     absent = cell(found, "Other", "sst2")
     assert (absent.published.value, absent.ours, absent.why) == (99.0, None, "other was not run here")
-    assert any("not put in the place of anything: Other" in note for note in found.published[0].notes)
+    assert any("compared with nothing: Other" in note for note in found.published[0].notes)
     # Without our own baseline there is no gain of ours, however near the published baseline lies.
     alone = report(synthetic, tmp_path, {"good": synthetic.Arm(0.8)})
     assert cell(alone, "Good", "sst2").our_gain is None

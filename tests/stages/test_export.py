@@ -13,6 +13,7 @@ import pytest
 
 from regft_core.errors import ConfigError, DataError, ModelError
 from regft_core.exporting.export import export
+from regft_core.models.card import model_card
 from regft_core.run.context import Job
 from tests.errors import raises_code
 from tests.small_project import build, stage, write_csv
@@ -64,6 +65,12 @@ def test_the_card_tells_data_scores_cost_and_limits(trained: Path, exported: dic
         assert text in card, text
     key = json.loads((exported["vanilla", "reviews"] / "regft.json").read_text())["run_key"]
     assert f"- **Run**: {key}\n" in card
+
+
+def test_the_card_repeats_the_reports_sentences_on_the_method() -> None:
+    said = "On reviews at 16 rows, a is better than its control b (+3.0 points, 95% [+0.5, +5.5], 6 seeds)."
+    assert f"## Compared\n\n- {said}\n" in model_card({"compared": [said]})
+    assert "## Compared" not in model_card({})
 
 
 def test_a_pooled_card_names_its_parts(exported: dict[tuple[str, str], Path]) -> None:

@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 
 from regft_core.statistics.arms import Arms
-from regft_core.statistics.detectable import plan_seeds
 from regft_core.statistics.improvement import probability_of_improvement
 from regft_core.statistics.ranks import rank_sets
-from regft_core.statistics.sequential import look
+from regft_core.statistics.sequential import shares
+from regft_core.statistics.verdict import judge
 from regft_core.statistics.welch import welch_interval
 
 Draw = Callable[[np.random.Generator, int], tuple[np.ndarray, np.ndarray]]
@@ -119,7 +119,8 @@ def stopped(rng: np.random.Generator, looks: list[int], sequential: bool, skill:
     for number, n in enumerate(looks, start=1):
         arms = arms_of([rows[:n] for rows in every], resamples)
         if sequential:
-            found = look(arms, "0", "1", number, tuple(looks[:number]), 0.95)
+            sample = arms.sample("0", "1")
+            (found,) = judge([sample], "reference", confidence=0.95, point=0.01, shares=shares(number))
             low, high = found.low, found.high
         else:
             estimate = arms.difference("0", "1")
@@ -148,49 +149,6 @@ def test_without_it_the_error_rate_is_not_kept() -> None:
 def test_a_true_difference_is_still_found() -> None:
     rng = np.random.default_rng(3)
     assert sum(stopped(rng, [5, 10, 20], True, skill=0.85) for _ in range(20)) >= 18
-
-
-# ------------------------------------------------------------------------------------ planner
-
-
-@pytest.mark.parametrize("examples_error", [0.0, 0.3])
-def test_planned_seeds_find_the_difference_four_times_in_five(examples_error: float) -> None:
-    """Seeds vary with deviation 1; the development set errs by ``examples_error`` for all seeds alike."""
-    from statistics import NormalDist
-
-    from scipy.stats import t
-
-    plan = plan_seeds(1.0, 1.0, 10_000, examples_error)
-    assert plan.seeds is not None
-    rng = np.random.default_rng(0)
-    runs = 4_000
-    scores = rng.normal(1.0, 1.0, (runs, plan.seeds)) + rng.normal(0, examples_error, (runs, 1))
-    seeds_part = t.ppf(0.975, plan.seeds - 1) * scores.std(axis=1, ddof=1) / math.sqrt(plan.seeds)
-    width = np.sqrt(seeds_part**2 + (NormalDist().inv_cdf(0.975) * examples_error) ** 2)
-    power = np.mean(scores.mean(axis=1) > width)
-    assert 0.77 <= power <= 0.87  # whole seeds only, so it may be above 0.8
-
-
-def test_a_safe_plan_from_a_small_pilot_is_rarely_too_short() -> None:
-    """Four pilots in five have a deviation whose safe number is enough for the true one."""
-    rng = np.random.default_rng(1)
-    true = plan_seeds(1.0, 1.0, 10_000, 0.0).seeds
-    assert true is not None
-    for n in (5, 10, 20):
-        pilots = [float(rng.normal(size=n).std(ddof=1)) for _ in range(200)]
-        plans = [plan_seeds(1.0, deviation, n, 0.0) for deviation in pilots]
-        assert np.mean([plan.safe is not None and plan.safe >= true for plan in plans]) >= 0.8 - 3 * math.sqrt(
-            0.16 / 200
-        )
-
-
-def test_no_number_of_seeds_passes_the_development_set() -> None:
-    plan = plan_seeds(1.0, 0.5, 5, 0.5)
-    assert (plan.seeds, plan.safe) == (None, None)
-    assert plan.floor == pytest.approx((1.959964 + 0.841621) * 0.5)
-    for wrong in ({"n": 1}, {"difference": 0.0}, {"examples_error": -1.0}, {"deviation": -1.0}):
-        with pytest.raises(ValueError, match=r"seeds|difference|error|deviation"):
-            plan_seeds(**({"difference": 1.0, "deviation": 1.0, "n": 5, "examples_error": 0.0} | wrong))
 
 
 # ------------------------------------------------------------------------- a paper beside ours

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from regft_core.statistics.bootstrap import Estimate, two_level
-from regft_core.statistics.learning_curve import expected_gain
+from regft_core.statistics.learning_curve import expected_gains
 
 SIZES = [50, 100, 200, 400]
 
@@ -22,35 +22,36 @@ def curve(rows: float, c: float = 0.9, b: float = 2.0, a: float = 0.6) -> float:
 
 
 def test_an_exact_power_law_is_continued() -> None:
-    found = expected_gain(SIZES, [estimate(curve(n)) for n in SIZES], 2)
-    assert found is not None
+    (found,) = expected_gains(SIZES, [estimate(curve(n)) for n in SIZES], [2])
     true = curve(800) - curve(400)
     assert (found.mean, found.low, found.high) == pytest.approx((true, true, true), rel=1e-6)
 
 
 def test_an_error_that_falls_is_a_gain_downwards() -> None:
-    found = expected_gain(SIZES, [estimate(-curve(n)) for n in SIZES], 2, upwards=False)
-    assert found is not None
+    (found,) = expected_gains(SIZES, [estimate(-curve(n)) for n in SIZES], [2], upwards=False)
     assert found.mean == pytest.approx(curve(400) - curve(800), rel=1e-6)
 
 
+def test_several_factors_come_from_one_fit() -> None:
+    scores = [estimate(curve(n), 0.01, i) for i, n in enumerate(SIZES)]
+    alone = [gain for factor in (2, 4) for gain in expected_gains(SIZES, scores, [factor])]
+    assert list(expected_gains(SIZES, scores, [2, 4])) == alone
+
+
 def test_a_flat_curve_gains_nothing() -> None:
-    found = expected_gain(SIZES, [estimate(0.8) for _ in SIZES], 4)
-    assert found is not None
+    (found,) = expected_gains(SIZES, [estimate(0.8) for _ in SIZES], [4])
     assert found.mean == pytest.approx(0, abs=1e-9)
 
 
 def test_scores_that_fall_with_rows_are_no_loss_ahead() -> None:
     """A fit with b < 0 would promise ever lower scores."""
-    found = expected_gain(SIZES, [estimate(0.9 - n / 1000) for n in SIZES], 2)
-    assert found is not None
+    (found,) = expected_gains(SIZES, [estimate(0.9 - n / 1000) for n in SIZES], [2])
     assert found.mean == 0
 
 
 def test_the_gain_is_within_what_the_metric_leaves() -> None:
     steep = [estimate(0.1 + 0.001 * n) for n in SIZES]
-    found = expected_gain(SIZES, steep, 16, room=0.5)
-    assert found is not None
+    (found,) = expected_gains(SIZES, steep, [16], room=0.5)
     assert found.high <= 0.5
 
 
@@ -64,17 +65,16 @@ def test_intervals_cover_what_the_next_size_brings() -> None:
             estimate(curve(n, b=b, a=a) + 0.01 * rng.standard_normal(), 0.01, 10 * world + i)
             for i, n in enumerate(SIZES)
         ]
-        found = expected_gain(SIZES, scores, 2)
-        assert found is not None
+        (found,) = expected_gains(SIZES, scores, [2])
         covered += found.low <= curve(800, b=b, a=a) - curve(400, b=b, a=a) <= found.high
     assert covered / 200 >= 0.90
 
 
 def test_two_sizes_are_no_curve() -> None:
-    assert expected_gain([50, 100], [estimate(0.7), estimate(0.8)], 2) is None
+    assert expected_gains([50, 100], [estimate(0.7), estimate(0.8)], [2]) == ()
 
 
 @pytest.mark.parametrize("factor", [0.5, 1.0])
 def test_what_is_no_continuation_is_refused(factor: float) -> None:
     with pytest.raises(ValueError, match="not above 1"):
-        expected_gain(SIZES, [estimate(0.5) for _ in SIZES], factor)
+        expected_gains(SIZES, [estimate(0.5) for _ in SIZES], [2, factor])

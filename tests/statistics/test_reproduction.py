@@ -112,10 +112,17 @@ def by_p(p: dict[str, float]) -> object:
     return lambda name, confidence: "reproduced" if p[name] <= 1 - confidence + 1e-12 else "not shown"
 
 
+def holm(p: dict[str, float]) -> dict[str, float]:
+    """Adjusted p-values (Holm 1979)."""
+    adjusted, running = {}, 0.0
+    for position, (name, value) in enumerate(sorted(p.items(), key=lambda item: item[1])):
+        running = max(running, min(1.0, value * (len(p) - position)))
+        adjusted[name] = running
+    return adjusted
+
+
 @given(st.lists(st.floats(0.0001, 0.2), min_size=1, max_size=8))
 def test_step_down_rejects_what_holm_does(values: list[float]) -> None:
-    from regft_core.statistics.holm import holm
-
     p = {str(i): value for i, value in enumerate(values)}
     if any(abs(value * k - 0.05) < 1e-9 for value in values for k in range(1, 9)):
         return

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from regft_core.statistics.detectable import detectable_difference, detectable_gain, plan_seeds
+from regft_core.statistics.detectable import detectable_difference, detectable_gain
 from regft_core.statistics.spread import detectable_log_ratio, log_ratio
 
 
@@ -33,11 +33,10 @@ def test_the_interval_covers_and_finds_what_it_says() -> None:
     assert detectable_log_ratio(1, 5) == math.inf
 
 
-def test_the_smallest_gain_is_what_seeds_are_planned_for() -> None:
+def test_the_smallest_gain_holds_the_development_set() -> None:
     assert detectable_gain(5, 1.3, 0.0) == detectable_difference(5, 1.3)
-    smallest = detectable_gain(7, 1.3, 0.4)
-    plan = plan_seeds(smallest * (1 + 1e-9), 1.3, 7, 0.4)
-    assert plan.seeds == 7
-    assert detectable_gain(5, 0.0, 0.4) == pytest.approx(plan.floor)
+    floor = (1.959964 + 0.841621) * 0.4
+    assert detectable_gain(5, 0.0, 0.4) == pytest.approx(floor)
+    assert detectable_gain(7, 1.3, 0.4) == pytest.approx(math.hypot(detectable_difference(7, 1.3), floor))
     with pytest.raises(ValueError, match="negative"):
         detectable_gain(5, 1.0, -0.1)

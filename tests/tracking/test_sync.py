@@ -144,8 +144,13 @@ def test_parents_hold_means_and_the_reports_intervals(grid: Tree) -> None:
     bounds = {"mean": 0.655, "low": 0.6, "high": 0.7, "n": 2}
     stale = {"mean": 0.9, "low": 0.8, "high": 1.0, "n": 2}
     numbers = {"dev": {"accuracy": bounds}, "hans": {"accuracy": stale}, "failed": 0, "cost_ratio": {"measured": 1.2}}
-    grid.report("first", {"rte-300": {"hype_n": numbers}})
+    words = {"verdict_reference": "better", "below_chance": ["hans"]}
+    old = {"dev": {"accuracy": stale}} | words  # of other runs: its words are not taken
+    grid.report("first", {"rte-300": {"hype_n": numbers | words, "vanilla": old}})
     sync(grid.root, [VANILLA, HYPE], SEEDS)
+    tags = {name: current(grid.root, "cell")[f"{name} rte-300"].data.tags for name in ("hype_n", "vanilla")}
+    assert (tags["hype_n"]["verdict_reference"], tags["hype_n"]["below_chance"]) == ("better", "hans")
+    assert "verdict_reference" not in tags["vanilla"]
     metrics = current(grid.root, "cell")["hype_n rte-300"].data.metrics
     assert metrics["dev.accuracy"] == pytest.approx(0.655)
     assert (metrics["dev.accuracy.low"], metrics["dev.accuracy.high"], metrics["cost.ratio_measured"]) == (

@@ -9,7 +9,7 @@ from typing import Any
 
 from matplotlib.lines import Line2D
 
-from regft_core.reporting.figures.svg import MUTED, panels, style, text_width, to_svg
+from regft_core.reporting.figures.svg import MUTED, legend_beside, panels, style, text_width, to_svg
 from regft_core.reporting.page.emphasis import LOOKS, Look
 
 COLUMNS = 4
@@ -106,13 +106,7 @@ def drawn(
                 axis.set_ylabel(y)
         if log_x:
             _sizes_as_ticks(axes[: len(shown)], shown)
-        for axis in axes[len(shown) :]:
-            axis.set_visible(False)
-        edge = 1 - (right - 0.1) / figure.get_figwidth()
-        figure.legend(
-            legend, labels, loc="upper left", bbox_to_anchor=(edge, 1 - 0.25 / figure.get_figheight()), frameon=False,
-            fontsize=8, handlelength=2.2, borderaxespad=0, borderpad=0,
-        )  # fmt: skip
+        legend_beside(figure, axes[len(shown) :], legend, labels, right)
         return to_svg(figure, name, title)
 
 

@@ -14,11 +14,12 @@ from regft_core.reporting.model import Block, Comparison
 from regft_core.reporting.page.formatting import factor, unit
 from regft_core.reporting.read_grid import BlockData
 from regft_core.results.logs import CurvePoint
+from regft_core.statistics.verdict import GAIN, LOSS, NONE, SAME
 
 COLUMNS = 4
 #: Points per line in a figure; ``curves.csv`` has more.
 CURVE_POINTS = 60
-WORD_STYLE = {"better": (BETTER, "^"), "worse": (WORSE, "v"), "no evidence": (MUTED, "o")}
+WORD_STYLE = {GAIN: (BETTER, "^"), LOSS: (WORSE, "v"), SAME: (MUTED, "o"), NONE: (MUTED, "x")}
 
 
 def grid(count: int) -> tuple[int, int]:
@@ -138,13 +139,13 @@ def differences(block: Block) -> str:
 def _differences(axis: Any, comparisons: Sequence[Comparison]) -> None:
     for word, (colour, marker) in WORD_STYLE.items():
         chosen = [(y, c) for y, c in enumerate(comparisons) if c.estimate.n and c.verdict.word == word]
-        scaled = [(y, c.estimate.mean * factor(c.metric), c.interval, factor(c.metric)) for y, c in chosen]
-        lines = [(y, bounds[0] * scale, bounds[1] * scale) for y, _, bounds, scale in scaled if bounds is not None]
-        if lines:
-            axis.hlines(*zip(*lines), colors=colour, linewidth=1.6)
-        _points(
-            axis, [(mean, y) for y, mean, _, _ in scaled], marker=marker, markersize=6, color=colour, markeredgewidth=0
-        )
+        for width, bounds_of in ((0.8, lambda c: c.verdict.interval), (2.4, lambda c: c.pointwise)):
+            bounded = [(y, bounds_of(c), factor(c.metric)) for y, c in chosen]
+            lines = [(y, bounds[0] * scale, bounds[1] * scale) for y, bounds, scale in bounded if bounds is not None]
+            if lines:
+                axis.hlines(*zip(*lines), colors=colour, linewidth=width)
+        means = [(c.estimate.mean * factor(c.metric), y) for y, c in chosen]
+        _points(axis, means, marker=marker, markersize=6, color=colour, markeredgewidth=0.8)
 
 
 def learning_curves(block: Block, data: BlockData) -> str:
@@ -223,7 +224,7 @@ def cost_and_score(block: Block) -> str:
         axis.set_xticks([], minor=True)
         axis.grid()
         axis.tick_params(length=0)
-        axis.set_xlabel("measured training time relative to the reference, search included")
+        axis.set_xlabel("measured training time, plain fine-tuning = 1, search included")
         axis.set_ylabel(f"{block.primary} on dev")
         for row, score, cost in points:
             if score.interval is not None:

@@ -9,7 +9,7 @@ from markupsafe import Markup
 
 from regft_core.reporting.evaluations import EvaluationSection, Found, Number
 from regft_core.reporting.figures.lines import Panel, Point, drawn
-from regft_core.reporting.model import Block, Report
+from regft_core.reporting.model import Block, Report, by_size
 from regft_core.reporting.page.emphasis import chosen
 from regft_core.reporting.page.formatting import factor
 from regft_core.reporting.read_grid import BlockData
@@ -27,10 +27,7 @@ class SizeFigures:
 def size_figures(report: Report, data: Sequence[BlockData]) -> SizeFigures:
     """All figures over sizes of a report; ``data`` are its blocks as they were read."""
     rows = {block.name: float(block.subsample.n) for block in data}
-    tasks: dict[str, list[Block]] = {}
-    for block in report.blocks:
-        tasks.setdefault(block.task, []).append(block)
-    several = {task: sorted(own, key=lambda block: rows[block.name]) for task, own in tasks.items() if len(own) > 1}
+    several = {task: own for task, own in by_size(report.blocks, rows).items() if len(own) > 1}
     scores = {}
     for task, own in several.items():
         svg = _scores(task, own, rows, report.reference)

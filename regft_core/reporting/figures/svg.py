@@ -24,8 +24,8 @@ VARIABLES = {
     MUTED: "var(--muted)",
     GRID: "var(--line)",
     ACCENT: "var(--accent)",
-    BETTER: "var(--better)",
-    WORSE: "var(--worse)",
+    BETTER: "var(--up)",
+    WORSE: "var(--down)",
     PAPER: "var(--paper)",
 }
 SETTINGS: Any = {
@@ -97,6 +97,27 @@ def panels(
     return figure, axes
 
 
+def legend_beside(
+    figure: Figure, unused: Sequence[Any], handles: Sequence[Any], labels: Sequence[str], right: float, **looks: Any
+) -> None:
+    """Hide the ``unused`` axes and put the legend into the margin of ``right`` inches."""
+    for axis in unused:
+        axis.set_visible(False)
+    edge = 1 - (right - 0.1) / figure.get_figwidth()
+    figure.legend(
+        handles, labels, loc="upper left", bbox_to_anchor=(edge, 1 - 0.25 / figure.get_figheight()), frameon=False,
+        fontsize=8, borderaxespad=0, borderpad=0, **{"handlelength": 2.2} | looks,
+    )  # fmt: skip
+
+
+def _said_once(group: re.Match[str]) -> str:
+    styles = set(re.findall(r' style="[^"]*"', group[2]))
+    if len(styles) != 1 or group[2].count(" style=") != group[2].count("<use "):
+        return group[0]
+    (style,) = styles
+    return f"<g{group[1] or ''}{style}>{group[2].replace(style, '')}</g>"
+
+
 def to_svg(figure: Figure, name: str, label: str) -> str:
     """Return the ``<svg>`` element alone, its identifiers prefixed with ``name``; ``label`` is read aloud."""
     stream = io.StringIO()
@@ -112,6 +133,9 @@ def to_svg(figure: Figure, name: str, label: str) -> str:
     text = re.sub(r"url\(#([^)]+)\)", rf"url(#{name}-\1)", text)
     for colour, variable in VARIABLES.items():
         text = text.replace(colour, variable)
+    # Points of one kind have one style, which their group can say once.
+    text = re.sub(r">\s+<", "><", text)
+    text = re.sub(r"<g( clip-path=[^>]*)?>((?:<use [^>]*/>)+)</g>", _said_once, text)
     # A hundredth of a point is invisible; the default six decimals are half of the file.
     text = re.sub(r'\b(d|x|y|transform)="[^"]*"', lambda m: re.sub(r"(\.\d\d)\d+", r"\1", m[0]), text)
     width = re.search(r'<svg[^>]*\bwidth="([\d.]+)pt"', text)

@@ -9,7 +9,7 @@ from typing import Any
 
 from matplotlib.patches import Patch
 
-from regft_core.reporting.figures.svg import INK, PAPER, panels, style, text_width, to_svg
+from regft_core.reporting.figures.svg import INK, PAPER, legend_beside, panels, style, text_width, to_svg
 from regft_core.reporting.page.emphasis import HATCHES, LOOKS, Look
 
 COLUMNS = 2
@@ -55,13 +55,7 @@ def violins(name: str, title: str, shown: Sequence[ViolinPanel], picked: Sequenc
             axis.set_xlabel(x)
             if i % columns == 0:
                 axis.set_ylabel(y)
-        for axis in axes[len(shown) :]:
-            axis.set_visible(False)
-        edge = 1 - (right - 0.1) / figure.get_figwidth()
-        figure.legend(
-            legend, labels, loc="upper left", bbox_to_anchor=(edge, 1 - 0.25 / figure.get_figheight()), frameon=False,
-            fontsize=8, handlelength=1.6, borderaxespad=0, borderpad=0,
-        )  # fmt: skip
+        legend_beside(figure, axes[len(shown) :], legend, labels, right, handlelength=1.6)
         return to_svg(figure, name, title)
 
 

@@ -61,7 +61,8 @@ def measured(value: float | None, spread: tuple[float, float] | None) -> str:
     """A measured ratio where its seeds agree on it; else their range (``0.8 to 2.4×``): the machine did other work."""
     if spread is None or spread[1] <= QUIET * spread[0]:
         return ratio(value)
-    return f"{spread[0]:.1f} to {spread[1]:.1f}×"
+    digits = 1 if spread[1] >= 1 else 2
+    return f"{spread[0]:.{digits}f} to {spread[1]:.{digits}f}×"
 
 
 def seconds(value: float | None) -> str:
@@ -80,13 +81,6 @@ def seconds(value: float | None) -> str:
 def memory(value: int | None) -> str:
     """Bytes, in GiB."""
     return NOT_AVAILABLE if value is None else f"{value / 2**30:.2f} GiB"
-
-
-def p_value(value: float | None) -> str:
-    """A probability."""
-    if value is None or _missing(value):
-        return NOT_AVAILABLE
-    return "<0.001" if value < 0.001 else f"{value:.3f}"
 
 
 def quantity(value: float | None) -> str:

@@ -14,6 +14,7 @@ from regft_core.config.method_sources import settings
 from regft_core.hooks.registry import discover
 from regft_core.names import plural
 from regft_core.reporting import learning, protocol, sentences
+from regft_core.reporting.compare import MethodMeta
 from regft_core.reporting.costs import overrides
 from regft_core.reporting.families import GROUPED_ABOVE, grouped
 from regft_core.reporting.figures import evaluations as evaluation_figures
@@ -23,12 +24,13 @@ from regft_core.reporting.figures.epochs import epoch_curves, epoch_note
 from regft_core.reporting.figures.search import search_curves
 from regft_core.reporting.figures.sizes import size_figures
 from regft_core.reporting.figures.tuning import best_of_k
+from regft_core.reporting.leaderboard import alerts, leaderboard
 from regft_core.reporting.model import Block, Comparison, Report, Row
 from regft_core.reporting.page import formatting
 from regft_core.reporting.page.emphasis import chosen
 from regft_core.reporting.published import words
 from regft_core.reporting.read_grid import BlockData
-from regft_core.reporting.tables import MethodMeta
+from regft_core.statistics import verdict
 
 
 @lru_cache(maxsize=1)
@@ -46,7 +48,6 @@ def _environment() -> Environment:
         "ratio",
         "seconds",
         "memory",
-        "p_value",
         "setting",
         "number",
         "unit",
@@ -54,6 +55,7 @@ def _environment() -> Environment:
         "signed_quantity",
     ):
         environment.filters[name] = getattr(formatting, name)
+    environment.filters["measured"] = lambda cost: formatting.measured(cost.measured, cost.spread)
     environment.filters["plural"] = plural
     environment.filters["listed"] = lambda words: formatting.listed(list(words))
     environment.filters["capitalise"] = lambda text: text[:1].upper() + text[1:]
@@ -65,7 +67,14 @@ def _environment() -> Environment:
         environment.filters[own.__name__] = own
     environment.globals |= {"grid": words.grid, "family": words.family, "rule": words.RULE}
     environment.globals |= {"symbols": words.SYMBOLS, "other_mark": words.OTHER}
-    environment.filters["tested"] = sentences.p_of
+    environment.globals["verdicts"] = verdict
+    environment.globals["styles"] = {
+        verdict.GAIN: "up",
+        verdict.LOSS: "down",
+        verdict.SAME: "none",
+        verdict.NONE: "none",
+    }
+    environment.globals["spread_of_words"] = " / ".join((verdict.GAIN, verdict.SAME, verdict.LOSS))
     environment.globals["seed_values"] = lambda estimate: zip(estimate.seeds, estimate.values, strict=True)
     environment.globals["factor"] = formatting.factor
     environment.globals["counts_examples"] = lambda metric: metrics.find(metric).counts_examples
@@ -89,7 +98,11 @@ def render(
     present = list(dict.fromkeys(row.method for block in report.blocks for row in block.rows))
     return _environment().get_template("report.html.j2").render(
         report=report,
-        blocks=[_block(block, own, report.reference) for block, own in zip(report.blocks, data, strict=True)],
+        blocks=[_block(report, block, own) for block, own in zip(report.blocks, data, strict=True)],
+        scale={
+            f"board-{block.name}": [formatting.factor(block.primary), metrics.find(block.primary).digits]
+            for block in report.blocks
+        },
         matrix=_matrix(report),
         evaluation_figures=_evaluation_figures(report),
         size_figures=size_figures(report, data),
@@ -117,7 +130,7 @@ def render(
             if (changed := overrides(own, shared_training))
         },
         failed=[(block, row, seed, text) for block in report.blocks for row in block.rows for seed, text in row.failed],
-        collapsed=[(block, row, *entry) for block in report.blocks for row in block.rows for entry in row.collapsed],
+        collapsed=[(block, row, *one) for block in report.blocks for row in block.rows for one in _collapsed(row)],
         runs=[(block, cell, run) for block in data for cell in block.cells.values() for run in cell.runs],
     )  # fmt: skip
 
@@ -129,16 +142,19 @@ def _reference_training(report: Report, data: Sequence[BlockData]) -> Mapping[st
     return {}
 
 
-def _block(block: Block, data: BlockData, reference: str | None) -> dict[str, Any]:
+def _block(report: Report, block: Block, data: BlockData) -> dict[str, Any]:
     families = grouped(block)
     rows = [row for _, own in families for row in own]
     return {
         "block": block,
-        "families": families,
+        "board": leaderboard(block),
+        "alerts": alerts(report, block),
+        "controls": sum(bool(row.control_for) for row in rows),
         "rows": rows,
         "large": len(rows) > GROUPED_ABOVE,
         "sets": [name for name in block.sets if any(name in row.scores for row in block.rows)],
-        "others": [metric for metric in block.metrics if metric != block.primary],
+        # Of many arms the seeds of the primary metric are in the figure and in leaderboard.csv only.
+        "listed": [metric for metric in block.metrics if metric != block.primary or len(rows) <= GROUPED_ABOVE],
         "pairs": _pairs(rows),
         "without_curve": [name for name, cell in data.cells.items() if not cell.curves],
         "figures": {
@@ -146,11 +162,19 @@ def _block(block: Block, data: BlockData, reference: str | None) -> dict[str, An
             "differences": Markup(figures.differences(block)),
             "curves": Markup(figures.learning_curves(block, data)),
             "cost": Markup(figures.cost_and_score(block)),
-            "search": Markup(search_curves(block, data, chosen(block, reference, data.cells))),
+            "search": Markup(search_curves(block, data, chosen(block, report.reference, data.cells))),
             "epochs": Markup(epoch_curves(block, data)),
         },
         "epoch_note": epoch_note(block, data),
     }
+
+
+def _collapsed(row: Row) -> list[tuple[str, str, list[int]]]:
+    """(set, how, seeds) of the collapsed runs of one arm."""
+    found: dict[tuple[str, str], list[int]] = {}
+    for seed, name, how in row.collapsed:
+        found.setdefault((name, how), []).append(seed)
+    return [(*place, seeds) for place, seeds in found.items()]
 
 
 def _average_figures(report: Report) -> dict[str, Markup]:

@@ -129,7 +129,7 @@ def _test(claim: Claim, over: str, key: str, encoder: str, size: str, paper: Pap
         if otherwise:
             return replace(found, word="not tested here", why="; ".join(otherwise))
         if found.seeds < 2:
-            why = "one seed gives no verdict" if found.seeds else "no seed that both methods finished"
+            why = "one seed shows no spread" if found.seeds else "no seed that both methods finished"
             return replace(found, word="not tested here", why=why)
         assert found.ours is not None
         word = outcome(found.ours, found.seeds, printed)

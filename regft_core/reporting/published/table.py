@@ -127,7 +127,7 @@ class _Table:
         if any(cell.ours is not None and not cell.otherwise for _, cell in cells):
             return ""
         if any(cell.ours is not None for _, cell in cells):
-            return "Another experiment than the paper's: no difference is taken and no claim is tested"
+            return "Another experiment than the paper's: nothing is subtracted and no claim is tested"
         reasons = list(dict.fromkeys(cell.why for row, cell in cells if row.copied_from is None))
         return f"None of its cells was run here: {'; '.join(reasons[:4])}"
 
@@ -137,7 +137,7 @@ class _Table:
         absent = [] if self._nothing(rows) else [row.method for row in own if not row.ran]
         if absent:
             names = listed(list(dict.fromkeys(absent)))
-            found.append(f"Not run here, and not put instead of anything: {names} as published")
+            found.append(f"Not run here, and compared with nothing: {names} as published")
         for source in dict.fromkeys(row.copied_from for row in rows if row.copied_from):
             copied = list(dict.fromkeys(row.method for row in rows if row.copied_from == source))
             found.append(f"Copied by the paper and not compared: {listed(copied)} (from: {source})")

@@ -1,0 +1,210 @@
+"""Words come from intervals of a family; degenerate inputs give a plain statement and never a wrong word."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+from regft_core.statistics.arms import Arms
+from regft_core.statistics.verdict import (
+    FAMILIES,
+    SYMBOLS,
+    Sample,
+    Verdict,
+    below,
+    detectable_with,
+    judge,
+    overall,
+    seeds_for,
+)
+
+N = 200
+POINT = 0.01
+
+
+def arms_of(right: dict[str, list[int]], n: int = N) -> Arms:
+    """Arms that are right on so many of the first of ``n`` rows, one number per seed."""
+    predictions = {
+        name: {seed: (np.arange(n) < count).astype(int) for seed, count in enumerate(counts)}
+        for name, counts in right.items()
+    }
+    return Arms(predictions, np.ones(n, int), "accuracy", samples=1000)
+
+
+def verdicts(arms: Arms, *pairs: tuple[str, str], **options: Any) -> list[Verdict]:
+    return judge([arms.sample(a, b) for a, b in pairs], "reference", confidence=0.95, point=POINT, **options)
+
+
+def sample(values: list[float], rows: float = 0.01, inner: float = 0.0, n: int = N, seed: int = 0) -> Sample:
+    """Values whose mean varies with deviation ``rows`` over rows."""
+    drawn = rows * np.random.default_rng(seed).standard_normal(1000)
+    mean = float(np.mean(values)) if values else math.nan
+    return Sample(np.array(values), drawn - drawn.mean(), inner, n, 1.0, (mean, mean))
+
+
+def word_of(found: Verdict) -> str:
+    assert found.interval is not None
+    return found.word
+
+
+# ------------------------------------------------------------------------------- degenerate inputs
+
+
+def test_deterministic_arms_are_judged_by_their_rows() -> None:
+    """The same answers under every seed: nothing is known of other rows, and the seeds add nothing."""
+    arms = arms_of({"a": [180] * 3, "b": [140] * 3, "c": [141] * 3})
+    clear, close = verdicts(arms, ("a", "b"), ("c", "b"))
+    assert clear.word == "better"
+    assert close.word == "no difference shown"
+    again = arms_of({"a": [180] * 10, "b": [140] * 10, "c": [141] * 10})
+    many = verdicts(again, ("a", "b"), ("c", "b"))
+    assert (many[0].low, many[0].high) == pytest.approx((clear.low, clear.high), abs=0.005)
+
+
+def test_one_seed_gives_no_verdict() -> None:
+    (found,) = verdicts(arms_of({"a": [200], "b": [0]}), ("a", "b"))
+    assert (found.word, found.why, found.interval, found.detectable) == ("no verdict", "one seed", None, None)
+
+
+def test_no_common_seed_gives_no_verdict() -> None:
+    labels = np.ones(20, int)
+    arms = Arms({"a": {0: labels}, "b": {1: labels}}, labels, "accuracy", samples=100)
+    (found,) = verdicts(arms, ("a", "b"))
+    assert (found.word, found.why) == ("no verdict", "no seed of both ran to the end")
+
+
+@pytest.mark.parametrize("right", [[1, 1, 1], [1, 0, 1], [0, 0, 0]])
+def test_one_row_shows_nothing(right: list[int]) -> None:
+    (found,) = verdicts(arms_of({"a": right, "b": [0, 0, 0]}, n=1), ("a", "b"))
+    assert found.word == "no difference shown"
+
+
+def test_identical_answers_are_no_difference_and_take_no_part_of_the_error() -> None:
+    arms = arms_of({"a": [180, 182, 178], "b": [180, 182, 178], "c": [100, 104, 98]})
+    same, other = verdicts(arms, ("a", "b"), ("c", "b"))
+    assert (same.word, same.why, same.interval) == ("no difference shown", "identical answers", (0.0, 0.0))
+    assert (same.comparisons, other.comparisons) == (1, 1)
+    assert other.word == "worse"
+
+
+def test_all_arms_collapsed_differ_in_nothing() -> None:
+    arms = arms_of({name: [100] * 4 for name in "abc"})
+    assert {found.word for found in verdicts(arms, ("a", "c"), ("b", "c"))} == {"no difference shown"}
+
+
+def test_four_rows_to_none_are_no_evidence() -> None:
+    """McNemar's exact p of 4:0 is 0.125, though the bootstrap's interval excludes zero."""
+    arms = arms_of({"a": [104] * 6, "b": [100] * 6})
+    assert arms.difference("a", "b").low > 0
+    (found,) = verdicts(arms, ("a", "b"))
+    assert found.word == "no difference shown"
+    assert verdicts(arms_of({"a": [112] * 6, "b": [100] * 6}), ("a", "b"))[0].word == "better"
+
+
+def test_an_empty_family() -> None:
+    assert judge([], "control", confidence=0.95, point=POINT) == []
+
+
+# ------------------------------------------------------------------------------- the rule
+
+
+def test_more_comparisons_and_more_looks_make_wider_intervals() -> None:
+    one = sample([0.05, 0.06, 0.04, 0.05])
+    others = [sample([0.0, 0.01, -0.01, 0.02], seed=i) for i in range(1, 20)]
+    widths = []
+    for family, shares in (([one], 1), ([one, *others], 1), ([one, *others], 6)):
+        found = judge(family, "reference", confidence=0.95, point=POINT, shares=shares)[0]
+        assert found.low < 0.05 < found.high
+        widths.append(found.high - found.low)
+    assert widths == sorted(widths)
+    assert widths[0] < widths[2]
+
+
+def test_the_interval_holds_the_pointwise_one() -> None:
+    wide = Sample(np.array([0.05, 0.05, 0.06]), np.zeros(500), 0.0, N, 1.0, (-0.2, 0.3))
+    (found,) = judge([wide], "reference", confidence=0.95, point=POINT)
+    assert found.low <= -0.2
+    assert found.high >= 0.3
+    assert found.word == "no difference shown"
+
+
+def test_where_smaller_is_better_the_words_turn_round() -> None:
+    arms = arms_of({"a": [180] * 3, "b": [140] * 3})
+    assert verdicts(arms, ("a", "b"), higher_is_better=False)[0].word == "worse"
+
+
+def test_few_seeds_claim_less_than_many() -> None:
+    widths = []
+    for n in (2, 3, 6, 12, 50):
+        (found,) = judge(
+            [sample([0.05, 0.01] * (n // 2) + [0.03] * (n % 2))], "reference", confidence=0.95, point=POINT
+        )
+        widths.append(found.high - found.low)
+    assert widths == sorted(widths, reverse=True)
+
+
+def test_a_score_below_a_constant_answer() -> None:
+    arms = arms_of({"a": [40, 50, 45], "b": [101, 99, 100]})
+    samples = [arms.sample(name, less=0.5) for name in "ab"]
+    assert [below(found) for found in judge(samples, "chance", confidence=0.95, point=POINT)] == [True, False]
+
+
+def test_words_symbols_and_families_are_named_once() -> None:
+    assert len(set(SYMBOLS.values())) == len(SYMBOLS) == 4
+    assert set(FAMILIES) == {"reference", "control", "opponent", "chance"}
+    assert overall(["better", "worse"]) == "worse"
+    assert overall([]) is None
+
+
+@pytest.mark.parametrize("spread", [0.0, 0.025, 0.1])
+def test_equal_methods_rarely_get_a_word(spread: float) -> None:
+    """A family of ten equal methods with a reference that scatters; ``benchmarks/verdicts.py`` has the whole table."""
+    rng, wrong, worlds = np.random.default_rng(1), 0, 80
+    for _ in range(worlds):
+        reference = 0.02 * rng.standard_normal(6)
+        shared = rng.standard_normal(600)
+        family = []
+        for _ in range(10):
+            off = rng.standard_normal()  # of the rows at hand from the population
+            rows = 0.02 * (0.7 * shared + 0.714 * rng.standard_normal(600))
+            values = 0.02 * off + spread * rng.standard_normal(6) - reference
+            mean = float(values.mean())
+            family.append(Sample(values, rows - rows.mean(), 0.0, N, 1.0, (mean, mean)))
+        found = judge(family, "reference", confidence=0.95, point=POINT)
+        wrong += any(word_of(one) in ("better", "worse") for one in found)
+    assert wrong / worlds <= 0.05 + 3 * math.sqrt(0.05 * 0.95 / worlds)
+
+
+# ------------------------------------------------------------------------------- planning
+
+
+def test_planned_seeds_show_the_difference_four_times_in_five() -> None:
+    pilot = sample(list(0.03 * np.random.default_rng(3).standard_normal(200)), rows=0.003, n=5000)
+    seeds = seeds_for(0.05, pilot, 8, 0.05, POINT)
+    assert seeds is not None
+    assert detectable_with(seeds, pilot, 8, 0.05, POINT) <= 0.05 < detectable_with(seeds - 1, pilot, 8, 0.05, POINT)
+    rng, found, worlds = np.random.default_rng(4), 0, 200
+    for world in range(worlds):
+        values = 0.05 + 0.03 * rng.standard_normal(seeds) + 0.003 * rng.standard_normal()
+        one = sample(list(values), rows=0.003, n=5000, seed=world)
+        others = [sample(list(0.03 * rng.standard_normal(seeds)), 0.003, n=5000, seed=7 * world + i) for i in range(7)]
+        found += judge([one, *others], "reference", confidence=0.95, point=POINT)[0].word == "better"
+    assert found / worlds >= 0.8 - 3 * math.sqrt(0.16 / worlds)
+
+
+def test_no_number_of_seeds_passes_the_development_set() -> None:
+    pilot = sample([0.02, 0.03, 0.01], rows=0.05, n=50)
+    assert seeds_for(0.05, pilot, 1, 0.05, POINT) is None
+    assert detectable_with(1, pilot, 1, 0.05, POINT) == math.inf
+    assert detectable_with(200, pilot, 1, 0.05, POINT) > 0.05
+
+
+def test_a_wider_spread_or_family_takes_more_seeds() -> None:
+    pilot = sample([0.02, 0.06, 0.01, 0.05], rows=0.004, n=2000)
+    needed = [seeds_for(0.05, pilot, m, 0.05, POINT, factor) for m, factor in ((1, 1.0), (30, 1.0), (30, 1.5))]
+    assert None not in needed
+    assert needed == sorted(needed)  # type: ignore[type-var]
+    assert needed[0] != needed[2]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -86,8 +86,7 @@ def plan_rows(
         shared = project.shared(cell.task)
         cost = _run_cost(method, count, registry, shared)
         if trials := project.trials(cell.method):
-            share, final = _trial_share(project)
-            cost = None if cost is None else cost * (len(trials) * share + final)
+            cost = _tuned_cost(project, cell, trials, cost, registry, count)
         examples = None if cost is None else cost * shared.batch_size
         have = len(done & wanted) if done is not None else None
         per_step = seconds[cell.task]
@@ -165,11 +164,30 @@ def _step_ratio(cost: dict[str, Any]) -> float:
     return (forward + 2 * backward) / 3 or cost.get("declared_ratio") or 1.0
 
 
-def _trial_share(project: Project) -> tuple[float, int]:
-    """What a trial costs of a run, and how many runs follow the trials: the chosen one is the run, or is redone."""
+def _tuned_cost(
+    project: Project,
+    cell: Cell,
+    trials: Sequence[Mapping[str, Any]],
+    run: float | None,
+    registry: Registry,
+    rows: int | None,
+) -> float | None:
+    """Cost of all trials of a run and of the run with what they choose; phases that trials share count once.
+
+    With ``dev_as_published`` the chosen trial is the run.
+    """
     tuning = project.params.tuning
     assert tuning is not None
-    return (tuning.split, 1) if tuning.selection == "split" else (1.0, 0)
+    once: dict[str, float | None] = {}
+    for values in trials:
+        method, training = project.tuned(cell.method, cell.task, values)
+        for index, phase in enumerate(method.phases):
+            path = repr((training, method.phases[: index + 1]))
+            once.setdefault(path, phase_cost(phase, rows, registry, training))
+    if run is None or None in once.values():
+        return None
+    tried = sum(cost for cost in once.values() if cost is not None) * tuning.share * tuning.rounds
+    return tried + (run if tuning.selection == "split" else 0.0)
 
 
 def _run_cost(method: Method, rows: int | None, registry: Registry, shared: TrainingConfig) -> float | None:

@@ -3,6 +3,9 @@
 After the last step, w <- (1 - alpha) * start + alpha * w for every trained tensor. Start is what the
 phase found: the checkpoint, or the weights of the phase before (a fitted head, a post-trained encoder).
 
+``start: <phase>`` takes the weights of an earlier phase for the start. The phase itself may then take no step: it
+interpolates between that phase and the one it starts from, so that several shares of the way need one training.
+
 Decisions:
 - the head is interpolated like all others, as in the paper, where it starts from text embeddings. Where it starts
   from a draw, interpolation mostly shrinks it, and ``head: trained`` leaves it as it was trained.
@@ -18,8 +21,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from pydantic import Field
 
 from regft_core.config.method import Phase
-from regft_core.config.schema import StrictModel
-from regft_core.hooks.base import Declares, Flip, Regulariser
+from regft_core.config.schema import Name, StrictModel
+from regft_core.hooks.base import Declares, Flip, Handed, Regulariser
 from regft_core.lazy import torch
 
 if TYPE_CHECKING:
@@ -35,6 +38,9 @@ class WiseFtConfig(StrictModel):
     head: Literal["interpolated", "trained"] = Field(
         "interpolated", description="trained: the new head is left as it was trained"
     )
+    start: Name | None = Field(
+        None, description="earlier phase whose weights are the start; those that the phase found when absent"
+    )
 
 
 class WiseFt(Regulariser):
@@ -49,25 +55,41 @@ class WiseFt(Regulariser):
     sources: ClassVar[dict[str, str]] = {
         "alpha": "code: mlfoundations/wise-ft src/args.py:41",
         "head": "code: mlfoundations/wise-ft src/wise_ft.py:19; every tensor",
+        "start": "ours: the weights that training started from, as in the paper, wherever they were made",
     }
 
     @classmethod
     def declare(cls, options: WiseFtConfig) -> Declares:
-        return Declares(active=options.alpha < 1, anchors=("start",), edit_order=20)  # after an average over the steps
+        return Declares(
+            active=options.alpha < 1,
+            anchors=("start",) if options.start is None else (),
+            needs={} if options.start is None else {options.start: "weights"},
+            edit_order=20,  # after an average over the steps
+            trains_encoder=options.start is None,
+        )
 
     @classmethod
     def check_options(cls, options: WiseFtConfig, phase: Phase) -> list[str]:
-        problems = []
+        problems: list[str] = []
+        if options.start is not None:
+            return problems
         if cls.declare(options).active and phase.training.epochs == 0:
-            problems.append("a phase without steps ends where it starts, so there is nothing to interpolate")
+            problems.append(
+                "a phase without steps ends where it starts, so there is nothing to interpolate; name an earlier phase: start"
+            )
         if options.alpha == 0 and options.head == "interpolated":
             problems.append("alpha 0 throws the whole training away, head included; raise it, or set head: trained")
         return problems
 
+    def prepare(self, trainee: Trainee, handed: Mapping[str, Handed]) -> None:
+        self._start = None if self.options.start is None else handed[self.options.start].weights
+
     def finish(self, trainee: Trainee) -> None:
-        start = trainee.anchor("start")
+        start = trainee.anchor("start") if self._start is None else self._start
         spared = frozenset(trainee.new) if self.options.head == "trained" else frozenset()
         with torch.no_grad():
             for name, parameter in trainee.named_raw():
                 if parameter.requires_grad and name not in spared:
-                    parameter.copy_((1 - self.options.alpha) * start[name] + self.options.alpha * parameter)
+                    parameter.copy_(
+                        (1 - self.options.alpha) * start[name].to(parameter) + self.options.alpha * parameter
+                    )

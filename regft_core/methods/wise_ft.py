@@ -75,7 +75,7 @@ class WiseFt(Regulariser):
             return problems
         if cls.declare(options).active and phase.training.epochs == 0:
             problems.append(
-                "a phase without steps ends where it starts, so there is nothing to interpolate; name an earlier phase: start"
+                "a phase without steps leaves nothing to interpolate; give it epochs, or name an earlier phase: start"
             )
         if options.alpha == 0 and options.head == "interpolated":
             problems.append("alpha 0 throws the whole training away, head included; raise it, or set head: trained")

@@ -34,7 +34,7 @@ from regft_core.config.schema.training import TrainingConfig
 from regft_core.data.encode import Encoded
 from regft_core.errors import RegftError
 from regft_core.execution.devices import free_memory, take_device
-from regft_core.hooks import compose
+from regft_core.hooks import compose, listed
 from regft_core.hooks.declare import Handed
 from regft_core.hooks.registry import discover
 from regft_core.models.source import ModelSource, resolve_model
@@ -143,13 +143,13 @@ class Bench:
         return training.model_copy(update={"epochs": 10_000, "max_steps": None})
 
     def inputs(self, method: Method, phase: Phase, handed: dict[str, Handed]) -> PhaseInputs:
-        entries = compose.entries(self.registry, phase.regularisers)
+        entries = listed.entries(self.registry, phase.regularisers)
         training, problems = compose.resolve_training(entries, phase, self.shared)
         if problems:
             raise RegftError("bad-composition", "; ".join(problems))
         rows = len(self.data.input_ids)
         cut = rows if phase.data.split == 1.0 else rows // 2
-        needed = {name for entry in compose.active(entries) for name in entry.declares.needs}
+        needed = {name for entry in listed.active(entries) for name in entry.declares.needs}
         start = handed[phase.start].weights if phase.start in handed else None
         return PhaseInputs(
             phase=replace(phase, training=training),
@@ -248,7 +248,7 @@ def measure(name: str, phase: Phase, loop: Loop, vanilla: Loop, rounds: int, ste
 def phase_cost(phase: Phase) -> tuple[float, float]:
     from regft_core.config.method import declared_cost
 
-    cost = declared_cost(compose.entries(discover(), phase.regularisers))
+    cost = declared_cost(listed.entries(discover(), phase.regularisers))
     return cost.forward, cost.backward
 
 

@@ -138,7 +138,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit code, 2 for a wrong configuration."""
     shared = argparse.ArgumentParser(add_help=False)
     shared.add_argument("--root", type=Path, default=argparse.SUPPRESS, help="project root (default: here)")
-    shared.add_argument("--params", default=argparse.SUPPRESS, help="another file in the place of params.yaml")
+    shared.add_argument("--params", default=argparse.SUPPRESS, help="another file instead of params.yaml")
     shared.add_argument("--preset", default=argparse.SUPPRESS, help="a preset, as `python -m stages.preset` runs it")
     parser = argparse.ArgumentParser("python -m stages.config", description=__doc__, parents=[shared])
     parser.formatter_class = argparse.RawDescriptionHelpFormatter

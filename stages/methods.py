@@ -2,7 +2,7 @@
 
 python -m stages.methods               every method: phases, what it touches, cost, controls
 python -m stages.methods NAME          one method, with all its values and where each is from
-python -m stages.methods --markdown    the README's table
+python -m stages.methods --markdown > docs/methods.md
 python -m stages.methods --sources     docs/sources.md: where every value is from
 """
 
@@ -22,7 +22,7 @@ def main() -> int:
     parser = argparse.ArgumentParser("python -m stages.methods", description=__doc__)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("names", nargs="*", help="methods to show (default: all)")
-    parser.add_argument("--markdown", action="store_true", help="as the README's table")
+    parser.add_argument("--markdown", action="store_true", help="as docs/methods.md")
     parser.add_argument("--sources", action="store_true", help="where every value is from, as docs/sources.md")
     given = parser.parse_args()
     try:

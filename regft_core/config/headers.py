@@ -27,8 +27,8 @@ def quoting_of(delimiter: str, quoted: bool) -> Literal[0, 3]:
 def columns_of(path: Path, *, quoted: bool = False) -> list[str] | None:
     """Column names of a .csv, .tsv, .jsonl or .parquet file, also .gz; of .jsonl those of its first object.
 
-    ``quoted``: fields of a .tsv are quoted as in CSV. None when the columns cannot be told from the first
-    ``MAX_BYTES``. Raises ValueError, with the reason, for a file that is damaged, empty or not what its name says.
+    ``quoted``: fields of a .tsv are quoted as in CSV. None when the first ``MAX_BYTES`` do not hold the header.
+    Raises ValueError, with the reason, for a file that is damaged, empty or not what its name says.
     """
     name = path.name.lower()
     try:

@@ -56,13 +56,13 @@ def load_project(
     Args:
         root: project root.
         registry: regulariser name -> its class.
-        compose_check: what speaks against a method on a task, given all tasks; called once per pair. When
+        compose_check: errors of a method on a task, given all tasks; called once per pair. When
             sections of ``params.yaml`` other than ``training`` are wrong, it sees defaults there.
         builtin: options and splits of built-in datasets.
-        encoder_check: what speaks against the files of an alias or a local directory.
+        encoder_check: errors in the files of an alias or a local directory.
         find_evaluation: looks up what an evaluation declares; without it only their names are checked.
         settle: the protocol that a phase runs under once its regularisers have been asked.
-        params_file: another file in the place of ``params.yaml``, for instance a preset.
+        params_file: another file instead of ``params.yaml``, for instance a preset.
         params_text: content to check in place of that file's.
 
     Raises:

@@ -1,4 +1,4 @@
-"""The trials of each arm: which values are tried, and what speaks against them.
+"""The trials of each arm: which values are tried, and their errors.
 
 A trial is a set of dotted settings (``training.learning_rate``, ``regularisers.hype.scale``,
 ``phases.search.repeat.times``). They are laid over the method as the strongest layer; ``training.*`` of a method with

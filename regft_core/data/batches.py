@@ -91,7 +91,7 @@ class Batch:
         return replace(self, **moved)
 
     def numbered(self, other: Batch) -> Batch:
-        """This batch with the example numbers of ``other``, of which it is another form."""
+        """This batch with the example numbers of ``other``, whose rows it holds in another form."""
         return replace(self, indices=other.indices, host_indices=other.host_indices)
 
     def model_inputs(self) -> dict[str, torch.Tensor]:

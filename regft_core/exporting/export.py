@@ -10,7 +10,7 @@ from regft_core.data.batches import collate, padding_of
 from regft_core.errors import ModelError, RunFailed
 from regft_core.exporting.abstention import abstain_for, sentence
 from regft_core.exporting.model_card import card_contents
-from regft_core.hooks import compose
+from regft_core.hooks import listed
 from regft_core.hooks.exports import answers_without_encoder
 from regft_core.models.export import export_model, model_card
 from regft_core.models.served import AnsweredBy, Served, ServedPrompt
@@ -98,9 +98,9 @@ def finished_run(job: Job) -> tuple[Context, TrainingRecord]:
     return Context(known, project=context.project), record
 
 
-def refuse_kept(entries: Sequence[compose.Entry], method: str) -> None:
+def refuse_kept(entries: Sequence[listed.Entry], method: str) -> None:
     """ModelError when a run needs more than plain weights: its directory would give other logits."""
-    for entry in compose.active(entries):
+    for entry in listed.active(entries):
         if entry.declares.keeps_for_inference:
             raise ModelError(
                 "no-plain-export",

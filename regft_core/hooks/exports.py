@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from regft_core.hooks.base import Regulariser
-from regft_core.hooks.compose import Entry, active
+from regft_core.hooks.listed import Entry, active
 
 
 def answers_without_encoder(entries: Sequence[Entry]) -> Entry | None:

@@ -163,7 +163,7 @@ def encoder_present(encoder: EncoderConfig, root: Path) -> bool:
 
 
 def encoder_problems(encoder: EncoderConfig, root: Path) -> list[tuple[str, str, str]]:
-    """What speaks against an alias or a local directory, as (key below ``model``, code, message).
+    """Errors in an alias or a local directory, as (key below ``model``, code, message).
 
     For the validator: it reads the small files only, no weights; ``resolve_model`` says the same
     and checks the bytes of an alias as well.

@@ -14,7 +14,7 @@ from regft_core.models.source import encoder_present
 from regft_core.names import plural
 from regft_core.plan.needs import by_hand, encoder_bytes, encoder_place, free_bytes, gigabytes, rows_needed
 
-#: Codes of what speaks against everything that is still missing, so that it is said once.
+#: Codes of errors that stop every later download as well: the first one ends the fetch.
 _ENDS = ("hub-unreachable", "disk-full")
 
 

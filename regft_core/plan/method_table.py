@@ -1,6 +1,6 @@
 """The catalogue of shipped methods: what each is, where it acts, what it costs, what it is compared with.
 
-``python -m stages.methods`` prints it; the README's table is made of it and a test keeps it so.
+``python -m stages.methods`` prints it; docs/methods.md is made of it, and a test compares.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from regft_core.config.files import METHODS, names_in
 from regft_core.config.method import Method
 from regft_core.config.method_sources import Setting, settings
 from regft_core.config.project import Project
-from regft_core.hooks import compose
+from regft_core.hooks import compose, listed, ownership
 from regft_core.hooks.base import Regulariser, implements
 from regft_core.hooks.registry import discover
 from regft_core.plan.released_code import COMMITS
@@ -106,7 +106,7 @@ def _project(root: Path) -> Project:
 
 def _line(project: Project, method: Method, registry: dict[str, type[Regulariser]], controls: list[str]) -> Line:
     entries = [
-        entry for phase in method.phases for entry in compose.active(compose.entries(registry, phase.regularisers))
+        entry for phase in method.phases for entry in listed.active(listed.entries(registry, phase.regularisers))
     ]
     other_rows = any(phase.data.task is not None or phase.data.size is not None for phase in method.phases)
     factor = None if other_rows else method_factor(method, project.params.training, registry)
@@ -126,7 +126,7 @@ def _line(project: Project, method: Method, registry: dict[str, type[Regulariser
     )
 
 
-def touched(entries: Sequence[compose.Entry]) -> list[str]:
+def touched(entries: Sequence[listed.Entry]) -> list[str]:
     """Where regularisers act, as the hooks show that they implement.
 
     Most prepare something; it is told of those that change the structure or act nowhere else.
@@ -143,7 +143,7 @@ def touched(entries: Sequence[compose.Entry]) -> list[str]:
 def _not_with(method: Method, registry: dict[str, type[Regulariser]]) -> str:
     """What no phase of a method can have beside it; phases are named where they differ."""
     found = {
-        phase.name: "; ".join(exclusive(compose.active(compose.entries(registry, phase.regularisers))))
+        phase.name: "; ".join(exclusive(listed.active(listed.entries(registry, phase.regularisers))))
         for phase in method.phases
     }
     if len(set(found.values())) == 1:
@@ -151,7 +151,7 @@ def _not_with(method: Method, registry: dict[str, type[Regulariser]]) -> str:
     return " | ".join(f"{name}: {text}" for name, text in found.items() if text)
 
 
-def exclusive(entries: Sequence[compose.Entry]) -> list[str]:
+def exclusive(entries: Sequence[listed.Entry]) -> list[str]:
     """What the rules of composition (``hooks.compose``) refuse in one phase beside these regularisers."""
     declared = [entry.declares for entry in entries]
     if any(declares.owns_prediction for declares in declared):
@@ -161,7 +161,7 @@ def exclusive(entries: Sequence[compose.Entry]) -> list[str]:
         owned.append("another step program or added loss")
     elif any(declares.adds_terms for declares in declared):
         owned.append("a step program")
-    if any(map(compose.transforms_loss, entries)):
+    if any(map(ownership.transforms_loss, entries)):
         owned.append("another task loss")
     if any(declares.program and not declares.trains_on_task for declares in declared):
         owned.append("what transforms the task loss")
@@ -173,11 +173,11 @@ def exclusive(entries: Sequence[compose.Entry]) -> list[str]:
         owned.append("another optimiser")
     if any(declares.freezes_encoder for declares in declared):
         owned.append("what works on trained encoder weights")
-    elif any(map(compose.works_on_encoder, entries)):
+    elif any(map(ownership.works_on_encoder, entries)):
         owned.append("a frozen encoder")
-    if any(map(compose.solves_head, entries)):
+    if any(map(ownership.solves_head, entries)):
         owned.append("a view of the head")
-    elif any(map(compose.views_head, entries)):
+    elif any(map(ownership.views_head, entries)):
         owned.append("a solved head")
     if any(declares.moves_tokens for declares in declared):
         owned.append("what reads hidden states by position")
@@ -214,15 +214,36 @@ def as_text(lines: Sequence[Line], *, values: bool = False) -> str:
     return "\n".join(blocks)
 
 
+_METHODS_PAGE = """\
+# Methods
+
+<!-- made by python -m stages.methods --markdown -->
+
+`python -m stages.methods NAME` prints more about one method: phases, values with their sources, controls.
+
+- **Cost** counts forward and backward passes of all phases at 4 epochs; plain fine-tuning is 1. Fits without steps
+  count their passes over the rows, row by row, so they take longer in seconds. Closed-form solves count as zero
+  passes.
+- **Controls** that start with `_` need no file. List `tdt_random_confidence` for `_random_confidence` of `tdt`. A
+  control is the listed method with one ingredient changed, also where tuning, a preset or a task changes the
+  method. The report names the difference. `_matched_compute` is plain fine-tuning with the method's own compute.
+- **Variants**: where a paper and its released code disagree, a method has `variant: paper | released`. The top of
+  its file in `regft_core/methods/` lists the differences.
+- **Combinations**: name several regularisers in one YAML, as in `hype_n_weight_mixup.yaml`. Their order has no
+  meaning. A combination without a meaning is refused with the reason.
+- **Left out**: Bi-Drop. No public text that could be read gives its formula, and its repository holds none.
+"""
+
+
 def as_markdown(lines: Sequence[Line]) -> str:
-    """The catalogue as the README's table; cost is relative to plain fine-tuning at 4 epochs."""
+    """The page docs/methods.md."""
     head = "| method | what it is | acts on | cost | controls |\n|---|---|---|---|---|"
     rows = [
         f"| `{line.name}` | {_cell(line.description)} | {_cell(line.touches)} | "
         f"{'-' if line.cost is None else f'{line.cost:.3g}'} | {_cell(_ends(line)) or '-'} |"
         for line in lines
     ]
-    return "\n".join([head, *rows])
+    return "\n".join([_METHODS_PAGE, head, *rows])
 
 
 def _ends(line: Line) -> str:

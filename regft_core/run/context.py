@@ -26,7 +26,7 @@ from regft_core.data.drawn import of_seed, rows_file
 from regft_core.data.examples import Example, read_jsonl, text_key, to_jsonl
 from regft_core.data.prompts import Prompt
 from regft_core.errors import DataError, PlanOutdated
-from regft_core.hooks import compose
+from regft_core.hooks import listed
 from regft_core.hooks.declare import Setting
 from regft_core.hooks.exports import answers_without_encoder
 from regft_core.hooks.registry import discover
@@ -201,7 +201,7 @@ class Context:
         name = phase.data.task or self.job.task
         found, labels = self.project.tasks[name].prompt, self.data(phase).labels or ()
         assert found is not None  # the configuration is refused without
-        demonstrated = any(e.declares.demonstration_sets for e in compose.active(self.entries(phase)))
+        demonstrated = any(e.declares.demonstration_sets for e in listed.active(self.entries(phase)))
         return Prompt(found.template, tuple(found.words[label] for label in labels), demonstrated)
 
     def encode(self, examples: list[Example], phase: Phase) -> Encoded:
@@ -303,7 +303,7 @@ class Context:
 
         def settled() -> Phase:
             phase = self.method.phase(name)
-            stack = compose.entries(self.registry, phase.regularisers)
+            stack = listed.entries(self.registry, phase.regularisers)
             rows = phase.data.task
             shared = self._start if rows is None else self.project.shared(rows)
             training = settled_training(phase, stack, shared)
@@ -316,8 +316,8 @@ class Context:
 
         return once(("phase", *self._alike, name), settled)
 
-    def entries(self, phase: Phase) -> list[compose.Entry]:
-        return compose.entries(self.registry, phase.regularisers)
+    def entries(self, phase: Phase) -> list[listed.Entry]:
+        return listed.entries(self.registry, phase.regularisers)
 
     def seed(self, phase: Phase) -> int:
         return self.job.seed if phase.seed is None else phase.seed
@@ -346,7 +346,7 @@ class Context:
     def needs(self, phase: Phase) -> dict[str, str]:
         """Earlier phases that the active regularisers of ``phase`` take something from, and what."""
         needed: dict[str, str] = {}
-        for entry in compose.active(self.entries(phase)):
+        for entry in listed.active(self.entries(phase)):
             for name, what in entry.declares.needs.items():
                 needed[name] = "weights" if "weights" in (what, needed.get(name)) else what
         return needed

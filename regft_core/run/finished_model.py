@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from regft_core.data.examples import Example
 from regft_core.errors import ModelError
-from regft_core.hooks import compose
+from regft_core.hooks import listed
 from regft_core.run.context import Context
 from regft_core.run.phase_data import member_rows, run_rows
 from regft_core.run.run_phase import fetch, handed
@@ -43,7 +43,7 @@ class FinishedModel:
 
     @property
     def answered_by(self) -> str | None:
-        """The regulariser that answers in the place of the model; None where the model does."""
+        """The regulariser that answers instead of the model; None where the model does."""
         return None if self._stack.predictor is None else self._stack.predictor.name
 
     @cached_property
@@ -163,7 +163,7 @@ class FinishedModel:
     def model(self) -> Any:
         """The plain model, with what it needs for inference put back in; on its device.
 
-        Raises ModelError when a regulariser answers in the place of the model.
+        Raises ModelError when a regulariser answers instead of the model.
         """
         if self._stack.predictor is not None:
             method, owner = self._context.job.method, self._stack.predictor.name
@@ -257,14 +257,14 @@ class FinishedModel:
         own = (None, context.job.task)
         reason = ""
         if self.answered_by is not None:
-            reason = f"'{self.answered_by}' answers in the place of a model"
+            reason = f"'{self.answered_by}' answers instead of a model"
         elif phase.data.task not in own or not phase.data.labels:
             reason = "fine-tuning does not train on this task's labels"
         elif phase.data.split == 1.0:
             reason = "every training row was trained on (data.split of the phase finetune sets a share aside)"
         elif context.job.values is not None:
             reason = "tuning has chosen the method's values by training rows"
-        elif any(entry.declares.validation_share for entry in compose.active(context.entries(phase))):
+        elif any(entry.declares.validation_share for entry in listed.active(context.entries(phase))):
             reason = "a regulariser of fine-tuning learns from the share that is set aside"
         elif phase.repeat is not None and ("split" in phase.repeat.vary or phase.repeat.merge == "greedy"):
             reason = "the members of fine-tuning learn from, or are chosen by, the share that is set aside"

@@ -15,7 +15,7 @@ from regft_core.config.project import Project
 from regft_core.config.schema.encoder import EncoderConfig
 from regft_core.config.schema.tasks import FilesSource, TaskConfig
 from regft_core.config.schema.training import TrainingConfig
-from regft_core.hooks import compose
+from regft_core.hooks import compose, listed
 from regft_core.identity.fingerprint import code_of, stage_code
 from regft_core.io import read_json, sha256_file
 from regft_core.run.scopes import kind_modules, phase_scope
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 def phase_identity(
     encoder: EncoderConfig,
     phase: Phase,
-    entries: Sequence[compose.Entry],
+    entries: Sequence[listed.Entry],
     source: ModelSource,
     kinds: Iterable[str],
     metrics: Iterable[str] = (),
@@ -38,7 +38,7 @@ def phase_identity(
     strength 0 do nothing, so they and their code are left out. ``kinds``: of its rows' task. ``metrics`` may choose
     its epoch.
     """
-    acting = compose.active(entries)
+    acting = listed.active(entries)
     scope = phase_scope(acting, phase, source, kinds, metrics)
     code = code_of(scope.entries, exempt=scope.exempt)
     return {
@@ -58,7 +58,7 @@ def phase_identity(
     }
 
 
-def settled_training(phase: Phase, entries: Sequence[compose.Entry], shared: TrainingConfig) -> TrainingConfig:
+def settled_training(phase: Phase, entries: Sequence[listed.Entry], shared: TrainingConfig) -> TrainingConfig:
     """The protocol that a phase really runs under, from the one that all methods share on its rows."""
     return compose.resolve_training(entries, phase, shared)[0]
 

@@ -9,7 +9,7 @@ from typing import Any
 from regft_core.config.grid import Cell, parse_size
 from regft_core.config.method import Phase
 from regft_core.config.papers.encoders import facts
-from regft_core.hooks import compose
+from regft_core.hooks import listed
 from regft_core.results import write
 from regft_core.results.work import Work
 from regft_core.run.context import Context, Job
@@ -63,7 +63,7 @@ def trains_encoder(context: Context) -> bool:
     """
 
     def frozen(phase: Phase) -> bool:
-        acting = compose.active(context.entries(phase))
+        acting = listed.active(context.entries(phase))
         freezing = [entry.declares for entry in acting if entry.declares.freezes_encoder]
         return bool(freezing) and not any("structure" in declares.edits for declares in freezing)
 
@@ -73,7 +73,7 @@ def trains_encoder(context: Context) -> bool:
 
 def reads_encoder(context: Context) -> bool:
     """Whether the answers depend on the encoder, as the methods of the last phase declare."""
-    acting = compose.active(context.entries(context.phase("finetune")))
+    acting = listed.active(context.entries(context.phase("finetune")))
     return all(entry.declares.reads_encoder for entry in acting)
 
 

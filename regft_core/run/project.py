@@ -21,7 +21,7 @@ from regft_core.config.schema.params import Params
 from regft_core.config.schema.tasks import TaskConfig
 from regft_core.data.builtin import SPLITS, BuiltinOptions
 from regft_core.errors import ConfigError, Problem
-from regft_core.hooks import compose
+from regft_core.hooks import compose, listed
 from regft_core.hooks.registry import discover
 from regft_core.identity.distributions import installed
 from regft_core.identity.file_states import FileState, file_state, folder_state, settled
@@ -60,7 +60,7 @@ def open_project(
 
     Args:
         root: project root.
-        params_file: another file in the place of ``params.yaml``, for instance a preset.
+        params_file: another file instead of ``params.yaml``, for instance a preset.
         params_text: content to check in place of that file's.
         check_composition: whether every method must be able to act on every task of the grid.
 
@@ -133,7 +133,7 @@ def _load(root: Path, params_file: str, params_text: str | None, check_compositi
         encoder_check=encoder_problems,
         find_evaluation=find,
         settle=lambda phase, shared: compose.resolve_training(
-            compose.entries(discover(), phase.regularisers), phase, shared
+            listed.entries(discover(), phase.regularisers), phase, shared
         )[0],
         params_file=params_file,
         params_text=params_text,

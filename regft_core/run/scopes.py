@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from regft_core.catalogue import KINDS, METRICS, OPTIMISERS
 from regft_core.config.method import Phase
-from regft_core.hooks import compose
+from regft_core.hooks import listed
 from regft_core.identity.fingerprint import EXEMPT, JUDGING, TOKENS, Scope, code_of, stage_scope, training_scope
 from regft_core.io import read_json
 from regft_core.models.source import ModelSource
@@ -29,7 +29,7 @@ def scope_sha256(scope: Scope) -> str:
 
 
 def phase_scope(
-    entries: Sequence[compose.Entry],
+    entries: Sequence[listed.Entry],
     phase: Phase,
     source: ModelSource,
     kinds: Iterable[str],
@@ -41,7 +41,7 @@ def phase_scope(
     import names: the task, the encoder and the protocol do. Where epochs are judged, what judges them counts too
     (``metrics``: by which).
     """
-    own = {cls.__module__ for cls, _ in compose.active(entries)}
+    own = {cls.__module__ for cls, _ in listed.active(entries)}
     if phase.training.optimizer in OPTIMISERS.names():  # else a regulariser brings its own
         own.add(f"{OPTIMISERS.package}.{phase.training.optimizer}")
     if phase.training.judges_epochs:

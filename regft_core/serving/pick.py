@@ -46,7 +46,7 @@ def choose(uncertainty: npt.NDArray[np.float64], vectors: Any, k: int) -> list[i
     """
     taken: list[int] = []
     distance = np.ones(len(uncertainty))
-    # A row of which the model is certain still counts a little, so that k rows are found.
+    # A certain row keeps a small weight, so that k rows are found.
     weight = np.maximum(uncertainty, 1e-6)
     left = np.ones(len(uncertainty), dtype=bool)
     for _ in range(min(k, len(uncertainty))):

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from regft_core.config.schema import DropoutConfig
-from regft_core.hooks import compose
+from regft_core.hooks import compose, ownership
 from tests.methods.harness import entries
 
 HYPE = ("hype", {"scale": 1e-3})
@@ -27,18 +27,18 @@ def restricted(*passes: str) -> tuple[str, dict[str, Any]]:
     ],
 )
 def test_a_regulariser_may_be_restricted_to_the_passes_of_its_phase(stack: list[Any], passes: tuple[str, ...]) -> None:
-    assert not compose.pass_problems(entries([*stack, restricted(*passes)]))
+    assert not ownership.pass_problems(entries([*stack, restricted(*passes)]))
 
 
 def test_a_pass_that_does_not_exist_is_refused_with_the_nearest() -> None:
-    (problem,) = compose.pass_problems(entries([("r_drop", {}), restricted("r_drop.secnd")]))
+    (problem,) = ownership.pass_problems(entries([("r_drop", {}), restricted("r_drop.secnd")]))
     assert problem == (
         "'hype' is to act in the pass 'r_drop.secnd', which this phase does not have; "
         "did you mean 'r_drop.second'? allowed: main, r_drop.second"
     )
     # An inactive regulariser adds no pass.
     off = ("r_drop", {"alpha": 0.0, "cross_entropy": "first"})
-    assert compose.pass_problems(entries([off, restricted("r_drop.second")]))
+    assert ownership.pass_problems(entries([off, restricted("r_drop.second")]))
 
 
 @pytest.mark.parametrize(

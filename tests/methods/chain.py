@@ -21,7 +21,7 @@ from regft_core.config.schema.training import TrainingConfig
 from regft_core.config.yaml.document import Document, load_yaml
 from regft_core.data.encode import Encoded, encode
 from regft_core.data.examples import Example
-from regft_core.hooks import compose
+from regft_core.hooks import compose, listed
 from regft_core.hooks.declare import Handed
 from regft_core.hooks.registry import discover
 from regft_core.models.load import load_tokenizer, quiet
@@ -70,7 +70,7 @@ def phase(
 
 def shortened(given: Phase, steps: int) -> Phase:
     """The phase under its settled protocol with at most ``steps`` optimiser steps of 4 examples and 2 members."""
-    stack = compose.entries(discover(), given.regularisers)
+    stack = listed.entries(discover(), given.regularisers)
     training, problems = compose.resolve_training(stack, given, TRAINING)
     assert not problems, problems
     changes: dict[str, Any] = {"batch_size": 4, "accumulation": 1}
@@ -197,8 +197,8 @@ class Runner:
             final=given.name == FINETUNE,
         )
 
-    def entries(self, given: Phase) -> list[compose.Entry]:
-        return compose.active(compose.entries(discover(), given.regularisers))
+    def entries(self, given: Phase) -> list[listed.Entry]:
+        return listed.active(listed.entries(discover(), given.regularisers))
 
 
 @dataclass

@@ -17,7 +17,7 @@ from regft_core.data.batches import padding_of
 from regft_core.data.encode import Encoded, encode
 from regft_core.data.examples import Example
 from regft_core.data.prompts import Prompt
-from regft_core.hooks import compose
+from regft_core.hooks import compose, listed
 from regft_core.hooks.base import Regulariser
 from regft_core.hooks.declare import Declares, Handed, Setting
 from regft_core.hooks.registry import discover
@@ -89,9 +89,9 @@ def examples(count: int, *, pair: bool = False, kind: str = "classification", la
 LABEL_WORDS = ("good", "bad", "old", "new", "red", "blue")
 
 
-def prompt_of(stack: Sequence[compose.Entry], labels: int, pair: bool, *, at_mask: bool | None = None) -> Prompt | None:
+def prompt_of(stack: Sequence[listed.Entry], labels: int, pair: bool, *, at_mask: bool | None = None) -> Prompt | None:
     """The prompt of a phase whose model answers at a mask; None where it does not."""
-    answering = [entry.declares for entry in compose.active(stack) if entry.declares.answers_at_mask]
+    answering = [entry.declares for entry in listed.active(stack) if entry.declares.answers_at_mask]
     if not (bool(answering) if at_mask is None else at_mask):
         return None
     template = "{text} [MASK] , {text_pair}" if pair else "{text} it was [MASK] ."
@@ -102,11 +102,11 @@ def prompt_of(stack: Sequence[compose.Entry], labels: int, pair: bool, *, at_mas
 Listed = tuple[str | type[Regulariser], dict[str, Any]]
 
 
-def entries(regularisers: Sequence[Listed]) -> list[compose.Entry]:
+def entries(regularisers: Sequence[Listed]) -> list[listed.Entry]:
     """Validated (class, options) pairs from names (or classes) and option dictionaries."""
     registry = discover()
     classes = [(registry[given] if isinstance(given, str) else given, options) for given, options in regularisers]
-    return [compose.Entry(cls, cls.Config.model_validate(options)) for cls, options in classes]
+    return [listed.Entry(cls, cls.Config.model_validate(options)) for cls, options in classes]
 
 
 def declaring(name: str, **fields: Any) -> type[Regulariser]:

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from regft_core.errors import ModelError
-from regft_core.hooks import compose
+from regft_core.hooks import ownership
 from regft_core.methods.bitfit import WITHOUT, WITHOUT_SUBSET, BitFit, bias_terms, shares
 from tests.errors import raises_code
 from tests.methods.harness import TRAINING, Bench, entries, same
@@ -112,7 +112,7 @@ def test_dropout_of_frozen_layers_stays() -> None:
 
 
 def test_it_acts_on_trained_weights_of_the_encoder() -> None:
-    (problem,) = compose.ownership_problems(entries([("bitfit", {}), ("lora", {})]))
+    (problem,) = ownership.ownership_problems(entries([("bitfit", {}), ("lora", {})]))
     assert "'bitfit' works on the encoder's trained weights, but 'lora' freezes the encoder" in problem
 
 

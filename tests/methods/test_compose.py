@@ -16,7 +16,7 @@ from regft_core.config.schema import DropoutConfig, StrictModel
 from regft_core.config.schema.encoder import EncoderConfig
 from regft_core.config.schema.methods import DataConfig
 from regft_core.config.schema.tasks import TaskConfig
-from regft_core.hooks import compose
+from regft_core.hooks import compose, ownership
 from regft_core.hooks.base import Cost, Declares, Regulariser, Says
 from regft_core.hooks.declare import DropoutWish, MainPass
 from regft_core.hooks.registry import discover
@@ -113,7 +113,7 @@ class LateDoubler(Doubler):
 @pytest.mark.parametrize("pair", PAIRS, ids=["+".join(pair) for pair in PAIRS])
 def test_every_pair_trains_or_is_refused_with_both_names(pair: tuple[str, str]) -> None:
     listed = [(name, ACTING[name]) for name in pair]
-    problems = compose.ownership_problems(entries(listed))
+    problems = ownership.ownership_problems(entries(listed))
     owners = [name for name in pair if discover()[name].declare(discover()[name].Config(**ACTING[name])).program]
     if len(owners) == 2:
         assert len(problems) == 1
@@ -133,14 +133,14 @@ def test_every_pair_trains_or_is_refused_with_both_names(pair: tuple[str, str]) 
 @pytest.mark.parametrize("pair", ANY_PAIR, ids=["+".join(case.name for case in pair) for pair in ANY_PAIR])
 def test_every_two_methods_make_a_step_or_are_refused_with_both_names(pair: tuple[Case, Case]) -> None:
     listed: list[Listed] = [(case.name, case.options.model_dump(exclude_unset=True)) for case in pair]
-    problems = compose.ownership_problems(entries(listed))
+    problems = ownership.ownership_problems(entries(listed))
     problems += compose.negotiate_dropout(entries(listed), DropoutConfig(), None)[1]
     one = TRAINING.model_copy(update={"max_steps": 1})
     stepping = Phase("finetune", DataConfig(), "checkpoint", None, None, (), one, {})
     for cls, options in entries(listed):
         if any("step" in problem for problem in cls.check_options(options, stepping)):
             return  # it takes no steps at all, so in a phase with steps it is refused whatever stands beside it
-    problems += compose.prediction_problems(entries(listed), stepping)
+    problems += ownership.prediction_problems(entries(listed), stepping)
     if problems:
         assert any(all(f"'{case.name}'" in problem for case in pair) or "dropout" in problem for problem in problems)
         return
@@ -204,7 +204,7 @@ def test_noise_in_chosen_passes_only() -> None:
 
 def test_added_terms_compose_with_each_other() -> None:
     listed: list[Listed] = [(Consistency, {"scale": 0.5}), (HiddenNorm, {"scale": 0.25})]
-    assert compose.ownership_problems(entries(listed)) == []
+    assert ownership.ownership_problems(entries(listed)) == []
     run = Bench(listed)
     step = run.step()
     total = run.stack.backward(step)
@@ -226,20 +226,20 @@ def test_added_terms_compose_with_each_other() -> None:
 
 def test_a_term_beside_noise_and_views_of_weights() -> None:
     listed: list[Listed] = [(Consistency, {}), ("hype", {"scale": 1e-3}), ("weight_mixup", {"attention": "random"})]
-    assert compose.ownership_problems(entries(listed)) == []
+    assert ownership.ownership_problems(entries(listed)) == []
     assert all(torch.isfinite(value).all() for value in Bench(listed).train().values())
 
 
 @pytest.mark.parametrize("owner", ["tdt", "mask_tuning"])
 def test_added_terms_are_refused_beside_an_owner_of_the_step(owner: str) -> None:
-    problems = compose.ownership_problems(entries([(Consistency, {}), (HiddenNorm, {}), (owner, {})]))
+    problems = ownership.ownership_problems(entries([(Consistency, {}), (HiddenNorm, {}), (owner, {})]))
     assert problems == [
         f"'consistency' and 'hidden_norm' add to the loss of the plain pass, but '{owner}' owns the step program and "
         "has no plain pass; keep one of them"
     ]
-    (one,) = compose.ownership_problems(entries([(Consistency, {}), (owner, {})]))
+    (one,) = ownership.ownership_problems(entries([(Consistency, {}), (owner, {})]))
     assert one.startswith("'consistency' adds to the loss of the plain pass")
-    assert compose.ownership_problems(entries([(Consistency, {"scale": 0.0}), (owner, {})])) == []
+    assert ownership.ownership_problems(entries([(Consistency, {"scale": 0.0}), (owner, {})])) == []
 
 
 def solving(**hooks: Any) -> type[Regulariser]:
@@ -252,11 +252,11 @@ def solving(**hooks: Any) -> type[Regulariser]:
 def test_a_view_of_the_head_is_refused_beside_what_takes_the_head_out_of_the_loss(hook: str) -> None:
     """The view would do nothing, or be put over a head that is solved already."""
     view = declaring("view", owns_weights=True, trains_encoder=False)
-    (problem,) = compose.ownership_problems(entries([(solving(**{hook: lambda *given: None}), {}), (view, {})]))
+    (problem,) = ownership.ownership_problems(entries([(solving(**{hook: lambda *given: None}), {}), (view, {})]))
     assert problem.startswith("'view' computes the head's weights from trained ones, but 'solver' freezes the encoder")
-    assert compose.ownership_problems(entries([(solving(), {}), (view, {})])) == []
+    assert ownership.ownership_problems(entries([(solving(), {}), (view, {})])) == []
     # A view of the encoder's weights is refused for what it is.
-    (problem,) = compose.ownership_problems(entries([(solving(), {}), (declaring("views", owns_weights=True), {})]))
+    (problem,) = ownership.ownership_problems(entries([(solving(), {}), (declaring("views", owns_weights=True), {})]))
     assert "works on the encoder's trained weights" in problem
 
 
@@ -281,14 +281,14 @@ def test_what_tf32_erases_is_refused_and_marked_where_a_whole_method_is_checked(
 
 
 def test_two_edits_of_the_same_thing_at_one_place_are_refused() -> None:
-    problems = compose.ownership_problems(entries([(Editor, {}), (Doubler, {})]))
+    problems = ownership.ownership_problems(entries([(Editor, {}), (Doubler, {})]))
     assert problems == [
         "'editor' and 'doubler' both change the starting weights, and neither declares which comes first; "
         "keep one of them"
     ]
-    assert compose.ownership_problems(entries([(Editor, {}), (LateDoubler, {})])) == []
+    assert ownership.ownership_problems(entries([(Editor, {}), (LateDoubler, {})])) == []
     # Weights and structure are different things.
-    assert compose.ownership_problems(entries([(Editor, {}), ("weight_mixup", {"attention": "random"})])) == []
+    assert ownership.ownership_problems(entries([(Editor, {}), ("weight_mixup", {"attention": "random"})])) == []
 
 
 def test_edits_follow_their_declared_order_not_their_names() -> None:
@@ -311,13 +311,13 @@ def test_one_optimiser_owner() -> None:
     assert not problems
     _, problems = compose.resolve_training(stack, phase([("pats", {})], optimizer="adamw"), TRAINING)
     assert "'pats' is defined on adamax but training.optimizer says adamw" in problems[0]
-    problems = compose.ownership_problems([*stack, *entries([(declaring("own", optimizer="own"), {})])])
+    problems = ownership.ownership_problems([*stack, *entries([(declaring("own", optimizer="own"), {})])])
     assert "'pats' and 'own' both own the optimiser" in problems[0]
 
 
 def test_one_owner_of_the_weight_view() -> None:
     view = declaring("view", owns_weights=True)
-    problems = compose.ownership_problems(entries([("weight_mixup", {"attention": "random"}), (view, {})]))
+    problems = ownership.ownership_problems(entries([("weight_mixup", {"attention": "random"}), (view, {})]))
     assert any("'weight_mixup' and 'view' both own the weight view" in problem for problem in problems)
 
 

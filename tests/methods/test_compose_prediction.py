@@ -6,7 +6,7 @@ from typing import Any
 
 from regft_core.config.method import Phase
 from regft_core.config.schema.methods import DataConfig, RepeatConfig
-from regft_core.hooks import compose
+from regft_core.hooks import ownership
 from tests.methods.harness import TRAINING, entries
 
 
@@ -15,7 +15,7 @@ def test_what_answers_in_place_of_the_model_stands_alone() -> None:
         protocol = TRAINING.model_copy(update={"epochs": 0})
         given = {"name": "finetune", "repeat": None, "training": protocol} | changes
         phase = Phase(data=DataConfig(), start="checkpoint", seed=None, regularisers=(), explicit={}, **given)
-        return compose.prediction_problems(entries(listed), phase)
+        return ownership.prediction_problems(entries(listed), phase)
 
     bag = ("tfidf_logistic", {})
     assert problems(bag) == []

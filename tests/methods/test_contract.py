@@ -18,7 +18,7 @@ from regft_core.config.method import declared_cost
 from regft_core.config.schema import DropoutConfig
 from regft_core.data.batches import Batch
 from regft_core.errors import ModelError
-from regft_core.hooks import compose
+from regft_core.hooks import compose, listed
 from regft_core.hooks.base import Cost, Declares, Regulariser, Says
 from regft_core.training.stack import Stack
 from regft_core.training.step import Step
@@ -127,7 +127,7 @@ def test_pairs_as_two_rows_are_refused_with_the_reason_or_accepted(case: Case) -
 
 def acts_at_strength_zero(name: str) -> bool:
     """A method that keeps its optimiser or its weight view takes part also then."""
-    return bool(compose.active(entries([(name, REGISTRY[name].off or {})])))
+    return bool(listed.active(entries([(name, REGISTRY[name].off or {})])))
 
 
 OFF_ON = [(n, *place) for n in WITH_OFF for place in ([*TASKS, *HEADS] if acts_at_strength_zero(n) else FEW)]
@@ -382,7 +382,7 @@ def test_measured_passes_of_the_fit_equal_the_declared_ones(case: Case) -> None:
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 def test_precision_is_accepted_or_refused_as_declared(case: Case, precision: str) -> None:
     training = TRAINING.model_copy(update={"precision": precision})
-    refusals, _ = compose.precision_problems([compose.Entry(case.cls, case.options)], training)
+    refusals, _ = compose.precision_problems([listed.Entry(case.cls, case.options)], training)
     if precision == "fp32":
         assert not refusals
     if refusals:

@@ -13,7 +13,7 @@ import torch
 
 from regft_core.catalogue import KINDS
 from regft_core.config.method import declared_fit
-from regft_core.hooks import compose
+from regft_core.hooks import compose, listed
 from regft_core.hooks.declare import Handed
 from regft_core.hooks.registry import discover
 from regft_core.run.merge import merge_mean
@@ -63,8 +63,8 @@ def test_nothing_speaks_against_it(name: str) -> None:
 @pytest.mark.parametrize("name", METHODS)
 def test_it_runs_costs_what_it_declares_and_leaves_a_plain_model(name: str) -> None:
     for ran in run(name).values():
-        entries = compose.entries(REGISTRY, ran.phase.regularisers)
-        declared = compose.active(entries)
+        entries = listed.entries(REGISTRY, ran.phase.regularisers)
+        declared = listed.active(entries)
         fit = declared_fit(entries)
         # A phase that had nothing to do fitted nothing either.
         assert len(ran.fits) == sum(member.skipped is None for member in ran.members)

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from regft_core.config.schema import DropoutConfig
-from regft_core.hooks import compose
+from regft_core.hooks import compose, ownership
 from regft_core.methods.freelb import PASS, FreeLb
 from regft_core.training.perturbation import example_norms, token_draws
 from tests.methods.harness import TRAINING, Bench, entries
@@ -166,5 +166,5 @@ def test_small_moves_are_refused_in_half_precision() -> None:
 
 
 def test_it_owns_the_step_program() -> None:
-    (problem,) = compose.ownership_problems(entries([("freelb", {}), ("r_drop", {})]))
+    (problem,) = ownership.ownership_problems(entries([("freelb", {}), ("r_drop", {})]))
     assert "'r_drop' adds to the loss of the plain pass, but 'freelb' owns the step program" in problem

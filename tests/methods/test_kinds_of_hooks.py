@@ -12,9 +12,10 @@ from torch import Tensor
 
 from regft_core.config.method import declared_cost
 from regft_core.config.schema import DropoutConfig, StrictModel
-from regft_core.hooks import compose
+from regft_core.hooks import compose, ownership
 from regft_core.hooks.base import Cost, Declares, Handed, Regulariser
 from regft_core.hooks.declare import ClipSide
+from regft_core.hooks.listed import Entry
 from regft_core.hooks.registry import discover
 from regft_core.training.step import Step
 from tests.methods.cases import CASES, Case
@@ -276,7 +277,7 @@ def test_every_pass_has_the_transformed_loss(name: str, options: dict[str, Any],
     """The loss and gradient of the method with the formula in place of its cross-entropies."""
     form: dict[str, Any] = {"masked_lm": True, "validation": aside, "phase": "search" if aside else "finetune"}
     smoothing: Listed = ("label_smoothing", {"smoothing": 0.2})
-    assert compose.ownership_problems(entries([smoothing, (name, options)])) == []
+    assert ownership.ownership_problems(entries([smoothing, (name, options)])) == []
     found = []
     for listed in ([smoothing, (name, options)], [(name, options)]):
         run = Bench(listed, **form)  # type: ignore[arg-type]
@@ -322,7 +323,7 @@ def test_a_program_says_whether_it_trains_on_the_task(case: Case) -> None:
     run.stack.backward(step)
     assert bool(asked) == case.declares.trains_on_task
     listed: list[Listed] = [("label_smoothing", {}), (case.name, case.options.model_dump(exclude_unset=True))]
-    problems = compose.ownership_problems(entries(listed))
+    problems = ownership.ownership_problems(entries(listed))
     if case.declares.trains_on_task:
         assert problems == []
     else:
@@ -333,9 +334,9 @@ def test_a_program_says_whether_it_trains_on_the_task(case: Case) -> None:
 
 
 def test_one_regulariser_transforms_the_task_loss_and_one_changes_the_gradient() -> None:
-    (problem,) = compose.ownership_problems(entries([("label_smoothing", {}), (renamed("label_smoothing", "b"), {})]))
+    (problem,) = ownership.ownership_problems(entries([("label_smoothing", {}), (renamed("label_smoothing", "b"), {})]))
     assert problem.startswith("'label_smoothing' and 'b' both own the task's loss")
-    (problem,) = compose.ownership_problems(entries([(Adder, {}), (renamed(Adder, "b"), {})]))
+    (problem,) = ownership.ownership_problems(entries([(Adder, {}), (renamed(Adder, "b"), {})]))
     assert problem.startswith("'adder' and 'b' both own the gradient")
 
 
@@ -352,7 +353,7 @@ PROGRAMS = [case for case in CASES if case.declares.program and not case.declare
 def test_a_penalty_adds_its_gradient_to_that_of_any_step_program(case: Case, accumulated: bool) -> None:
     own: Listed = (case.name, case.options.model_dump(exclude_unset=True))
     pull: Listed = ("l2_sp", {"strength": 10.0})
-    assert compose.ownership_problems(entries([pull, own])) == []
+    assert ownership.ownership_problems(entries([pull, own])) == []
     form: dict[str, Any] = {"masked_lm": True, "phase": case.phase.name}
     found, losses = [], []
     for listed in ([pull, own], [own]):
@@ -505,12 +506,12 @@ def test_the_bits_do_not_depend_on_the_names(listed: list[Listed]) -> None:
 )
 def test_a_search_refuses_what_its_virtual_step_does_not_model(given: Listed, what: str) -> None:
     name = given[0] if isinstance(given[0], str) else given[0].name
-    assert compose.ownership_problems(entries([SEARCH, given])) == [
+    assert ownership.ownership_problems(entries([SEARCH, given])) == [
         f"'{name}' {what}, which the virtual step of 'weight_mixup' does not model: that is one step along the "
         "gradient of the task's loss at the shared learning rate; keep one of them"
     ]
     # Fine-tuning under the attention that was found looks ahead at nothing.
-    assert compose.ownership_problems(entries([("weight_mixup", {"attention": "random"}), given])) == []
+    assert ownership.ownership_problems(entries([("weight_mixup", {"attention": "random"}), given])) == []
 
 
 @pytest.mark.parametrize(
@@ -525,7 +526,7 @@ def test_a_search_refuses_what_its_virtual_step_does_not_model(given: Listed, wh
     ],
 )
 def test_a_search_accepts_what_acts_in_passes_or_outside_the_update(given: Listed) -> None:
-    assert compose.ownership_problems(entries([SEARCH, given])) == []
+    assert ownership.ownership_problems(entries([SEARCH, given])) == []
 
 
 # ------------------------------------------------------------------------ every pair of regularisers
@@ -539,8 +540,8 @@ def accepted(pair: tuple[Case, Case]) -> bool:
     if one.name == other.name or one.final != other.final:
         return False
     listed = [(case.cls, case.options) for case in pair]
-    stack = [compose.Entry(*entry) for entry in listed]
-    problems = compose.ownership_problems(stack) + compose.prediction_problems(stack, one.phase)
+    stack = [Entry(*entry) for entry in listed]
+    problems = ownership.ownership_problems(stack) + ownership.prediction_problems(stack, one.phase)
     problems += compose.negotiate_dropout(stack, DropoutConfig(), None)[1]
     return not problems and all(case.phase.training.epochs for case in pair)
 

@@ -9,7 +9,7 @@ import torch
 
 from regft_core.config.schema import DropoutConfig
 from regft_core.errors import ModelError
-from regft_core.hooks import compose
+from regft_core.hooks import compose, ownership
 from regft_core.hooks.base import Setting
 from regft_core.methods.lora import Lora, LoraConfig
 from tests.errors import raises_code
@@ -190,7 +190,7 @@ OTHERS: list[tuple[str, dict[str, Any]]] = [
 @pytest.mark.parametrize("adapter", ["lora", "prefix_tuning", "prompt_tuning"])
 @pytest.mark.parametrize("other", OTHERS, ids=lambda value: "-".join([value[0], *map(str, value[1].values())]))
 def test_methods_of_trained_encoder_weights_are_refused_beside_it(adapter: str, other: tuple[str, Any]) -> None:
-    problems = compose.ownership_problems(entries([(adapter, {}), other]))
+    problems = ownership.ownership_problems(entries([(adapter, {}), other]))
     assert any(
         f"'{other[0]}' works on the encoder's trained weights, but '{adapter}' freezes the encoder" in problem
         for problem in problems
@@ -200,7 +200,7 @@ def test_methods_of_trained_encoder_weights_are_refused_beside_it(adapter: str, 
 @pytest.mark.parametrize("other", ["hype", "child_tuning"])
 def test_methods_that_act_elsewhere_compose(other: str) -> None:
     options: dict[str, Any] = {"hype": {"scale": 1e-2}, "child_tuning": {"share": 0.3}}[other]
-    assert not compose.ownership_problems(entries([("lora", {}), (other, options)]))
+    assert not ownership.ownership_problems(entries([("lora", {}), (other, options)]))
     run = Bench([("lora", {}), (other, options)])
     run.loop().train()
     assert not same(run.trainee.state(), _trained_alone())

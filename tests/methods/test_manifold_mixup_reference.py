@@ -11,7 +11,7 @@ from torch import Tensor
 
 from regft_core.config.schema import DropoutConfig
 from regft_core.errors import ModelError
-from regft_core.hooks import compose
+from regft_core.hooks import ownership
 from regft_core.methods.manifold_mixup import Draw, ManifoldMixup, ManifoldMixupConfig, rows_of, with_partners
 from tests.errors import raises_code
 from tests.methods.harness import Bench, entries, same
@@ -214,5 +214,5 @@ def test_what_does_not_fit_is_refused() -> None:
         bench_with(layers=[5])
     with pytest.raises(ValueError, match="at least 1"):
         ManifoldMixupConfig(layers=())
-    assert compose.ownership_problems(entries([("manifold_mixup", {}), ("r_drop", {})]))
-    assert compose.ownership_problems(entries([("manifold_mixup", {}), ("hype", {})])) == []
+    assert ownership.ownership_problems(entries([("manifold_mixup", {}), ("r_drop", {})]))
+    assert ownership.ownership_problems(entries([("manifold_mixup", {}), ("hype", {})])) == []

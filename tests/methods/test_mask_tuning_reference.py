@@ -544,7 +544,7 @@ def test_it_composes(options: dict[str, Any], other: tuple[str, dict[str, Any]])
 
 
 def test_two_step_programs_are_refused() -> None:
-    from regft_core.hooks.compose import ownership_problems
+    from regft_core.hooks.ownership import ownership_problems
     from tests.methods.harness import entries
 
     problems = ownership_problems(entries([("mask_tuning", {}), ("tdt", {})]))

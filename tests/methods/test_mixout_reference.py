@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from regft_core.config.schema import DropoutConfig
-from regft_core.hooks import compose
+from regft_core.hooks import compose, ownership
 from regft_core.methods.mixout import Mixout, mask_shape, mixed_weights
 from regft_core.models.views import MixoutView
 from regft_core.training.trainee import Pass
@@ -167,5 +167,5 @@ def test_all_dropout_is_off_and_the_random_weights_count_as_randomness() -> None
 
 
 def test_weights_have_one_owner() -> None:
-    problems = compose.ownership_problems(entries([("mixout", {}), ("weight_mixup", {"attention": "random"})]))
+    problems = ownership.ownership_problems(entries([("mixout", {}), ("weight_mixup", {"attention": "random"})]))
     assert any("both own the weight view" in problem for problem in problems)

@@ -9,7 +9,7 @@ import torch
 
 from regft_core.errors import ModelError
 from regft_core.exporting.export import refuse_kept
-from regft_core.hooks import compose
+from regft_core.hooks import ownership
 from regft_core.hooks.base import Setting
 from regft_core.methods.prompt_tuning import PromptTuning, PromptTuningConfig
 from regft_core.training.stack import Stack
@@ -175,9 +175,9 @@ def test_a_killed_run_goes_on_bit_for_bit() -> None:
 
 def test_methods_that_read_hidden_states_by_position_are_refused_beside_moved_ones() -> None:
     other: tuple[str, dict[str, Any]] = ("mask_tuning", {})
-    problems = compose.ownership_problems(entries([("prompt_tuning", {}), other]))
+    problems = ownership.ownership_problems(entries([("prompt_tuning", {}), other]))
     assert any("by the positions of the batch, which 'prompt_tuning' moves" in problem for problem in problems)
-    problems = compose.ownership_problems(entries([("prompt_tuning", {"reads": "text"}), other]))
+    problems = ownership.ownership_problems(entries([("prompt_tuning", {"reads": "text"}), other]))
     assert not any("moves" in problem for problem in problems)
 
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from regft_core.config.schema import DropoutConfig
 from regft_core.errors import ModelError
-from regft_core.hooks import compose
+from regft_core.hooks import compose, ownership
 from regft_core.hooks.declare import MainPass
 from regft_core.methods.r3f import NOISED, R3f, R3fConfig
 from regft_core.methods.r4f import last_projection
@@ -123,7 +123,7 @@ def test_hype_acts_in_the_noised_pass_in_place_of_the_embedding_noise() -> None:
     step = bench.step()
     assert torch.equal(step.forward(), plain)
     assert not torch.allclose(step.forward(NOISED, draw=NOISED), plain, atol=1e-4)
-    assert not compose.pass_problems(entries([("r3f", {}), hype]))
+    assert not ownership.pass_problems(entries([("r3f", {}), hype]))
 
 
 def test_precision_and_randomness_are_declared() -> None:
@@ -213,7 +213,7 @@ ADAPTERS: list[tuple[str, dict[str, Any]]] = [
 @pytest.mark.parametrize("adapter", ADAPTERS, ids=str)
 def test_the_head_over_a_frozen_encoder_is_normalised(adapter: tuple[str, dict[str, Any]]) -> None:
     """It was refused as a view of weights that stay frozen; the head is trained, and is all that it views."""
-    assert compose.ownership_problems(entries([adapter, ("r4f", {})])) == []
+    assert ownership.ownership_problems(entries([adapter, ("r4f", {})])) == []
     bench = Bench([adapter, ("r4f", {})])
     raw = bench.trainee.raw("classifier.weight").detach().clone()
     before = bench.trainee.plain_weights()
@@ -228,7 +228,7 @@ def test_the_head_over_a_frozen_encoder_is_normalised(adapter: tuple[str, dict[s
 
 def test_all_of_r4f_runs_over_low_rank_additions() -> None:
     listed = [("lora", {}), ("r3f", {"scale": 1e-2}), ("r4f", {})]
-    assert compose.ownership_problems(entries(listed)) == []
+    assert ownership.ownership_problems(entries(listed)) == []
     run = Bench(listed)
     assert not same(run.train(), Bench(listed[:1]).train())
 
@@ -236,7 +236,7 @@ def test_all_of_r4f_runs_over_low_rank_additions() -> None:
 @pytest.mark.parametrize(("other", "options"), [("linear_head", {}), ("masked_lm", {"trains": "head"})])
 def test_a_head_that_no_step_on_the_task_trains_is_refused(other: str, options: dict[str, Any]) -> None:
     """The solution would be written into a copy; a masked-LM phase has another loss."""
-    (problem,) = compose.ownership_problems(entries([("r4f", {}), (other, options)]))
+    (problem,) = ownership.ownership_problems(entries([("r4f", {}), (other, options)]))
     assert problem.startswith(f"'r4f' computes the head's weights from trained ones, but '{other}' freezes the encoder")
 
 
@@ -248,5 +248,5 @@ def test_a_head_that_another_loss_leaves_alone_is_refused(other: str, options: d
 
 def test_other_views_of_the_head_stay_refused() -> None:
     for other in (("mixout", {}), ("dps", {"mode": "mix"})):
-        (problem,) = compose.ownership_problems(entries([("r4f", {}), other]))
+        (problem,) = ownership.ownership_problems(entries([("r4f", {}), other]))
         assert "both own the weight view" in problem

@@ -11,7 +11,7 @@ import torch
 from regft_core.config.method import Phase
 from regft_core.config.schema.methods import DataConfig
 from regft_core.config.schema.training import TrainingConfig
-from regft_core.hooks import compose
+from regft_core.hooks import ownership
 from regft_core.methods.rec_adam import RecAdam, RecAdamConfig, task_share
 from regft_core.training.recall_adam import RecallAdam
 from tests.methods.harness import TRAINING, Bench, entries, largest_difference, same
@@ -183,4 +183,4 @@ def test_what_makes_no_sense_is_refused(options: dict[str, Any], rate: float, wo
 
 def test_it_owns_the_optimiser() -> None:
     acting = entries([("rec_adam", {}), ("pats", {})])
-    assert any("own the optimiser" in problem for problem in compose.ownership_problems(acting))
+    assert any("own the optimiser" in problem for problem in ownership.ownership_problems(acting))

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from regft_core.hooks import compose
+from regft_core.hooks import ownership
 from regft_core.training.optimisers.adamax import DecoupledAdamax
 from regft_core.training.sensitivity import SensitivityGuided
 from tests.methods.harness import TRAINING, Bench, same
@@ -193,5 +193,5 @@ def test_a_killed_run_goes_on_bit_for_bit(base: str) -> None:
 def test_no_other_owner_of_the_update_beside_it() -> None:
     from tests.methods.harness import entries
 
-    problems = compose.ownership_problems(entries([("sage", {}), ("pats", {})]))
+    problems = ownership.ownership_problems(entries([("sage", {}), ("pats", {})]))
     assert any("'pats'" in p and "'sage'" in p and "both own the optimiser" in p for p in problems)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from regft_core.config.schema import DropoutConfig
-from regft_core.hooks import compose
+from regft_core.hooks import compose, ownership
 from regft_core.methods.sam import moves
 from tests.methods.cases import task
 from tests.methods.harness import TRAINING, Bench, entries
@@ -257,9 +257,9 @@ def test_a_penalty_is_that_of_the_weights_in_their_place() -> None:
 
 
 def test_it_owns_the_step_program_and_goes_with_virtual_tokens() -> None:
-    (problem,) = compose.ownership_problems(entries([("sam", {}), ("r_drop", {})]))
+    (problem,) = ownership.ownership_problems(entries([("sam", {}), ("r_drop", {})]))
     assert "'r_drop' adds to the loss of the plain pass, but 'sam' owns the step program" in problem
-    assert compose.ownership_problems(entries([("sam", {}), ("prompt_tuning", {})])) == []
+    assert ownership.ownership_problems(entries([("sam", {}), ("prompt_tuning", {})])) == []
 
 
 def test_eta_without_its_use_is_refused() -> None:

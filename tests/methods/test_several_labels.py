@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from regft_core.hooks import compose
+from regft_core.hooks import compose, listed
 from regft_core.hooks.registry import discover
 from regft_core.methods.constant_answer import best_odds
 from regft_core.methods.label_thresholds import threshold
@@ -92,9 +92,9 @@ def test_a_label_that_no_row_set_aside_has_keeps_its_threshold_and_is_marked() -
 
 
 def test_thresholds_are_for_several_labels_and_for_phases_with_steps() -> None:
-    listed = phase([("label_thresholds", {})], split=0.8)
-    stack = compose.entries(discover(), listed.regularisers)
-    (problem,) = compose.check_phase(stack, listed, TRAINING, task("classification"))
+    one = phase([("label_thresholds", {})], split=0.8)
+    stack = listed.entries(discover(), one.regularisers)
+    (problem,) = compose.check_phase(stack, one, TRAINING, task("classification"))
     assert "'label_thresholds' on this task: it fits thresholds of several labels" in problem
     fixed = phase([("label_thresholds", {})], split=0.8, epochs=0)
     (problem,) = compose.check_phase(stack, fixed, TRAINING, task("multi_label"))

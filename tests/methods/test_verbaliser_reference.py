@@ -12,7 +12,7 @@ from transformers import AutoModelForMaskedLM
 
 from regft_core.data.prompts import Prompt, appended, demonstrations, prompted, word_tokens, wrong_words
 from regft_core.errors import DataError, ModelError
-from regft_core.hooks import compose
+from regft_core.hooks import ownership
 from regft_core.methods.verbaliser import Verbaliser
 from regft_core.models.mask_head import MaskClassifier
 from tests.errors import raises_code
@@ -307,7 +307,7 @@ def test_a_killed_run_draws_the_same_demonstrations() -> None:
 )
 def test_it_composes_with_other_kinds_of_hooks(other: tuple[str, dict[str, Any]]) -> None:
     listed: list[Any] = [("verbaliser", DEMONSTRATED), other]
-    assert not compose.ownership_problems(entries(listed))
+    assert not ownership.ownership_problems(entries(listed))
     run = Bench(listed, masked_lm=True, max_length=64)
     before = {name: parameter.detach().clone() for name, parameter in run.trainee.named_raw()}
     run.loop().train()
@@ -326,14 +326,14 @@ def test_it_composes_with_other_kinds_of_hooks(other: tuple[str, dict[str, Any]]
     ],
 )
 def test_what_needs_another_head_is_refused_with_the_reason(name: str, reason: str) -> None:
-    found = compose.ownership_problems(entries([("verbaliser", {}), (name, {})]))
+    found = ownership.ownership_problems(entries([("verbaliser", {}), (name, {})]))
     (problem,) = (one for one in found if one.startswith(f"'{name}' does not run beside 'verbaliser', which answers"))
     assert reason in problem
 
 
 def test_what_freezes_the_encoder_or_moves_tokens_is_refused() -> None:
     for name, reason in (("lora", "freezes the encoder"), ("prompt_tuning", "which 'prompt_tuning' moves")):
-        problems = compose.ownership_problems(entries([("verbaliser", {}), (name, {})]))
+        problems = ownership.ownership_problems(entries([("verbaliser", {}), (name, {})]))
         assert any(reason in problem for problem in problems)
 
 

@@ -1,4 +1,4 @@
-"""The README's table of methods is the catalogue, and the catalogue tells of every shipped method."""
+"""docs/methods.md is the catalogue, and the catalogue tells of every shipped method."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from regft_core.hooks import compose
+from regft_core.hooks import listed, ownership
 from regft_core.hooks.registry import discover
 from regft_core.plan.method_table import Line, all_methods, as_markdown, as_text, catalogue, exclusive
 from stages.methods import main
@@ -22,13 +22,11 @@ def shipped() -> dict[str, Line]:
     return {line.name: line for line in catalogue(ROOT)}
 
 
-def test_the_readme_has_the_catalogue() -> None:
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
-    start = text.index("\n", text.index("<!-- made by python -m stages.methods --markdown")) + 1
-    shown, wanted = text[start : text.index("<!-- end -->", start)].strip(), as_markdown(list(shipped().values()))
+def test_the_page_of_methods_is_the_catalogue() -> None:
+    shown, wanted = (ROOT / "docs/methods.md").read_text(encoding="utf-8"), as_markdown(list(shipped().values()))
     lacking = sorted(set(wanted.splitlines()) ^ set(shown.splitlines()))
-    assert shown == wanted, (
-        f"put the output of `python -m stages.methods --markdown` into README.md; differs: {lacking}"
+    assert shown.strip() == wanted.strip(), (
+        f"run `python -m stages.methods --markdown > docs/methods.md`; differs: {lacking}"
     )
 
 
@@ -104,13 +102,13 @@ def test_what_is_told_is_what_the_rules_refuse() -> None:
     reasons = {
         "another step program or added loss": lambda e: bool(e.declares.program) or e.declares.adds_terms,
         "a step program": lambda e: bool(e.declares.program),
-        "another task loss": compose.transforms_loss,
+        "another task loss": ownership.transforms_loss,
         "another weight view": lambda e: e.declares.owns_weights,
         "another optimiser": lambda e: e.declares.optimizer is not None,
-        "what works on trained encoder weights": compose.works_on_encoder,
+        "what works on trained encoder weights": ownership.works_on_encoder,
         "a frozen encoder": lambda e: e.declares.freezes_encoder,
-        "a view of the head": compose.views_head,
-        "a solved head": compose.solves_head,
+        "a view of the head": ownership.views_head,
+        "a solved head": ownership.solves_head,
         "what reads hidden states by position": lambda e: e.declares.reads_positions,
         "what needs another head": lambda e: bool(e.declares.says.refused_at_mask),
         "answers at a mask": lambda e: e.declares.answers_at_mask,
@@ -120,7 +118,7 @@ def test_what_is_told_is_what_the_rules_refuse() -> None:
     stacks = [
         (name, stack)
         for name, method in all_methods(ROOT).items()
-        if (stack := compose.active(compose.entries(registry, method.finetune.regularisers)))
+        if (stack := listed.active(listed.entries(registry, method.finetune.regularisers)))
         and not any(entry.declares.owns_prediction for entry in stack)
     ]
     refused = 0
@@ -128,7 +126,7 @@ def test_what_is_told_is_what_the_rules_refuse() -> None:
         if {cls.name for cls, _ in first} & {cls.name for cls, _ in second}:
             continue
         told = any(reasons[text](entry) for text in exclusive(first) for entry in second)
-        found = [p for p in compose.ownership_problems([*first, *second]) if "declares which comes first" not in p]
+        found = [p for p in ownership.ownership_problems([*first, *second]) if "declares which comes first" not in p]
         assert bool(found) == told, (one, two, found)
         refused += told
     assert refused > 500

@@ -1,4 +1,4 @@
-"""What speaks against each method on the tasks of the grid: parts that do not go together, or not with a task."""
+"""Errors of each method on the tasks of the grid: parts that do not go together, or not with a task."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from regft_core.config.yaml.document import Document, KeyPath
 from regft_core.errors import Problem
 from regft_core.names import listing
 
-#: What speaks against a method on a task (None: on any), given the right tasks by name: phases may train on others.
+#: Errors of a method on a task (None: on any), given the right tasks by name: phases may train on others.
 ComposeCheck = Callable[[Method, TaskConfig | None, Params, Mapping[str, TaskConfig]], list[str]]
 
 
@@ -26,7 +26,7 @@ def check_compositions(
     compose_check: ComposeCheck,
     document: Document,
 ) -> list[Problem]:
-    """What speaks against a method on each task of the grid; tasks on which it is the same are asked together.
+    """Errors of a method on each task of the grid; tasks with the same errors are asked together.
 
     Args:
         method: under the shared protocol.
@@ -42,7 +42,7 @@ def check_compositions(
     for task, config in same.items():
         alike.setdefault(model_of(params, grid, task).model_dump_json(), {})[task] = config
     if not grid:
-        alike["none"] = {}  # what needs no task is said all the same
+        alike["none"] = {}  # errors that need no task
     for tasks in alike.values():
         model = model_of(params, grid, next(iter(tasks))) if tasks else params.model
         own = params.model_copy(update={"model": model})
@@ -66,7 +66,7 @@ def _check(
     compose_check: ComposeCheck,
     document: Document,
 ) -> list[Problem]:
-    """What speaks against ``method`` on any task, and on each of ``tasks``; what holds on all of them is said once.
+    """Errors of ``method`` on any task, and on each of ``tasks``; an error on all of them is listed once.
 
     ``every`` are all tasks that are right, also those that only phases train on.
     """

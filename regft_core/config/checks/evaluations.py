@@ -1,4 +1,4 @@
-"""What speaks against ``evaluations:`` in ``params.yaml``: unknown names, wrong options, tasks that none fits."""
+"""Errors in ``evaluations:`` in ``params.yaml``: unknown names, wrong options, tasks that none fits."""
 
 from __future__ import annotations
 

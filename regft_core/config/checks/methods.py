@@ -1,4 +1,4 @@
-"""From a method's YAML to phases with validated options, and what speaks against the method."""
+"""From a method's YAML to phases with validated options, and the method's errors."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from regft_core.config.yaml.document import Document, KeyPath
 from regft_core.errors import Problem
 from regft_core.names import nearest, suggestion
 
-#: (encoder, project root) -> (key below ``model``, code, message) of what speaks against its files on this disk.
+#: (encoder, project root) -> (key below ``model``, code, message) of errors in its files on this disk.
 EncoderCheck = Callable[[EncoderConfig, Path], list[tuple[str, str, str]]]
 
 MODEL_ALIASES = tuple(ALIASES)

@@ -1,4 +1,4 @@
-"""What speaks against ``task_settings`` and ``method_settings`` (``settings`` says what they come to)."""
+"""Errors in ``task_settings`` and ``method_settings`` (``settings`` says what they come to)."""
 
 from __future__ import annotations
 

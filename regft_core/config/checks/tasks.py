@@ -197,7 +197,7 @@ def _check_in_place(
         inherited = task.labels if task.known("labels") else None
         of_other = isinstance(task.source, BuiltinSource) if task.known("source") else False
         labels = config.labels if config.labels is not None else inherited
-        # The same generator as the task's: wrong labels are said once, where they are written.
+        # The same generator as the task's: wrong labels are reported where they are written, and nowhere else.
         if config.labels is None and of_other and getattr(task.source, "generator", None) == source.generator:
             labels = None
         problems += check_declared(source, config, labels, document, path)

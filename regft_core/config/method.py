@@ -160,6 +160,12 @@ class Method:
         return next(phase for phase in self.phases if phase.name == name)
 
 
+def other_tasks(methods: Iterable[Method], *, labelled: bool = False) -> list[str]:
+    """Tasks beside their own whose rows phases of the methods train on, each once; ``labelled``: on their labels."""
+    every = (phase.data for method in methods for phase in method.phases if phase.data.labels or not labelled)
+    return list(dict.fromkeys(data.task for data in every if data.task is not None))
+
+
 def is_name(text: str) -> bool:
     """Whether ``text`` may name a task or a method (``[a-z0-9_-]``, so no path can hide in it)."""
     return re.fullmatch(NAME_PATTERN, text) is not None and not text.endswith("\n")

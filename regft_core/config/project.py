@@ -21,6 +21,14 @@ from regft_core.errors import ConfigError
 
 
 @dataclass(frozen=True)
+class LeftOut:
+    """Why a declared out-of-distribution set does not judge; ``file``: the file that is missing, if that is why."""
+
+    why: str
+    file: str | None = None
+
+
+@dataclass(frozen=True)
 class Project:
     """A valid project.
 
@@ -40,7 +48,7 @@ class Project:
     on_task: dict[tuple[str, str], Method] = field(default_factory=dict)
     builder: MethodBuilder | None = field(default=None, repr=False, compare=False)
     controls: Controls = field(default_factory=Controls, repr=False, compare=False)
-    left_out: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    left_out: Mapping[str, Mapping[str, LeftOut]] = field(default_factory=dict)
 
     def method(self, name: str, task: str) -> Method:
         """A listed method as it runs on a task."""

@@ -10,6 +10,7 @@ from regft_core.config.checks.tasks import check_task, referenced_tasks
 from regft_core.config.files import TASKS, task_file
 from regft_core.config.messages.explain import validate
 from regft_core.config.method import is_name
+from regft_core.config.project import LeftOut
 from regft_core.config.reading import Reading
 from regft_core.config.schema.params import OodChoice
 from regft_core.config.schema.tasks import FilesSource, TaskConfig
@@ -32,7 +33,7 @@ class TaskReader:
         self.reading = reading
         self.builtin = builtin
         self.ood = ood
-        self.left_out: dict[str, dict[str, str]] = {}
+        self.left_out: dict[str, dict[str, LeftOut]] = {}
         self.right: dict[str, TaskConfig] = {}
         self.known: dict[str, TaskConfig] = {}
 
@@ -125,7 +126,7 @@ class TaskReader:
         root, absent = self.reading.root, self.left_out.setdefault(task_name, {})
         for name, config in task.ood.items():
             if not self._chosen(name):
-                absent[name] = "ood is none" if self.ood == "none" else "not listed in ood"
+                absent[name] = LeftOut("ood is none" if self.ood == "none" else "not listed in ood")
                 continue
             split, source = config.split, config.source
             if not config.if_present or (split is not None and is_there(root, split)):
@@ -137,7 +138,7 @@ class TaskReader:
                     continue  # said where that file is read
                 source, split = (other.source, split or other.splits.judging) if other is not None else (None, None)
             if isinstance(source, FilesSource) and split is not None and not is_there(root, split):
-                absent[name] = f"there is no file {file_name(split)}"
+                absent[name] = LeftOut(f"there is no file {file_name(split)}", file_name(split))
                 where = f"{document.file}:{document.line(('ood', name))}"
-                self.reading.warnings.append(f"{where}: '{name}' is left out: {absent[name]}")
+                self.reading.warnings.append(f"{where}: '{name}' is left out: {absent[name].why}")
         return task.model_copy(update={"ood": {name: c for name, c in task.ood.items() if name not in absent}})

@@ -1,4 +1,4 @@
-"""Deal rows into parts of given shares: strata keep their shares, and units of rows stay together."""
+"""Deal rows into parts of given shares, or set a share aside: units of rows (one group, one text) stay together."""
 
 from __future__ import annotations
 
@@ -7,6 +7,21 @@ from collections.abc import Sequence
 from random import Random
 
 from regft_core.data.shuffle import shuffled
+
+
+def set_aside(units: Sequence[str], count: int, random: Random) -> list[int]:
+    """Numbers of rows that are set aside, whole units in random order: at most ``count`` rows, but one unit at least.
+
+    That unit is the smallest where none has so few rows. With a single unit it is all rows.
+    """
+    sizes, taken, rows = Counter(units), set(), 0
+    order = shuffled(list(sizes), random)
+    for unit in order:
+        if rows + sizes[unit] <= count:
+            taken.add(unit)
+            rows += sizes[unit]
+    taken = taken or {min(order, key=lambda unit: sizes[unit])}
+    return [row for row, unit in enumerate(units) if unit in taken]
 
 
 def deal(strata: Sequence[int], units: Sequence[str], shares: Sequence[float], random: Random) -> list[int]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Any
 
-from regft_core.config.headers import separator_hint
+from regft_core.config.file_format import separator_hint
 from regft_core.config.schema.tasks import ColumnsConfig
 from regft_core.data.examples import Example
 from regft_core.errors import DataError
@@ -88,8 +88,12 @@ def check_columns(names: Sequence[str], declaration: Declaration, where: str) ->
     for key, name in missing:
         near = get_close_matches(name, names, n=1, cutoff=0.5)
         lines.append(f"columns.{key}: no column '{name}'" + (f", did you mean '{near[0]}'?" if near else ""))
-    if hint := separator_hint(names, [name for _, name in missing], where):
+    if hint := separator_hint(names, [name for _, name in missing]):
         raise DataError("column-missing", f"{where}: no column '{missing[0][1]}'\n    -> {hint}")
+    for key, name in missing:
+        if (outer := name.partition(".")[0]) in names and "." in name:
+            message = f"columns.{key}: no column '{name}', and fields within '{outer}' are not read"
+            raise DataError("column-missing", f"{where}: {message}\n    -> write every field on one level")
     shown = ", ".join(repr(name) for name in names[:20]) or "none"
     raise DataError("column-missing", f"{where}: " + "; ".join(lines) + f"\n    -> its columns are {shown}")
 

@@ -147,8 +147,9 @@ def prepare_dataset(
             write_jsonl(folder / "dev.jsonl", part.dev.examples)
         for name, split in ood.items():
             write_jsonl(directory / "ood" / f"{name}.jsonl", split.examples)
-        judging = {"dev": rows if len(parts) > 1 else parts[0].dev, **ood}
-        if groups := {name: split.group_of for name, split in judging.items() if split.groups is not None}:
+        whole = Part("all", rows, rows) if len(parts) > 1 else parts[0]
+        grouped = {"train": whole.train, "dev": whole.dev, **ood}
+        if groups := {name: split.group_of for name, split in grouped.items() if split.groups is not None}:
             write_json(directory / "groups.json", groups)
         write_json(directory / "task.json", _describe(task_name, task, rows, parts, resolved, ood))
         if before_commit is not None:

@@ -1,7 +1,8 @@
-"""Raw rows of one file, one after the other: CSV and TSV, JSON lines, Parquet. Nothing is kept in memory."""
+"""Raw rows of one file, one after the other: CSV and TSV, JSON lines, Parquet, Excel. Nothing is kept in memory."""
 
 from __future__ import annotations
 
+import codecs
 import csv
 import gzip
 import json
@@ -15,30 +16,38 @@ from io import TextIOWrapper
 from pathlib import Path
 from typing import IO, TextIO, cast
 
-from regft_core.config.headers import quoting_of
+from regft_core.config.file_format import (
+    MAX_BYTES,
+    NAMED,
+    UNSAID,
+    FileFormat,
+    Told,
+    WrongFile,
+    check_names,
+    damaged,
+    is_known,
+    not_text,
+    open_bytes,
+    suffix_of,
+    tell,
+)
+from regft_core.config.workbook import open_sheet
 from regft_core.data.declare import Row
 from regft_core.errors import DataError
 
-FORMATS = (".csv", ".tsv", ".jsonl", ".parquet")
 #: Rows of a Parquet file that are decoded at a time.
 _PARQUET_ROWS = 1_000
 
 
-def suffix_of(path: Path) -> str:
-    """The ending that names the format, ``.gz`` apart."""
-    return Path(path.name.lower().removesuffix(".gz")).suffix
-
-
-def table(stream: TextIO, delimiter: str, where: str, *, quoted: bool = False) -> tuple[list[str], Iterator[Row]]:
+def table(stream: TextIO, told: Told, where: str) -> tuple[list[str], Iterator[Row]]:
     """Column names and rows of CSV or TSV with a header line; quoted fields may hold delimiters and line breaks.
 
     ``stream`` was opened with ``newline=""``. Raises DataError here for a bad header, while iterating for a bad row.
     """
-    quoting = quoting_of(delimiter, quoted)
     csv.field_size_limit(2**31 - 1)
-    reader = csv.reader(stream, delimiter=delimiter, quoting=quoting, strict=True)
+    reader = csv.reader(stream, delimiter=told.delimiter, quoting=told.quoting, strict=True)
 
-    def damaged(error: csv.Error) -> DataError:
+    def torn(error: csv.Error) -> DataError:
         return DataError(
             "csv-syntax", f"{where}: line {reader.line_num}: {error}\n    -> check the quotes on that line"
         )
@@ -46,12 +55,10 @@ def table(stream: TextIO, delimiter: str, where: str, *, quoted: bool = False) -
     try:
         header = next(reader, None)
     except csv.Error as error:
-        raise damaged(error) from error
+        raise torn(error) from error
     if not header:
-        raise DataError("empty-file", f"{where}: empty file\n    -> its first line names the columns")
-    repeated = sorted({name for name in header if header.count(name) > 1})
-    if repeated:
-        raise DataError("column-twice", f"{where}: line 1 names the column '{repeated[0]}' twice")
+        raise WrongFile("empty-file", "has an empty first line", "its first line names the columns")
+    check_names(header)
 
     def rows() -> Iterator[Row]:
         count, line = 0, reader.line_num + 1
@@ -71,7 +78,7 @@ def table(stream: TextIO, delimiter: str, where: str, *, quoted: bool = False) -
                     yield Row(position, dict(zip(header, values, strict=True)))
                 line = reader.line_num + 1
         except csv.Error as error:
-            raise damaged(error) from error
+            raise torn(error) from error
 
     return header, rows()
 
@@ -94,21 +101,15 @@ def json_lines(lines: Iterable[str], where: str) -> Iterator[Row]:
         yield Row(f"row {count} (line {line})", value)
 
 
-def parquet(file: IO[bytes], where: str) -> tuple[list[str], int, Iterator[Row]]:
-    """Column names, number of rows, and the rows of a Parquet file."""
+def parquet(file: IO[bytes]) -> tuple[list[str], int, Iterator[Row]]:
+    """Column names, number of rows, and the rows of a Parquet file. Raises WrongFile, here or while rows are read."""
     import pyarrow
     import pyarrow.parquet
-
-    def damaged(error: Exception) -> DataError:
-        message = str(error).splitlines()[0]
-        return DataError(
-            "damaged-file", f"{where}: the Parquet file is damaged or cut off ({message})\n    -> copy it again"
-        )
 
     try:
         opened = pyarrow.parquet.ParquetFile(file)
     except (pyarrow.ArrowException, OSError, ValueError) as error:
-        raise damaged(error) from error
+        raise damaged("Parquet", error) from error
 
     def rows() -> Iterator[Row]:
         count = 0
@@ -118,9 +119,9 @@ def parquet(file: IO[bytes], where: str) -> tuple[list[str], int, Iterator[Row]]
                     count += 1
                     yield Row(f"row {count}", values)
         except (pyarrow.ArrowException, OSError, ValueError) as error:
-            raise damaged(error) from error
+            raise damaged("Parquet", error) from error
 
-    return opened.schema_arrow.names, opened.metadata.num_rows, rows()
+    return check_names(opened.schema_arrow.names), opened.metadata.num_rows, rows()
 
 
 def _excerpt(values: list[str]) -> str:
@@ -142,67 +143,86 @@ class OpenTable:
 
 
 @contextmanager
-def open_table(path: Path) -> Iterator[OpenTable]:
-    """Open a .csv, .tsv, .jsonl or .parquet file, also .gz, to read its rows one after the other.
+def open_table(path: Path, how: FileFormat = UNSAID, where: str | None = None) -> Iterator[OpenTable]:
+    """Open a data file (``FORMATS``, also .gz) to read its rows one after the other; the only reader of such files.
 
-    Raises DataError, here or while rows are read: no such file, unknown format, empty, damaged, not UTF-8.
+    ``where`` heads messages, by default the path. Raises DataError, here or while rows are read: no such file, unknown
+    format, empty, damaged, in another encoding or format than its name and ``how`` say.
     """
-    where = str(path)
-    suffix = suffix_of(path)
-    if suffix not in FORMATS:
-        raise DataError(
-            "unknown-format",
-            f"{where}: unknown format\n    -> the name ends in one of {', '.join(FORMATS)}, or that + .gz",
-        )
+    where = where or str(path)
+    if not is_known(path):
+        raise DataError("unknown-format", f"{where}: unknown format\n    -> {NAMED}")
     if not path.is_file():
         raise DataError(
             ("not-a-file" if path.exists() else "file-missing"),
             f"{where}: {'not a file' if path.exists() else 'no such file'}",
         )
-    size = path.stat().st_size
+    try:
+        with path.open("rb"):
+            size, suffix = path.stat().st_size, suffix_of(path)
+    except OSError as error:
+        raise DataError("cannot-read", f"{where}: cannot be read ({error.strerror or error})") from error
     if size == 0:
         raise DataError("empty-file", f"{where}: empty file")
-    with _readable(where), path.open("rb") as raw:
-        packed = path.name.lower().endswith(".gz")
-        plain = cast(IO[bytes], gzip.GzipFile(fileobj=raw)) if packed else raw
-
-        def done() -> float:
-            return min(1.0, raw.tell() / size)
-
-        if suffix == ".parquet":
-            with tempfile.TemporaryFile() as unpacked:
-                if packed:  # Parquet is read from its end
-                    shutil.copyfileobj(plain, unpacked)
-                    unpacked.seek(0)
-                names, count, rows = parquet(unpacked if packed else raw, where)
-                yield _counted(names, count, rows)
+    with _in_words(path, how, where):
+        if suffix == ".xlsx":
+            with open_sheet(path, how.sheet) as sheet:
+                lines = (Row(f"row {n} (line {line})", values) for n, (line, values) in enumerate(sheet.rows, start=1))
+                yield _counted(sheet.names, max(sheet.lines - 1, 0), lines)
             return
-        text = TextIOWrapper(plain, encoding="utf-8-sig", newline="\n" if suffix == ".jsonl" else "")
-        if suffix == ".jsonl":
-            lines = json_lines(text, where)
-            first = next(lines, None)
-            if first is None:
-                raise DataError("no-rows", f"{where}: no rows\n    -> one JSON object per line")
-            yield OpenTable(list(first.values), _chain(first, lines), done)
-        else:
-            names, rows = table(text, "\t" if suffix == ".tsv" else ",", where)
-            yield OpenTable(names, rows, done)
+        told = None if suffix == ".parquet" else tell(path, how)
+        with path.open("rb") as raw:
+            packed = path.name.lower().endswith(".gz")
+            plain = cast(IO[bytes], gzip.GzipFile(fileobj=raw)) if packed else raw
+
+            def done() -> float:
+                return min(1.0, raw.tell() / size)
+
+            if told is None:
+                with tempfile.TemporaryFile() as unpacked:
+                    if packed:  # Parquet is read from its end
+                        shutil.copyfileobj(plain, unpacked)
+                        unpacked.seek(0)
+                    yield _counted(*parquet(unpacked if packed else raw))
+                return
+            text = TextIOWrapper(plain, encoding=told.encoding, newline="\n" if suffix == ".jsonl" else "")
+            if suffix == ".jsonl":
+                objects = json_lines(text, where)
+                first = next(objects, None)
+                if first is None:
+                    raise DataError("no-rows", f"{where}: no rows\n    -> one JSON object per line")
+                yield OpenTable(list(first.values), _chain(first, objects), done)
+            else:
+                names, rows = table(text, told, where)
+                yield OpenTable(names, rows, done)
 
 
 @contextmanager
-def _readable(where: str) -> Iterator[None]:
-    """Turn what a damaged file raises, whenever it is noticed, into a sentence."""
+def _in_words(path: Path, how: FileFormat, where: str) -> Iterator[None]:
+    """Turn what a wrong file raises, whenever it is noticed, into a sentence."""
     try:
-        yield
-    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        raise DataError(
-            "damaged-file", f"{where}: the gzip file is damaged or cut off ({error})\n    -> copy it again"
-        ) from error
-    except UnicodeDecodeError as error:
-        raise DataError(
-            "not-utf8",
-            f"{where}: not UTF-8 text (byte {error.object[error.start]:#04x})\n    -> save the file as UTF-8",
-        ) from error
+        try:
+            yield
+        except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+            raise damaged("gzip", error) from error
+        except UnicodeDecodeError as error:
+            raise _undecodable(path, how, error) from error
+    except WrongFile as wrong:
+        hint = f"\n    -> {wrong.hint}" if wrong.hint else ""
+        raise DataError(wrong.code, f"{where}: {wrong}{hint}") from wrong
+
+
+def _undecodable(path: Path, how: FileFormat, found: UnicodeDecodeError) -> WrongFile:
+    """The line of a byte that was met amid a long file, which is read once more up to it."""
+    decoder, before = codecs.getincrementaldecoder(tell(path, how).encoding)(), 0
+    with open_bytes(path) as stream:
+        while part := stream.read(MAX_BYTES):
+            try:
+                decoder.decode(part)
+            except UnicodeDecodeError as error:
+                return not_text(error, how.encoding, before)
+            before += part.count(b"\n")
+    return not_text(found, how.encoding, before)
 
 
 def _chain(first: Row, others: Iterator[Row]) -> Iterator[Row]:
@@ -219,4 +239,4 @@ def _counted(names: list[str], count: int, rows: Iterator[Row]) -> OpenTable:
             read += 1
             yield row
 
-    return OpenTable(names, counting(), lambda: read / count if count else 1.0)
+    return OpenTable(names, counting(), lambda: min(1.0, read / count) if count else 1.0)

@@ -122,15 +122,15 @@ class LinearHead(Regulariser):
             labels = labels[order.to(labels.device)]
         received, targets = features.numpy(), labels.numpy()
         rows = received.astype(np.float64)
+        seed = derive(trainee.seed, trainee.phase, "linear_head.folds")
         if not find(self.setting.kind).has_labels:
-            solution = regress_linearly(rows, targets.astype(np.float64))
+            solution = regress_linearly(rows, targets.astype(np.float64), seed, data.training_groups)
         else:
-            seed = derive(trainee.seed, trainee.phase, "linear_head.folds")
 
             def fit(labels: Any, classes: int, weights: Any) -> Any:
                 if self.options.head == "package":
                     return classify_as_setfit(received, labels, classes, weights)
-                return classify_linearly(rows, labels, classes, seed, weights)
+                return classify_linearly(rows, labels, classes, seed, weights, data.training_groups)
 
             kind, outputs, weights = find(self.setting.kind), self.setting.num_labels, self.setting.class_weights
             solution = solve(kind, targets, outputs, weights, fit, "linear_head")

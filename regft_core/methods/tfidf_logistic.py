@@ -84,11 +84,11 @@ class TfidfLogistic(Regulariser):
         labels = np.asarray([example.label for example in examples])
         seed = derive(trainee.seed, trainee.phase, "tfidf_logistic.folds")
         if not find(self.setting.kind).has_labels:
-            self._model = regress_words(features, labels.astype(np.float64), seed)
+            self._model = regress_words(features, labels.astype(np.float64), seed, data.training_groups)
         else:
 
             def fit(labels: Any, classes: int, weights: Any) -> Any:
-                return classify_words(features, labels, classes, seed, weights)
+                return classify_words(features, labels, classes, seed, weights, data.training_groups)
 
             kind, outputs, weights = find(self.setting.kind), self.setting.num_labels, self.setting.class_weights
             self._model = solve(kind, labels.astype(np.int64), outputs, weights, fit, "tfidf")

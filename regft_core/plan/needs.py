@@ -11,6 +11,7 @@ from pathlib import Path
 from regft_core.config.checks.params import moves
 from regft_core.config.cost import PlanRow, plan_rows
 from regft_core.config.files import task_file
+from regft_core.config.method import other_tasks
 from regft_core.config.papers.public_sizes import ENCODER_MILLIONS, published_rows
 from regft_core.config.project import Project
 from regft_core.config.schema.tasks import FilesSource, HubSource
@@ -59,8 +60,8 @@ def rows_needed(project: Project) -> list[Rows]:
         names = used.setdefault((source.model_dump_json(), split), (source, []))[1]
         names.append(by) if by not in names else None
 
-    trained = [phase.data.task for method in project.methods.values() for phase in method.phases if phase.data.task]
-    for name in dict.fromkeys([*project.params.grid.tasks, *trained, *tasks_read(project.params)]):
+    others = (*other_tasks(project.methods.values()), *tasks_read(project.params))
+    for name in dict.fromkeys([*project.params.grid.tasks, *others]):
         task = project.tasks[name]
         for split in (task.splits.train, task.splits.dev):
             if isinstance(split, str):  # else it is drawn from the training rows
@@ -78,10 +79,10 @@ def rows_needed(project: Project) -> list[Rows]:
 def by_hand(project: Project) -> list[str]:
     """Files that judge as soon as somebody puts them there, and where they can be had."""
     return [
-        f"{judge} (judges {task}): {why}; {_had(project, judge)}"
+        f"{judge} (judges {task}): {out.why}; {_had(project, judge)}"
         for task, sets in project.left_out.items()
-        for judge, why in sets.items()
-        if why.startswith("there is no file")
+        for judge, out in sets.items()
+        if out.file is not None
     ]
 
 
@@ -123,7 +124,9 @@ def describe(project: Project, command: str) -> str:
         f"  {'present' if one.present else 'MISSING'}  {', '.join(one.used)}: {_source(project, one)}" for one in rows
     ]
     if project.left_out:
-        out = [f"{judge} of {task} ({why})" for task, sets in project.left_out.items() for judge, why in sets.items()]
+        out = [
+            f"{judge} of {task} ({one.why})" for task, sets in project.left_out.items() for judge, one in sets.items()
+        ]
         lines.append(f"  left out  {listing(out)}")
     lines += ["by hand", *(f"  {text}" for text in hands)] if hands else []
     lines += ["", *_disk(project, planned, missing, present), gpu_hours(project, planned), core_hours(project, planned)]

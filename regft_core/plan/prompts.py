@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from regft_core.config.files import task_file
+from regft_core.config.method import other_tasks
 from regft_core.config.project import Project
 from regft_core.config.yaml.document import load_yaml
 from regft_core.data.prompts import wrong_words
@@ -16,10 +17,9 @@ def check_words(project: Project) -> None:
     reading = [m for m in project.methods.values() if m.encoder(project.params.model).pooling == "mask"]
     if not reading:
         return
-    others = {phase.data.task for method in reading for phase in method.phases if phase.data.task and phase.data.labels}
     tokenizer = fast_tokenizer(resolve_model(project.params.model, project.root))
     problems: list[Problem] = []
-    for task in dict.fromkeys([*project.params.grid.tasks, *sorted(others)]):
+    for task in dict.fromkeys([*project.params.grid.tasks, *other_tasks(reading, labelled=True)]):
         prompt = project.tasks[task].prompt
         if prompt is not None and (wrong := wrong_words(prompt.words, tokenizer)):
             document = load_yaml(project.root / task_file(task), project.root)

@@ -17,6 +17,7 @@ import yaml
 from regft_core.config import small
 from regft_core.config.aliases import ALIASES
 from regft_core.config.files import TASKS, names_in, task_file
+from regft_core.config.method import other_tasks
 from regft_core.config.preset import (
     FOLDER,
     LINKED,
@@ -112,8 +113,8 @@ _OF_ROWS = ("grid.tasks", "grid.sizes", "ood", "task_settings", "report.averages
 def _small_tasks(root: Path, project: Project) -> _SmallTasks:
     """The tasks of the grid with what judges them, and those that a phase or an evaluation reads."""
     found = _SmallTasks()
-    trained = [phase.data.task for method in project.methods.values() for phase in method.phases if phase.data.task]
-    for name in dict.fromkeys([*project.params.grid.tasks, *trained, *tasks_read(project.params)]):
+    others = (*other_tasks(project.methods.values()), *tasks_read(project.params))
+    for name in dict.fromkeys([*project.params.grid.tasks, *others]):
         _add_task(root, project, name, found)
     return found
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from regft_core.config.grid import Cell
 from regft_core.config.papers.published import Published, read_published
+from regft_core.config.project import LeftOut
 from regft_core.config.schema.params import SmallScale
 from regft_core.config.schema.report import ReportConfig
 from regft_core.config.schema.training import TrainingConfig
@@ -62,7 +63,7 @@ def write_report(
     task_training: Mapping[str, TrainingConfig] | None = None,
     failed: Mapping[str, str] | None = None,
     small_scale: SmallScale | None = None,
-    left_out: Mapping[str, Mapping[str, str]] | None = None,
+    left_out: Mapping[str, Mapping[str, LeftOut]] | None = None,
 ) -> Report:
     """Write the report's files to ``out``.
 
@@ -119,17 +120,17 @@ def write_report(
     return report
 
 
-def _marked(report: Report, small_scale: SmallScale | None, left_out: Mapping[str, Mapping[str, str]]) -> Report:
+def _marked(report: Report, small_scale: SmallScale | None, left_out: Mapping[str, Mapping[str, LeftOut]]) -> Report:
     """The report, saying in page, terminal and ``results.json`` what is less than its configuration's name promises."""
     results = dict(report.results)
     if small_scale is not None:
         results[MARK] = small_scale.mark
     if left_out:
-        results["left_out"] = {task: dict(sets) for task, sets in left_out.items()}
+        results["left_out"] = {task: {name: one.why for name, one in sets.items()} for task, sets in left_out.items()}
     out = tuple(
-        f"{task} is not judged on {listed([name for name, why in sets.items() if why == reason])}: {reason}."
+        f"{task} is not judged on {listed([name for name, one in sets.items() if one.why == reason])}: {reason}."
         for task, sets in left_out.items()
-        for reason in dict.fromkeys(sets.values())
+        for reason in dict.fromkeys(one.why for one in sets.values())
     )
     mark = small_scale.mark if small_scale is not None else ""
     return replace(report, mark=mark, left_out=out, warnings=(*out, *report.warnings), results=results)

@@ -38,6 +38,7 @@ from regft_core.run.inputs import phase_identity, settled_training
 from regft_core.run.other_task import training_rows
 from regft_core.run.phase_data import (
     PhaseData,
+    groups_of,
     member_rows,
     member_streams,
     read_phase_data,
@@ -45,6 +46,7 @@ from regft_core.run.phase_data import (
     run_rows,
     split_rows,
     without_texts,
+    without_units,
 )
 from regft_core.run.project import check_listed, open_project
 from regft_core.run.scopes import TOKENISER, merge_scope, phase_scope, scope_sha256
@@ -247,14 +249,8 @@ class Context:
             if not own and self.task.get("drawn"):
                 found = without_texts(found, self.dataset / rows_file(self.task, "dev"))
             if own and self.held_out:
-                hidden = {row.idx for row in self.held_out}
-                whole = found
-
-                def shown() -> list[Example]:
-                    return [row for row in whole.read() if row.idx not in hidden]
-
                 rule = self.tuning.split, self.tuning.folds, self.job.fold, self.job.seed
-                found = replace(found, read=shown, source=(*found.source, "tuning", *rule))
+                found = without_units(found, self.held_out, ("tuning", *rule))
             self._data[phase.name] = found
         return self._data[phase.name]
 
@@ -277,20 +273,18 @@ class Context:
         if not self.rows_file.is_file():
             raise DataError("rows-missing", f"{self.rows_file} is missing; run `dvc repro`, whose stage plan writes it")
         rows = read_jsonl(self.rows_file)
+        groups = groups_of(self.dataset, rows)
         if self.job.fold is not None:
-            return self._fold_of(rows, self.job.fold)
-        _, hidden = split_rows(len(rows), self.tuning.split, self.job.seed, "tuning", 0)
+            return self._fold_of(rows, groups, self.job.fold)
+        _, hidden = split_rows(len(rows), self.tuning.split, self.job.seed, "tuning", 0, groups)
         return [rows[index] for index in hidden]
 
-    def _fold_of(self, rows: list[Example], fold: int) -> list[Example]:
+    def _fold_of(self, rows: list[Example], groups: list[str] | None, fold: int) -> list[Example]:
         """The rows of one fold that judges trials: stratified; rows of one group, or of one text, stay together."""
-        groups = self.dataset / "groups.json"
-        # Groups are of the rows that judge; with folds these are also the rows that train.
-        group_of = read_json(groups)["dev"] if "part" in self.task and groups.is_file() else {}
         folds = self.tuning.rounds
         parts = deal(
             find(self.task["kind"]).strata([row.label for row in rows]),
-            [str(group_of.get(row.idx, text_key(row))) for row in rows],
+            groups or [text_key(row) for row in rows],
             [1 / folds] * folds,
             random.Random(derive(self.job.seed, "tuning folds", self.job.task)),
         )
@@ -369,7 +363,7 @@ class Context:
         if phase.repeat is not None and member is None:
             return self._merged_identity(phase, phase.repeat)
         shared, data = self.shared_identity(phase), self.data(phase)
-        rows, held_out = member_rows(phase, member, data.summary.length, self.seed(phase))
+        rows, held_out = member_rows(phase, member, data, self.seed(phase))
         judged_by = self._judged_by(phase, member)
         return judged_by | {
             "format": RUN_FORMAT,
@@ -378,6 +372,8 @@ class Context:
             "rows": data.sha256,
             "rows_per_example": self.encoder.rows_per_example(data.summary.pairs),
             "split": sha256_text(canonical_json([rows, held_out])) if held_out else None,
+            # Folds of a solved head keep groups together.
+            **({} if data.groups is None else {"groups": sha256_text(canonical_json(data.groups))}),
             "task": {
                 "kind": data.kind,
                 "labels": data.labels,
@@ -417,8 +413,8 @@ class Context:
         """The rows that choose the epoch of a phase: of its own, set aside, or the dev set."""
         if phase.training.checkpoint == "best_on_dev_as_published":
             return self.dev_rows
-        examples = self.data(phase).examples
-        return [examples[row] for row in run_rows(phase, member, len(examples), self.seed(phase))[2]]
+        data = self.data(phase)
+        return [data.examples[row] for row in run_rows(phase, member, data, self.seed(phase))[2]]
 
     def _merged_identity(self, phase: Phase, repeat: RepeatConfig) -> dict[str, Any]:
         members = [self.store.run_key(self.identity(phase.name, index)) for index in range(repeat.times)]

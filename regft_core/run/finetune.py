@@ -78,4 +78,4 @@ def _plain_steps(context: Context, phase: Phase, count: int) -> float:
 
 def _rows_of_a_member(context: Context, phase: Phase) -> int:
     """How many rows a member of a phase learns from."""
-    return len(run_rows(phase, None, context.data(phase).summary.length, context.seed(phase))[0])
+    return len(run_rows(phase, None, context.data(phase), context.seed(phase))[0])

@@ -199,7 +199,7 @@ class FinishedModel:
             return []
         words, length = self._plain.label_words.tolist(), context.encoder.max_length
         examples = context.data(phase).examples
-        train, _, _ = run_rows(phase, None, len(examples), context.seed(phase))
+        train, _, _ = run_rows(phase, None, context.data(phase), context.seed(phase))
         rows = [examples[row] for row in train]
         demos = demonstrations(rows, context.tokenizer, length, prompt, words)
         return drawn_sets(demos, [int(row.label) for row in rows], len(words), count, context.seed(phase))
@@ -273,5 +273,5 @@ class FinishedModel:
         if reason:
             return [], reason
         examples = context.data(phase).examples
-        _, rows = member_rows(phase, None, len(examples), context.seed(phase))
+        _, rows = member_rows(phase, None, context.data(phase), context.seed(phase))
         return [examples[row] for row in rows], "" if rows else "the share that is set aside has no rows"

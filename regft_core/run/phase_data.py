@@ -7,7 +7,7 @@ phase, member); rows, their split and the names of the streams enter the key by 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache, partial
 from pathlib import Path
@@ -15,12 +15,13 @@ from typing import Any, NamedTuple
 
 from regft_core.config.method import Phase
 from regft_core.config.schema.methods import DataConfig
+from regft_core.data.deal import set_aside
 from regft_core.data.drawn import rows_file
 from regft_core.data.examples import Example, read_hashed, read_jsonl, text_key, to_jsonl
 from regft_core.data.subsample import draw
 from regft_core.errors import DataError, InputChanged
 from regft_core.identity.file_states import FileState, file_state, settled
-from regft_core.io import canonical_json, sha256_text
+from regft_core.io import canonical_json, read_json, sha256_text
 from regft_core.rng import derive
 
 
@@ -71,12 +72,19 @@ class PhaseData:
         read: reads the rows.
         source: what tells the rows from others, the state of their file included: of rows seen before, what a key
             needs is known without reading them again.
+        dataset: folder of the task that the rows are of.
     """
 
     task: dict[str, Any]
     labelled: bool
     read: Callable[[], list[Example]]
     source: tuple[Any, ...]
+    dataset: Path
+
+    @cached_property
+    def groups(self) -> list[str] | None:
+        """The group of each row, which no draw among them splits; None where the task names no column of groups."""
+        return groups_of(self.dataset, self.examples)
 
     @property
     def examples(self) -> list[Example]:
@@ -151,7 +159,7 @@ def read_phase_data(
         if not subsample.is_file():
             raise DataError("rows-missing", f"{subsample} is missing; run `dvc repro`, whose stage plan writes it")
         return PhaseData(
-            described, data.labels, partial(read_jsonl, subsample), (file_state(str(subsample)), data.labels)
+            described, data.labels, partial(read_jsonl, subsample), (file_state(str(subsample)), data.labels), dataset
         )
     rows = dataset / rows_file(described, "train")
     if not rows.is_file():
@@ -164,7 +172,15 @@ def read_phase_data(
         chosen = draw(len(every), labels, size, seed=seed, task=task, stratified=stratified, kind=kind)
         return [every[index] for index in chosen]
 
-    return PhaseData(described, data.labels, drawn, (file_state(str(rows)), data.labels, size, seed, task, stratified))
+    source = (file_state(str(rows)), data.labels, size, seed, task, stratified)
+    return PhaseData(described, data.labels, drawn, source, dataset)
+
+
+def groups_of(dataset: Path, rows: Sequence[Example]) -> list[str] | None:
+    """The groups of training rows of the prepared task in ``dataset``; None for a task without groups."""
+    path = dataset / "groups.json"
+    known = read_json(path).get("train") if path.is_file() else None
+    return None if known is None else [known[row.idx] for row in rows]
 
 
 def without_texts(data: PhaseData, judging: Path) -> PhaseData:
@@ -180,16 +196,42 @@ def without_texts(data: PhaseData, judging: Path) -> PhaseData:
     return replace(data, read=read, source=(*data.source, "without", file_state(str(judging))))
 
 
-def split_rows(count: int, share: float, seed: int, phase: str, index: int) -> tuple[list[int], list[int]]:
+def without_units(data: PhaseData, held_out: Sequence[Example], drawn: tuple[Any, ...]) -> PhaseData:
+    """The rows without those that are held out, nor others of their groups; ``drawn`` tells this draw from others."""
+
+    def read() -> list[Example]:
+        rows, hidden = data.read(), {row.idx for row in held_out}
+        groups, theirs = groups_of(data.dataset, rows), set(groups_of(data.dataset, held_out) or ())
+        if groups is None:
+            return [row for row in rows if row.idx not in hidden]
+        return [row for row, group in zip(rows, groups, strict=True) if group not in theirs]
+
+    state = file_state(str(data.dataset / "groups.json"))
+    return replace(data, read=read, source=(*data.source, *drawn, state))
+
+
+def split_rows(
+    count: int, share: float, seed: int, phase: str, index: int, groups: Sequence[str] | None = None
+) -> tuple[list[int], list[int]]:
     """Row numbers to train on, int(share * count), and those set aside; each draw is independent.
 
-    Repeated phases draw again per member (not folds), as weight mixup does.
+    Repeated phases draw again per member (not folds), as weight mixup does. With ``groups``, one for each row, whole
+    groups are set aside, so that the share is met as nearly as they allow.
 
     Raises:
-        DataError: nothing is left to train on.
+        DataError: nothing is left to train on, or all rows are of one group.
     """
     if share == 1.0:
         return list(range(count)), []
+    if groups is not None:
+        if len(set(groups)) < 2:
+            raise DataError(
+                "too-few-groups",
+                f"phase '{phase}': all {count} training rows are of one group, which is never split, so none can be "
+                "set aside\n    -> take more rows, or name a finer column under columns.group",
+            )
+        aside = set_aside(groups, count - int(share * count), random.Random(derive(seed, "split", phase, index)))
+        return sorted(set(range(count)) - set(aside)), aside
     order = list(range(count))
     random.Random(derive(seed, "split", phase, index)).shuffle(order)
     cut = int(share * count)
@@ -207,15 +249,16 @@ def member_label(phase: Phase, member: int | None) -> str:
     return phase.name if member is None else f"{phase.name}-{member}"
 
 
-def member_rows(phase: Phase, member: int | None, count: int, seed: int) -> tuple[list[int], list[int]]:
-    """Training and validation rows (numbers below ``count``) of a phase, or of one member of it."""
+def member_rows(phase: Phase, member: int | None, data: PhaseData, seed: int) -> tuple[list[int], list[int]]:
+    """Training and validation rows (numbers) of a phase, or of one member of it; ``data``: the rows of the phase."""
     varies = phase.repeat is not None and "split" in phase.repeat.vary
-    return split_rows(count, phase.data.split, seed, phase.name, (member or 0) if varies else 0)
+    number = (member or 0) if varies else 0
+    return split_rows(data.summary.length, phase.data.split, seed, phase.name, number, data.groups)
 
 
-def run_rows(phase: Phase, member: int | None, count: int, seed: int) -> tuple[list[int], list[int], list[int]]:
+def run_rows(phase: Phase, member: int | None, data: PhaseData, seed: int) -> tuple[list[int], list[int], list[int]]:
     """Rows to train on, those set aside for the method (``data.split``), and those that choose the epoch."""
-    train, validation = member_rows(phase, member, count, seed)
+    train, validation = member_rows(phase, member, data, seed)
     if phase.training.checkpoint != "best_on_split":
         return train, validation, []
     share = phase.training.checkpoint_share
@@ -225,7 +268,8 @@ def run_rows(phase: Phase, member: int | None, count: int, seed: int) -> tuple[l
             f"phase '{phase.name}': training.checkpoint_share {share} of {len(train)} rows leaves none to train on"
             "\n    -> lower it, or take more rows",
         )
-    kept, judging = split_rows(len(train), 1.0 - share, seed, f"{phase.name}/checkpoint", 0)
+    groups = None if data.groups is None else [data.groups[row] for row in train]
+    kept, judging = split_rows(len(train), 1.0 - share, seed, f"{phase.name}/checkpoint", 0, groups)
     return [train[index] for index in kept], validation, [train[index] for index in judging]
 
 

@@ -167,7 +167,7 @@ def phase_inputs(context: Context, phase: Phase, member: int | None) -> PhaseInp
     from regft_core.run.training_run import PhaseInputs
 
     data = context.data(phase)
-    train_rows, validation_rows, _ = run_rows(phase, member, len(data.examples), context.seed(phase))
+    train_rows, validation_rows, _ = run_rows(phase, member, data, context.seed(phase))
     return PhaseInputs(
         phase=phase,
         entries=context.entries(phase),
@@ -191,6 +191,7 @@ def phase_inputs(context: Context, phase: Phase, member: int | None) -> PhaseInp
         handed=handed(context, phase),
         final=phase.name == context.method.finetune.name,
         examples=data.examples,
+        groups=data.groups,
         max_length=context.encoder.max_length,
         value_range=data.value_range,
         prompt=context.prompt(phase),

@@ -20,6 +20,7 @@ from typing import Any, Protocol, TypeVar
 from regft_core.config.checks.sources import file_name, file_of
 from regft_core.config.copies import ENCODER, ROWS, shipped_encoder
 from regft_core.config.files import CONTAMINATION, FOLDERS
+from regft_core.config.method import other_tasks
 from regft_core.config.project import Project
 from regft_core.config.schema.encoder import EncoderConfig
 from regft_core.config.store_path import project_root, store_path
@@ -37,6 +38,8 @@ from regft_core.store.remote import Remote
 
 #: Below the run store, or ``store.remote``.
 FOLDER = "inputs"
+#: Files of a prepared task that phases of other tasks read, where they are there.
+_ROWS_OF_OTHERS = ("task.json", "train.jsonl", "dev.jsonl", "groups.json")
 R = TypeVar("R")
 
 
@@ -139,7 +142,7 @@ def files_for(project: Project, jobs: Sequence[RunJob]) -> dict[str, Path]:
     store = store_path(root, project.params)
     for other in sorted(set(_other_tasks(project, jobs))):
         folder = training_rows(project, other, store)
-        found |= {f"{ROWS}/{folder.name}/{name}": folder / name for name in ("task.json", "train.jsonl", "dev.jsonl")}
+        found |= {f"{ROWS}/{folder.name}/{name}": folder / name for name in _ROWS_OF_OTHERS}
     encoder = resolve_model(project.params.model, root).path
     found |= {f"{ENCODER}/{path.name}": path for path in _encoder_files(encoder)}
     return {name: path for name, path in found.items() if path.is_file()}
@@ -151,10 +154,7 @@ def _below(folder: Path, root: Path) -> dict[str, Path]:
 
 def _other_tasks(project: Project, jobs: Sequence[RunJob]) -> Iterator[str]:
     """Tasks beside their own whose rows a phase of the jobs, or an evaluation, reads."""
-    for method, task in {(job.method, job.task) for job in jobs}:
-        for phase in project.method(method, task).phases:
-            if phase.data.task is not None:
-                yield phase.data.task
+    yield from other_tasks(project.method(*cell) for cell in {(job.method, job.task) for job in jobs})
     yield from tasks_read(project.params)
 
 

@@ -51,6 +51,7 @@ class PhaseInputs:
         streams: names of the random streams: of noise and dropout, of the data order, of the head.
         encoded: tokenised rows; ``train_rows`` and ``validation_rows`` number some of them.
         examples: the same rows as text, for what is fitted without the encoder.
+        groups: the group of each row, which folds of a fit keep together; None for a task without groups.
         kind, labels, value_range, prompt: of the task whose rows these are.
         start: weights to start from, or None for the checkpoint's; ``start_head``: with their head.
         handed: what the phases that regularisers need have left.
@@ -79,6 +80,7 @@ class PhaseInputs:
     handed: Mapping[str, Handed] = field(default_factory=dict)
     final: bool = True
     examples: Sequence[Example] = ()
+    groups: Sequence[str] | None = None
     max_length: int | None = None
     value_range: tuple[float, float] | None = None
     prompt: Prompt | None = None
@@ -191,7 +193,7 @@ def prepare(inputs: PhaseInputs, **loop_options: Any) -> Prepared:
     if trainee.device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(trainee.device)
     started = time.monotonic()
-    stack.fit(trainee, FitData(trainee, stack.setting, training_stream, validation, inputs.examples))
+    stack.fit(trainee, FitData(trainee, stack.setting, training_stream, validation, inputs.examples, inputs.groups))
     fit_seconds = time.monotonic() - started
     steps = stack.total_steps(len(inputs.train_rows))
     if inputs.cuda_graphs and trainee.device.type == "cuda":

@@ -11,7 +11,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from regft_core.config.headers import separator_hint
+from regft_core.config.file_format import separator_hint
 from regft_core.data.declare import Row
 from regft_core.data.examples import Example
 from regft_core.data.rows import OpenTable, open_table
@@ -130,7 +130,7 @@ def _check(names: Sequence[str], wanted: Sequence[tuple[str, str | None]], data:
     missing = [(option, name) for option, name in wanted if name is not None and name not in names]
     if not missing:
         return
-    if hint := separator_hint(names, [str(name) for _, name in missing], str(data)):
+    if hint := separator_hint(names, [str(name) for _, name in missing], "save it with commas"):
         raise DataError("column-missing", f"{data}: no column '{missing[0][1]}' ({missing[0][0]})\n    -> {hint}")
     nears = [nearest(str(name), names) for _, name in missing]
     if [option for option, _ in missing] == ["--text", "--text-pair"] and None not in nears and nears[0] != nears[1]:

@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from regft_core.data.examples import Example
 from regft_core.errors import RunFailed
+from regft_core.training.folds import TOO_FEW, folds_of
 from regft_core.training.logistic import FOLDS, Penalty, Solution, classify, smallest_loss
 
 Array = npt.NDArray[np.float64]
@@ -103,22 +104,26 @@ def _vectoriser(analyzer: str, longest: int, **options: Any) -> Any:
 
 
 def classify_words(
-    features: Any, labels: npt.NDArray[np.int64], classes: int, seed: int, weights: Array | None = None
+    features: Any,
+    labels: npt.NDArray[np.int64],
+    classes: int,
+    seed: int,
+    weights: Array | None = None,
+    groups: Sequence[str] | None = None,
 ) -> Solution:
     """Multinomial logistic regression of ``labels`` [n] on sparse ``features`` [n, d]; see ``logistic.classify``."""
     penalty = Penalty(STRENGTHS, usual=USUAL_STRENGTH, tolerance=1e-5)
-    return classify(features, labels, classes, seed, what="tfidf", penalty=penalty, weights=weights)
+    return classify(features, labels, classes, seed, what="tfidf", penalty=penalty, weights=weights, groups=groups)
 
 
-def regress_words(features: Any, targets: Array, seed: int) -> Solution:
-    """Ridge regression of ``targets`` [n]; the strength is that of the smallest squared error over folds."""
-    from sklearn.model_selection import KFold
-
+def regress_words(features: Any, targets: Array, seed: int, groups: Sequence[str] | None = None) -> Solution:
+    """Ridge regression of ``targets`` [n]; the strength is that of the smallest squared error over folds of groups."""
     notes, strength = [], USUAL_STRENGTH
     if len(targets) < FOLDS:
         notes.append("tfidf: too few rows to cross-validate the strength")
+    elif (splits := folds_of(len(targets), None, groups, FOLDS, seed)) is None:
+        notes.append(f"tfidf: {TOO_FEW}")
     else:
-        splits = list(KFold(FOLDS, shuffle=True, random_state=seed % 2**32).split(features))
 
         def loss(tried: float) -> float:
             total = 0.0

@@ -22,6 +22,7 @@ class FitData:
         stream: the training rows, shuffled as the loop would see them.
         validation: the rows set aside (``data.split``), or None.
         examples: the raw rows, numbered as in both streams; see :attr:`training_examples`.
+        groups: the group of each of them; None for a task without groups.
     """
 
     trainee: Trainee
@@ -29,11 +30,17 @@ class FitData:
     stream: BatchStream
     validation: BatchStream | None = None
     examples: Sequence[Example] = ()
+    groups: Sequence[str] | None = None
 
     @property
     def training_examples(self) -> list[Example]:
         """Text and label of every training row, in the order of the subsample."""
         return [self.examples[row] for row in self.stream.rows]
+
+    @property
+    def training_groups(self) -> list[str] | None:
+        """The group of every training row, in the order of the subsample: folds of a fit keep groups together."""
+        return None if self.groups is None else [self.groups[row] for row in self.stream.rows]
 
     def sequential(self, batch_size: int) -> Iterator[Batch]:
         """Every training row once, in the order of the subsample, ``batch_size`` at a time."""

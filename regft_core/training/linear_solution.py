@@ -10,12 +10,14 @@ fine-tuned from such a head diverges.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
 
-from regft_core.training.logistic import Penalty, Solution, classify
+from regft_core.training.folds import TOO_FEW, folds_of
+from regft_core.training.logistic import FOLDS, Penalty, Solution, classify
 
 Array = npt.NDArray[np.float64]
 
@@ -24,19 +26,24 @@ STRENGTHS = tuple(10.0**power for power in range(-5, 3))
 
 
 def classify_linearly(
-    features: Array, labels: npt.NDArray[np.int64], classes: int, seed: int, weights: Array | None = None
+    features: Array,
+    labels: npt.NDArray[np.int64],
+    classes: int,
+    seed: int,
+    weights: Array | None = None,
+    groups: Sequence[str] | None = None,
 ) -> Solution:
     """Logistic regression of ``labels`` [n] in 0 to ``classes`` - 1 on ``features`` [n, d].
 
     The strength is that of the smallest cross-validated log loss over stratified folds, drawn by ``seed``; the
     stronger one in a tie. With a class of one row there are no folds: strength 1 / n (C = 1 in scikit-learn).
-    ``weights`` [classes]: of the losses of each class's rows.
+    ``weights`` [classes]: of the losses of each class's rows. Rows of one of the ``groups`` [n] share a fold.
 
     Raises RunFailed when all rows have one label.
     """
     scaled, centre, scale = _scaled(features)
     penalty = Penalty(STRENGTHS, usual=1 / len(labels), tolerance=1e-6, per_row=True)
-    found = classify(scaled, labels, classes, seed, what="linear_head", penalty=penalty, weights=weights)
+    found = classify(scaled, labels, classes, seed, what="linear_head", penalty=penalty, weights=weights, groups=groups)
     return _folded(found.weight, found.bias, centre, scale, found.strength, found.notes)
 
 
@@ -55,16 +62,27 @@ def classify_as_setfit(
     return replace(found, strength=1 / len(labels))
 
 
-def regress_linearly(features: Array, targets: Array) -> Solution:
-    """Ridge regression of ``targets`` [n] on ``features`` [n, d]; strength by leave-one-out cross-validation."""
+def regress_linearly(features: Array, targets: Array, seed: int = 0, groups: Sequence[str] | None = None) -> Solution:
+    """Ridge regression of ``targets`` [n] on ``features`` [n, d]; strength by leave-one-out cross-validation.
+
+    With ``groups`` [n] by the squared error over folds of whole groups, drawn by ``seed``; with too few of them
+    strength 1 / n.
+    """
     from sklearn.linear_model import RidgeCV
 
     scaled, centre, scale = _scaled(features)
     # Scikit-learn's loss is the sum over rows.
     strengths = [strength * len(targets) for strength in STRENGTHS]
-    model = RidgeCV(alphas=strengths).fit(scaled, targets)
+    notes = []
+    if groups is None:
+        model = RidgeCV(alphas=strengths)
+    elif splits := folds_of(len(targets), None, groups, FOLDS, seed):
+        model = RidgeCV(alphas=strengths, cv=splits, scoring="neg_mean_squared_error")
+    else:
+        model, notes = RidgeCV(alphas=[1.0]), [f"linear_head: {TOO_FEW}"]
+    model.fit(scaled, targets)
     weight, bias = np.asarray(model.coef_).reshape(1, -1), np.asarray([float(model.intercept_)])
-    return _folded(weight, bias, centre, scale, float(model.alpha_) / len(targets), [])
+    return _folded(weight, bias, centre, scale, float(model.alpha_) / len(targets), notes)
 
 
 def _scaled(features: Array) -> tuple[Array, Array, float]:

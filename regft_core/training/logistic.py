@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from regft_core.errors import RunFailed
 from regft_core.kinds import Kind
+from regft_core.training.folds import TOO_FEW, folds_of
 
 Array = npt.NDArray[np.float64]
 
@@ -99,11 +100,13 @@ def classify(
     what: str,
     penalty: Penalty,
     weights: Array | None = None,
+    groups: Sequence[str] | None = None,
 ) -> Solution:
     """Logistic regression of ``labels`` [n] in 0 to ``classes`` - 1 on ``features`` [n, d].
 
     The strength is that of the smallest log loss over stratified folds, drawn by ``seed``; of equal ones the
-    stronger. Where a class has a single row there are no folds. ``what`` heads notes and errors. ``weights`` [classes]
+    stronger. Where a class has a single row there are no folds. Rows of one of the ``groups`` [n] share a fold.
+    ``what`` heads notes and errors. ``weights`` [classes]
     multiply the losses of their rows, in the folds too.
 
     Raises RunFailed when all rows have one label.
@@ -119,8 +122,10 @@ def classify(
         pass
     elif folds < 2:
         notes.append(f"{what}: a class has a single row, so the strength was not cross-validated")
+    elif (splits := folds_of(len(labels), labels.tolist(), groups, folds, seed)) is None:
+        notes.append(f"{what}: {TOO_FEW}")
     else:
-        strength = smallest_loss(penalty.strengths, _left_out_loss(features, labels, folds, seed, penalty, weights))
+        strength = smallest_loss(penalty.strengths, _left_out_loss(features, labels, splits, penalty, weights))
     weight, bias, converged = _fit(features, labels, strength, penalty, weights)
     if not converged:
         notes.append(f"{what}: the logistic regression did not converge in {penalty.iterations} iterations")
@@ -145,12 +150,13 @@ def log_probabilities(logits: Array) -> Array:
 
 
 def _left_out_loss(
-    features: Any, labels: npt.NDArray[np.int64], folds: int, seed: int, penalty: Penalty, weights: Array | None
+    features: Any,
+    labels: npt.NDArray[np.int64],
+    splits: Sequence[tuple[Any, Any]],
+    penalty: Penalty,
+    weights: Array | None,
 ) -> Callable[[float], float]:
     """Strength -> log loss of every row under the fit to the folds without it, summed."""
-    from sklearn.model_selection import StratifiedKFold
-
-    splits = list(StratifiedKFold(folds, shuffle=True, random_state=seed % 2**32).split(features, labels))
     present = np.unique(labels)
 
     def loss(strength: float) -> float:

@@ -285,14 +285,11 @@ def test_another_params_file_and_text(files: dict[str, str], build: Any, registr
         load(root, registry, params_text=edit(files[PARAMS], "100, full", "1"))
 
 
-def test_formats_and_aliases_are_those_of_data_and_models() -> None:
+def test_aliases_are_those_of_models() -> None:
     from regft_core.config.checks.params import MODEL_ALIASES
-    from regft_core.config.checks.sources import FORMATS
-    from regft_core.data import sources
     from regft_core.models.source import ALIASES
 
     assert set(MODEL_ALIASES) == set(ALIASES)
-    assert FORMATS == sources.FORMATS
 
 
 @pytest.mark.parametrize(("file", "old", "key"), [(PARAMS, "epochs: 2", ""), (NOISE, "training: {}", "training: {")])

@@ -398,7 +398,7 @@ BROKEN: list[tuple[str, str, str, tuple[str, ...]]] = [
         "data/opinions/dev.csv",
         "sentence,label\nBad,0\n",
         "",
-        ("opinions.yaml:2: splits.dev:", "[damaged-file]", "is empty"),
+        ("opinions.yaml:2: splits.dev:", "[empty-file]", "is empty"),
     ),
     (
         TASK,

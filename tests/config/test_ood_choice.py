@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from regft_core.config.project import Project
+from regft_core.config.project import LeftOut, Project
 from regft_core.config.read_project import load_project
 from regft_core.errors import ConfigError
 from regft_core.hooks.registry import discover
@@ -35,7 +35,8 @@ def load(root: Path, **changes: Any) -> Project:
 def test_all_declared_sets_judge_by_default(root: Path) -> None:
     project = load(root)
     assert list(project.tasks["rte"].ood) == ["hans", "scitail", "advglue_rte"]
-    assert project.left_out == {"sst2": {"imdb_contrast": "there is no file data/imdb_contrast/test_contrast.tsv"}}
+    absent = "data/imdb_contrast/test_contrast.tsv"
+    assert project.left_out == {"sst2": {"imdb_contrast": LeftOut(f"there is no file {absent}", absent)}}
     assert load(root, ood="all").tasks == project.tasks
 
 
@@ -44,14 +45,14 @@ def test_none_leaves_all_out_and_reads_none_of_their_files(root: Path) -> None:
     project = load(root, ood="none")
     assert list(project.tasks) == ["rte", "sst2"]
     assert project.tasks["rte"].ood == {}
-    assert project.left_out["rte"] == dict.fromkeys(("hans", "scitail", "advglue_rte"), "ood is none")
+    assert project.left_out["rte"] == dict.fromkeys(("hans", "scitail", "advglue_rte"), LeftOut("ood is none"))
 
 
 def test_a_list_names_those_that_judge(root: Path) -> None:
     project = load(root, ood=["hans", "imdb_cad"])
     assert list(project.tasks["rte"].ood) == ["hans"]
     assert list(project.tasks["sst2"].ood) == ["imdb_cad"]
-    assert project.left_out["rte"] == dict.fromkeys(("scitail", "advglue_rte"), "not listed in ood")
+    assert project.left_out["rte"] == dict.fromkeys(("scitail", "advglue_rte"), LeftOut("not listed in ood"))
 
 
 def test_a_name_that_no_task_declares_is_an_error(root: Path) -> None:

@@ -161,9 +161,11 @@ def test_what_is_missing_is_named(model: ServedModel, tmp_path: Path) -> None:
 
 def test_semicolons_and_unknown_devices_are_named(model: ServedModel, tmp_path: Path) -> None:
     data = tmp_path / "new.csv"
-    data.write_text("id;review\n1;good film\n")
-    with raises_code(DataError, "column-missing", "no column 'review' (--text)", "separated by semicolons"):
-        predict_file(model, data, tmp_path / "out.csv")
+    data.write_text("id;review\n1;good film, really\n")
+    assert predict_file(model, data, tmp_path / "out.csv").rows == 1
+    data.write_text("id;review;a, b\n1;good film;c\n")
+    with raises_code(DataError, "column-missing", "no column 'review' (--text)", "semicolons seem to separate"):
+        predict_file(model, data, tmp_path / "other.csv")
     with raises_code(ModelError, "unknown-device", "--device gpu", "auto, cpu, mps, cuda"):
         device_of("gpu")
     assert device_of("cpu") == "cpu"
@@ -188,8 +190,9 @@ def test_a_model_of_pairs_needs_both_texts(exported: dict[tuple[str, str], Path]
     [
         ("empty.csv", b"", "empty-file"),
         ("header.csv", b"review\n", "no-rows"),
-        ("empty.jsonl", b"\n\n", "no-rows"),
-        ("new.xlsx", b"x", "unknown-format"),
+        ("empty.jsonl", b"\n\n", "empty-file"),
+        ("new.xlsx", b"x", "another-format"),
+        ("new.xls", b"x", "unknown-format"),
         ("cut.csv.gz", gzip.compress(b"review\n" + b"good\n" * 999, mtime=0)[:-9], "damaged-file"),
         ("latin.csv", "review\ncaf\xe9\n".encode("latin-1"), "not-utf8"),
         ("quote.csv", b'review\n"good\n', "csv-syntax"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from regft_core.config.schema.params import Params
 from regft_core.config.schema.report import Part
@@ -33,7 +33,7 @@ def check_averages(
     params: Params,
     document: Document,
     tasks: Mapping[str, TaskConfig],
-    left_out: Mapping[str, Mapping[str, str]],
+    left_out: Mapping[str, Collection[str]],
 ) -> tuple[list[Problem], list[str]]:
     """Problems: parts that are no task of the grid, or no set of their task. Warnings: parts that are ``left_out``.
 

@@ -8,15 +8,14 @@ from pathlib import Path
 
 from regft_core.config.checks.builtin_tasks import Builtin, check_columns, check_kind, check_options
 from regft_core.config.checks.params import moves, revision_problem
-from regft_core.config.headers import columns_of, separator_hint
+from regft_core.config.file_format import NAMED, WrongFile, is_known, separator_hint, suffix_of
+from regft_core.config.headers import columns_of
 from regft_core.config.hub import shadow_problem
 from regft_core.config.paths import what_is
 from regft_core.config.schema.tasks import BuiltinSource, ColumnsConfig, FilesSource, HubSource
 from regft_core.config.yaml.document import Document, KeyPath
 from regft_core.errors import Problem
 from regft_core.names import listing, nearest, suggestion
-
-FORMATS = (".csv", ".tsv", ".jsonl", ".parquet")
 
 Source = HubSource | FilesSource | BuiltinSource
 
@@ -68,7 +67,7 @@ class Sources:
     ) -> list[Problem]:
         """Problems of the ``source`` at ``path`` of ``document``; ``kind`` and ``columns`` are None when unknown."""
         if isinstance(source, FilesSource):
-            return self._check_files(source, list(uses), columns)
+            return self._check_files(source, document, path, list(uses), columns)
         if isinstance(source, HubSource):
             return self._check_hub(source, document, path)
         problems = check_kind(kind, source, document, path)
@@ -83,19 +82,19 @@ class Sources:
                 problems.append(use.document.problem("unknown-split", use.path, f"unknown split '{use.split}'", hint))
         return problems
 
-    def _check_files(self, source: FilesSource, uses: list[Use], columns: Columns | None) -> list[Problem]:
-        problems = []
+    def _check_files(
+        self, source: FilesSource, document: Document, at: KeyPath, uses: list[Use], columns: Columns | None
+    ) -> list[Problem]:
+        problems = list(_unused(source, document, at, [use.split for use in uses]))
         headers: dict[str, list[str]] = {}
         for use in uses:
             wrong = _file_problem(self.root, source, use)
             if not wrong:
                 path = file_of(self.root, use.split)
                 try:
-                    names = columns_of(path, quoted=source.known("quoted") and source.quoted)
-                except ValueError as error:
-                    remedy = "save the file as UTF-8" if "not UTF-8" in str(error) else "repair the file"
-                    message = f"data/{_below_data(use.split).as_posix()} {error}"
-                    wrong = [use.document.problem("damaged-file", use.path, message, f"{remedy}, or name another")]
+                    names = columns_of(path, source.written)
+                except WrongFile as error:
+                    wrong = [use.document.problem(error.code, use.path, f"{file_name(use.split)} {error}", error.hint)]
                 else:
                     # A row that may be dropped need not have every column: the first line tells little.
                     sparse = columns is not None and columns.sparse and ".jsonl" in path.name.lower()
@@ -174,13 +173,12 @@ def _file_problem(root: Path, source: FilesSource, use: Use) -> list[Problem]:
     if ".." in Path(split).parts or "\\" in split or "\0" in split:
         return wrong("outside-data", f"'{split}' leaves data/", inside)
     relative = _below_data(split)
-    if not _known_format(relative.name):
-        hint = f"the name ends in one of {', '.join(FORMATS)}, or that and .gz"
-        return wrong("unknown-format", f"'{split}' has an unknown format", hint)
+    if not is_known(relative):
+        return wrong("unknown-format", f"'{split}' has an unknown format", NAMED)
     path = folder / relative
     kind = what_is(path)
     if kind is None:
-        present = sorted(p.relative_to(folder).as_posix() for p in folder.rglob("*") if _known_format(p.name))
+        present = sorted(p.relative_to(folder).as_posix() for p in folder.rglob("*") if is_known(p))
         present = [name for name in present if what_is(folder / name) == "a file"]
         near = nearest(relative.as_posix(), present)
         get = source.get if source.known("get") else None
@@ -196,6 +194,19 @@ def _file_problem(root: Path, source: FilesSource, use: Use) -> list[Problem]:
     return []
 
 
+#: Keys of a source of files, and the formats that they are for.
+_FOR = {"delimiter": (".csv", ".tsv"), "encoding": (".csv", ".tsv", ".jsonl"), "sheet": (".xlsx",)}
+
+
+def _unused(source: FilesSource, document: Document, at: KeyPath, splits: list[str]) -> Iterator[Problem]:
+    """Keys that say how files are written, where no file is written so."""
+    suffixes = {suffix_of(Path(split)) for split in splits}
+    for key, own in _FOR.items():
+        if suffixes and source.known(key) and getattr(source, key) is not None and suffixes.isdisjoint(own):
+            message = f"'{key}' is for {listing(own)}, and no file of this source is one"
+            yield document.problem("key-unused", (*at, key), message, "remove it")
+
+
 def _unknown_columns(headers: dict[str, list[str]], columns: Columns) -> list[Problem]:
     problems = []
     for key, name in columns.wanted():
@@ -203,10 +214,6 @@ def _unknown_columns(headers: dict[str, list[str]], columns: Columns) -> list[Pr
         if lacking:
             message = f"no column '{name}' in {listing(f'data/{file}' for file in lacking)}"
             names = headers[lacking[0]]
-            hint = separator_hint(names, [name], lacking[0]) or suggestion(name, names, "its columns")
+            hint = separator_hint(names, [name]) or suggestion(name, names, "its columns")
             problems.append(columns.document.problem("column-missing", (*columns.path, key), message, hint))
     return problems
-
-
-def _known_format(name: str) -> bool:
-    return name.lower().removesuffix(".gz").endswith(FORMATS)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import fields
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
+from pydantic import AfterValidator, Field, SerializerFunctionWrapHandler, model_serializer
 
 from regft_core.catalogue import KINDS
+from regft_core.config.file_format import FileFormat
 from regft_core.config.schema import ConsistentModel, Inconsistency, Name, Override, StrictModel, named_in
 from regft_core.config.schema.encoder import TaskModel
 from regft_core.config.schema.prompts import PromptConfig
@@ -16,6 +18,18 @@ from regft_core.kinds import find
 
 #: No part can be ``.`` or ``..``; ``datasets`` and ``huggingface_hub`` take no others either.
 HUB_ID_PATTERN = r"^[A-Za-z0-9_][A-Za-z0-9_-]*(\.[A-Za-z0-9_-]+)*(/[A-Za-z0-9_][A-Za-z0-9_-]*(\.[A-Za-z0-9_-]+)*)?$"
+
+
+#: The keys of files that say how they are written.
+WRITTEN = tuple(one.name for one in fields(FileFormat))
+
+
+def _check_encoding(name: str) -> str:
+    try:
+        "".encode(name)  # also refuses codecs that are not of text
+    except LookupError:
+        raise ValueError(f"'{name}' is no text encoding; common ones: utf-8, utf-16, cp1252, latin-1") from None
+    return name
 
 
 class HubSource(StrictModel):
@@ -28,17 +42,29 @@ class HubSource(StrictModel):
 
 
 class FilesSource(StrictModel):
-    """Files under ``data/``; the format is read off the name (.csv .tsv .jsonl .parquet, .gz)."""
+    """Files under ``data/``; the format is read off the name (.csv .tsv .jsonl .parquet .xlsx, .gz)."""
 
     kind: Literal["files"]
     quoted: bool = Field(False, description="fields of a .tsv are quoted as in CSV; else a quote is a character")
+    delimiter: Override[Annotated[str, Field(pattern=r'^[^"\r\n]$')]] = Field(
+        None, description="what separates the columns of a .csv or .tsv; told from the header when absent"
+    )
+    encoding: Override[Annotated[str, AfterValidator(_check_encoding)]] = Field(
+        None, description="of text files; when absent that of the byte-order mark, else UTF-8"
+    )
+    sheet: Override[str] = Field(None, description="sheet of an .xlsx; the only one when absent")
     # Not in dumps: where a file can be had changes none of its rows.
     get: str | None = Field(None, exclude=True, description="where the files can be had; told when one is missing")
 
     @model_serializer(mode="wrap")
     def _settled(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
         """The values as they stand in keys: a later addition at its default is left out of them."""
-        return {name: value for name, value in dump(self).items() if name != "quoted" or value}
+        return {name: value for name, value in dump(self).items() if name not in WRITTEN or value}
+
+    @property
+    def written(self) -> FileFormat:
+        """How the files are written, as far as it is said, and right."""
+        return FileFormat(**{name: getattr(self, name) for name in WRITTEN if self.known(name)})
 
 
 class BuiltinSource(StrictModel):

@@ -6,13 +6,14 @@ import argparse
 import inspect
 import logging
 import os
+import re
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from regft_core.errors import RegftError
+from regft_core.errors import ConfigError, ModelError, RegftError
 from regft_core.execution.processes import die_with_parent
 
 if TYPE_CHECKING:
@@ -79,11 +80,39 @@ CHANGES = Argument(
     required=False,
     repeated=True,
 )
+#: Of the commands that read a file of texts with an exported model.
+SERVING = (
+    Argument("model", "directory that `python -m stages.export` wrote"),
+    Argument("data", "file with the texts: .csv, .tsv, .jsonl or .parquet, also .gz"),
+    Argument("out", "file to write: .csv or .jsonl"),
+    Argument("text", "column of the text; by default that of the training data", required=False),
+    Argument("text-pair", "column of the second text of pairs; by default that of the training data", required=False),
+    Argument("batch-size", "texts per forward pass", default=64, kind=whole_number),
+    Argument("device", "auto, cpu, mps, cuda or cuda:N", default="auto"),
+    Argument("overwrite", "replace an output that exists", flag=True),
+)
 #: Of the stages that compute the grid.
 GRID = (
     Argument("only", "METHOD/TASK: only these cells, with what they need; may be repeated", False, repeated=True),
     Argument("keep-going", "end with 0 although cells failed: stage report lists them, and fails", flag=True),
 )
+
+
+def device_of(given: str) -> str:
+    """The device that ``--device`` means on this machine. Raises ModelError when it is not there."""
+    from regft_core.execution.executors import visible_devices
+
+    if not re.fullmatch(r"auto|cpu|mps|cuda(:\d+)?", given):
+        raise ModelError(
+            "unknown-device", f"--device {given}: no such kind of device\n    -> one of auto, cpu, mps, cuda, cuda:N"
+        )
+    try:
+        return visible_devices(given)[0]
+    except ConfigError as error:
+        problem = error.problems[0]
+        raise ModelError(
+            "device-missing", f"--device {given}: not available on this machine\n    -> {problem.hint}"
+        ) from error
 
 
 def compute_stage(root: Path, stage: Stage, arguments: argparse.Namespace) -> None:

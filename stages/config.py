@@ -11,12 +11,12 @@ from __future__ import annotations
 import argparse
 import math
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from regft_core.config.controls import with_controls, write_controls
 from regft_core.config.cost import PlanRow, plan_rows, table
-from regft_core.config.grid import cells
+from regft_core.config.grid import Cell, cells
 from regft_core.config.preset import lay_out, preset_file
 from regft_core.config.project import Project
 from regft_core.config.provenance import settings_lines
@@ -24,7 +24,6 @@ from regft_core.config.store_path import store_path
 from regft_core.config.trial_values import budget_lines
 from regft_core.errors import RegftError
 from regft_core.names import plural
-from regft_core.plan.gpu_hours import gpu_hours
 from regft_core.plan.prepared import size_warnings, skew_warnings, undrawn
 from regft_core.run.project import open_project
 
@@ -47,12 +46,14 @@ def plan(root: Path, params_file: str, detect: float | None = None) -> str:
     from regft_core.hooks.registry import discover
     from regft_core.identity.fingerprint import one_moment
     from regft_core.plan.stored import cached_seeds
+    from regft_core.plan.time import estimate, gpu_line
 
     project = open_project(root, params_file)
     _warn(project)
     with one_moment():
         rows = plan_rows(project, discover(), cached=lambda cell: cached_seeds(project, cell))
-    parts = [table(rows), gpu_hours(project, rows), _lengths(project)]
+    time = estimate(project, rows)
+    parts = [table(rows, time.run_seconds), f"{time.line()}\n{gpu_line(project, rows)}", _lengths(project)]
     if project.params.tuning is not None:
         parts.insert(2, "\n".join(budget_lines(project.params.tuning, project.methods.values())))
     if changed := settings_lines(project, params_file):
@@ -60,16 +61,18 @@ def plan(root: Path, params_file: str, detect: float | None = None) -> str:
     if not_drawn := undrawn(project):
         parts.insert(1, not_drawn)
     if detect is not None:
-        parts.append(_seeds(project, rows, detect))
+        parts.append(_seeds(project, rows, time.run_seconds, detect))
     return "\n\n".join(parts)
 
 
-def _seeds(project: Project, rows: Sequence[PlanRow], difference: float) -> str:
+def _seeds(
+    project: Project, rows: Sequence[PlanRow], seconds: Callable[[Cell], float | None], difference: float
+) -> str:
     """How many seeds every pair of arms takes to show ``difference``."""
     from regft_core.reporting import interim, planner
 
     remembered = store_path(project.root, project.params) / interim.FILE
-    return planner.table(planner.needs(project, rows, difference, remembered), difference)
+    return planner.table(planner.needs(project, rows, seconds, difference, remembered), difference)
 
 
 def _positive(text: str) -> float:

@@ -9,8 +9,7 @@ import argparse
 from pathlib import Path
 
 from regft_core.names import plural
-from stages.common import Argument, run, whole_number
-from stages.predict import device_of
+from stages.common import SERVING, Argument, device_of, run, whole_number
 
 
 def main(root: Path, arguments: argparse.Namespace) -> None:
@@ -35,17 +34,4 @@ def main(root: Path, arguments: argparse.Namespace) -> None:
 
 
 if __name__ == "__main__":
-    run(
-        main,
-        Argument("model", "directory that `python -m stages.export` wrote"),
-        Argument("data", "file with unlabelled texts: .csv, .tsv, .jsonl or .parquet, also .gz"),
-        Argument("out", "file to write: .csv or .jsonl"),
-        Argument("rows", "how many rows to pick", default=50, kind=whole_number),
-        Argument("text", "column of the text; by default that of the training data", required=False),
-        Argument(
-            "text-pair", "column of the second text of pairs; by default that of the training data", required=False
-        ),
-        Argument("batch-size", "texts per forward pass", default=64, kind=whole_number),
-        Argument("device", "auto, cpu, mps, cuda or cuda:N", default="auto"),
-        Argument("overwrite", "replace an output that exists", flag=True),
-    )
+    run(main, *SERVING, Argument("rows", "how many rows to pick", default=50, kind=whole_number))

@@ -6,32 +6,13 @@ python -m stages.predict --model exports/hype_n-sst2-300-seed-0 --data new.csv -
 from __future__ import annotations
 
 import argparse
-import re
 import sys
 from pathlib import Path
 
 from regft_core.data.lengths import share
-from regft_core.errors import ConfigError, ModelError
 from regft_core.names import plural
 from regft_core.serving.predict import predict_file
-from stages.common import Argument, run, whole_number
-
-
-def device_of(given: str) -> str:
-    """The device that ``--device`` means on this machine. Raises ModelError when it is not there."""
-    from regft_core.execution.executors import visible_devices
-
-    if not re.fullmatch(r"auto|cpu|mps|cuda(:\d+)?", given):
-        raise ModelError(
-            "unknown-device", f"--device {given}: no such kind of device\n    -> one of auto, cpu, mps, cuda, cuda:N"
-        )
-    try:
-        return visible_devices(given)[0]
-    except ConfigError as error:
-        problem = error.problems[0]
-        raise ModelError(
-            "device-missing", f"--device {given}: not available on this machine\n    -> {problem.hint}"
-        ) from error
+from stages.common import SERVING, Argument, device_of, run
 
 
 def main(root: Path, arguments: argparse.Namespace) -> None:
@@ -67,17 +48,4 @@ def main(root: Path, arguments: argparse.Namespace) -> None:
 
 
 if __name__ == "__main__":
-    run(
-        main,
-        Argument("model", "directory that `python -m stages.export` wrote"),
-        Argument("data", "file with the new texts: .csv, .tsv, .jsonl or .parquet, also .gz"),
-        Argument("out", "file to write: .csv or .jsonl"),
-        Argument("text", "column of the text; by default that of the training data", required=False),
-        Argument(
-            "text-pair", "column of the second text of pairs; by default that of the training data", required=False
-        ),
-        Argument("keep", "column to copy to the output; may be repeated", required=False, repeated=True),
-        Argument("batch-size", "texts per forward pass", default=64, kind=whole_number),
-        Argument("device", "auto, cpu, mps, cuda or cuda:N", default="auto"),
-        Argument("overwrite", "replace an output that exists", flag=True),
-    )
+    run(main, *SERVING, Argument("keep", "column to copy; may be repeated", required=False, repeated=True))

@@ -12,7 +12,6 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 from regft_core.config.grid import Cell, cells
@@ -23,8 +22,6 @@ from regft_core.config.schema.training import TrainingConfig
 
 #: Seeds of a cell whose runs exist, or None when that cannot be told.
 Cached = Callable[[Cell], set[int] | None]
-#: Seconds of one plain fine-tuning step on a task, or None when none was measured.
-SecondsPerStep = Callable[[str], float | None]
 
 
 @dataclass(frozen=True)
@@ -38,7 +35,7 @@ class PlanRow:
         rows: training rows of a run; None for ``full`` of a set of unknown size before it was prepared.
         steps: optimiser steps of one run's fine-tuning; None when ``rows`` matters and is unknown.
         cost: plain-step equivalents of one run, search and trials included; None when unknown.
-        seconds: estimate for all runs still to train; None without a measurement.
+        search: the part of ``cost`` that the stage search does: trials, and phases before fine-tuning.
         examples: examples that plain steps of the same cost would train on, per run; None when unknown.
         published: whether ``rows`` is the published size of a public set that is not prepared yet.
     """
@@ -49,7 +46,7 @@ class PlanRow:
     rows: int | None
     steps: int | None
     cost: float | None
-    seconds: float | None
+    search: float | None
     examples: float | None = None
     published: bool = False
 
@@ -62,19 +59,15 @@ def plan_rows(
     project: Project,
     registry: Registry,
     cached: Cached | None = None,
-    seconds_per_step: SecondsPerStep | None = None,
 ) -> list[PlanRow]:
     """One row per cell of the grid.
 
     Args:
         project: a valid project.
         cached: what the run store holds; by default what the cells' last manifests list.
-        seconds_per_step: measured time; by default from manifests of the same task.
         registry: the regularisers' classes, which declare what a step costs.
     """
     cached = cached or (lambda cell: finished_seeds(project.root, cell))
-    measure = seconds_per_step or (lambda task: measured_seconds(project.root, task))
-    seconds = {task: measure(task) for task in dict.fromkeys(project.params.grid.tasks)}
     rows = []
     for cell in cells(project):
         wanted = set(project.params.grid.seeds)
@@ -84,17 +77,18 @@ def plan_rows(
         method = project.method(cell.method, cell.task)
         steps = optimiser_steps(method.training, count)
         shared = project.shared(cell.task)
-        cost = _run_cost(method, count, registry, shared)
-        if trials := project.trials(cell.method):
-            cost = _tuned_cost(project, cell, trials, cost, registry, count)
+        cost, search = _run_cost(method, count, registry, shared), None
+        if cost is not None:
+            last = phase_cost(method.finetune, count, registry, shared) or 0.0
+            search = cost - last
+            if trials := project.trials(cell.method):
+                tried, final = _tried(project, cell, trials, registry, count)
+                search = tried + search * final
+                cost = search + last * final
         examples = None if cost is None else cost * shared.batch_size
         have = len(done & wanted) if done is not None else None
-        per_step = seconds[cell.task]
-        remaining = None
-        if cost is not None and per_step is not None:
-            remaining = cost * per_step * (len(wanted) - (have or 0))
         published = prepared is None and count is not None
-        rows.append(PlanRow(cell, len(wanted), have, count, steps, cost, remaining, examples, published))
+        rows.append(PlanRow(cell, len(wanted), have, count, steps, cost, search, examples, published))
     return rows
 
 
@@ -141,53 +135,22 @@ def finished_seeds(root: Path, cell: Cell) -> set[int] | None:
     return {run["seed"] for run in runs if isinstance(run, dict) and run.get("status") == "ok" and "seed" in run}
 
 
-def measured_seconds(root: Path, task: str) -> float | None:
-    """Median seconds of a plain step over one batch, over all finished runs on ``task``, or None."""
-    found = []
-    for path in sorted((root / "work" / "finetune").glob(f"*/{task}/*/manifest.json")):
-        manifest = _read(path) or {}
-        for run in manifest.get("runs") or ():
-            cost = run.get("cost") or {}
-            step, ratio = cost.get("seconds_per_step"), _step_ratio(cost)
-            if run.get("status") == "ok" and isinstance(step, int | float) and step > 0:
-                found.append(step / ratio / (cost.get("batches_per_step") or 1.0))
-    return median(found) if found else None
+def _tried(
+    project: Project, cell: Cell, trials: Sequence[Mapping[str, Any]], registry: Registry, rows: int | None
+) -> tuple[float, int]:
+    """What all trials of a run cost, and how many runs follow: the chosen one is the run, or is redone.
 
-
-def _step_ratio(cost: dict[str, Any]) -> float:
-    """Plain steps that one batch of a finished run is worth, by the passes that it counted.
-
-    Its declared cost is that of the whole method, other phases and fits included; it stands in where no pass is noted.
-    """
-    passes = [cost.get(f"{way}_passes_per_step") for way in ("forward", "backward")]
-    forward, backward = (value if isinstance(value, int | float) else 0.0 for value in passes)
-    return (forward + 2 * backward) / 3 or cost.get("declared_ratio") or 1.0
-
-
-def _tuned_cost(
-    project: Project,
-    cell: Cell,
-    trials: Sequence[Mapping[str, Any]],
-    run: float | None,
-    registry: Registry,
-    rows: int | None,
-) -> float | None:
-    """Cost of all trials of a run and of the run with what they choose; phases that trials share count once.
-
-    With ``dev_as_published`` the chosen trial is the run.
+    Phases that trials share count once. ``rows`` matters where a phase of the run needs it, and is known there.
     """
     tuning = project.params.tuning
     assert tuning is not None
-    once: dict[str, float | None] = {}
+    once: dict[str, float] = {}
     for values in trials:
         method, training = project.tuned(cell.method, cell.task, values)
         for index, phase in enumerate(method.phases):
             path = repr((training, method.phases[: index + 1]))
-            once.setdefault(path, phase_cost(phase, rows, registry, training))
-    if run is None or None in once.values():
-        return None
-    tried = sum(cost for cost in once.values() if cost is not None) * tuning.share * tuning.rounds
-    return tried + (run if tuning.selection == "split" else 0.0)
+            once.setdefault(path, phase_cost(phase, rows, registry, training) or 0.0)
+    return sum(once.values()) * tuning.share * tuning.rounds, int(tuning.selection == "split")
 
 
 def _run_cost(method: Method, rows: int | None, registry: Registry, shared: TrainingConfig) -> float | None:
@@ -237,15 +200,19 @@ def _read(path: Path) -> dict[str, Any] | None:
 # ------------------------------------------------------------------------------------ table
 
 
-def table(rows: list[PlanRow]) -> str:
-    """The plan as text, with totals; ``?`` stands for what cannot be known yet."""
+def table(rows: list[PlanRow], seconds: Callable[[Cell], float | None]) -> str:
+    """The plan as text, with totals; ``?`` stands for what cannot be known yet.
+
+    ``seconds``: of one run of a cell.
+    """
     head = ("cell", "seeds", "cached", "to train", "steps/run", "plain steps/run", "estimate")
     lines = [head]
     for row in rows:
         cost = "?" if row.cost is None else f"{row.cost:,.0f}"
         steps = "?" if row.steps is None else f"{row.steps:,}"
         cached = "?" if row.cached is None else str(row.cached)
-        time = "-" if row.to_train == 0 else "?" if row.seconds is None else duration(row.seconds)
+        one = seconds(row.cell) if row.to_train else None
+        time = "-" if row.to_train == 0 else "?" if one is None else duration(one * row.to_train)
         lines.append((row.cell.name, str(row.seeds), cached, str(row.to_train), steps, cost, time))
     widths = [max(len(line[i]) for line in lines) for i in range(len(head))]
     text = [
@@ -259,7 +226,7 @@ def table(rows: list[PlanRow]) -> str:
 
 
 def summary(rows: list[PlanRow]) -> str:
-    """One line: runs to train, their cost, the time where it was measured."""
+    """One line: runs to train, and their cost."""
     runs = sum(row.to_train for row in rows)
     known = [row.cost * row.to_train for row in rows if row.cost is not None]
     unknown = sum(row.to_train for row in rows if row.cost is None)
@@ -268,12 +235,6 @@ def summary(rows: list[PlanRow]) -> str:
         text += f" and {unknown} runs of unknown length (size full, dataset not prepared)"
     if any(row.published for row in rows):
         text += " (sets that are not prepared yet with their published numbers of rows)"
-    waiting = [row for row in rows if row.to_train]
-    timed = [row.seconds for row in waiting if row.seconds is not None]
-    if timed:
-        missing = len(waiting) - len(timed)
-        rest = f", {missing} cell{'s' if missing != 1 else ''} without a measurement not counted" if missing else ""
-        text += f"; {duration(sum(timed))} one after another{rest}"
     return text
 
 

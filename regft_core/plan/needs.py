@@ -23,8 +23,9 @@ from regft_core.errors import DataError
 from regft_core.hooks.registry import discover
 from regft_core.models.source import encoder_present
 from regft_core.names import listing, plural
-from regft_core.plan.gpu_hours import core_hours, encoder_weights, gpu_hours
+from regft_core.plan.assumed import encoder_weights
 from regft_core.plan.stored import cached_seeds
+from regft_core.plan.time import estimate, gpu_line
 from regft_core.run.enabled_evaluations import tasks_read
 
 #: Bytes of a weight in fp32, and of a row of text on average.
@@ -129,7 +130,8 @@ def describe(project: Project, command: str) -> str:
         ]
         lines.append(f"  left out  {listing(out)}")
     lines += ["by hand", *(f"  {text}" for text in hands)] if hands else []
-    lines += ["", *_disk(project, planned, missing, present), gpu_hours(project, planned), core_hours(project, planned)]
+    times = [gpu_line(project, planned), estimate(project, planned).line()]
+    lines += ["", *_disk(project, planned, missing, present), *times]
     moving = [one.where for one in rows if isinstance(one.source, HubSource) and moves(one.source.revision)]
     if moving:
         lines.append(f"moving: {plural(len(moving), 'split')} can change between two fetches; ood: leaves sets out")

@@ -80,8 +80,8 @@ class Draft:
         return dict(of_the_machine(self.root).get("execution") or {"executor": "processes", "workers": cores})
 
     @cached_property
-    def lengths(self) -> dict[str, tuple[int, float, float]]:
-        """Encoder -> tokens that are kept, the share of the rows that this cuts, and mean tokens of what is kept."""
+    def lengths(self) -> dict[str, tuple[int, float]]:
+        """Encoder -> tokens that are kept, and the share of the rows that this cuts."""
         found = {}
         for name in self.encoders:
             encoder = EncoderConfig(name=name)
@@ -91,8 +91,7 @@ class Draft:
             ordered = sorted(every)
             wanted = ordered[max(0, int((1 - CUT) * len(ordered) + 0.999) - 1)]
             kept = max(2 * STEP, min(most, -(-wanted // STEP) * STEP))
-            cut = sum(length > kept for length in every) / len(every)
-            found[name] = kept, cut, sum(min(length, kept) for length in every) / len(every)
+            found[name] = kept, sum(length > kept for length in every) / len(every)
         return found
 
     def chosen(self) -> tuple[Setup, float]:
@@ -111,7 +110,7 @@ class Draft:
                 project = open_project(self.folder)
                 with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):  # dvc repro says it once more
                     prepare(project)
-                prices[asked] = seconds_per_run(project, self.lengths[encoder][2])
+                prices[asked] = seconds_per_run(project)
             return prices[asked]
 
         acting = self.preset.model_copy(update={"methods": self._acting(self.preset.methods)})
@@ -168,7 +167,7 @@ class Draft:
 
     def params_text(self, setup: Setup) -> str:
         """``params.yaml``."""
-        length, cut, _ = self.lengths[setup.encoder]
+        length, cut = self.lengths[setup.encoder]
         name = setup.encoder
         if name not in ALIASES and not os.path.isabs(name):
             name = os.path.relpath(self.root / name, self.folder)
@@ -204,7 +203,7 @@ def _yaml(data: Mapping[str, Any]) -> str:
 def described(draft: Draft, setup: Setup, seconds: float) -> list[str]:
     """What was chosen, in lines: the task, the encoder, the folds, the methods."""
     rows = draft.rows
-    length, cut, _ = draft.lengths[setup.encoder]
+    length, cut = draft.lengths[setup.encoder]
     counts = ", ".join(f"{label} {count}" for label, count in list(rows.counts.items())[:10])
     lines = [
         f"rows: {len(rows.examples)}" + (f" ({counts})" if counts else ""),

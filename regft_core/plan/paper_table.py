@@ -18,7 +18,7 @@ from regft_core.config.project import Project
 from regft_core.errors import Problem
 from regft_core.hooks.registry import discover
 from regft_core.io import canonical_json, read_json, sha256_text
-from regft_core.plan.gpu_hours import encoder_weights, hours, shown
+from regft_core.plan.time import gpu_hours, shown
 from regft_core.run.project import open_project
 
 PAGE = "docs/papers.md"
@@ -94,9 +94,7 @@ def _cost(root: Path, projects: Mapping[str, Project]) -> str:
     total, unknown = 0.0, 0
     for project in projects.values():
         bare = replace(project, root=root / PROTOCOLS)  # where nothing is prepared, measured or stored
-        weights = encoder_weights(project.params.model.name, bare.root)
-        rows = plan_rows(bare, discover(), cached=lambda cell: set(), seconds_per_step=lambda task: None)
-        found, left_out = hours(bare, rows, weights) if weights is not None else (0.0, sum(r.to_train for r in rows))
+        found, left_out = gpu_hours(bare, plan_rows(bare, discover(), cached=lambda cell: set()))
         total, unknown = total + found, unknown + left_out
     if not projects:
         return "-"

@@ -7,13 +7,13 @@ looked at before is planned for its next look, whose interval must hold together
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from regft_core import metrics
-from regft_core.config.cost import PlanRow, duration, measured_seconds
+from regft_core.config.cost import PlanRow, duration
 from regft_core.config.grid import Cell, parse_size
 from regft_core.config.project import Project
 from regft_core.errors import DataError
@@ -70,11 +70,18 @@ class _Pilot:
     groups: Any = None
 
 
-def needs(project: Project, rows: Sequence[PlanRow], difference: float, looks: Path | None = None) -> list[Need]:
+def needs(
+    project: Project,
+    rows: Sequence[PlanRow],
+    seconds: Callable[[Cell], float | None],
+    difference: float,
+    looks: Path | None = None,
+) -> list[Need]:
     """Return what every pair of arms takes to find ``difference``, in the unit that the report shows (points).
 
     Args:
         rows: the plan, whose costs are taken.
+        seconds: of one run of a cell; None where that is not known.
         looks: the file of earlier looks.
 
     Raises:
@@ -85,13 +92,12 @@ def needs(project: Project, rows: Sequence[PlanRow], difference: float, looks: P
     costs, seen = {row.cell: row.cost for row in rows}, Looks(looks)
     found = []
     for task in project.params.grid.tasks:
-        per_step = measured_seconds(project.root, task)
         for size in project.params.grid.sizes:
             pilot = _pilot(project.root, task, size, names)
             for method in names:
                 for other, role, _ in opposites(method, project.methods, names, reference):
                     place = (Cell(method, task, size), Cell(other, task, size))
-                    found.append(_need(project, pilot, place, role, difference, costs, per_step, seen))
+                    found.append(_need(project, pilot, place, role, difference, costs, seconds, seen))
     return found
 
 
@@ -102,7 +108,7 @@ def _need(
     role: Role,
     difference: float,
     costs: Mapping[Cell, float | None],
-    per_step: float | None,
+    seconds: Callable[[Cell], float | None],
     seen: Looks,
 ) -> Need:
     method, other = place[0].method, place[1].method
@@ -141,8 +147,11 @@ def _need(
     steps = None
     if total is not None and all(cost is not None for cost in each):
         steps = sum((cost or 0.0) * (count or 0) for cost, count in zip(each, added, strict=True))
-    seconds = steps * per_step if steps is not None and per_step is not None else None
-    return Need(method, other, role, place[0], pilot.metric, estimate, plan, earlier, confidence, total, steps, seconds)
+    timed = [seconds(cell) for cell in place]
+    time = None
+    if total is not None and all(one is not None for one in timed):
+        time = sum((one or 0.0) * (count or 0) for one, count in zip(timed, added, strict=True))
+    return Need(method, other, role, place[0], pilot.metric, estimate, plan, earlier, confidence, total, steps, time)
 
 
 def _pilot(root: Path, task: str, size: int | str, names: Sequence[str]) -> _Pilot | None:

@@ -1,10 +1,9 @@
 """Which unlabelled rows to label next: those that a model is unsure of, unlike each other.
 
-Rows are taken one after the other. The next row has the largest product of two numbers. One is how unsure the model is:
-1 minus the margin between its two largest probabilities (1 for values, which have none). The other is how far the row
-is from those already taken: the cosine distance of TF-IDF vectors. Uncertainty alone takes many copies of one hard
-text; distance alone takes what is odd. The product is a greedy form of the k-means++ seeding in BADGE (Ash et al., ICLR
-2020).
+Rows are taken one after the other. The next row has the largest product of two numbers. One is how unsure the model is
+(``uncertainty``). The other is how far the row is from those already taken: the cosine distance of TF-IDF vectors.
+Uncertainty alone takes many copies of one hard text; distance alone takes what is odd. The product is a greedy form of
+the k-means++ seeding in BADGE (Ash et al., ICLR 2020).
 """
 
 from __future__ import annotations
@@ -23,8 +22,8 @@ from regft_core.errors import DataError
 from regft_core.io import atomic_file
 from regft_core.kinds import find
 from regft_core.serving.model import ServedAnswers, ServedModel
-from regft_core.serving.predict import choose_columns, example_of
-from regft_core.serving.writing import DIGITS, Writer, check_format
+from regft_core.serving.reading import choose_columns, example_of
+from regft_core.serving.writing import DIGITS, Writer, check_output
 
 
 @dataclass(frozen=True)
@@ -77,9 +76,7 @@ def pick_file(
     """
     from sklearn.feature_extraction.text import TfidfVectorizer
 
-    check_format(out)
-    if out.exists() and not overwrite:
-        raise DataError("in-the-way", f"--out {out} exists\n    -> choose another name, or add --overwrite")
+    check_output(out, data, overwrite)
     with open_table(data) as table:
         names = list(table.names)
         columns = choose_columns(model, names, data, text, text_pair)
@@ -99,7 +96,7 @@ def pick_file(
     words = TfidfVectorizer(sublinear_tf=True, token_pattern=r"(?u)\b\w+\b")
     texts = [f"{example.text} {example.text_pair or ''}" for example in examples]
     vectors = words.fit_transform(texts) if any(any(c.isalnum() for c in one) for one in texts) else None
-    unsure = _uncertainty(scores, find(model.kind).has_labels)
+    unsure = uncertainty(scores, model.kind)
     chosen = choose(unsure, vectors, k) if vectors is not None else np.argsort(-unsure, kind="stable")[:k].tolist()
     own = ["prediction", "uncertainty"]
     if taken := [name for name in names if name in own]:
@@ -115,8 +112,17 @@ def pick_file(
     return Picked(len(chosen), len(given), empty, len(given) - empty - len(rows))
 
 
-def _uncertainty(scores: npt.NDArray[np.float64], classes: bool) -> npt.NDArray[np.float64]:
-    if not classes or scores.shape[1] < 2:
+def uncertainty(scores: npt.NDArray[np.float64], kind: str) -> npt.NDArray[np.float64]:
+    """[n], 0 to 1, of scores [n, K]: how unsure the model is of each row.
+
+    One label per row: 1 minus the margin between the two largest probabilities. Any number of labels: 1 minus
+    |2p - 1| of the label of which it is least sure (BinMin; Brinker, "On Active Learning in Multi-label
+    Classification", 2006). Values have no probabilities: 1 for every row.
+    """
+    of = find(kind)
+    if not of.has_labels:
         return np.ones(len(scores))
+    if not of.one_label:
+        return np.asarray(1 - np.abs(2 * scores - 1).min(axis=1))
     ordered = np.sort(scores, axis=1)
     return np.asarray(1 - (ordered[:, -1] - ordered[:, -2]))

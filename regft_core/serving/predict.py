@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -11,29 +10,19 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from regft_core.config.file_format import separator_hint
 from regft_core.data.declare import Row
-from regft_core.data.examples import Example
 from regft_core.data.rows import OpenTable, open_table
 from regft_core.errors import DataError
 from regft_core.io import atomic_file
 from regft_core.kinds import find
-from regft_core.names import listing, nearest
 from regft_core.serving.model import ServedAnswers, ServedModel
-from regft_core.serving.writing import DIGITS, Writer, check_format
+from regft_core.serving.reading import Columns, choose_columns, example_of, require_columns
+from regft_core.serving.writing import DIGITS, Writer, check_output
 
 #: Rows that are in memory at a time; batches of similar length are made of them.
 CHUNK_ROWS = 2_000
 #: Seconds between two lines of progress: on a terminal, and in a log file.
 _EVERY = (0.5, 15.0)
-
-
-@dataclass(frozen=True)
-class Columns:
-    """Where the texts are: column names of the file."""
-
-    text: str
-    text_pair: str | None
 
 
 @dataclass
@@ -74,16 +63,12 @@ def predict_file(
         RunFailed: the model gives NaN.
         StoreError: ``out`` cannot be written.
     """
-    check_format(out)
-    if out.exists() and not overwrite:
-        raise DataError("in-the-way", f"--out {out} exists\n    -> choose another name, or add --overwrite")
-    if out.resolve() == data.resolve():
-        raise DataError("output-is-input", f"--out {out} is the file that is read\n    -> choose another name")
+    check_output(out, data, overwrite)
     started = time.monotonic()
     counted = Counted()
     with open_table(data) as table:
         columns = choose_columns(model, table.names, data, text, text_pair)
-        _check(table.names, [("--keep", name) for name in keep], data)
+        require_columns(table.names, [("--keep", name) for name in keep], data)
         own = [
             "row",
             "prediction",
@@ -106,45 +91,6 @@ def predict_file(
                 raise DataError("no-rows", f"{data}: no rows below the header\n    -> nothing to predict")
     counted.seconds = time.monotonic() - started
     return counted
-
-
-def choose_columns(
-    model: ServedModel | ServedAnswers, names: Sequence[str], data: Path, text: str | None, text_pair: str | None
-) -> Columns:
-    """The columns to read: what the caller says, else those of the training data.
-
-    Raises DataError when they are not there, or a pair is given to a model of single texts.
-    """
-    if text_pair is not None and model.pairs is False:
-        raise DataError(
-            "single-text-model", "--text-pair: this model was trained on single texts\n    -> leave --text-pair out"
-        )
-    first = text or model.text or "text"
-    second = text_pair or model.text_pair
-    _check(names, [("--text", first), ("--text-pair", second)], data)
-    return Columns(first, second)
-
-
-def _check(names: Sequence[str], wanted: Sequence[tuple[str, str | None]], data: Path) -> None:
-    """Raise DataError when a wanted column (option that names it, column) is not among ``names``."""
-    missing = [(option, name) for option, name in wanted if name is not None and name not in names]
-    if not missing:
-        return
-    if hint := separator_hint(names, [str(name) for _, name in missing], "save it with commas"):
-        raise DataError("column-missing", f"{data}: no column '{missing[0][1]}' ({missing[0][0]})\n    -> {hint}")
-    nears = [nearest(str(name), names) for _, name in missing]
-    if [option for option, _ in missing] == ["--text", "--text-pair"] and None not in nears and nears[0] != nears[1]:
-        # Names that differ in a letter (text_a, text_b) are equally near: a pair is rather in the order of the file.
-        nears.sort(key=lambda near: names.index(str(near)))
-    lines = []
-    for (option, name), near in zip(missing, nears, strict=True):
-        lines.append(f"no column '{name}' ({option})" + (f", did you mean '{near}'?" if near else ""))
-    options = " ".join(f"{option} COLUMN" for option in dict.fromkeys(option for option, _ in missing))
-    raise DataError(
-        "column-missing",
-        f"{data}: {'; '.join(lines)}\n    -> its columns are {listing(repr(name) for name in names)}; "
-        f"name the right one: {options}",
-    )
 
 
 def _predicted(
@@ -176,31 +122,6 @@ def _predicted(
                 values["prediction"] = answer if isinstance(answer, str) else round(answer, DIGITS)
             values |= {name: round(score, DIGITS) for name, score in zip(names, scores)}
         yield values
-
-
-def example_of(row: Row, columns: Columns) -> Example | None:
-    """The texts of a row; None where one is empty. Raises DataError for something else than text."""
-    text = _text(row, columns.text)
-    pair = None if columns.text_pair is None else _text(row, columns.text_pair)
-    if text is None or (columns.text_pair is not None and pair is None):
-        return None
-    return Example(row.position, text, pair, 0)
-
-
-def _text(row: Row, column: str) -> str | None:
-    """The text of a cell; None for an empty one. Raises DataError for something else than text."""
-    value = row.values.get(column)
-    if isinstance(value, list | tuple) and value and all(isinstance(part, str) for part in value):
-        value = " ".join(value)  # keyword lists, as in training data
-    if (
-        value is None
-        or (isinstance(value, float) and math.isnan(value))
-        or (isinstance(value, str) and not value.strip())
-    ):
-        return None
-    if not isinstance(value, str):
-        raise DataError("not-text", f"{row.position}: column '{column}' is {repr(value)[:60]}, not text")
-    return value
 
 
 class _Progress:

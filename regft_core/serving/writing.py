@@ -56,9 +56,13 @@ def _cell(value: Any) -> Any:
     return value
 
 
-def check_format(path: Path) -> None:
-    """Raise DataError when the name of the output does not end as it must."""
-    if path.suffix.lower() not in FORMATS:
+def check_output(out: Path, data: Path, overwrite: bool) -> None:
+    """Raise DataError when ``out`` cannot be written: its ending, a file that is there, the file that is read."""
+    if out.suffix.lower() not in FORMATS:
         raise DataError(
-            "unknown-format", f"--out {path}: unknown format\n    -> the name ends in {' or '.join(FORMATS)}"
+            "unknown-format", f"--out {out}: unknown format\n    -> the name ends in {' or '.join(FORMATS)}"
         )
+    if out.resolve() == data.resolve():
+        raise DataError("output-is-input", f"--out {out} is the file that is read\n    -> choose another name")
+    if out.exists() and not overwrite:
+        raise DataError("in-the-way", f"--out {out} exists\n    -> choose another name, or add --overwrite")

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from regft_core.config.cost import duration, finished_seeds, measured_seconds, optimiser_steps, plan_rows, table
+from regft_core.config.cost import duration, finished_seeds, optimiser_steps, plan_rows, table
 from regft_core.config.grid import Cell
 from regft_core.config.method import Cost
 from regft_core.config.read_project import load_project
 from regft_core.config.schema.training import TrainingConfig
 from regft_core.hooks.declare import Declares
 from regft_core.hooks.says import Says
-from regft_core.plan.gpu_hours import gpu_hours
+from regft_core.plan.time import gpu_line
 from tests.config.conftest import PARAMS, Plain
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -30,8 +30,8 @@ def manifest(root: Path, cell: Cell, runs: list[dict[str, Any]]) -> None:
     write(path, {"cell": {"method": cell.method, "task": cell.task, "size": cell.size}, "runs": runs})
 
 
-def run(seed: int, status: str = "ok", seconds: float = 0.5, ratio: float = 1.0) -> dict[str, Any]:
-    return {"seed": seed, "status": status, "cost": {"seconds_per_step": seconds, "declared_ratio": ratio}}
+def run(seed: int, status: str = "ok") -> dict[str, Any]:
+    return {"seed": seed, "status": status}
 
 
 @pytest.mark.parametrize(
@@ -54,8 +54,8 @@ def test_a_fresh_project_is_all_to_train(build: Any, registry: dict[str, Any]) -
     assert [row.steps for row in rows] == [14, None, 14, None, 14, None]
     # The fake noise declares two forwards and two backwards per step; mask has a phase of two epochs before.
     assert [row.cost for row in rows] == [14, None, 28, None, 28, None]
-    assert all(row.seconds is None for row in rows)
-    text = table(rows)
+    assert [row.search for row in rows] == [0, None, 0, None, 14, None]
+    text = table(rows, lambda cell: None)
     assert "36 of 36 runs to train, about 420 plain steps and 18 runs of unknown length" in text
 
 
@@ -65,7 +65,7 @@ def test_a_public_set_counts_with_its_published_rows_until_it_is_prepared(build:
     root = build({"pipelines/tasks/rte.yaml": shipped, "params.yaml": PARAMS.replace("[opinions]", "[rte]")})
     full = [row for row in plan_rows(load_project(root, registry), registry) if row.cell.size == "full"]
     assert [(row.rows, row.steps, row.published) for row in full[:1]] == [(2490, 2 * 156, True)]
-    assert "published numbers of rows" in table(full)
+    assert "published numbers of rows" in table(full, lambda cell: None)
     write(root / "work/datasets/rte/task.json", {"counts": {"train": 33}})
     (prepared, *_) = [row for row in plan_rows(load_project(root, registry), registry) if row.cell.size == "full"]
     assert (prepared.rows, prepared.published) == (33, False)
@@ -74,23 +74,22 @@ def test_a_public_set_counts_with_its_published_rows_until_it_is_prepared(build:
 def test_gpu_hours_of_unknown_length_are_not_none(build: Any, registry: dict[str, Any]) -> None:
     project = load_project(build({}), registry)
     rows = plan_rows(project, registry)
-    assert "GPU hours: not known; 18 runs" in gpu_hours(project, [row for row in rows if row.rows is None])
-    assert "18 runs of unknown length not counted" in gpu_hours(project, rows)
+    assert "GPU hours: not known; 18 runs" in gpu_line(project, [row for row in rows if row.rows is None])
+    assert "18 runs of unknown length not counted" in gpu_line(project, rows)
 
 
 def test_finished_seeds_of_the_last_manifest_count(build: Any, registry: dict[str, Any]) -> None:
     root = build({})
     cell = Cell("noise", "opinions", 100)
-    manifest(root, cell, [run(0, ratio=2.0), run(1, ratio=2.0), run(2, "failed"), run(77, ratio=2.0)])
+    manifest(root, cell, [run(0), run(1), run(2, "failed"), run(77)])
     write(root / "work/datasets/opinions/task.json", {"counts": {"train": 33}})
     assert finished_seeds(root, cell) == {0, 1, 77}
     rows = {row.cell.name: row for row in plan_rows(load_project(root, registry), registry)}
     noise = rows["noise-opinions-100"]
     assert (noise.seeds, noise.cached, noise.to_train) == (6, 2, 4)
-    # Half a second per doubled step: 28 plain steps of a quarter second, four times.
-    assert noise.seconds == pytest.approx(28 * 0.25 * 4)
     assert rows["vanilla-opinions-full"].steps == 6
-    assert rows["vanilla-opinions-full"].seconds == pytest.approx(6 * 0.25 * 6)
+    line = next(one for one in table([noise], lambda cell: 25.0).splitlines() if one.startswith("noise"))
+    assert line.split()[-2:] == ["1m", "40s"]
 
 
 def test_a_manifest_that_cannot_be_read_is_shown_as_unknown(build: Any, registry: dict[str, Any]) -> None:
@@ -100,25 +99,14 @@ def test_a_manifest_that_cannot_be_read_is_shown_as_unknown(build: Any, registry
     path.write_text("{")
     row = plan_rows(load_project(root, registry), registry)[0]
     assert (row.cached, row.to_train) == (None, 6)
-    assert table([row]).splitlines()[2].split()[:4] == ["vanilla-opinions-100", "6", "?", "6"]
-
-
-def test_measurements_of_a_task_with_a_similar_name_do_not_count(build: Any) -> None:
-    root = build({})
-    manifest(root, Cell("vanilla", "opinions-hard", 100), [run(0, seconds=99.0)])
-    assert measured_seconds(root, "opinions") is None
-    manifest(root, Cell("vanilla", "opinions", 100), [run(0, seconds=1.0), run(1, seconds=3.0), run(2, "failed", 50.0)])
-    assert measured_seconds(root, "opinions") == 2.0
+    assert table([row], lambda cell: None).splitlines()[2].split()[:4] == ["vanilla-opinions-100", "6", "?", "6"]
 
 
 def test_the_run_store_may_answer_instead(build: Any, registry: dict[str, Any]) -> None:
     project = load_project(build({}), registry)
-    rows = plan_rows(project, registry, cached=lambda cell: {0, 1, 2, 3, 4, 5}, seconds_per_step=lambda task: 2.0)
+    rows = plan_rows(project, registry, cached=lambda cell: {0, 1, 2, 3, 4, 5})
     assert {row.to_train for row in rows} == {0}
-    assert rows[0].seconds == 0.0
-    assert "0 of 36 runs to train" in table(rows)
-    half = plan_rows(project, registry, cached=lambda cell: {0, 1, 2}, seconds_per_step=lambda task: 2.0)
-    assert half[0].seconds == 14 * 2.0 * 3
+    assert "0 of 36 runs to train" in table(rows, lambda cell: 2.0)
 
 
 def test_every_phase_and_member_is_part_of_the_cost(build: Any, registry: dict[str, Any]) -> None:
@@ -181,22 +169,6 @@ def test_a_fit_costs_its_passes_over_the_rows(build: Any, registry: dict[str, An
     assert rows["mask-opinions-100"].examples == pytest.approx(16 * cost)
     # Of a set that is not prepared nobody knows how many rows there are, also where steps are counted.
     assert rows["mask-opinions-full"].cost is None
-
-
-def test_a_plain_step_is_told_from_the_passes_of_the_step_that_was_timed(build: Any) -> None:
-    """Not from the declared cost, which has other phases and fits in it: they make no step longer."""
-    root = build({})
-    timed = run(0, seconds=1.0, ratio=2.5)
-    timed["cost"] |= {"forward_passes_per_step": 2.0, "backward_passes_per_step": 0.5}
-    manifest(root, Cell("noise", "opinions", 100), [timed])
-    assert measured_seconds(root, "opinions") == 1.0
-    timed["cost"] |= {"forward_passes_per_step": 2.0, "backward_passes_per_step": 2.0}
-    manifest(root, Cell("noise", "opinions", 100), [timed])
-    assert measured_seconds(root, "opinions") == 0.5
-    # What a run costs is counted in batches, and a step with `accumulation: 4` was timed over four.
-    timed["cost"] |= {"batches_per_step": 4.0}
-    manifest(root, Cell("noise", "opinions", 100), [timed])
-    assert measured_seconds(root, "opinions") == 0.125
 
 
 @pytest.mark.parametrize(("seconds", "text"), [(5.4, "5s"), (95, "1m 35s"), (7260, "2h 01m")])

@@ -10,7 +10,7 @@ import yaml
 
 from regft_core.config.preset import lay_out, preset_text
 from regft_core.errors import ConfigError
-from regft_core.plan.gpu_hours import encoder_weights
+from regft_core.plan.assumed import encoder_weights
 from tests.config.conftest import PARAMS, Build
 
 PRESET = PARAMS.replace("epochs: 2", "epochs: 7").replace("name: minilm", "name: models/own")

@@ -31,8 +31,12 @@ def rows(project: Any) -> list[PlanRow]:
     return [PlanRow(cell, 6, 6, 300, 57, 100.0, None) for cell in project.cells]
 
 
+def two_seconds(cell: Any) -> float:
+    return 2.0
+
+
 def test_every_pair_is_planned_from_its_own_spread(project: Any) -> None:
-    found = needs(project, rows(project), 1.0)
+    found = needs(project, rows(project), two_seconds, 1.0)
     assert [(need.method, need.other, need.role) for need in found] == [
         ("good", "vanilla", "reference"),
         ("good", "good_control", "control"),
@@ -46,14 +50,14 @@ def test_every_pair_is_planned_from_its_own_spread(project: Any) -> None:
 
 
 def test_what_it_costs(project: Any) -> None:
-    (need, *_) = needs(project, rows(project), 4.0)
+    (need, *_) = needs(project, rows(project), two_seconds, 4.0)
     assert need.plan.safe is not None
     assert need.runs == 2 * max(0, need.plan.safe - 6)
     assert need.steps == need.runs * 100.0
     # The tree records 10 s for 57 plain steps.
     assert need.seconds == pytest.approx(need.steps * 10 / 57)
     unknown = [PlanRow(cell, 6, 6, None, None, None, None) for cell in project.cells]
-    assert needs(project, unknown, 4.0)[0].steps is None
+    assert needs(project, unknown, two_seconds, 4.0)[0].steps is None
 
 
 def test_a_looked_at_pair_is_planned_for_its_next_look(project: Any, tmp_path: Path) -> None:
@@ -62,24 +66,24 @@ def test_a_looked_at_pair_is_planned_for_its_next_look(project: Any, tmp_path: P
     file = tmp_path / "looks.jsonl"
     config = ReportConfig(bootstrap_samples=100)
     write_report(project.root, project.cells, range(6), config, project.methods, out=tmp_path / "r", looks=file)
-    (need, *_) = needs(project, rows(project), 4.0, file)
+    (need, *_) = needs(project, rows(project), two_seconds, 4.0, file)
     assert (need.looks, need.confidence) == (1, pytest.approx(1 - 0.05 / 6))
-    assert need.plan.seeds >= needs(project, rows(project), 4.0)[0].plan.seeds
+    assert need.plan.seeds >= needs(project, rows(project), two_seconds, 4.0)[0].plan.seeds
     assert "looked at before (up to 1 time)" in table([need], 4.0)
 
 
 def test_the_table(project: Any) -> None:
-    text = table(needs(project, rows(project), 4.0), 4.0)
+    text = table(needs(project, rows(project), two_seconds, 4.0), 4.0)
     assert "a true difference of 4 points" in text
     line = next(line for line in text.splitlines() if line.startswith("good - good_control (control)"))
     assert "sst2-300" in line
-    tiny = table(needs(project, rows(project), 0.001), 0.001)
+    tiny = table(needs(project, rows(project), two_seconds, 0.001), 0.001)
     assert "never" in tiny
 
 
 def test_without_results_it_says_what_to_run_first(project: Any, tmp_path: Path) -> None:
     empty = SimpleNamespace(**{**vars(project), "root": tmp_path})
-    found = needs(empty, [], 1.0)
+    found = needs(empty, [], two_seconds, 1.0)
     assert all(need.plan is None for need in found)
     text = table(found, 1.0)
     assert "no spread seen yet for good - vanilla on sst2-300" in text
@@ -90,7 +94,7 @@ def test_without_results_it_says_what_to_run_first(project: Any, tmp_path: Path)
 def test_arms_without_results_do_not_hide_the_others(project: Any, synthetic: Any) -> None:
     methods = {**project.methods, **synthetic.methods_of({"new": synthetic.Arm()})}
     more = SimpleNamespace(**{**vars(project), "methods": methods})
-    found = needs(more, rows(project), 2.0)
+    found = needs(more, rows(project), two_seconds, 2.0)
     assert {need.method for need in found if need.plan is None} == {"new"}
     assert "no spread seen yet for new - vanilla" in table(found, 2.0)
 

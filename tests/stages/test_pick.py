@@ -11,7 +11,7 @@ from scipy.sparse import csr_matrix
 
 from regft_core.errors import DataError
 from regft_core.serving.model import load_served
-from regft_core.serving.pick import choose, pick_file
+from regft_core.serving.pick import choose, pick_file, uncertainty
 from tests.errors import raises_code
 from tests.small_project import review, stage, write_csv
 
@@ -30,6 +30,14 @@ def test_no_more_rows_than_there_are() -> None:
     assert sorted(choose(np.ones(3), csr_matrix(np.eye(3)), 10)) == [0, 1, 2]
 
 
+def test_one_label_is_unsure_by_its_margin_and_several_by_their_least_certain_label() -> None:
+    scores = np.array([[0.6, 0.4, 0.0], [0.98, 0.97, 0.01]])
+    assert uncertainty(scores, "classification") == pytest.approx([0.8, 0.99])
+    # Two labels that are both surely there have no margin, and the model is sure of each.
+    assert uncertainty(scores, "multi_label") == pytest.approx([0.8, 0.06])
+    assert uncertainty(np.array([[3.2], [-1.0]]), "regression").tolist() == [1, 1]
+
+
 @pytest.mark.parametrize("method", ["vanilla", "pooled"])
 def test_rows_are_written_whole_with_prediction_and_uncertainty(
     exported: dict[tuple[str, str], Path], tmp_path: Path, method: str
@@ -46,8 +54,9 @@ def test_rows_are_written_whole_with_prediction_and_uncertainty(
     assert all(row["review"] == [*texts, texts[0]][int(row["id"])] for row in rows)
     unsure = [float(row["uncertainty"]) for row in rows]
     assert unsure[0] == max(unsure)
-    with raises_code(DataError, "in-the-way", "--overwrite"):
-        pick_file(load_served(exported[method, "reviews"], "cpu"), data, tmp_path / "out.csv", 5)
+    for out, code in ((tmp_path / "out.csv", "in-the-way"), (data, "output-is-input")):
+        with raises_code(DataError, code):
+            pick_file(load_served(exported[method, "reviews"], "cpu"), data, out, 5)
 
 
 def test_the_command(exported: dict[tuple[str, str], Path], tmp_path: Path) -> None:

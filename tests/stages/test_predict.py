@@ -17,7 +17,7 @@ from regft_core.serving import predict as serving
 from regft_core.serving.model import ServedModel, load_served
 from regft_core.serving.predict import predict_file
 from regft_core.serving.writing import safe_cell
-from stages.predict import device_of
+from stages.common import device_of
 from tests.errors import raises_code
 from tests.small_project import review, stage, write_csv
 from tests.stages.conftest import LONG

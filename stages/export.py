@@ -2,21 +2,29 @@
 
 python -m stages.export --method hype_n --task sst2 --size 300 --seed 0
 python -m stages.export --method hype_n --task sst2 --size 300 --seed 0 --accuracy 0.95
+python -m stages.export --method hype_n --task sst2 --size 300 --refit
 """
 
 from __future__ import annotations
 
 import argparse
+from dataclasses import replace
 from pathlib import Path
 
 from regft_core.exporting.export import export
-from regft_core.run.context import Job
+from regft_core.plan.refit import judged_run, refit
+from regft_core.run.project import open_project
 from stages.common import METHOD, SEED, SIZE, TASK, Argument, run
 
 
 def main(root: Path, arguments: argparse.Namespace) -> None:
-    """Write exports/METHOD-TASK-SIZE-seed-SEED: weights, tokenizer, model card; its logits are those of the run."""
-    job = Job(str(root), arguments.method, arguments.task, arguments.size, arguments.seed)
+    """Write exports/METHOD-TASK-SIZE-seed-SEED: weights, tokenizer, model card; its logits are those of the run.
+
+    With --refit the method is trained on all labelled rows first, and the directory is
+    exports/METHOD-TASK-SIZE-refit-seed-SEED. --size is then that of the runs that judge the method.
+    """
+    named = arguments.method, arguments.task, arguments.size, arguments.seed
+    job = refit(root, *named) if arguments.refit else judged_run(open_project(root), *named)
     target = export(job, accuracy=arguments.accuracy)
     shown = target.relative_to(root) if target.is_relative_to(root) else target
     print(f"exported to {shown}; {shown}/README.md says how to load it. Predict new texts:")
@@ -27,9 +35,10 @@ if __name__ == "__main__":
     run(
         main,
         METHOD,
-        TASK,
-        SIZE,
-        SEED,
+        replace(TASK, required=False, help=f"{TASK.help}; may be left out where there is one"),
+        replace(SIZE, required=False, help=f"{SIZE.help}; may be left out where there is one"),
+        replace(SEED, required=False, help=f"{SEED.help}; the first when left out"),
+        Argument("refit", "train the final model on all labelled rows, with the settings that were judged", flag=True),
         Argument(
             "accuracy",
             "share of right answers to guarantee, like 0.95: rows on which the model is less confident stay unanswered",

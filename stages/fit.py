@@ -22,6 +22,7 @@ from regft_core.io import read_json
 from regft_core.plan.own_folder import RECORD, beside, encoders_here, folder_state, made_from, put
 from regft_core.plan.own_project import Draft, described
 from regft_core.plan.own_setup import read_preset
+from regft_core.run.project import open_project
 from stages.common import Argument, run
 from stages.preset import environment
 
@@ -105,16 +106,16 @@ def read_metric(folder: Path, task: str) -> str:
 
 
 def _export(root: Path, folder: Path, task: str, method: str) -> str:
-    """Export the final model; returns its folder below ``folder``."""
-    command = [sys.executable, "-m", "stages.export", "--method", method, "--task", task, "--size", "full"]
-    seed = 0
+    """Train the method on all rows and export it; returns its folder below ``folder``."""
+    seed = open_project(folder).params.grid.seeds[0]
+    command = [sys.executable, "-m", "stages.export", "--refit", "--method", method, "--task", task, "--size", "full"]
     done = subprocess.run(
-        [*command, "--seed", str(seed)], cwd=folder, env=environment(root), check=False, capture_output=True, text=True
+        [*command, "--seed", str(seed)], cwd=folder, env=environment(root), check=False, stdout=subprocess.PIPE
     )
-    sys.stderr.write(done.stderr)
     if done.returncode:
+        sys.stdout.buffer.write(done.stdout)
         sys.exit(done.returncode)
-    return f"exports/{method}-{task}-full-seed-{seed}"
+    return f"exports/{method}-{task}-full-refit-seed-{seed}"
 
 
 if __name__ == "__main__":

@@ -24,6 +24,7 @@ from pydantic import Field
 from regft_core.config.schema import StrictModel
 from regft_core.lazy import np
 from regft_core.scoring.findings import RUN, Findings, Plot, Table
+from regft_core.statistics.temperature import fit_temperature
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -40,10 +41,6 @@ class Config(StrictModel):
     temperature: bool = Field(False, description="also at a temperature fitted on held-out training rows")
 
 
-#: Smallest and largest temperature that is tried, as logarithms: far beyond what is ever found.
-_LOG_TEMPERATURES = (-4.0, 4.0)
-
-
 def run(run: EvaluatedRun) -> Findings:
     bins = run.options.bins
     scalars = {name: scores(judged, bins) for name, judged in run.sets.items()}
@@ -54,7 +51,7 @@ def run(run: EvaluatedRun) -> Findings:
         if share is None:
             remarks = (f"no temperature was fitted: {reason}",)
         else:
-            temperature = fit_temperature(share)
+            temperature = fit_temperature(share.log_probabilities, share.gold)
             scalars[RUN] = {"temperature": temperature, "temperature_rows": len(share)}
             for name, judged in run.sets.items():
                 scaled = scores(judged, bins, temperature)
@@ -111,16 +108,3 @@ def reliability(judged: EvaluatedSet, bins: int) -> Table:
         rows.append((f"{b / bins:.3g} to {(b + 1) / bins:.3g}", n, *means))
     plot = Plot("confidence", "accuracy", diagonal=True)
     return Table(("probability", "examples", "confidence", "accuracy"), tuple(rows), 1, "examples", plot)
-
-
-def fit_temperature(share: EvaluatedSet) -> float:
-    """The temperature with the largest likelihood of the held-out rows, to 1e-6 of its logarithm."""
-    from scipy.optimize import minimize_scalar
-
-    rows = np.arange(len(share))
-
-    def loss(logarithm: float) -> float:
-        return float(-share.log_probabilities(float(np.exp(logarithm)))[rows, share.gold].mean())
-
-    found = minimize_scalar(loss, bounds=_LOG_TEMPERATURES, method="bounded", options={"xatol": 1e-6})
-    return float(np.exp(found.x))

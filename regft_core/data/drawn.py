@@ -25,6 +25,8 @@ from regft_core.kinds import find
 from regft_core.names import plural
 from regft_core.rng import derive
 
+#: All rows of a task whose development set is a share of them.
+WHOLE = "rows.jsonl"
 #: A group with more than this share of the rows leaves too little for the other parts.
 MOST_OF_THE_ROWS = 0.5
 
@@ -113,6 +115,23 @@ def of_seed(described: Mapping[str, Any], seed: int) -> dict[str, Any]:
     return {**described, "part": part, "counts": {**described["counts"], **rows}, "sets": sets}
 
 
+def of_refit(described: Mapping[str, Any]) -> dict[str, Any]:
+    """``task.json`` as a run sees it that trains on all labelled rows: a development set that was drawn trains, too.
+
+    A set of its own goes on judging.
+    """
+    drawn = described.get("drawn")
+    if not drawn:
+        return dict(described)
+    folded, counts = "folds" in drawn, described["counts"]
+    return {
+        **{name: value for name, value in described.items() if name != "drawn"},
+        "whole": "train.jsonl" if folded else WHOLE,
+        "counts": {**counts, "train": counts["dev"] + (0 if folded else counts["train"])},
+        "sets": {name: one for name, one in described["sets"].items() if name != "dev"},
+    }
+
+
 def drawn_line(described: Mapping[str, Any]) -> str:
     """How the development set was drawn; empty for a set of its own."""
     drawn = described.get("drawn")
@@ -147,6 +166,8 @@ def rows_file(described: Mapping[str, Any], name: str) -> str:
 
     Raises DataError for the folds as a whole, which no seed trains on or is judged by.
     """
+    if name == "train" and "whole" in described:  # as of_refit describes it
+        return str(described["whole"])
     if "folds" not in (described.get("drawn") or {}):
         return f"{name}.jsonl"
     if "part" not in described:

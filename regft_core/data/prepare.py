@@ -10,7 +10,7 @@ from typing import Any
 
 from regft_core.config.schema.tasks import ColumnsConfig, OodConfig, TaskConfig
 from regft_core.data.declare import Declaration, Split
-from regft_core.data.drawn import Part, draw_dev, with_draw
+from regft_core.data.drawn import WHOLE, Part, draw_dev, with_draw
 from regft_core.data.examples import text_key, to_jsonl, write_jsonl
 from regft_core.data.leaks import leaks_between, leaks_of_folds
 from regft_core.data.sources import Source, read_split
@@ -141,6 +141,8 @@ def prepare_dataset(
     with atomic_directory(out_dir) as directory:
         if len(parts) > 1:  # folds: what a seed trains on is in theirs; all rows are for phases of other tasks
             write_jsonl(directory / "train.jsonl", rows.examples)
+        elif not isinstance(task.splits.dev, str):
+            write_jsonl(directory / WHOLE, rows.examples)
         for part in parts:
             folder = directory / "folds" / part.name if len(parts) > 1 else directory
             write_jsonl(folder / "train.jsonl", part.train.examples)

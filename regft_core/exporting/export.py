@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from regft_core.data.batches import collate, padding_of
 from regft_core.errors import ModelError, RunFailed
-from regft_core.exporting.abstention import abstain_for, sentence
+from regft_core.exporting.abstention import abstain_for, check_accuracy
 from regft_core.exporting.model_card import card_contents
+from regft_core.exporting.out_of_fold import OutOfFold
 from regft_core.hooks import listed
 from regft_core.hooks.exports import answers_without_encoder
 from regft_core.models.export import export_model, model_card
@@ -18,6 +20,7 @@ from regft_core.results.records import TrainingRecord
 from regft_core.results.work import Work
 from regft_core.run.context import Context, Job
 from regft_core.run.finished_model import FinishedModel
+from regft_core.run.one_run import look_up
 from regft_core.run.outputs import cell_of
 from regft_core.scoring.answers import write_answers
 
@@ -27,6 +30,9 @@ CHECKED_EXAMPLES = 8
 
 def export(job: Job, out: Path | None = None, accuracy: float | None = None) -> Path:
     """Write the run's model to ``out`` (default ``exports/<method>-<task>-<size>-seed-<seed>``).
+
+    The job of a refit (``plan.refit``) is of no run that was judged: temperature and expected score are those of the
+    judged runs, and the folder is ``exports/<method>-<task>-<size>-refit-seed-<seed>``.
 
     The directory holds safetensors weights, configuration with label names, tokenizer and a
     model card; of a run that reads no encoder (a bag of words) what was fitted. It is loaded again and must give
@@ -43,16 +49,19 @@ def export(job: Job, out: Path | None = None, accuracy: float | None = None) -> 
     context, record = finished_run(job)
     entries = context.entries(context.phase("finetune"))
     refuse_kept(entries, job.method)
+    if accuracy is not None:
+        check_accuracy(context, accuracy)
     # The tracker finds exports by the run key on their cards, one folder deep.
-    name = f"{job.method}-{job.task}-{job.size}-seed-{job.seed}"
+    name = f"{job.method}-{job.task}-{job.size}{'-refit' if job.refit else ''}-seed-{job.seed}"
     target = out if out is not None else context.root / "exports" / name
-    abstain = None if accuracy is None else abstain_for(context, accuracy)
+    judged = None
+    if accuracy is not None or job.refit:
+        judged = OutOfFold(context.root, cell_of(job), context.params.grid.seeds)
+    beside = {} if judged is None else _from_judged_runs(context, judged, accuracy)
     trained = FinishedModel(context)
-    served = _served(context, record.key, trained).model_copy(update={"abstain": abstain})
+    served = _served(context, record.key, trained).model_copy(update=beside)
     examples = context.data(context.phase("finetune")).examples[:CHECKED_EXAMPLES]
-    facts = card_contents(context, record)
-    if abstain is not None:
-        facts["limits"].insert(0, sentence(abstain))
+    facts = card_contents(context, record, served, judged if job.refit else None)
     answering = answers_without_encoder(entries)
     if answering is not None:
         cls, options = answering
@@ -80,6 +89,17 @@ def export(job: Job, out: Path | None = None, accuracy: float | None = None) -> 
     return target
 
 
+def _from_judged_runs(context: Context, judged: OutOfFold, accuracy: float | None) -> dict[str, Any]:
+    """What ``regft.json`` takes from the runs that were judged: threshold, and of a refit what is expected of it."""
+    found: dict[str, Any] = {}
+    if context.job.refit:
+        rows = context.data(context.phase("finetune")).summary.length
+        found = {"temperature": judged.temperature(), "refit": judged.expected(rows, context.params.report)}
+    if accuracy is not None:
+        found["abstain"] = abstain_for(context, accuracy, judged, found.get("temperature") or 1.0)
+    return found
+
+
 def finished_run(job: Job) -> tuple[Context, TrainingRecord]:
     """The context of a run that was trained, with its tuned values and keys, and its record.
 
@@ -89,13 +109,23 @@ def finished_run(job: Job) -> tuple[Context, TrainingRecord]:
         DataError: the finetune stage has not run, or what it wrote cannot be read.
     """
     context = Context(job)  # says what is not in the grid
-    runs = Work(Path(job.root)).finetune(cell_of(job)).runs
-    record = next((run for run in runs if run.seed == job.seed), None)
+    if job.refit:
+        record = _refitted(job)
+    else:
+        runs = Work(Path(job.root)).finetune(cell_of(job)).runs
+        record = next((run for run in runs if run.seed == job.seed), None)
     if record is None or not record.ok:
         why = record.error if record is not None else "it was not trained yet; run `dvc repro` first"
         raise RunFailed("no-model", f"seed {job.seed} of {job.method} on {job.task}-{job.size} has no model: {why}")
-    known = replace(job, keys=record.keys, values=record.tuned.values if record.tuned else None)
-    return Context(known, project=context.project), record
+    values = record.tuned.values if record.tuned else job.values
+    return Context(replace(job, keys=record.keys, values=values), project=context.project), record
+
+
+def _refitted(job: Job) -> TrainingRecord | None:
+    """The record of a refit, which is in the run store alone."""
+    searched = look_up(job, "search")
+    found = None if searched is None else look_up(job, "finetune", searched)
+    return None if found is None else TrainingRecord.model_validate(found)
 
 
 def refuse_kept(entries: Sequence[listed.Entry], method: str) -> None:

@@ -8,7 +8,12 @@ from typing import Any, TypeVar
 from regft_core.data.drawn import fold_line
 from regft_core.data.lengths import share
 from regft_core.errors import DataError, StoreError
+from regft_core.exporting.abstention import sentence
+from regft_core.exporting.out_of_fold import OutOfFold
+from regft_core.exporting.refit_card import expectations, weaknesses
 from regft_core.io import read_json
+from regft_core.kinds import find
+from regft_core.models.served import Served
 from regft_core.results.records import Cost, Draw, EvaluationRecord, TrainingRecord
 from regft_core.results.work import Work
 from regft_core.run.context import Context
@@ -18,15 +23,20 @@ from regft_core.run.project import versions
 T = TypeVar("T")
 
 
-def card_contents(context: Context, record: TrainingRecord) -> dict[str, Any]:
+def card_contents(
+    context: Context, record: TrainingRecord, served: Served, others: OutOfFold | None = None
+) -> dict[str, Any]:
     """The facts of ``models.card.model_card``.
 
     Args:
-        record: the run's entry in the manifest of the finetune stage.
+        record: of the run, as the stage finetune writes it.
+        served: what ``regft.json`` will say.
+        others: of a refit the runs that were judged; None for a run that was judged itself.
     """
     job, task = context.job, context.task
     examples = context.data(context.phase("finetune")).examples
-    drawn, judged = _drawn(context), _judged(context)
+    drawn, judged = (None, None) if others else (_drawn(context), _judged(context))
+    counts = find(task["kind"]).label_counts([row.label for row in examples], task["labels"] or ())
     columns = context.task_config.columns
     read = reads_encoder(context)
     return {
@@ -46,17 +56,23 @@ def card_contents(context: Context, record: TrainingRecord) -> dict[str, Any]:
         "train_rows": len(examples),
         "train_total": task["counts"]["train"],
         "fold": fold_line(task, job.seed),
-        "train_labels": drawn.label_counts if drawn else None,
+        "train_labels": counts if drawn or others else None,
         "columns": {"text": columns.text, "second text": columns.text_pair, "label": ", ".join(columns.of_labels)},
         "source": _source(task["source"]),
         "seed": job.seed,
         "run_key": record.key,
         "scores": _scores(context, judged),
         "confidence": context.params.report.confidence,
-        "cost": _cost(record),
-        "limits": _limits(context, record, drawn, judged),
+        "cost": _cost(record, compared=others is None),
+        "limits": [
+            *([sentence(served.abstain)] if served.abstain else []),
+            *[f"Degraded: {text}" for text in record.degraded],
+            *(_limits(context, drawn, judged) if others is None else weaknesses(context, served, others)),
+            *_cut(context),
+        ],
         "versions": versions(),
         "training": context.phase("finetune").training.model_dump(mode="json"),
+        **(expectations(context, served, others) if others else {}),
     }
 
 
@@ -99,14 +115,15 @@ def _scores(context: Context, judged: EvaluationRecord | None) -> list[dict[str,
     return scores
 
 
-def _cost(record: TrainingRecord) -> dict[str, str]:
+def _cost(record: TrainingRecord, compared: bool) -> dict[str, str]:
     cost, search, found = record.cost, record.search_cost, {}
     if record.ok:
         found["Training"] = f"{record.steps:,} steps in {_seconds(cost):.0f} s"
         found["Passes per step"] = (
             f"{cost.forward_passes_per_step:.1f} forward, {cost.backward_passes_per_step:.1f} backward"
         )
-        found["Compute, declared"] = f"{cost.declared_ratio:.2f} times plain fine-tuning, all phases together"
+        if compared:  # with plain fine-tuning on as many rows
+            found["Compute, declared"] = f"{cost.declared_ratio:.2f} times plain fine-tuning, all phases together"
     if search:
         found["Phases before"] = f"{search.steps:,} steps in {_seconds(search):.0f} s"
     if record.environment:
@@ -118,9 +135,9 @@ def _seconds(cost: Cost) -> float:
     return (cost.train_seconds or 0.0) + (cost.fit_seconds or 0.0)
 
 
-def _limits(context: Context, record: TrainingRecord, drawn: Draw | None, judged: EvaluationRecord | None) -> list[str]:
+def _limits(context: Context, drawn: Draw | None, judged: EvaluationRecord | None) -> list[str]:
     """Sentences on what weakens the model or its scores."""
-    limits = [f"Degraded: {text}" for text in record.degraded]
+    limits = []
     if judged is not None:
         limits += [
             f"On {name} it does no better than a constant answer ({what})."
@@ -131,7 +148,6 @@ def _limits(context: Context, record: TrainingRecord, drawn: Draw | None, judged
     absent = [label for label, count in ((drawn and drawn.label_counts) or {}).items() if not count]
     if absent:
         limits.append(f"No training row has the label {', '.join(absent)}.")
-    limits += _cut(context)
     seen = {name: count for name, count in (drawn.duplicates_with if drawn else {}).items() if count}
     if seen:
         shown = ", ".join(f"{count} rows of {name}" for name, count in seen.items())

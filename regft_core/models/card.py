@@ -69,7 +69,9 @@ def model_card(facts: Mapping[str, Any]) -> str:
             ``run_key``. Data: ``train_rows``, ``train_total``, ``train_labels`` {label: rows}, ``fold`` and ``source``,
             ``columns`` {what: column}. ``scores``: a list of {"set", "metric", "value", "mean", "low", "high",
             "runs"}, where ``value`` is this run's and the others are over all runs (absent: not reported yet), with
-            ``confidence`` (0.95) for all of them. ``cost`` {title: text}; ``limits`` (list of sentences);
+            ``confidence`` (0.95) for all of them. Of a model that was trained on all labelled rows there is no
+            ``value``: ``rows`` says which these are, ``expected`` {title: text} what its scores were estimated from.
+            ``cost`` {title: text}; ``limits`` (list of sentences);
             ``training`` {name: value}; ``versions`` {package: version}. ``pooling`` (head), ``summary`` (first)
             and ``rows_per_example`` (1) decide how the model is loaded, ``prompt`` (that of ``regft.json``) how texts
             stand before it; ``answered_by``: the regulariser that answers where there is no model to load.
@@ -124,7 +126,9 @@ def _items(rows: Iterable[tuple[str, Any]]) -> list[str]:
 def _data(facts: Mapping[str, Any]) -> list[tuple[str, Any]]:
     rows = facts.get("train_rows")
     total = facts.get("train_total")
-    drawn = f" of {total:,}, drawn with seed {facts.get('seed')}" if rows and total and total != rows else ""
+    drawn = f": {facts['rows']}" if facts.get("rows") else ""
+    if rows and total and total != rows:
+        drawn = f" of {total:,}, drawn with seed {facts.get('seed')}"
     labels = ", ".join(f"{label} {count:,}" for label, count in (facts.get("train_labels") or {}).items())
     columns = ", ".join(f"{what} `{name}`" for what, name in (facts.get("columns") or {}).items() if name)
     return [
@@ -140,9 +144,11 @@ def _scores(facts: Mapping[str, Any]) -> list[str]:
     scores: Sequence[Mapping[str, Any]] = facts.get("scores") or ()
     if not scores:
         return []
-    confidence = facts.get("confidence")
+    confidence, expected = facts.get("confidence"), facts.get("expected")
     interval = f"{confidence:.0%} interval" if confidence else "interval"
-    table = [f"| Set | Metric | This model | Mean of all seeds | {interval} | Seeds |", "|---|---|---|---|---|---|"]
+    own = ["Mean of the judged runs"] if expected else ["This model", "Mean of all seeds"]
+    head = ["Set", "Metric", *own, interval, "Seeds"]
+    table = [_line(head), "|" + "---|" * len(head)]
     for score in scores:
         bounds = ""
         if score.get("low") is not None and score.get("high") is not None:
@@ -150,13 +156,21 @@ def _scores(facts: Mapping[str, Any]) -> list[str]:
         value = "failed" if score.get("value") is None else f"{score['value']:.4f}"
         mean = "" if score.get("mean") is None else f"{score['mean']:.4f}"
         runs = "" if score.get("runs") is None else score["runs"]
-        table.append(f"| {score['set']} | {score['metric']} | {value} | {mean} | {bounds} | {runs} |")
-    text = "`dev` is in distribution, every other set is not. Nothing was selected: the last step of this seed."
+        table.append(_line([score["set"], score["metric"], *([] if expected else [value]), mean, bounds, runs]))
+    text = "`dev` is in distribution, every other set is not. "
+    if expected:
+        text += "These are scores of the judged runs. No set judged this model, and nothing was selected by it."
+        return [*_items(expected.items()), "", *table, "", text]
+    text += "Nothing was selected: the last step of this seed."
     if any(score.get("mean") is None for score in scores):
         text += (
             " Means and intervals over the seeds were not there when this model was exported: run `dvc repro` first."
         )
     return [*table, "", text]
+
+
+def _line(cells: Sequence[Any]) -> str:
+    return f"| {' | '.join(map(str, cells))} |"
 
 
 def _predict(facts: Mapping[str, Any]) -> list[str]:

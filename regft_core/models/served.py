@@ -48,6 +48,8 @@ class Abstain(BaseModel):
 
     Attributes:
         coverage: share of the calibration rows that are answered; ``rows`` is their number.
+        models: how many models judged them, each its own rows.
+        groups: effective number of groups of these rows; None where they have none.
     """
 
     model_config = ConfigDict(extra="ignore", frozen=True)
@@ -57,6 +59,30 @@ class Abstain(BaseModel):
     confidence: float = Field(gt=0, lt=1)
     coverage: float = Field(ge=0, le=1)
     rows: int = Field(ge=1)
+    models: int = Field(1, ge=1)
+    groups: float | None = None
+
+
+class Refit(BaseModel):
+    """Of a model that was trained on all labelled rows: what is expected of it, from runs with the same settings.
+
+    Attributes:
+        rows: that it was trained on; ``judged_rows``: the fewest and the most that the judged runs were trained on.
+        judged_seeds: of the judged runs.
+        metric: of ``expected``, their mean score on rows that they had not seen, with the interval ``low`` to ``high``
+            at ``confidence``; None where one run gives none.
+    """
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+    rows: int
+    judged_rows: tuple[int, int]
+    judged_seeds: tuple[int, ...]
+    metric: str
+    expected: float
+    low: float | None
+    high: float | None
+    confidence: float
 
 
 class Served(BaseModel):
@@ -70,6 +96,8 @@ class Served(BaseModel):
         prompt: of a model that answers at a mask.
         answered_by: what answers where there is no model (scoring/answers.py).
         abstain: below which confidence it does not answer; None: it always does.
+        temperature: what the logits are divided by before they become probabilities; None: 1.
+        refit: None for the model of a run that was judged itself.
     """
 
     model_config = ConfigDict(extra="ignore", frozen=True)
@@ -85,6 +113,8 @@ class Served(BaseModel):
     run_key: str | None = None
     answered_by: AnsweredBy | None = None
     abstain: Abstain | None = None
+    temperature: float | None = Field(None, gt=0)
+    refit: Refit | None = None
     prompt: ServedPrompt | None = None
 
 

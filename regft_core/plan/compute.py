@@ -24,7 +24,7 @@ from regft_core.names import plural
 from regft_core.plan.data import prepare
 from regft_core.plan.jobs import Jobs, Planner, jobs_of
 from regft_core.plan.keys import FAILURES, Keys, cell_keys, read_plan, write_plan
-from regft_core.plan.lines import describe, describe_trial
+from regft_core.plan.lines import describe, describe_refit, describe_trial
 from regft_core.plan.pool import run_on_executor, settle_kernels
 from regft_core.progress import ProgressBoard
 from regft_core.results.work import Work
@@ -91,6 +91,8 @@ def run_job(job: Job, *, device: str) -> str:
     if job.trial is not None:
         return f"{where} {describe_trial(try_values(job, device=device)).strip()}"
     found = run(job, device=device, until=job.until)
+    if job.refit:
+        return f"{where} {describe_refit(found['finetune'])}"
     tuned = found["search"].get("tuned")
     chosen = f"  (chosen: {described(tuned['values'])})" if tuned else ""
     if job.until == "search":

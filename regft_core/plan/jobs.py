@@ -106,7 +106,7 @@ class Planner:
         context = Context(job, project=self.project)  # its values are not known yet; the cost is about the same
         shares: dict[str, float] = {}
         for phase in context.method.earlier:
-            shares |= self._steps(job, context.phase(phase.name))
+            shares |= self.steps(job, context.phase(phase.name))
         if shares:
             index = self.jobs.add(replace(job, until="search"), shares)
             self.jobs.after[index] = waits
@@ -122,7 +122,7 @@ class Planner:
             if key not in known:
                 if context.store.holds(key):
                     continue  # trained again by who starts from it, where its weights were pruned
-                known[key] = jobs.add(replace(context.job, phase=phase.name), self._steps(context.job, phase), key)
+                known[key] = jobs.add(replace(context.job, phase=phase.name), self.steps(context.job, phase), key)
             index = indices[phase.name] = known[key]
             one = jobs.jobs[index]
             jobs.jobs[index] = replace(one, weights=one.weights or context.weights_wanted(phase))
@@ -142,7 +142,7 @@ class Planner:
         if judged in known:
             return known[judged]  # two methods that amount to the same
         earlier = [context.key(phase.name) for phase in context.method.earlier]
-        steps = self._steps(job, context.phase(FINETUNE))
+        steps = self.steps(job, context.phase(FINETUNE))
         index = known[judged] = jobs.add(job, steps | shares, finetuned, *earlier)
         # One that another task judges by other sets: not at the same time, for it would wait for the lock.
         before = {known[finetuned]} if finetuned in known else set()
@@ -150,7 +150,7 @@ class Planner:
         jobs.after[index] = before | set(indices.values())
         return index
 
-    def _steps(self, job: Job, phase: Phase) -> dict[str, float]:
+    def steps(self, job: Job, phase: Phase) -> dict[str, float]:
         """Member of a phase -> its cost in steps of plain fine-tuning."""
         rows = training_rows(self.project.root, Cell(job.method, job.task, parse_size(job.size)))
         if rows is not None and job.trial is not None:

@@ -28,6 +28,13 @@ def run_of(record: dict[str, Any]) -> str:
     return f"{record['size']} rows, seed {record['seed']}"
 
 
+def describe_refit(record: dict[str, Any]) -> str:
+    """The end of the line of a run on all labelled rows."""
+    if record["status"] != "ok":
+        return f"refit, seed {record['seed']}: FAILED: {record['error']}"
+    return f"refit on all labelled rows, seed {record['seed']}: {record['steps']} steps in {record['seconds']:.0f} s"
+
+
 def describe_trial(record: dict[str, Any]) -> str:
     """One line per trial for the terminal."""
     run = f"  {run_of(record)}, trial {record['trial'] + 1} ({described(record['values'])})"

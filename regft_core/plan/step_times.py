@@ -96,7 +96,11 @@ def step_times(
     known = kept.get(key, {})
     lacking = [length for length in lengths if str(length) not in known.get("train", {})]
     if lacking:
-        request = {"root": str(root.resolve()), "encoder": encoder.model_dump(mode="json"), "lengths": lacking}
+        request: dict[str, Any] = {
+            "root": str(root.resolve()),
+            "encoder": encoder.model_dump(mode="json"),
+            "lengths": lacking,
+        }
         request |= {"training": training.model_dump(mode="json"), "device": device, "threads": threads}
         found = _measured_apart(request, {**os.environ, **environment})
         for part in ("train", "judge"):

@@ -151,7 +151,7 @@ def still_to_train(project: Project) -> Estimate | None:
 
 def spend(project: Project, rows: Sequence[PlanRow], rates: RatesOf, missing: str = "") -> Estimate:
     """What the rows' cost takes at some rates; cells without rates are of unknown length."""
-    work = dict.fromkeys(STAGES, 0.0)
+    work: dict[str, float] = dict.fromkeys(STAGES, 0.0)
     methods: dict[str, float] = {}
     runs: dict[Cell, float] = {}
     longest, start, unknown = dict(work), 0.0, 0

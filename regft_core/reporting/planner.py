@@ -19,13 +19,13 @@ from regft_core.config.project import Project
 from regft_core.errors import DataError
 from regft_core.names import plural
 from regft_core.reporting.interim import Looks, digests
-from regft_core.reporting.judged import JudgedRows
 from regft_core.reporting.model import Role
 from regft_core.reporting.page.formatting import number
-from regft_core.reporting.read_grid import positive_index
 from regft_core.reporting.sentences import NO_SPREAD
 from regft_core.reporting.tables import opposites
+from regft_core.results.judged import JudgedRows
 from regft_core.results.work import Work
+from regft_core.scoring.ood import positive_of
 from regft_core.statistics.arms import Arms
 from regft_core.statistics.bootstrap import Estimate
 from regft_core.statistics.detectable import LIMIT, SeedPlan, plan_seeds
@@ -180,7 +180,7 @@ def _pilot(root: Path, task: str, size: int | str, names: Sequence[str]) -> _Pil
     if not predictions:
         return None
     groups = rows.groups(work.groups(task).get("dev", {}))
-    positive = positive_index(described, "dev")
+    positive = positive_of(described, "dev")
     return _Pilot(described.primary, rows.gold, positive, predictions, keys, rows.judged, groups)
 
 

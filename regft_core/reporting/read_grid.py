@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from regft_core.config.grid import Cell
 from regft_core.config.papers.contamination import Contamination, read_contamination, sentences
-from regft_core.reporting.judged import JudgedRows
+from regft_core.results.judged import JudgedRows
 from regft_core.results.logs import CurvePoint, Logged
 from regft_core.results.records import (
     Cost,
@@ -29,7 +29,7 @@ from regft_core.results.records import (
     TrainingManifest,
 )
 from regft_core.results.work import Work, wrong
-from regft_core.scoring import ood
+from regft_core.scoring.ood import positive_of
 
 Array = npt.NDArray[Any]
 
@@ -175,16 +175,9 @@ def _block(work: Work, task: str, size: str, found: list[Cell], seeds: Sequence[
         {name: one.gold for name, one in seen.items()},
         {name: places for name, places in judged.items() if places is not None},
         {name: found for name, found in groups.items() if found is not None},
-        {name: positive_index(described, name) for name in described.sets},
+        {name: positive_of(described, name) for name in described.sets},
         cells,
     )
-
-
-def positive_index(described: PreparedTask, name: str) -> int | None:
-    """Index, among the set's labels, of what the task's positive label counts as."""
-    own, declared = described.labels or [], described.sets[name]
-    to_set = ood.label_indices(own, declared.labels or own, declared.label_map, name)
-    return ood.positive_index(own, described.positive_label, to_set)
 
 
 def _cell(

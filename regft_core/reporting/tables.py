@@ -20,7 +20,7 @@ from regft_core.reporting.interim import Looks
 from regft_core.reporting.model import Block, Comparison, Opponents, Role, Row, Score
 from regft_core.reporting.read_grid import BlockData, CellData
 from regft_core.statistics.arms import Arms
-from regft_core.statistics.bootstrap import Estimate
+from regft_core.statistics.bootstrap import Estimate, bounded
 from regft_core.statistics.detectable import detectable_difference
 from regft_core.statistics.ranks import RankSet, rank_sets
 from regft_core.statistics.sequential import look
@@ -245,14 +245,8 @@ def arms_of(
     )
 
 
-def _bounded(estimate: Estimate, lowest: float, highest: float) -> Estimate:
-    """The interval within what the quantity can take: few seeds would stretch it beyond 100%."""
-    # min and max keep the NaN of an interval that cannot be computed when it comes first.
-    return replace(estimate, low=max(estimate.low, lowest), high=min(estimate.high, highest))
-
-
 def _score(data: BlockData, cell: CellData, set_name: str, metric: str, arms: Arms) -> Score:
-    estimate = _bounded(arms.one(cell.method), *known_metrics.find(metric).range)
+    estimate = bounded(arms.one(cell.method), *known_metrics.find(metric).range)
     ok = {run.seed: run for run in cell.runs if run.ok}
     for seed, value in zip(estimate.seeds, estimate.values, strict=True):
         recorded = ok[seed].sets[set_name].metrics[metric]
@@ -291,7 +285,7 @@ def _comparison(
     metric = data.described.primary
     described = known_metrics.find(metric)
     reach = described.largest_difference
-    estimate = _bounded(arms.difference(method, other), -reach, reach)
+    estimate = bounded(arms.difference(method, other), -reach, reach)
     mine, theirs = declared(data.cells[method]), declared(data.cells[other])
     return Comparison(
         method=method,

@@ -31,11 +31,15 @@ R = TypeVar("R", bound=Record)
 
 @dataclass(frozen=True)
 class Predictions:
-    """The predictions of one run on one set, by row: identifiers, gold labels [n], predictions [n]."""
+    """The predictions of one run on one set, by row: identifiers, gold labels [n], predictions [n].
+
+    ``scored``: of each row the probabilities of the set's labels, or the value.
+    """
 
     ids: list[str]
     gold: Any
     predicted: Any
+    scored: list[list[float]]
 
 
 @dataclass(frozen=True)
@@ -87,13 +91,13 @@ class Work:
         try:
             # One parse of the whole file: a report reads millions of such lines.
             rows = json.loads("[" + ",".join(path.read_text(encoding="utf-8").split("\n")[:-1]) + "]")
-            ids = [row["idx"] for row in rows]
+            ids, scored = [row["idx"] for row in rows], [row["scores"] for row in rows]
             dtype = find(kind).dtype
             gold, predicted = (np.array([row[key] for row in rows], dtype) for key in ("label", "prediction"))
         except (OSError, ValueError, KeyError, TypeError, OverflowError) as error:
             what = f"cannot be read as predictions ({type(error).__name__}: {error})"
             raise wrong(path, what, "evaluate") from error
-        return Predictions(ids, gold, predicted)
+        return Predictions(ids, gold, predicted, scored)
 
     def curves(self, stage: str, cell: Cell) -> Log:
         """Loss, learning rate and gradient norm of every step."""

@@ -22,7 +22,7 @@ from regft_core.config.schema.methods import RepeatConfig
 from regft_core.config.schema.tuning import TuningConfig
 from regft_core.config.store_path import store_path
 from regft_core.data.deal import deal
-from regft_core.data.drawn import of_seed, rows_file
+from regft_core.data.drawn import of_refit, of_seed, rows_file
 from regft_core.data.examples import Example, read_jsonl, text_key, to_jsonl
 from regft_core.data.prompts import Prompt
 from regft_core.errors import DataError, PlanOutdated
@@ -35,6 +35,7 @@ from regft_core.io import canonical_json, canonical_object, read_json, sha256_te
 from regft_core.kinds import find
 from regft_core.rng import derive
 from regft_core.run.inputs import phase_identity, settled_training
+from regft_core.run.more_rows import with_more_rows
 from regft_core.run.other_task import training_rows
 from regft_core.run.phase_data import (
     PhaseData,
@@ -80,6 +81,7 @@ class Job:
         phase: the one phase of it that is meant; None: all of them, and what judges the last.
         weights: of that phase: whether some run reads its weights, not only its own.
         until: the last stage that is meant, where all phases are.
+        refit: train on all labelled rows, with the settings of the runs that were judged; ``values`` are given then.
         store: the run store's folder where it is not that of ``params.yaml``: for a copy of a project on a worker.
     """
 
@@ -99,6 +101,7 @@ class Job:
     phase: str | None = None
     weights: bool = False
     until: Literal["search", "finetune", "evaluate"] = "evaluate"
+    refit: bool = False
 
     @property
     def name(self) -> str:
@@ -117,7 +120,7 @@ class Job:
     def _run(self) -> str:
         trial = "" if self.trial is None else f" trial {self.trial + 1}"
         fold = "" if self.fold is None else f" fold {self.fold + 1}"
-        return f"{self.size} seed {self.seed}{trial}{fold}"
+        return f"{self.size}{' refit' if self.refit else ''} seed {self.seed}{trial}{fold}"
 
     @property
     def run(self) -> str:
@@ -160,7 +163,10 @@ class Context:
             or self.shared != self.params.training
             or self.project.model(self.job.task) != self.params.model
         )
-        return self.root, self.job.method, self.job.task if changed else None, values, self._without_dev
+        # How many rows there are sets the steps of a refit, and those of a phase that takes as many as on all rows.
+        counted = self.job.refit or any(phase.data.steps == "full" for phase in self.method.phases)
+        rows = (self.job.refit, self.job.size, self.task["counts"]["train"]) if counted else None
+        return self.root, self.job.method, self.job.task if changed else None, values, self._without_dev, rows
 
     # -------------------------------------------------------------------------------- paths
 
@@ -170,6 +176,8 @@ class Context:
 
     @property
     def rows_file(self) -> Path:
+        if self.job.refit:
+            return self.dataset / rows_file(self.task, "train")
         folder = self.root / "work" / "subsamples" / self.job.task / self.job.size
         return folder / f"seed-{self.job.seed}.jsonl"
 
@@ -225,11 +233,12 @@ class Context:
 
     @cached_property
     def task(self) -> dict[str, Any]:
-        """``work/datasets/<task>/task.json``, with folds as this seed sees it."""
+        """``work/datasets/<task>/task.json``, as this run sees it: its fold, or all rows."""
         path = self.dataset / "task.json"
         if not path.is_file():
             raise DataError("not-prepared", f"{path} is missing; run `dvc repro` (stage plan) first")
-        return of_seed(read_json(path), self.job.seed)
+        described = read_json(path)
+        return of_refit(described) if self.job.refit else of_seed(described, self.job.seed)
 
     def data(self, phase: Phase) -> PhaseData:
         """The rows that a phase trains on."""
@@ -301,11 +310,15 @@ class Context:
             rows = phase.data.task
             shared = self._start if rows is None else self.project.shared(rows)
             training = settled_training(phase, stack, shared)
-            if self._without_dev and training.epoch_scores:
+            if training.epoch_scores and (self._without_dev or "whole" in self.task):
                 training = training.model_copy(update={"epoch_scores": False})
             if phase.data.steps == "full" and training.epochs:
                 steps = optimiser_steps(training, int(self.task["counts"]["train"]))
                 training = training.model_copy(update={"max_steps": steps})
+            elif self.job.refit:
+                judged = read_json(self.dataset / "task.json")["counts"]
+                now = self.task["counts"]
+                training = with_more_rows(phase, training, self.job.task, self.job.size, judged, now)
             return replace(phase, training=training)
 
         return once(("phase", *self._alike, name), settled)

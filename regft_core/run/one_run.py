@@ -24,7 +24,8 @@ NOTHING_SEARCHED: Record = {"phases": {}, "phase_steps": {}, "marks": [], "statu
 def run(job: Job, *, device: str = "cpu", until: Stage = "evaluate") -> dict[Stage, Record]:
     """The record of every stage of one run up to ``until``, found in the run store or computed.
 
-    Where values are tuned, the stored trials choose them. One configuration holds for all of it.
+    Where values are tuned, the stored trials choose them; the job of a refit has them. One configuration holds for all
+    of it.
     """
     with kept_open():
         searched = _searched(job, device)
@@ -62,7 +63,8 @@ def _searched(job: Job, device: str) -> Record:
 
 
 def _finetuned(job: Job, searched: Record, device: str) -> Record:
-    return finetune(replace(job, keys=known_keys(searched), values=tuned_values(searched)), searched, device=device)
+    values = tuned_values(searched) if "tuned" in searched else job.values
+    return finetune(replace(job, keys=known_keys(searched), values=values), searched, device=device)
 
 
 def _evaluated(job: Job, trained: Record, device: str) -> Record:

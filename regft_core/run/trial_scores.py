@@ -37,13 +37,15 @@ Record = dict[str, Any]
 def choice_of(job: Job, *, device: str = "cpu") -> Record | None:
     """What the trials of one run of the grid have chosen, (``choice.choose``); None where nothing is tuned.
 
+    None also for a refit: it has the values that the trials of the judged runs chose.
+
     The trials come from the run store. One that is not there (it was damaged since, or the values were edited) is run
     here, by itself.
 
     Raises NotStored: ``job.stored_only``, and a trial is not there.
     """
     project = open_project(Path(job.root))
-    trials = trials_that_choose(project, job)
+    trials = [] if job.refit else trials_that_choose(project, job)
     if not trials or project.params.tuning is None:
         return None
     with one_moment():

@@ -9,11 +9,15 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
 from regft_core.errors import DataError
+
+if TYPE_CHECKING:
+    from regft_core.results.records import PreparedTask
 
 
 def label_indices(
@@ -52,6 +56,13 @@ def label_indices(
 def positive_index(own_labels: Sequence[str], positive_label: str | None, to_set: npt.NDArray[np.int64]) -> int | None:
     """Index, among the set's labels, of what F1 counts (by default the last own label); None without labels."""
     return int(to_set[own_labels.index(positive_label or own_labels[-1])]) if own_labels else None
+
+
+def positive_of(described: PreparedTask, name: str) -> int | None:
+    """Index, among the labels of the set ``name``, of what a task's positive label counts as."""
+    own, declared = described.labels or [], described.sets[name]
+    to_set = label_indices(own, declared.labels or own, declared.label_map, name)
+    return positive_index(own, described.positive_label, to_set)
 
 
 def _near(name: str, options: Sequence[str] | Mapping[str, str]) -> str:

@@ -43,6 +43,7 @@ class ServedModel:
         labels: names in the order of the logits; one name for a value.
         max_length: tokens of a row that it reads.
         abstain: below which confidence it does not answer.
+        temperature: what logits are divided by; None: 1.
     """
 
     model: Any
@@ -57,6 +58,7 @@ class ServedModel:
     pairs: bool | None
     device: str
     abstain: Abstain | None = None
+    temperature: float | None = None
     prompt: ServedPrompt | None = None
 
     @property
@@ -115,6 +117,7 @@ class ServedAnswers:
     pairs: bool | None
     max_length: None = None
     abstain: Abstain | None = None
+    temperature: float | None = None
 
     def scores(self, examples: Sequence[Example], batch_size: int) -> npt.NDArray[np.float64]:
         """As ``ServedModel.scores``; there are no batches."""
@@ -126,9 +129,9 @@ class ServedAnswers:
 
 
 def _scores(model: ServedModel | ServedAnswers, logits: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """Scores [n, K] of logits [n, K], over the model's own labels."""
+    """Scores [n, K] of logits [n, K], over the model's own labels, at its temperature."""
     count = len(model.labels)
-    return find(model.kind).scores(logits, np.arange(count), count)
+    return find(model.kind).scores(logits / (model.temperature or 1.0), np.arange(count), count)
 
 
 def load_served(directory: Path, device: str) -> ServedModel | ServedAnswers:
@@ -142,7 +145,14 @@ def load_served(directory: Path, device: str) -> ServedModel | ServedAnswers:
         names = served.labels or ("value",)
         paired = served.text_pair is not None
         return ServedAnswers(
-            load_answers(directory), served.kind, names, served.text, served.text_pair, paired, abstain=served.abstain
+            load_answers(directory),
+            served.kind,
+            names,
+            served.text,
+            served.text_pair,
+            paired,
+            abstain=served.abstain,
+            temperature=served.temperature,
         )
     if not (directory / "config.json").is_file():
         found = "is not a directory" if not directory.is_dir() else "has no config.json"
@@ -181,6 +191,7 @@ def load_served(directory: Path, device: str) -> ServedModel | ServedAnswers:
         pairs=served.text_pair is not None if served is not None else None,
         device=device,
         abstain=served.abstain if served is not None else None,
+        temperature=served.temperature if served is not None else None,
         prompt=served.prompt if served is not None else None,
     )
 

@@ -6,6 +6,9 @@ share the error: four sequences start at a quarter, half, three quarters and all
 it, and go on to more rows while they pass (fixed-sequence testing, as in Learn then Test, Angelopoulos et al.,
 arXiv:2110.01052; selective classification: Geifman and El-Yaniv, NeurIPS 2017). The guarantee is for new rows like
 these, with the given probability over the draw of these rows.
+
+Rows of one group (an author, a product) are right or wrong together. Of rows with groups only the effective number
+counts, (sum n_g)^2 / sum n_g^2 (Kish, Survey Sampling, 1965, section 8.2): as if a group were one answer.
 """
 
 from __future__ import annotations
@@ -48,64 +51,88 @@ def lower_bound(right: int, n: int, error: float) -> float:
     return float(beta.ppf(error, right, n - right + 1))
 
 
+def effective(groups: npt.ArrayLike) -> float:
+    """Return the effective number of groups, of rows whose groups are [n]; 0 without rows."""
+    sizes = np.unique(np.asarray(groups), return_counts=True)[1]
+    return float(sizes.sum() ** 2 / (sizes**2).sum()) if len(sizes) else 0.0
+
+
 def threshold_for(
-    confidences: npt.ArrayLike, right: npt.ArrayLike, accuracy: float, confidence: float = 0.95
+    confidences: npt.ArrayLike,
+    right: npt.ArrayLike,
+    accuracy: float,
+    confidence: float = 0.95,
+    groups: npt.ArrayLike | None = None,
 ) -> Threshold | None:
     """Return the threshold that answers most rows and guarantees ``accuracy``; None when no test passes.
 
     Args:
         confidences: [n] of rows that the model was not trained on.
         right: [n] whether the answer to each is right.
+        groups: [n] the group of each, as numbers; None: each row is its own.
 
     Raises:
         ValueError: lengths differ, no rows, or a share outside (0, 1).
     """
     if not 0 < accuracy < 1 or not 0 < confidence < 1:
         raise ValueError(f"accuracy {accuracy} and confidence {confidence} must lie between 0 and 1")
-    found = [found for found in _sequences(confidences, right, (1 - confidence) / len(STARTS), accuracy) if found]
+    rows = _Rows(confidences, right, groups)
+    found = [one for start in rows.starts() if (one := _sequence(rows, start, _share(confidence), accuracy))]
     return max(found, key=lambda one: one.coverage, default=None)
 
 
-def best_guarantee(confidences: npt.ArrayLike, right: npt.ArrayLike, confidence: float = 0.95) -> float:
+def best_guarantee(
+    confidences: npt.ArrayLike, right: npt.ArrayLike, confidence: float = 0.95, groups: npt.ArrayLike | None = None
+) -> float:
     """Return the highest accuracy for which ``threshold_for`` finds a threshold at one of its starts."""
-    error = (1 - confidence) / len(STARTS)
-    scores, sound = _sorted(confidences, right)
-    return max(lower_bound(int(sound[:m].sum()), m, error) for m in _starts(scores))
+    rows = _Rows(confidences, right, groups)
+    return max(rows.bound(m, _share(confidence)) for m in rows.starts())
 
 
-def _sorted(confidences: npt.ArrayLike, right: npt.ArrayLike) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.bool_]]:
-    scores, sound = np.asarray(confidences, dtype=np.float64), np.asarray(right, dtype=bool)
-    if scores.shape != sound.shape or scores.ndim != 1 or not len(scores):
-        raise ValueError(f"{scores.shape} confidences for {sound.shape} answers")
-    order = np.argsort(-scores, kind="stable")
-    return scores[order], sound[order]
+def _share(confidence: float) -> float:
+    """Of the error, what one sequence may spend."""
+    return (1 - confidence) / len(STARTS)
 
 
-def _whole(scores: npt.NDArray[np.float64], m: int) -> int:
-    """At least ``m`` rows: those of equal confidence are answered together."""
-    return int(np.searchsorted(-scores, -scores[m - 1], side="right"))
+class _Rows:
+    """Rows by falling confidence; arguments as in ``threshold_for``."""
+
+    def __init__(self, confidences: npt.ArrayLike, right: npt.ArrayLike, groups: npt.ArrayLike | None) -> None:
+        scores, sound = np.asarray(confidences, dtype=np.float64), np.asarray(right, dtype=bool)
+        if scores.shape != sound.shape or scores.ndim != 1 or not len(scores):
+            raise ValueError(f"{scores.shape} confidences for {sound.shape} answers")
+        order = np.argsort(-scores, kind="stable")
+        self.scores, self._right = scores[order], np.cumsum(sound[order])
+        self._groups = None if groups is None else np.asarray(groups)[order]
+
+    def __len__(self) -> int:
+        return len(self.scores)
+
+    def whole(self, m: int) -> int:
+        """At least ``m`` rows: those of equal confidence are answered together."""
+        return int(np.searchsorted(-self.scores, -self.scores[m - 1], side="right"))
+
+    def starts(self) -> list[int]:
+        return [self.whole(max(1, round(share * len(self)))) for share in STARTS]
+
+    def observed(self, m: int) -> float:
+        """Share of right answers among the first ``m``."""
+        return float(self._right[m - 1]) / m
+
+    def bound(self, m: int, error: float) -> float:
+        """The least accuracy of the first ``m``; too high with probability at most ``error``."""
+        if self._groups is None:
+            return lower_bound(int(self._right[m - 1]), m, error)
+        n = int(effective(self._groups[:m]))
+        # Rounded down, but for the last bit of a product that is a whole number.
+        return lower_bound(int(self.observed(m) * n + 1e-9), n, error)
 
 
-def _starts(scores: npt.NDArray[np.float64]) -> list[int]:
-    return [_whole(scores, max(1, round(share * len(scores)))) for share in STARTS]
-
-
-def _sequences(
-    confidences: npt.ArrayLike, right: npt.ArrayLike, error: float, accuracy: float
-) -> list[Threshold | None]:
-    scores, sound = _sorted(confidences, right)
-    n = len(scores)
-    counts = np.cumsum(sound)
-    found: list[Threshold | None] = []
-    for m in _starts(scores):
-        last: Threshold | None = None
-        while True:
-            bound = lower_bound(int(counts[m - 1]), m, error)
-            if bound < accuracy:
-                break
-            last = Threshold(float(scores[m - 1]), m / n, float(counts[m - 1]) / m, bound)
-            if m == n:
-                break
-            m = _whole(scores, min(n, m + max(1, round(STEP * n))))
-        found.append(last)
-    return found
+def _sequence(rows: _Rows, start: int, error: float, accuracy: float) -> Threshold | None:
+    m, n, last = start, len(rows), None
+    while (bound := rows.bound(m, error)) >= accuracy:
+        last = Threshold(float(rows.scores[m - 1]), m / n, rows.observed(m), bound)
+        if m == n:
+            break
+        m = rows.whole(min(n, m + max(1, round(STEP * n))))
+    return last

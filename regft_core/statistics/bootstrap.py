@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from statistics import NormalDist
 from typing import Any
 
@@ -61,6 +61,12 @@ class Estimate:
     def n(self) -> int:
         """Number of seeds that went in."""
         return len(self.seeds)
+
+
+def bounded(estimate: Estimate, lowest: float, highest: float) -> Estimate:
+    """The interval within what the quantity can take: few seeds would stretch it beyond 100%."""
+    # min and max keep the NaN of an interval that cannot be computed when it comes first.
+    return replace(estimate, low=max(estimate.low, lowest), high=min(estimate.high, highest))
 
 
 def seed_interval(values: Sequence[float], confidence: float = 0.95) -> tuple[float, float]:

@@ -41,7 +41,10 @@ FOUND = {
 EVALUATED: dict[str, Any] = {
     "size": "300", "seed": 1, "key": "k", "status": "ok", "error": None, "cost": COST, "collapsed": {"dev": None},
     "sets": {"dev": {"n": 2, "metrics": {"accuracy": 0.5}, "majority": {"accuracy": 0.5}, "warning": None}},
-    "predictions": {"dev": '{"idx": "a", "label": 1, "prediction": 0}\n{"idx": "b", "label": 1, "prediction": 1}\n'},
+    "predictions": {
+        "dev": '{"idx": "a", "label": 1, "prediction": 0, "scores": [0.75, 0.25]}\n'
+        '{"idx": "b", "label": 1, "prediction": 1, "scores": [0.25, 0.75]}\n'
+    },
     "evaluations": {"gaps": FOUND},
 }  # fmt: skip
 JUDGED = {"primary": "accuracy", "metrics": ["accuracy"], "kind": "classification", "labels": ["no", "yes"]}
@@ -77,6 +80,7 @@ def test_what_is_written_is_read(work: Work) -> None:
     assert (run.ok, run.sets["dev"].metrics) == (True, {"accuracy": 0.5})
     found = work.predictions(CELL, 1, "dev", "classification")
     assert (found.ids, found.gold.tolist(), found.predicted.tolist()) == (["a", "b"], [1, 1], [0, 1])
+    assert found.scored == [[0.75, 0.25], [0.25, 0.75]]
     finding = work.findings(CELL)["gaps"]
     assert (finding.description, finding.runs[0].key, finding.runs[0].tables["dev"]["bins"].listed) == (
         "a gap",

@@ -13,7 +13,7 @@ import yaml
 
 from regft_core.data.examples import text_key
 from regft_core.exporting.export import export
-from regft_core.identity.fingerprint import STAGES, code_of, training_scope
+from regft_core.identity.fingerprint import STAGES, code_of, one_moment, training_scope
 from regft_core.reporting.planner import needs
 from regft_core.run.context import Context, Job
 from regft_core.run.project import open_project
@@ -121,6 +121,21 @@ def test_folds_have_keys_of_their_own_and_plain_tasks_do_not_know_of_them(every:
     training, evaluation = training_scope([]), STAGES["evaluate"]
     for scope in (training, evaluation):
         assert not ours & set(code_of(scope.entries, exempt=scope.exempt)["modules"])
+
+
+def test_as_many_steps_as_on_all_rows_are_those_of_the_own_fold(tmp_path: Path) -> None:
+    changes: dict[str, Any] = {"grid": {"sizes": [12], "seeds": [0, 1, 2, 3, 4]}, "training": {"batch_size": 1}}
+    root = make(tmp_path / "project", ["vanilla"], dev={"folds": 5}, **changes)
+    content = {"description": "a test", "phases": {"finetune": {"data": {"steps": "full"}, "regularisers": {}}}}
+    (root / "pipelines" / "methods" / "long.yaml").write_text(yaml.dump(content))
+    params = yaml.safe_load((root / "params.yaml").read_text())
+    (root / "params.yaml").write_text(yaml.dump({**params, "methods": ["vanilla", "long"]}))
+    plan_rows(root)
+    with one_moment():
+        contexts = [Context(Job(str(root), "long", "reviews", "12", seed)) for seed in range(5)]
+        steps = [context.phase("finetune").training.max_steps for context in contexts]
+    assert steps == [context.task["counts"]["train"] for context in contexts]
+    assert len(set(steps)) == 2
 
 
 def test_trials_are_judged_by_rows_of_their_own_seed(tmp_path: Path) -> None:

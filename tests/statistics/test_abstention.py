@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
-from regft_core.statistics.abstention import best_guarantee, lower_bound, threshold_for
+from regft_core.statistics.abstention import best_guarantee, effective, lower_bound, threshold_for
 
 
 @pytest.mark.parametrize(("right", "n"), [(59, 59), (45, 50), (1, 10)])
@@ -72,3 +72,27 @@ def test_what_can_be_guaranteed_is_what_passes() -> None:
 def test_what_cannot_be_asked_is_refused(confidences: list[float], right: list[int], accuracy: float) -> None:
     with pytest.raises(ValueError, match=r"between 0 and 1|confidences for"):
         threshold_for(confidences, right, accuracy)
+
+
+def test_rows_of_one_group_count_as_one_answer() -> None:
+    """100 groups of 5 rows, all rows of a group right or wrong together: without the groups the promise is broken."""
+    rng = np.random.default_rng(5)
+    broken = {"rows": 0, "groups": 0}
+    groups = np.repeat(np.arange(100), 5)
+    for _ in range(300):
+        confidences = np.repeat(rng.uniform(0.5, 1, 100), 5) + rng.uniform(0, 1e-9, 500)
+        right = np.repeat(rng.random(100), 5) < confidences
+        for name, given in (("rows", None), ("groups", groups)):
+            found = threshold_for(confidences, right, 0.85, confidence=0.95, groups=given)
+            broken[name] += found is not None and (found.threshold + 1) / 2 < 0.85
+    assert broken["groups"] / 300 <= 0.05 < broken["rows"] / 300
+
+
+def test_groups_of_one_row_change_nothing_and_one_group_is_one_answer() -> None:
+    rng = np.random.default_rng(6)
+    confidences = rng.uniform(0.5, 1, 200)
+    right = rng.random(200) < confidences
+    assert threshold_for(confidences, right, 0.8, groups=np.arange(200)) == threshold_for(confidences, right, 0.8)
+    assert effective([7, 7, 7]) == 1.0
+    assert effective([1, 1, 2]) == pytest.approx(9 / 5)
+    assert threshold_for(confidences, np.ones(200), 0.9, groups=np.zeros(200)) is None

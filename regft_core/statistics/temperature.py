@@ -1,0 +1,28 @@
+"""One temperature that makes probabilities honest (Guo et al., ICML 2017, section 4.2)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+#: Smallest and largest temperature that is tried, as logarithms: far beyond what is ever found.
+_LOG_TEMPERATURES = (-4.0, 4.0)
+
+
+def fit_temperature(log_probabilities: Callable[[float], npt.NDArray[Any]], gold: npt.NDArray[Any]) -> float:
+    """Return the temperature with the largest likelihood of labels ``gold`` [n], to 1e-6 of its logarithm.
+
+    ``log_probabilities`` gives [n, K] at a temperature. Where every largest one is right, the smallest wins.
+    """
+    from scipy.optimize import minimize_scalar
+
+    rows = np.arange(len(gold))
+
+    def loss(logarithm: float) -> float:
+        return float(-log_probabilities(float(np.exp(logarithm)))[rows, gold].mean())
+
+    found = minimize_scalar(loss, bounds=_LOG_TEMPERATURES, method="bounded", options={"xatol": 1e-6})
+    return float(np.exp(found.x))

@@ -1,0 +1,360 @@
+"""The final model: trained on all labelled rows, and described by what judged the same settings."""
+
+from __future__ import annotations
+
+import csv
+import json
+import multiprocessing
+import os
+import shutil
+import signal
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+
+from regft_core.errors import ConfigError, DataError, ModelError
+from regft_core.exporting.export import export, finished_run
+from regft_core.exporting.out_of_fold import OutOfFold
+from regft_core.plan.refit import refit
+from regft_core.run.context import Context, Job
+from regft_core.run.evaluation_key import evaluation_key
+from regft_core.run.logits import from_npy
+from regft_core.run.outputs import cell_of
+from regft_core.run.project import open_project
+from regft_core.statistics.abstention import threshold_for
+from tests.errors import raises_code
+from tests.plan.conftest import bits, quiet, reproduce
+from tests.small_project import SCORES, TASK, build, stage, write_csv
+
+FORK = multiprocessing.get_context("fork")
+WORDS = ["film", "story", "actor", "plot", "music", "place", "food", "service", "night", "house", "dog", "cat", "red"]
+ROWS = 40
+#: Repeats of two folds: seeds 0 to 3.
+FOLDED: dict[str, Any] = {**TASK, "splits": {"train": "rows.csv", "dev": {"folds": 2, "repeats": 2}}}
+GRID: dict[str, Any] = {"sizes": ["full"], "seeds": [0, 1, 2, 3]}
+
+
+def make(root: Path, methods: list[str], task: dict[str, Any] | None = None, **changes: Any) -> Path:
+    """A project whose 40 rows are hard to tell apart for a tiny encoder, so that answers are wrong, too."""
+    sections = {"grid": GRID, "report": {"reference": methods[0]}, **changes}
+    root = build(root, tasks={"reviews": task or FOLDED}, methods=methods, **sections)
+    params = yaml.safe_load((root / "params.yaml").read_text())
+    (root / "params.yaml").write_text(
+        yaml.dump(params | {name: changes[name] for name in ("tuning",) if name in changes})
+    )
+    random = Random(0)
+    rows = []
+    for row in range(ROWS):
+        label = ("bad", "good")[random.random() < 0.5]
+        words = [("good" if label == "good" else "bad") if random.random() < 0.7 else "it", *random.choices(WORDS, k=6)]
+        rows.append((" ".join([*words, str(row)]), label, f"s{row // 4}"))
+    write_csv(root / "data" / "rows.csv", [("review", "verdict", "shop"), *rows])
+    return root
+
+
+def judged(root: Path) -> Path:
+    assert reproduce(root) == {}
+    return root
+
+
+def described(folder: Path) -> tuple[dict[str, Any], str]:
+    return json.loads((folder / "regft.json").read_text()), (folder / "README.md").read_text(encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def folded(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = make(tmp_path_factory.mktemp("folded") / "project", ["vanilla", "tfidf_logistic", "lp_ft"])
+    return judged(root)
+
+
+@pytest.fixture(scope="module")
+def final(folded: Path) -> Path:
+    return export(refit(folded, "vanilla", say=quiet))
+
+
+# ------------------------------------------------------------------------------------ training
+
+
+def test_a_refit_has_the_bits_of_a_plain_run_on_the_same_rows(folded: Path, final: Path, tmp_path: Path) -> None:
+    """Training by hand on the union of all folds: another project, whose task has these rows and no folds."""
+    by_hand = make(tmp_path / "plain", ["vanilla"], {**TASK, "splits": {"train": "rows.csv", "dev": "dev.csv"}})
+    judged(by_hand)
+    key = described(final)[0]["run_key"]
+    assert bits(by_hand)[key] == bits(folded)[key]
+    context, record = finished_run(refit(folded, "vanilla", say=quiet))
+    assert (len(context.data(context.phase("finetune")).examples), record.key) == (ROWS, key)
+
+
+def test_all_phases_train_on_all_rows_and_epochs_make_the_steps(folded: Path) -> None:
+    context, record = finished_run(refit(folded, "lp_ft", say=quiet))
+    for phase in context.method.phases:
+        assert len(context.data(phase).examples) == ROWS
+    epochs = context.phase("finetune").training.epochs
+    assert record.steps == epochs * ROWS // 8
+    before = json.loads((folded / "work/finetune/lp_ft/reviews/full/manifest.json").read_text())["runs"][0]["steps"]
+    assert before == epochs * 3  # 20 rows in batches of 8
+
+
+def test_numbers_of_steps_grow_with_the_rows(tmp_path: Path) -> None:
+    root = make(tmp_path / "project", ["vanilla"], training={"max_steps": 3, "warmup_steps": 1})
+    judged(root)
+    context, record = finished_run(refit(root, "vanilla", say=quiet))
+    training = context.phase("finetune").training
+    assert (record.steps, training.max_steps, training.warmup_steps) == (6, 6, 2)  # 40 rows instead of 20
+
+
+@pytest.mark.parametrize(("method", "point"), [("vanilla", "step:3"), ("vanilla", "commit.renamed"), ("mix", "step:7")])
+def test_a_killed_refit_continues_with_the_same_bits(tmp_path: Path, method: str, point: str) -> None:
+    root = make(tmp_path / "project", ["vanilla"], execution={"checkpoint_seconds": 0}, training={"epochs": 2})
+    shutil.copy(root / "pipelines/methods/weight_mixup.yaml", root / "pipelines/methods/mix.yaml")
+    params = yaml.safe_load((root / "params.yaml").read_text())
+    (root / "params.yaml").write_text(yaml.dump({**params, "methods": [method], "report": {"reference": method}}))
+    judged(root)
+    whole = Path(shutil.copytree(root, tmp_path / "whole"))
+    refit(whole, method, say=quiet)
+
+    def killed() -> None:
+        os.environ["REGFT_KILL_AT"] = point
+        refit(root, method, say=quiet)
+
+    process = FORK.Process(target=killed)
+    process.start()
+    process.join(timeout=120)
+    assert process.exitcode == -signal.SIGKILL
+    refit(root, method, say=quiet)
+    assert bits(root) == bits(whole)
+
+
+def test_a_refit_takes_the_trial_with_the_best_mean_of_all_seeds(tmp_path: Path) -> None:
+    tuning = {"selection": "split", "split": 0.7, "values": {"training.learning_rate": [1e-6, 1e-3, 3e-3]}}
+    root = make(tmp_path / "project", ["vanilla"], tuning=tuning)
+    judged(root)
+    runs = json.loads((root / "work/finetune/vanilla/reviews/full/manifest.json").read_text())["runs"]
+    means = [np.mean([run["tuned"]["trials"][trial]["score"] for run in runs]) for trial in range(3)]
+    best = tuning["values"]["training.learning_rate"][int(np.argmax(means))]  # type: ignore[index]
+    job = refit(root, "vanilla", say=quiet)
+    assert job.values == {"training.learning_rate": best}
+    context, _ = finished_run(job)
+    assert context.phase("finetune").training.learning_rate == best
+    assert f"- **Tuned values**: training.learning_rate {best}" in described(export(job))[1]
+
+
+# ------------------------------------------------------------------------------------ what is said of it
+
+
+def test_temperature_is_that_of_all_out_of_fold_logits(folded: Path, final: Path) -> None:
+    """An independent computation: the stored logits of all seeds, and the likelihood on a fine grid."""
+    logits, gold = [], []
+    for record in json.loads((folded / "work/evaluate/vanilla/reviews/full/result.json").read_text())["runs"]:
+        context = Context(Job(str(folded), "vanilla", "reviews", "full", record["seed"]))
+        run = context.store.get(evaluation_key(context, record["key"]))
+        assert run is not None
+        logits.append(from_npy(run.read_bytes("logits/dev.npy")).astype(np.float64))
+        gold += [row.label for row in context.dev_rows]
+    margins = np.concatenate(logits)[:, 1] - np.concatenate(logits)[:, 0]
+    signs = 2.0 * np.array(gold) - 1
+    assert len(margins) == 2 * ROWS
+    grid = np.exp(np.linspace(-4, 4, 200_001))
+    low, high = 0, len(grid) - 1
+    losses = {at: np.logaddexp(0, -signs * margins / grid[at]).mean() for at in range(0, len(grid), 500)}
+    nearest = min(losses, key=losses.__getitem__)
+    low, high = max(0, nearest - 500), min(len(grid), nearest + 501)
+    best = min(range(low, high), key=lambda at: np.logaddexp(0, -signs * margins / grid[at]).mean())
+    assert described(final)[0]["temperature"] == pytest.approx(grid[best], rel=1e-3)
+
+
+def test_the_expected_score_is_that_of_the_report(folded: Path, final: Path) -> None:
+    assert stage(folded, "report").returncode == 0
+    shown = json.loads((folded / "reports/results.json").read_text())["reviews-full"]["vanilla"]["dev"]["accuracy"]
+    of, card = described(final)
+    assert [of["refit"][name] for name in ("expected", "low", "high")] == [shown[n] for n in ("mean", "low", "high")]
+    assert (of["refit"]["rows"], of["refit"]["judged_rows"], of["refit"]["judged_seeds"]) == (
+        ROWS,
+        [20, 20],
+        [0, 1, 2, 3],
+    )
+    for text in (
+        "- **Training rows**: 40: all labelled rows of the task",
+        f"- **Expected score**: accuracy {shown['mean']:.4f} (95% interval {shown['low']:.4f} to {shown['high']:.4f})",
+        "- **Estimated from**: 4 runs with the same settings, each trained on 20 rows and judged on rows that they had "
+        "not seen (2 folds, 2 repeats)",
+        f"- **Temperature**: {of['temperature']:.3f}, fitted on",
+        "| Set | Metric | Mean of the judged runs | 95% interval | Seeds |",
+        f"| dev | accuracy | {shown['mean']:.4f} | {shown['low']:.4f} to {shown['high']:.4f} | 4 |",
+        "| shop | accuracy |",
+        "No set judged this model",
+        "- **Seed**: 0",
+    ):
+        assert text in card, (text, card)
+    assert "This model |" not in card
+
+
+def test_predictions_are_at_the_temperature(folded: Path, final: Path) -> None:
+    done = stage(folded, "export", "--method", "vanilla", "--refit")
+    assert done.returncode == 0, done.stderr
+    shown = final.relative_to(folded)
+    assert f"python -m stages.predict --model {shown} --data new.csv --out predictions.csv" in done.stdout
+    texts = ["good film", "bad story night", "it was red"]
+    write_csv(folded / "new.csv", [("review",), *((text,) for text in texts)])
+    done = stage(
+        folded, "predict", "--model", str(shown), "--data", "new.csv", "--out", "predictions.csv", "--overwrite"
+    )
+    assert done.returncode == 0, done.stderr
+    with (folded / "predictions.csv").open() as file:
+        found = [float(row["probability_good"]) for row in csv.DictReader(file)]
+    import torch
+    from transformers import AutoModelForSequenceClassification, AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(final)
+    model = AutoModelForSequenceClassification.from_pretrained(final).eval()
+    with torch.no_grad():
+        logits = model(**tokenizer(texts, padding=True, return_tensors="pt")).logits
+    expected = (logits / described(final)[0]["temperature"]).softmax(-1)[:, 1]
+    assert found == pytest.approx(expected.tolist(), abs=1e-5)
+
+
+def test_a_run_without_an_encoder_is_refitted_too(folded: Path) -> None:
+    of, card = described(export(refit(folded, "tfidf_logistic", say=quiet)))
+    assert of["answered_by"]["regulariser"] == "tfidf_logistic"
+    assert of["refit"]["rows"] == ROWS
+    assert "- **Training rows**: 40: all labelled rows" in card
+
+
+# ------------------------------------------------------------------------------------ other tasks
+
+
+def test_a_share_trains_too_and_a_size_is_said(tmp_path: Path) -> None:
+    task = {**TASK, "splits": {"train": "rows.csv", "dev": 0.25}}
+    root = make(tmp_path / "project", ["vanilla"], task, grid={"sizes": [12], "seeds": [0, 1]})
+    judged(root)
+    job = refit(root, "vanilla", say=quiet)
+    context, _ = finished_run(job)
+    assert [row.idx for row in context.data(context.phase("finetune")).examples] == [str(n) for n in range(ROWS)]
+    of, card = described(export(job))
+    assert of["refit"]["judged_rows"] == [12, 12]
+    assert "- The expected score is of models trained on 12 rows." in card
+    assert "each trained on 12 rows and judged on the 10 rows of the development set" in card
+
+
+def test_a_development_set_of_its_own_stays_apart(tmp_path: Path) -> None:
+    root = make(tmp_path / "project", ["vanilla"], TASK, grid={"sizes": ["full", 16], "seeds": [0, 1]})
+    judged(root)
+    job = refit(root, "vanilla", size="16", say=quiet)
+    context, record = finished_run(job)
+    assert len(context.data(context.phase("finetune")).examples) == 32
+    # With all training rows, the judged run is the final model.
+    runs = json.loads((root / "work/finetune/vanilla/reviews/full/manifest.json").read_text())["runs"]
+    assert record.key == runs[0]["key"]
+    assert "all training rows of the task; its development set stays apart" in described(export(job))[1]
+
+
+def test_values_have_an_expected_score_and_no_temperature(tmp_path: Path) -> None:
+    task = {**SCORES, "splits": {"train": "scores.csv", "dev": {"folds": 2}}}
+    root = make(tmp_path / "project", ["vanilla"], task, grid={"sizes": ["full"], "seeds": [0, 1]})
+    judged(root)
+    job = refit(root, "vanilla", say=quiet)
+    of, _ = described(export(job))
+    assert (of["temperature"], of["refit"]["metric"], of["refit"]["rows"]) == (None, "pearson", 32)
+    with raises_code(ModelError, "bad-accuracy", "regression"):
+        export(job, tmp_path / "none", accuracy=0.9)
+
+
+def test_several_labels_are_refitted(tmp_path: Path) -> None:
+    task = {
+        **TASK,
+        "kind": "multi_label",
+        "splits": {"train": "topics.csv", "dev": {"folds": 2}},
+        "metrics": ["f1_micro"],
+        "primary": "f1_micro",
+        "ood": {},
+    }
+    root = make(tmp_path / "project", ["vanilla"], task, grid={"sizes": ["full"], "seeds": [0, 1]})
+    rows = [(f"good film {n}", ("good", "bad", "good;bad", "bad")[n % 4]) for n in range(32)]
+    write_csv(root / "data" / "topics.csv", [("review", "verdict"), *rows])
+    judged(root)
+    of, _ = described(export(refit(root, "vanilla", say=quiet)))
+    assert (of["temperature"], of["refit"]["metric"], of["refit"]["rows"]) == (None, "f1_micro", 32)
+
+
+# ------------------------------------------------------------------------------------ thresholds
+
+
+def test_a_threshold_counts_every_row_of_every_fold_once(tmp_path: Path) -> None:
+    """The answers are replaced by ones whose guarantee is known: 20 right rows of a fold guarantee no 90%, 40 do."""
+    root = make(tmp_path / "project", ["tfidf_logistic"])
+    judged(root)
+    folder = root / "work/evaluate/tfidf_logistic/reviews/full/predictions"
+    confidences: dict[str, float] = {}
+    for seed in range(4):
+        file = folder / f"seed-{seed}" / "dev.jsonl"
+        rows = [json.loads(line) for line in file.read_text().splitlines()]
+        for row in rows:
+            high = 0.6 + int(row["idx"]) / 200 if seed < 2 else 0.55
+            row |= {"prediction": row["label"], "scores": [high, 1 - high] if row["label"] == 0 else [1 - high, high]}
+            confidences.setdefault(row["idx"], high)
+        file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    job = Job(str(root), "tfidf_logistic", "reviews", "full", 1)
+    accuracy = 0.89
+    found = threshold_for(list(confidences.values()), [True] * ROWS, accuracy)
+    assert found is not None
+    assert threshold_for(list(confidences.values())[:20], [True] * 20, accuracy) is None
+    of, card = described(export(job, tmp_path / "careful", accuracy=accuracy))
+    assert of["abstain"]["threshold"] == pytest.approx(found.threshold)
+    assert (of["abstain"]["rows"], of["abstain"]["models"], of["abstain"]["coverage"]) == (ROWS, 2, found.coverage)
+    assert "from 40 development rows, each judged by one of 2 models that had not seen it" in card
+    # Rows of the other repeat are judged by models of its own, and count once as well.
+    assert OutOfFold(root, cell_of(job), range(4)).once(2).confidences().max() == pytest.approx(0.55)
+
+
+def test_rows_of_a_group_count_as_one_answer(tmp_path: Path) -> None:
+    task = {**FOLDED, "columns": {**TASK["columns"], "group": "shop"}, "ood": {}}
+    root = make(tmp_path / "project", ["tfidf_logistic"], task)
+    judged(root)
+    answers = OutOfFold(root, cell_of(Job(str(root), "tfidf_logistic", "reviews", "full", 0)), range(4)).once(0)
+    assert answers.groups is not None
+    assert np.unique(answers.groups, return_counts=True)[1].tolist() == [4] * 10
+    with raises_code(ModelError, "no-guarantee", "(in 10.0 groups in effect, and a group counts as one answer)"):
+        export(refit(root, "tfidf_logistic", say=quiet), accuracy=0.9)
+
+
+# ------------------------------------------------------------------------------------ errors
+
+
+def test_what_is_missing_says_what_to_do(tmp_path: Path) -> None:
+    root = make(tmp_path / "project", ["tfidf_logistic"], grid={"sizes": ["full", 12], "seeds": [0, 1]})
+    with raises_code(DataError, "not-judged", "was not judged yet", "run `dvc repro`"):
+        refit(root, "tfidf_logistic", size="full", say=quiet)
+    with raises_code(ConfigError, "which-one", "--size names none", "add --size full"):
+        refit(root, "tfidf_logistic", say=quiet)
+    with raises_code(ConfigError, "not-listed", "method 'tfidf_logistik' is not listed", "did you mean"):
+        refit(root, "tfidf_logistik", size="full", say=quiet)
+    judged(root)
+    text = (root / "data/rows.csv").read_text()
+    (root / "data/rows.csv").write_text(text.replace("dog", "hound"))
+    with raises_code(DataError, "not-judged", "with other settings, code, rows or packages"):
+        refit(root, "tfidf_logistic", size="full", say=quiet)
+    done = stage(root, "export", "--method", "tfidf_logistic", "--refit")
+    assert done.returncode == 2
+    assert "the grid has several sizes (full, 12), and --size names none" in done.stderr
+
+
+def test_an_epoch_that_the_development_set_chose_is_not_refitted(tmp_path: Path) -> None:
+    task = {**TASK, "splits": {"train": "rows.csv", "dev": 0.25}}
+    training = {"checkpoint": "best_on_dev_as_published"}
+    root = make(tmp_path / "project", ["vanilla"], task, grid={"sizes": ["full"], "seeds": [0]}, training=training)
+    judged(root)
+    with raises_code(ConfigError, "refit-choice", "training.checkpoint", "without --refit"):
+        refit(root, "vanilla", say=quiet)
+
+
+def test_all_methods_have_a_refit_with_keys_of_its_own(folded: Path) -> None:
+    project = open_project(folded)
+    for method in project.methods:
+        plain = Context(Job(str(folded), method, "reviews", "full", 0), project=project)
+        whole = Context(Job(str(folded), method, "reviews", "full", 0, refit=True), project=project)
+        for phase in whole.method.phases:
+            assert whole.key(phase.name) != plain.key(phase.name)

@@ -1,4 +1,4 @@
-"""One file of labelled rows as it is: what kind of task it is, its labels, what speaks against it. Nothing is written.
+"""One file of labelled rows as it is: what kind of task it is, its labels, errors in it. Nothing is written.
 
 The kind is told from the label column: numbers are a regression where there are many different ones, cells that join
 several labels are ``multi_label``, all else are classes. ``Asked.kind`` says otherwise.

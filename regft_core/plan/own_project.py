@@ -99,7 +99,7 @@ class Draft:
 
         Raises ConfigError for minutes that are too few, DataError for rows that cannot be dealt into folds.
         """
-        self._refuse()
+        self._find_refused()
         prices: dict[tuple[str, int, int], Mapping[str, float]] = {}
 
         def priced(encoder: str, folds: int, trainings: int) -> Mapping[str, float]:
@@ -121,7 +121,7 @@ class Draft:
     def _acting(self, names: Sequence[str]) -> tuple[str, ...]:
         return tuple(name for name in names if name not in self.refused)
 
-    def _refuse(self) -> None:
+    def _find_refused(self) -> None:
         """Fill ``refused``: methods that cannot act on rows of this kind."""
         self.write(Setup(self.encoders[0], 3, (*self.preset.always, *self.preset.methods)))
         project = open_project(self.folder, check_composition=False)

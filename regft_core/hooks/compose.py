@@ -113,7 +113,7 @@ def resolve_training(stack: Sequence[Entry], phase: Phase, shared: TrainingConfi
         training = training.model_copy(update={"checkpoint": "last"})  # only the last phase has epochs to choose from
     if training.epoch_scores and not _has_epoch_scores(acting, phase, training):
         training = training.model_copy(update={"epoch_scores": False})
-    return training, problems
+    return training if training.epochs else training.without_steps(), problems
 
 
 def _has_epoch_scores(acting: Sequence[Entry], phase: Phase, training: TrainingConfig) -> bool:

@@ -20,6 +20,7 @@ from regft_core.config.grid import Cell, cells
 from regft_core.config.preset import lay_out, preset_file
 from regft_core.config.project import Project
 from regft_core.config.provenance import settings_lines
+from regft_core.config.settings import all_sizes
 from regft_core.config.store_path import store_path
 from regft_core.config.trial_values import budget_lines
 from regft_core.errors import RegftError
@@ -36,7 +37,7 @@ def validate(root: Path, params_file: str) -> str:
     count, seeds = len(cells(project)), len(grid.seeds)
     return (
         f"configuration is valid: {plural(len(project.methods), 'method')} x {plural(len(grid.tasks), 'task')} x "
-        f"{plural(len(grid.sizes), 'size')} = {plural(count, 'cell')}, {plural(count * seeds, 'run')} "
+        f"{plural(len(all_sizes(project.params)), 'size')} = {plural(count, 'cell')}, {plural(count * seeds, 'run')} "
         f"({plural(seeds, 'seed')})"
     )
 

@@ -7,6 +7,7 @@ from itertools import product
 from typing import TYPE_CHECKING, Literal
 
 from regft_core.config.method import is_name
+from regft_core.config.settings import sizes_of
 
 if TYPE_CHECKING:
     from regft_core.config.project import Project
@@ -56,5 +57,6 @@ def parse_size(text: str | int) -> SizeName:
 
 def cells(project: Project) -> list[Cell]:
     """All cells, in the order of ``params.yaml``: methods, then tasks, then sizes."""
-    grid = project.params.grid
-    return [Cell(*parts) for parts in product(project.methods, grid.tasks, grid.sizes)]
+    params = project.params
+    pairs = product(project.methods, params.grid.tasks)
+    return [Cell(method, task, size) for method, task in pairs for size in sizes_of(params, task)]

@@ -17,6 +17,7 @@ from regft_core.config.checks.folds import check_folds
 from regft_core.config.checks.methods import encoder_problems
 from regft_core.config.checks.params import EncoderCheck, check_params
 from regft_core.config.checks.report_sets import check_averages, check_decide_by
+from regft_core.config.checks.scales import odd_methods
 from regft_core.config.checks.settings import check_settings
 from regft_core.config.difference import Settle
 from regft_core.config.files import method_file
@@ -122,6 +123,9 @@ def load_project(
         for text in sentences(params.model.name, task, seen.of(params.model.name, [task, *sets]), sets):
             reading.warnings.append(f"{params_file}:{document.line(('model', 'name'))}: {text}")
     reading.warnings += dict.fromkeys(builder.warnings)
+    plain = {"vanilla", params.report.reference, *(params.tuning.methods if params.tuning is not None else ())}
+    odd = odd_methods(methods.right, list(methods.on_task.values()), partial.training, plain)
+    reading.warnings += [f"{params_file}: {text}" for text in odd]
     controls = find_controls(builder, methods.right, methods.shared_for(None))
     reading.warnings += [str(control) for control in controls.missing] + controls.unreadable
     return Project(

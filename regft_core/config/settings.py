@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from regft_core.config.schema import Size
 from regft_core.config.schema.encoder import EncoderConfig
 from regft_core.config.schema.params import Params
 from regft_core.config.schema.settings import TaskSettings
@@ -31,6 +32,17 @@ def model_of(params: Params, tasks: Mapping[str, TaskConfig], task: str) -> Enco
         if layer.known("model"):
             model = layer.model.over(model)
     return model
+
+
+def sizes_of(params: Params, task: str) -> tuple[Size, ...]:
+    """The training sizes of a task of the grid: its own, else those of the grid."""
+    own = params.task_settings.get(task)
+    return params.grid.sizes if own is None or own.sizes is None else own.sizes
+
+
+def all_sizes(params: Params) -> list[Size]:
+    """Every training size of a task of the grid, once, in order."""
+    return list(dict.fromkeys(size for task in params.grid.tasks for size in sizes_of(params, task)))
 
 
 def _layers(params: Params, tasks: Mapping[str, TaskConfig], task: str) -> Iterator[TaskConfig | TaskSettings]:

@@ -36,8 +36,10 @@ def shrunk(data: Mapping[str, Any], depth: int, of: str) -> dict[str, Any]:
     full = 24 if "large" in of else 12
     small: dict[str, Any] = _capped(data, depth / full)
     grid = dict(small.get("grid") or {})
-    sizes = len(grid.get("sizes") or [1])
-    grid |= {"sizes": [TRAIN_ROWS // 2, TRAIN_ROWS][-sizes:], "seeds": SEEDS}
+    grid |= {"sizes": _two_sizes(grid.get("sizes")), "seeds": SEEDS}
+    for own in (small.get("task_settings") or {}).values():
+        if isinstance(own, dict) and "sizes" in own:
+            own["sizes"] = _two_sizes(own["sizes"])
     if isinstance(tuning := small.get("tuning"), dict):
         own = tuning.get("methods") or {}
         small["tuning"] = {
@@ -51,6 +53,11 @@ def shrunk(data: Mapping[str, Any], depth: int, of: str) -> dict[str, Any]:
 
 #: What goes with the preset's encoder.
 _ENCODERS_OWN = ("name", "revision")
+
+
+def _two_sizes(sizes: Any) -> list[int]:
+    """As many sizes, at most two."""
+    return [TRAIN_ROWS // 2, TRAIN_ROWS][-len(sizes or [1]) :]
 
 
 def _two_trials(grid: Any) -> Any:

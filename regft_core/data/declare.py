@@ -50,6 +50,8 @@ class Split:
     dropped: dict[str, int] = field(default_factory=dict)
     #: The group of each example; None where the set names no column of groups.
     groups: list[str] | None = None
+    #: Rows whose label is a number in other digits than 0 to 9.
+    foreign_digits: int = 0
 
     @property
     def group_of(self) -> dict[str, str]:
@@ -109,6 +111,7 @@ def to_examples(rows: Sequence[Row], declaration: Declaration, where: str) -> Sp
     examples: list[Example] = []
     groups: list[str] = []
     seen: dict[str, str] = {}
+    foreign = 0
     for number, row in enumerate(rows):
         try:
             example = _to_example(row, number, declaration, dropped)
@@ -120,6 +123,7 @@ def to_examples(rows: Sequence[Row], declaration: Declaration, where: str) -> Sp
             if declaration.columns.group is not None:
                 groups.append(_named(row.values.get(declaration.columns.group), declaration.columns.group, "group"))
             examples.append(example)
+            foreign += declaration.labelled and _has_foreign_digits(row, declaration)
         except (_Bad, WrongLabel) as bad:
             problems.append(f"{row.position}: {bad}")
     if problems:
@@ -131,7 +135,8 @@ def to_examples(rows: Sequence[Row], declaration: Declaration, where: str) -> Sp
     if not examples:
         why = f" (all {len(rows)} were dropped: {dict(dropped)})" if rows else ""
         raise DataError("no-rows", f"{where}: no rows{why}\n    -> a set needs at least one labelled row")
-    return Split(examples, dict(sorted(dropped.items())), groups if declaration.columns.group is not None else None)
+    grouped = groups if declaration.columns.group is not None else None
+    return Split(examples, dict(sorted(dropped.items())), grouped, foreign)
 
 
 def _remedy(declaration: Declaration) -> str:
@@ -144,9 +149,7 @@ def _to_example(row: Row, number: int, declaration: Declaration, dropped: Counte
     columns, values = declaration.columns, row.values
     if not declaration.labelled:
         return _unlabelled(row, number, columns)
-    raw_label: Any = values.get(columns.label)
-    if columns.labels is not None:
-        raw_label = {name: values.get(name) for name in columns.labels}
+    raw_label = _raw_label(row, columns)
     label_text = as_text(raw_label)
     if label_text is not None and label_text in declaration.drop_labels:
         dropped[f"label {label_text}"] += 1
@@ -159,6 +162,20 @@ def _to_example(row: Row, number: int, declaration: Declaration, dropped: Counte
     label = find(declaration.kind).read_label(raw_label, declaration)
     idx = str(number) if columns.id is None else _named(values.get(columns.id), columns.id, "identifier")
     return Example(idx, texts[0], texts[1] if len(texts) > 1 else None, label)
+
+
+def _raw_label(row: Row, columns: ColumnsConfig) -> Any:
+    """What the file has for the label; of several columns all of them."""
+    if columns.labels is not None:
+        return {name: row.values.get(name) for name in columns.labels}
+    return row.values.get(columns.label)
+
+
+def _has_foreign_digits(row: Row, declaration: Declaration) -> bool:
+    """Whether the label is written in digits of another script, which count as numbers, and is no declared name."""
+    text = as_text(_raw_label(row, declaration.columns)) or ""
+    named = {*(declaration.labels or ()), *(declaration.label_values or ())}
+    return text not in named and any(c.isdecimal() and not c.isascii() for c in text)
 
 
 def _unlabelled(row: Row, number: int, columns: ColumnsConfig) -> Example:

@@ -51,7 +51,7 @@ def draw_dev(root: Path, name: str, task: TaskConfig, rows: Split) -> list[Part]
     labels = [example.label for example in rows.examples]
     units = rows.groups or [text_key(example) for example in rows.examples]
     strata = find(task.kind).strata(labels)
-    where = _place(root, name)
+    where = place(root, name, "dev")
     if rows.groups is not None:
         _check_groups(where, task, rows.groups)
     dev = task.splits.dev
@@ -180,13 +180,13 @@ def set_files(described: Mapping[str, Any]) -> dict[str, str]:
     return {name: rows_file(described, name) if name == "dev" else f"ood/{name}.jsonl" for name in described["sets"]}
 
 
-def _place(root: Path, name: str) -> str:
-    """``file:line`` of ``splits.dev``, and the task."""
+def place(root: Path, name: str, split: str) -> str:
+    """``file:line`` of a split (train, dev), and the task."""
     try:
-        place = load_yaml(root / task_file(name), root).place(("splits", "dev"))
+        found = load_yaml(root / task_file(name), root).place(("splits", split))
     except ConfigError:  # a task that has no file, as tests make them
-        return f"task '{name}', splits.dev"
-    return f"{place} (task '{name}')"
+        return f"task '{name}', splits.{split}"
+    return f"{found} (task '{name}')"
 
 
 def _check_groups(where: str, task: TaskConfig, groups: Sequence[str]) -> None:

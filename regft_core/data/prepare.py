@@ -8,13 +8,14 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from regft_core.config.schema.tasks import ColumnsConfig, OodConfig, TaskConfig
+from regft_core.config.schema.tasks import ColumnsConfig, FilesSource, OodConfig, TaskConfig
 from regft_core.data.declare import Declaration, Split
-from regft_core.data.drawn import WHOLE, Part, draw_dev, with_draw
+from regft_core.data.drawn import WHOLE, Part, draw_dev, place, with_draw
 from regft_core.data.examples import text_key, to_jsonl, write_jsonl
 from regft_core.data.leaks import leaks_between, leaks_of_folds
+from regft_core.data.remarks import remarks, require_contrast
 from regft_core.data.sources import Source, read_split
-from regft_core.errors import DataError
+from regft_core.errors import DataError, together
 from regft_core.io import atomic_directory, sha256_text, write_json
 from regft_core.kinds import find
 
@@ -128,16 +129,14 @@ def prepare_dataset(
             "\n    -> take it out of grid.tasks, or add splits.train to its YAML",
         )
     own = declaration_of(task)
-    rows = read_split(root, task_name, task.source, task.splits.train, own)
+    wanted = {"train": EvaluationSet(task.source, task.splits.train, own, None, task_name)}
     if isinstance(task.splits.dev, str):
-        parts = [Part("dev", rows, read_split(root, task_name, task.source, task.splits.dev, own))]
-    else:
-        parts = draw_dev(root, task_name, task, rows)
+        wanted["dev"] = EvaluationSet(task.source, task.splits.dev, own, None, task_name)
     resolved = {name: resolve_ood(task_name, name, tasks) for name in task.ood}
-    ood = {
-        name: read_split(root, entry.task or f"{task_name}, ood.{name}", entry.source, entry.split, entry.declaration)
-        for name, entry in resolved.items()
-    }
+    ood = _read_all(root, task_name, {**wanted, **resolved})
+    rows, dev = ood.pop("train"), ood.pop("dev", None)
+    require_contrast(place(root, task_name, "train"), task.kind, task.labels or (), rows)
+    parts = draw_dev(root, task_name, task, rows) if dev is None else [Part("dev", rows, dev)]
     with atomic_directory(out_dir) as directory:
         if len(parts) > 1:  # folds: what a seed trains on is in theirs; all rows are for phases of other tasks
             write_jsonl(directory / "train.jsonl", rows.examples)
@@ -157,6 +156,24 @@ def prepare_dataset(
         if before_commit is not None:
             before_commit(directory)
     return out_dir
+
+
+def _read_all(root: Path, task_name: str, wanted: Mapping[str, EvaluationSet]) -> dict[str, Split]:
+    """Every set; what is wrong with several files is said of all at once."""
+    found: dict[str, Split] = {}
+    wrong: list[DataError] = []
+    for name, entry in wanted.items():
+        try:
+            found[name] = read_split(
+                root, entry.task or f"{task_name}, ood.{name}", entry.source, entry.split, entry.declaration
+            )
+        except DataError as error:
+            if not isinstance(entry.source, FilesSource):
+                raise
+            wrong.append(error)
+    if wrong:
+        raise together(wrong)
+    return found
 
 
 def _find(task_name: str, tasks: Mapping[str, TaskConfig]) -> TaskConfig:
@@ -221,6 +238,7 @@ def _describe(
         "dropped": {name: split.dropped for name, split in splits.items() if split.dropped},
         "duplicates": duplicates,
         "leaks": leaks_of_folds(rows) if folded else leaks_between(train, dev),
+        "remarks": remarks(task.kind, {"train": rows} if folded else {"train": train, "dev": dev}),
         "content": {name: sha256_text(to_jsonl(split.examples)) for name, split in splits.items()},
         "sets": sets,
         "source": task.source.model_dump(mode="json"),

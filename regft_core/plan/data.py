@@ -11,10 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from regft_core.config.project import Project
+from regft_core.config.settings import sizes_of
 from regft_core.data.drawn import drawn_line
 from regft_core.data.leaks import leak_warning
 from regft_core.data.lengths import table, warnings
 from regft_core.data.prepare import prepare_dataset
+from regft_core.data.remarks import remark_warnings
 from regft_core.data.subsample import write_subsamples
 from regft_core.errors import PlanOutdated
 from regft_core.io import canonical_json, read_json, remove, sha256_text
@@ -63,7 +65,8 @@ def _dataset(project: Project, task: str) -> None:
         described = read_json(folder / "task.json")
         if line := drawn_line(described):
             print(f"{task}: {line}")
-        if text := leak_warning(task, described):
+        leaks = leak_warning(task, described)
+        for text in ([leaks] if leaks else []) + list(remark_warnings(task, described)):
             print(f"warning: {text}", file=sys.stderr)
 
 
@@ -75,7 +78,7 @@ def _subsamples(project: Project, task: str) -> None:
         write_subsamples(
             project.root,
             task,
-            grid.sizes,
+            sizes_of(project.params, task),
             grid.seeds,
             project.params.subsample.stratified,
             _sealing(project.root, key, key_of, task),

@@ -15,6 +15,7 @@ from regft_core.config.method import other_tasks
 from regft_core.config.papers.public_sizes import ENCODER_MILLIONS, published_rows
 from regft_core.config.project import Project
 from regft_core.config.schema.tasks import FilesSource, HubSource
+from regft_core.config.settings import all_sizes
 from regft_core.config.store_path import store_path
 from regft_core.data.hub import FOLDER, fetched_commit, is_fetched
 from regft_core.data.prepare import resolve_ood
@@ -61,8 +62,8 @@ def rows_needed(project: Project) -> list[Rows]:
         names = used.setdefault((source.model_dump_json(), split), (source, []))[1]
         names.append(by) if by not in names else None
 
-    others = (*other_tasks(project.methods.values()), *tasks_read(project.params))
-    for name in dict.fromkeys([*project.params.grid.tasks, *others]):
+    trained = other_tasks(project.methods.values())
+    for name in dict.fromkeys([*project.params.grid.tasks, *trained, *tasks_read(project.params)]):
         task = project.tasks[name]
         for split in (task.splits.train, task.splits.dev):
             if isinstance(split, str):  # else it is drawn from the training rows
@@ -148,9 +149,10 @@ def describe(project: Project, command: str) -> str:
 
 def _grid(project: Project, planned: Iterable[PlanRow]) -> str:
     grid, waiting = project.params.grid, sum(row.to_train for row in planned)
+    sizes = plural(len(all_sizes(project.params)), "size")
     return (
         f"{plural(len(project.methods), 'method')} x {plural(len(grid.tasks), 'task')} x "
-        f"{plural(len(grid.sizes), 'size')} x {plural(len(grid.seeds), 'seed')}: {plural(waiting, 'run')} to train"
+        f"{sizes} x {plural(len(grid.seeds), 'seed')}: {plural(waiting, 'run')} to train"
     )
 
 

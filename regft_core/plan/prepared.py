@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from regft_core.config.cost import prepared_rows
 from regft_core.config.project import Project
-from regft_core.config.settings import training_of
+from regft_core.config.settings import sizes_of, training_of
 from regft_core.errors import StoreError
 from regft_core.io import read_json
 from regft_core.kinds import find
@@ -27,10 +27,10 @@ def size_warnings(project: Project) -> list[str]:
         rows = prepared_rows(project.root, task)
         if rows is None:
             continue
-        large = [str(size) for size in project.params.grid.sizes if size != "full" and size > rows]
+        large = [str(size) for size in sizes_of(project.params, task) if size != "full" and size > rows]
         if large:
             found.append(
-                f"grid.sizes: {listing(large)} is more than the {plural(rows, 'training row')} of '{task}' when it was "
+                f"sizes: {listing(large)} is more than the {plural(rows, 'training row')} of '{task}' when it was "
                 f"last prepared; take at most {rows}, or 'full'"
             )
     return found
@@ -63,7 +63,7 @@ def skew_warnings(project: Project, tasks: Iterable[str] | None = None) -> list[
 
 def _drawn(project: Project, task: str) -> dict[str, int]:
     """Rows of each label at the largest size that is drawn, of one seed; empty where none is."""
-    sizes = sorted(project.params.grid.sizes, key=lambda size: float("inf") if size == "full" else size)
+    sizes = sorted(sizes_of(project.params, task), key=lambda size: float("inf") if size == "full" else size)
     for size in reversed(sizes):
         try:
             manifest = read_json(project.root / "work" / "subsamples" / task / str(size) / "manifest.json")
@@ -82,7 +82,7 @@ def undrawn(project: Project) -> str:
     for task in grid.tasks:
         if prepared_rows(project.root, task) is None:
             continue
-        for size in grid.sizes:
+        for size in sizes_of(project.params, task):
             folder = project.root / "work" / "subsamples" / task / str(size)
             seeds = [str(seed) for seed in grid.seeds if not (folder / f"seed-{seed}.jsonl").is_file()]
             if seeds:

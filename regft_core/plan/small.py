@@ -113,8 +113,8 @@ _OF_ROWS = ("grid.tasks", "grid.sizes", "ood", "task_settings", "report.averages
 def _small_tasks(root: Path, project: Project) -> _SmallTasks:
     """The tasks of the grid with what judges them, and those that a phase or an evaluation reads."""
     found = _SmallTasks()
-    others = (*other_tasks(project.methods.values()), *tasks_read(project.params))
-    for name in dict.fromkeys([*project.params.grid.tasks, *others]):
+    trained = other_tasks(project.methods.values())
+    for name in dict.fromkeys([*project.params.grid.tasks, *trained, *tasks_read(project.params)]):
         _add_task(root, project, name, found)
     return found
 

@@ -16,6 +16,7 @@ from regft_core import metrics
 from regft_core.config.cost import PlanRow, duration
 from regft_core.config.grid import Cell, parse_size
 from regft_core.config.project import Project
+from regft_core.config.settings import sizes_of
 from regft_core.errors import DataError
 from regft_core.names import plural
 from regft_core.reporting.interim import Looks, digests
@@ -92,7 +93,7 @@ def needs(
     costs, seen = {row.cell: row.cost for row in rows}, Looks(looks)
     found = []
     for task in project.params.grid.tasks:
-        for size in project.params.grid.sizes:
+        for size in sizes_of(project.params, task):
             pilot = _pilot(project.root, task, size, names)
             for method in names:
                 for other, role, _ in opposites(method, project.methods, names, reference):

@@ -15,6 +15,7 @@ from regft_core.config.project import Project
 from regft_core.config.schema.encoder import EncoderConfig
 from regft_core.config.schema.tasks import FilesSource, TaskConfig
 from regft_core.config.schema.training import TrainingConfig
+from regft_core.config.settings import sizes_of
 from regft_core.hooks import compose, listed
 from regft_core.identity.fingerprint import code_of, stage_code
 from regft_core.io import read_json, sha256_file
@@ -116,7 +117,7 @@ def subsample_inputs(project: Project, task: str) -> dict[str, Any]:
     return {
         "code": stage_code("subsample", kind_modules([project.tasks[task].kind]))["sha256"],
         "stratified": project.params.subsample.stratified,
-        "sizes": list(grid.sizes),
+        "sizes": list(sizes_of(project.params, task)),
         "seeds": list(grid.seeds),
         "rows": content_of(project, task),
     }

@@ -19,6 +19,7 @@ from regft_core.config.project import Project
 from regft_core.config.read_project import load_project
 from regft_core.config.schema.params import Params
 from regft_core.config.schema.tasks import TaskConfig
+from regft_core.config.settings import all_sizes, sizes_of
 from regft_core.data.builtin import SPLITS, BuiltinOptions
 from regft_core.errors import ConfigError, Problem
 from regft_core.hooks import compose, listed
@@ -145,11 +146,12 @@ def check_listed(project: Project, **given: str | int) -> None:
 
     Raises ConfigError for those that ``params.yaml`` does not list, with the nearest name.
     """
-    grid = project.params.grid
+    grid, task = project.params.grid, str(given.get("task"))
+    of_task = task in grid.tasks
     listed = {
         "method": list(project.methods),
         "task": list(grid.tasks),
-        "size": [str(size) for size in grid.sizes],
+        "size": [str(size) for size in (sizes_of(project.params, task) if of_task else all_sizes(project.params))],
         "seed": [str(seed) for seed in grid.seeds],
     }
     problems = []

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from regft_core.config.project import Project
+from regft_core.config.settings import sizes_of
 from regft_core.errors import DataError, RegftError
 from regft_core.identity.fingerprint import one_moment
 from regft_core.io import canonical_json, sha256_file, sha256_text
@@ -106,7 +107,7 @@ def jobs_of(project: Project) -> Iterator[Job]:
     grid = project.params.grid
     for method in project.methods:
         for task in grid.tasks:
-            for size in map(str, grid.sizes):
+            for size in map(str, sizes_of(project.params, task)):
                 for seed in grid.seeds:
                     yield from trials_of_run(project, method, task, size, seed)
                     job = Job(str(project.root), method, task, size, seed)

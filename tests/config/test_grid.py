@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from regft_core.config.grid import Cell, cells, parse_size
 from regft_core.config.read_project import load_project
+from regft_core.config.settings import all_sizes
 
 
 def test_cells_are_every_combination_in_the_order_of_the_file(build: Any, registry: dict[str, Any]) -> None:
@@ -21,6 +22,17 @@ def test_cells_are_every_combination_in_the_order_of_the_file(build: Any, regist
         "mask-opinions-full",
     ]
     assert cells(project)[0].directory == "vanilla/opinions/100"
+
+
+def test_a_task_has_its_own_sizes_where_its_settings_say_so(build: Any, registry: dict[str, Any], files: Any) -> None:
+    params = files["params.yaml"] + "task_settings: {opinions: {sizes: [50, full]}}\n"
+    project = load_project(build({"params.yaml": params}), registry)
+    assert [cell.directory for cell in cells(project)][:3] == [
+        "vanilla/opinions/50",
+        "vanilla/opinions/full",
+        "noise/opinions/50",
+    ]
+    assert all_sizes(project.params) == [50, "full"]
 
 
 @pytest.mark.parametrize("name", ["", "A", "a b", "../x", "a/b", "-a", "a.b", "a;rm", "é", "a\n"])

@@ -57,7 +57,8 @@ def sites() -> list[Site]:
         for path in sorted((ROOT / folder).rglob("*.py"))
     }
     classes = _error_classes(trees.values())
-    makers = {"Problem": (0, 4, 5)}
+    # Files that are wrong become problems or errors where they are read.
+    makers = {"Problem": (0, 4, 5), "WrongFile": (0, 1, 2)}
     for tree in trees.values():
         for node in ast.walk(tree):
             if isinstance(node, ast.ClassDef):

@@ -121,15 +121,19 @@ def check_sizes(document: Document, tasks: Mapping[str, TaskConfig], builtin: Bu
             if count is not None:
                 rows[name] = count
     problems = []
-    for i, size in enumerate(document.items(("grid", "sizes"))):
+    settings = document.data.get("task_settings")
+    own = [name for name in rows if isinstance(settings, dict) and "sizes" in (settings.get(name) or {})]
+    shared = {name: count for name, count in rows.items() if name not in own}
+    places: list[tuple[KeyPath, dict[str, int]]] = [(("grid", "sizes"), shared)]
+    places += [(("task_settings", name, "sizes"), {name: rows[name]}) for name in own]
+    every = [(at, counts, *item) for at, counts in places for item in enumerate(document.items(at))]
+    for path, counts, i, size in every:
         if isinstance(size, bool) or not isinstance(size, int):
             continue
-        if short := {name: count for name, count in rows.items() if count < size}:
+        if short := {name: count for name, count in counts.items() if count < size}:
             have = listing(f"'{name}' has {count}" for name, count in short.items())
             hint = f"use at most {min(short.values())} or full, or raise source.options.rows.train in the task's YAML"
             problems.append(
-                document.problem(
-                    "size-too-large", ("grid", "sizes", i), f"{size} training rows asked for, but {have}", hint
-                )
+                document.problem("size-too-large", (*path, i), f"{size} training rows asked for, but {have}", hint)
             )
     return problems

@@ -41,6 +41,8 @@ def check_params(
     warnings: list[str] = []
     for key in ("tasks", "sizes", "seeds"):
         problems += duplicates(document, ("grid", key))
+    for task in params.task_settings if params.known("task_settings") else ():
+        problems += duplicates(document, ("task_settings", task, "sizes"))
     problems += _check_methods(params, document)
     problems += _check_cell_names(params, document)
     if params.known("model") and not is_copy(root):

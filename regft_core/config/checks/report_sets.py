@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from regft_core.config.schema.params import Params
 from regft_core.config.schema.report import Part
 from regft_core.config.schema.tasks import TaskConfig
+from regft_core.config.settings import sizes_of
 from regft_core.config.yaml.document import Document, KeyPath
 from regft_core.errors import Problem
 from regft_core.names import suggestion
@@ -29,6 +30,13 @@ def leaves(parts: Sequence[Part]) -> dict[tuple[str, str], float]:
     return found
 
 
+def _has_sizes(params: Params) -> bool:
+    """Whether the training sizes of all tasks are right."""
+    if not (params.known("task_settings") and params.grid.known("sizes")):
+        return False
+    return all(own.known("sizes") for own in params.task_settings.values())
+
+
 def check_averages(
     params: Params,
     document: Document,
@@ -44,6 +52,11 @@ def check_averages(
     if not (params.known("report", "grid") and params.report.known("averages") and params.grid.known("tasks")):
         return problems, warnings
     for name, parts in params.report.averages.items():
+        used = [part for text in parts for part in ([text] if isinstance(text, str) else text)]
+        sizes = [set(sizes_of(params, split_part(text)[0])) for text in used] if _has_sizes(params) else []
+        if sizes and not set.intersection(*sizes):
+            where = f"{document.file}:{document.line(('report', 'averages', name))}"
+            warnings.append(f"{where}: the average '{name}' has no value: its tasks have no training size in common")
         for i, part in enumerate(parts):
             for j, text in enumerate([part] if isinstance(part, str) else part):
                 at: KeyPath = (

@@ -204,7 +204,7 @@ def _unused(source: FilesSource, document: Document, at: KeyPath, splits: list[s
     for key, own in _FOR.items():
         if suffixes and source.known(key) and getattr(source, key) is not None and suffixes.isdisjoint(own):
             message = f"'{key}' is for {listing(own)}, and no file of this source is one"
-            yield document.problem("key-unused", (*at, key), message, "remove it")
+            yield document.problem("key-without-effect", (*at, key), message, "remove it")
 
 
 def _unknown_columns(headers: dict[str, list[str]], columns: Columns) -> list[Problem]:
@@ -214,6 +214,9 @@ def _unknown_columns(headers: dict[str, list[str]], columns: Columns) -> list[Pr
         if lacking:
             message = f"no column '{name}' in {listing(f'data/{file}' for file in lacking)}"
             names = headers[lacking[0]]
-            hint = separator_hint(names, [name]) or suggestion(name, names, "its columns")
+            split_wrongly = separator_hint(names, [name])
+            hint = split_wrongly or suggestion(name, names, "its columns")
             problems.append(columns.document.problem("column-missing", (*columns.path, key), message, hint))
+            if split_wrongly:
+                return problems[-1:]  # no column is right then
     return problems

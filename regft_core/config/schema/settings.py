@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 from pydantic import Field
 
-from regft_core.config.schema import Name, OneOrMoreNames, StrictModel
+from regft_core.config.schema import Name, OneOrMoreNames, Override, Size, StrictModel
 from regft_core.config.schema.encoder import ModelOverrides, TaskModel
 from regft_core.config.schema.methods import Regularisers, SettingPath
 from regft_core.config.schema.training import TaskTraining, TrainingOverrides
@@ -46,4 +46,7 @@ class TaskSettings(StrictModel):
 
     training: TaskTraining = TaskTraining()
     model: TaskModel = TaskModel()
+    sizes: Override[Annotated[tuple[Size, ...], Field(strict=False, min_length=1)]] = Field(
+        None, description="training sizes of this task in place of grid.sizes"
+    )
     methods: dict[Name, MethodLayer] = Field({})

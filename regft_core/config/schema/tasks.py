@@ -231,6 +231,7 @@ class TaskConfig(ConsistentModel):
         for path, place in places:
             if not place.known("columns", "labels") or place.columns is None:
                 continue
+            yield from _same_columns(path, place.columns)
             columns, labels = place.columns, place.labels or (self.labels if self.known("labels") else None)
             given = [key for key in ("labels", "label_delimiter") if columns.known(key) and getattr(columns, key)]
             for key in given if kind.one_label or not kind.has_labels else ():
@@ -245,3 +246,18 @@ class TaskConfig(ConsistentModel):
             if labels is not None and len(columns.labels) != len(labels):
                 counts = f"{len(columns.labels)} columns for {len(labels)} labels"
                 yield (*path, "columns", "labels"), f"{counts}; name one for each of the labels, in their order"
+
+
+def _same_columns(path: tuple[str, ...], columns: ColumnsConfig) -> Iterator[Inconsistency]:
+    """A column that is read as two things: the one would give away the other."""
+    if not columns.known("text", "text_pair"):
+        return
+    if columns.text_pair == columns.text:
+        message = f"'text_pair' is the column '{columns.text}', which is 'text' too; name another column, or remove it"
+        yield (*path, "columns", "text_pair"), message
+    if not columns.known("label", "labels"):
+        return
+    for key in ("text", "text_pair"):
+        if getattr(columns, key) in columns.of_labels:
+            message = f"'{key}' is the column '{getattr(columns, key)}', which holds labels; name the column of texts"
+            yield (*path, "columns", key), message

@@ -80,6 +80,8 @@ CHANGES = Argument(
     required=False,
     repeated=True,
 )
+#: What an exported model can answer in (models/precision.py).
+PRECISIONS = ("fp32", "bf16", "int8")
 #: Of the commands that read a file of texts with an exported model.
 SERVING = (
     Argument("model", "directory that `python -m stages.export` wrote"),
@@ -87,7 +89,7 @@ SERVING = (
     Argument("out", "file to write: .csv or .jsonl"),
     Argument("text", "column of the text; by default that of the training data", required=False),
     Argument("text-pair", "column of the second text of pairs; by default that of the training data", required=False),
-    Argument("batch-size", "texts per forward pass", default=64, kind=whole_number),
+    Argument("precision", "bf16 and int8 are faster, with other last digits", default="fp32", choices=PRECISIONS),
     Argument("device", "auto, cpu, mps, cuda or cuda:N", default="auto"),
     Argument("overwrite", "replace an output that exists", flag=True),
 )
@@ -161,7 +163,10 @@ def run(main: Callable[[Path, argparse.Namespace], None], *arguments: Argument) 
         print(f"regft: {error}", file=sys.stderr)
         sys.exit(error.exit_code)
     except KeyboardInterrupt:
-        again = "run `dvc repro` again to continue where it stopped" if name in DVC_STAGES else "nothing was written"
+        again = "nothing was written"
+        if name in DVC_STAGES or name == "predict":
+            command = "`dvc repro`" if name in DVC_STAGES else "the same command"
+            again = f"run {command} again to continue where it stopped"
         print(f"regft: interrupted; {again}", file=sys.stderr)
         sys.exit(130)
 

@@ -25,7 +25,7 @@ def main(root: Path, arguments: argparse.Namespace) -> None:
     """
     named = arguments.method, arguments.task, arguments.size, arguments.seed
     job = refit(root, *named) if arguments.refit else judged_run(open_project(root), *named)
-    target = export(job, accuracy=arguments.accuracy)
+    target = export(job, accuracy=arguments.accuracy, onnx=arguments.onnx)
     shown = target.relative_to(root) if target.is_relative_to(root) else target
     print(f"exported to {shown}; {shown}/README.md says how to load it. Predict new texts:")
     print(f"  python -m stages.predict --model {shown} --data new.csv --out predictions.csv")
@@ -45,4 +45,5 @@ if __name__ == "__main__":
             required=False,
             kind=float,
         ),
+        Argument("onnx", "write model.onnx, too, for onnxruntime; its logits are compared with torch's", flag=True),
     )

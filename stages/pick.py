@@ -17,7 +17,7 @@ def main(root: Path, arguments: argparse.Namespace) -> None:
     from regft_core.serving.model import load_served
     from regft_core.serving.pick import pick_file
 
-    model = load_served(Path(arguments.model), device_of(arguments.device))
+    model = load_served(Path(arguments.model), device_of(arguments.device), arguments.precision)
     picked = pick_file(
         model,
         Path(arguments.data),
@@ -25,7 +25,6 @@ def main(root: Path, arguments: argparse.Namespace) -> None:
         arguments.rows,
         text=arguments.text,
         text_pair=arguments.text_pair,
-        batch_size=arguments.batch_size,
         overwrite=arguments.overwrite,
     )
     print(f"{arguments.out}: {plural(picked.rows, 'row')} of {picked.read} to label next")

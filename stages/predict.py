@@ -19,7 +19,7 @@ def main(root: Path, arguments: argparse.Namespace) -> None:
     """Predict every row of a file with an exported model; write one line per row, in the order of the file."""
     from regft_core.serving.model import load_served
 
-    model = load_served(Path(arguments.model), device_of(arguments.device))
+    model = load_served(Path(arguments.model), device_of(arguments.device), arguments.precision)
     counted = predict_file(
         model,
         Path(arguments.data),
@@ -27,10 +27,10 @@ def main(root: Path, arguments: argparse.Namespace) -> None:
         text=arguments.text,
         text_pair=arguments.text_pair,
         keep=arguments.keep,
-        batch_size=arguments.batch_size,
         overwrite=arguments.overwrite,
     )
-    print(f"{arguments.out}: {plural(counted.rows, 'prediction')} in {counted.seconds:.1f} s")
+    before = f", {counted.resumed} of them by an earlier call" if counted.resumed else ""
+    print(f"{arguments.out}: {plural(counted.rows, 'prediction')} in {counted.seconds:.1f} s{before}")
     if counted.cut:
         rows = f"{plural(counted.cut, 'row')} ({share(counted.cut / counted.rows)})"
         text = (

@@ -15,6 +15,7 @@ from regft_core.exporting.out_of_fold import OutOfFold
 from regft_core.hooks import listed
 from regft_core.hooks.exports import answers_without_encoder
 from regft_core.models.export import export_model, model_card
+from regft_core.models.onnx import require_onnx
 from regft_core.models.served import AnsweredBy, Served, ServedPrompt
 from regft_core.results.records import TrainingRecord
 from regft_core.results.work import Work
@@ -28,7 +29,7 @@ from regft_core.scoring.answers import write_answers
 CHECKED_EXAMPLES = 8
 
 
-def export(job: Job, out: Path | None = None, accuracy: float | None = None) -> Path:
+def export(job: Job, out: Path | None = None, accuracy: float | None = None, onnx: bool = False) -> Path:
     """Write the run's model to ``out`` (default ``exports/<method>-<task>-<size>-seed-<seed>``).
 
     The job of a refit (``plan.refit``) is of no run that was judged: temperature and expected score are those of the
@@ -39,6 +40,7 @@ def export(job: Job, out: Path | None = None, accuracy: float | None = None) -> 
     the same logits.
 
     ``accuracy``: below the confidence that guarantees this share of right answers, the model does not answer.
+    ``onnx``: write ``model.onnx`` beside the weights (``models/onnx.py``).
 
     Raises:
         RunFailed: the run has no model, because its training failed.
@@ -46,6 +48,8 @@ def export(job: Job, out: Path | None = None, accuracy: float | None = None) -> 
         ModelError: ``out`` exists and is something else, or no threshold guarantees ``accuracy``.
         ExportMismatch: the written model differs.
     """
+    if onnx:
+        require_onnx()
     context, record = finished_run(job)
     entries = context.entries(context.phase("finetune"))
     refuse_kept(entries, job.method)
@@ -65,11 +69,17 @@ def export(job: Job, out: Path | None = None, accuracy: float | None = None) -> 
     answering = answers_without_encoder(entries)
     if answering is not None:
         cls, options = answering
+        if onnx:
+            raise ModelError(
+                "no-onnx", f"export --onnx: '{cls.name}' answers without an encoder, so there is no graph of it"
+            )
         own = {key.removeprefix(f"{cls.name}."): t for key, t in trained.kept.items() if key.startswith(f"{cls.name}.")}
         by = AnsweredBy(regulariser=cls.name, options=options.model_dump(mode="json"))
         served = served.model_copy(update={"answered_by": by, "max_length": None, "rows_per_example": 1})
         card = model_card(facts | {"answered_by": cls.name})
         return write_answers(target, served, own, card, examples, trained.answer(examples))
+    if onnx and served.prompt is not None:
+        raise ModelError("no-onnx", f"export --onnx: {job.method} answers at a mask, in a template that no graph holds")
     model = trained.model
     encoded = trained.encode(examples)
     padding = padding_of(context.tokenizer)
@@ -85,6 +95,7 @@ def export(job: Job, out: Path | None = None, accuracy: float | None = None) -> 
         check_batch=batch.model_inputs(),
         max_length=context.encoder.max_length,
         served=served,
+        onnx=onnx,
     )
     return target
 

@@ -23,6 +23,7 @@ from regft_core.models.card import model_card
 from regft_core.models.layout import logits_from, write_modules
 from regft_core.models.load import empty_language_model, empty_mask_classifier, quiet
 from regft_core.models.mask_head import MaskClassifier
+from regft_core.models.onnx import card_section, write_onnx
 from regft_core.models.pooling import PooledClassifier, without_pooler
 from regft_core.models.served import Served, write_served
 from regft_core.models.sites import classify, takes_token_types
@@ -68,6 +69,7 @@ def export_model(
     check_batch: Mapping[str, torch.Tensor],
     max_length: int | None = None,
     served: Served | None = None,
+    onnx: bool = False,
 ) -> Path:
     """Write weights (safetensors), configuration, tokenizer and model card; return ``directory``.
 
@@ -81,10 +83,11 @@ def export_model(
         max_length: tokens that the model was trained with. The written tokenizer truncates to it wherever truncation
             is asked for (pipelines: ``truncation=True``); None leaves the tokenizer's own length.
         served: content of ``regft.json``, which ``stages.predict`` reads.
+        onnx: write ``model.onnx``, too; the card then says how near its logits are.
 
     Raises:
         ExportMismatch: the reloaded model or tokenizer differs; nothing is left behind.
-        ModelError: the model cannot be folded, or ``directory`` holds something else than a model.
+        ModelError: the model cannot be folded or traced, or ``directory`` holds something else than a model.
         StoreError: the directory cannot be written.
     """
     directory = Path(directory)
@@ -109,6 +112,10 @@ def export_model(
         if served is not None:
             write_served(temporary, served)
         _check(temporary, directory, expected, model, tokenizer, check_batch, max_length)
+        if onnx:
+            gap = write_onnx(plain, temporary, check_batch)
+            section = card_section(gap, len(expected), tokenizer, getattr(plain, "rows_per_example", 1) == 2)
+            (temporary / "README.md").write_text(card + section, encoding="utf-8")
     return directory
 
 

@@ -25,12 +25,15 @@ from regft_core.kinds import find, of_model
 from regft_core.models.layout import is_pooled, load_modules
 from regft_core.models.load import empty_mask_classifier, quiet
 from regft_core.models.mask_head import MaskClassifier
+from regft_core.models.precision import in_precision
 from regft_core.models.served import Abstain, ServedPrompt, read_served
 from regft_core.scoring.answers import Answers, load_answers
-from regft_core.scoring.predict import over_sets, predict
+from regft_core.scoring.predict import EVALUATION_TOKENS, over_sets, predict
 
 #: Lengths above this stand for "no limit" in tokenizer configurations.
 _NO_LIMIT = 1_000_000
+#: Tokens of a batch on a CPU: what is computed on them fits its cache (figures: benchmarks/README.md).
+BATCH_TOKENS = 1024
 
 
 @dataclass(frozen=True)
@@ -44,6 +47,8 @@ class ServedModel:
         max_length: tokens of a row that it reads.
         abstain: below which confidence it does not answer.
         temperature: what logits are divided by; None: 1.
+        precision: in which it answers.
+        directory: where it was loaded from.
     """
 
     model: Any
@@ -60,6 +65,8 @@ class ServedModel:
     abstain: Abstain | None = None
     temperature: float | None = None
     prompt: ServedPrompt | None = None
+    precision: str = "fp32"
+    directory: Path | None = None
 
     @property
     def _prompt(self) -> Prompt | None:
@@ -67,10 +74,11 @@ class ServedModel:
             return None
         return Prompt(self.prompt.template, self.prompt.tokens, bool(self.prompt.demonstrations))
 
-    def scores(self, examples: Sequence[Example], batch_size: int) -> npt.NDArray[np.float64]:
+    def scores(self, examples: Sequence[Example]) -> npt.NDArray[np.float64]:
         """Probabilities [n, K] or values [n, 1], in the order of ``examples``.
 
-        Batches hold texts of similar length. Raises RunFailed for logits that are not numbers.
+        Batches hold texts of similar length, as many as ``BATCH_TOKENS`` allow. Raises RunFailed for logits that are
+        not numbers.
         """
         encoded = encode(
             examples,
@@ -84,8 +92,10 @@ class ServedModel:
             return predict(
                 self.model,
                 rows,
-                batch_size=batch_size,
+                batch_size=len(examples),
+                batch_tokens=BATCH_TOKENS if self.device == "cpu" else EVALUATION_TOKENS,
                 device=self.device,
+                precision="bf16" if self.precision == "bf16" else "fp32",
                 pad_id=self.padding.pad_id,
                 pad_token_type_id=self.padding.pad_token_type_id,
                 padding_side=self.padding.side,
@@ -118,8 +128,11 @@ class ServedAnswers:
     max_length: None = None
     abstain: Abstain | None = None
     temperature: float | None = None
+    precision: str = "fp32"
+    device: str = "cpu"
+    directory: Path | None = None
 
-    def scores(self, examples: Sequence[Example], batch_size: int) -> npt.NDArray[np.float64]:
+    def scores(self, examples: Sequence[Example]) -> npt.NDArray[np.float64]:
         """As ``ServedModel.scores``; there are no batches."""
         return _scores(self, self.answers.logits(examples))
 
@@ -134,16 +147,26 @@ def _scores(model: ServedModel | ServedAnswers, logits: npt.NDArray[np.float64])
     return find(model.kind).scores(logits / (model.temperature or 1.0), np.arange(count), count)
 
 
-def load_served(directory: Path, device: str) -> ServedModel | ServedAnswers:
+def load_served(directory: Path, device: str, precision: str = "fp32") -> ServedModel | ServedAnswers:
     """Load an exported directory (or any fine-tuned transformers classifier) onto ``device``; nothing is downloaded.
 
+    Args:
+        precision: fp32, bf16 or int8 (models/precision.py).
+
     Raises:
-        ModelError: no model directory, no safetensors weights, no head, no fast tokenizer.
+        ModelError: no model directory, no safetensors weights, no head, no fast tokenizer; the device or the model
+            cannot answer in ``precision``.
     """
     served = read_served(directory) if directory.is_dir() else None
     if served is not None and served.answered_by is not None:
         names = served.labels or ("value",)
         paired = served.text_pair is not None
+        if precision != "fp32":
+            raise ModelError(
+                "precision-not-possible",
+                f"--precision {precision}: {directory} answers by {served.answered_by.regulariser}, without an encoder"
+                "\n    -> leave --precision out",
+            )
         return ServedAnswers(
             load_answers(directory),
             served.kind,
@@ -153,6 +176,7 @@ def load_served(directory: Path, device: str) -> ServedModel | ServedAnswers:
             paired,
             abstain=served.abstain,
             temperature=served.temperature,
+            directory=directory,
         )
     if not (directory / "config.json").is_file():
         found = "is not a directory" if not directory.is_dir() else "has no config.json"
@@ -179,7 +203,7 @@ def load_served(directory: Path, device: str) -> ServedModel | ServedAnswers:
             "counts-differ", f"{directory}: {len(labels)} labels, but the model has {config.num_labels} outputs"
         )
     return ServedModel(
-        model=model.to(device).eval(),
+        model=in_precision(model.to(device).eval(), precision, device, str(directory)),
         tokenizer=tokenizer,
         padding=padding_of(tokenizer),
         kind=kind,
@@ -193,6 +217,8 @@ def load_served(directory: Path, device: str) -> ServedModel | ServedAnswers:
         abstain=served.abstain if served is not None else None,
         temperature=served.temperature if served is not None else None,
         prompt=served.prompt if served is not None else None,
+        precision=precision,
+        directory=directory,
     )
 
 

@@ -66,7 +66,6 @@ def pick_file(
     *,
     text: str | None = None,
     text_pair: str | None = None,
-    batch_size: int = 64,
     overwrite: bool = False,
 ) -> Picked:
     """Write the ``k`` rows of ``data`` worth labelling next to ``out``: all their columns, prediction and uncertainty.
@@ -92,7 +91,7 @@ def pick_file(
     if not rows:
         raise DataError("no-rows", f"{data}: no row has a text\n    -> nothing to pick")
     examples = [example for _, example in rows.values()]
-    scores = model.scores(examples, batch_size)
+    scores = model.scores(examples)
     words = TfidfVectorizer(sublinear_tf=True, token_pattern=r"(?u)\b\w+\b")
     texts = [f"{example.text} {example.text_pair or ''}" for example in examples]
     vectors = words.fit_transform(texts) if any(any(c.isalnum() for c in one) for one in texts) else None

@@ -29,15 +29,16 @@ def safe_cell(value: Any) -> Any:
 
 
 class Writer:
-    """Writes one line per row to an open text file, in the format that ``path`` names."""
+    """Writes one line per row to an open text file, in the format that ``path`` names; of CSV the ``header`` first."""
 
-    def __init__(self, path: Path, file: IO[str], columns: Sequence[str]) -> None:
+    def __init__(self, path: Path, file: IO[str], columns: Sequence[str], *, header: bool = True) -> None:
         self._json = path.suffix.lower() == ".jsonl"
         self._file = file
         self._columns = list(columns)
         if not self._json:
             self._csv = csv.writer(file, lineterminator="\n")
-            self._csv.writerow([safe_cell(name) for name in self._columns])
+            if header:
+                self._csv.writerow([safe_cell(name) for name in self._columns])
 
     def row(self, values: Mapping[str, Any]) -> None:
         """Write the values of the columns; None is an empty cell."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import gzip
 import json
@@ -11,8 +12,13 @@ from typing import Any
 
 import pytest
 
+from regft_core.data.examples import Example
+from regft_core.data.rows import OpenTable
 from regft_core.errors import DataError, ModelError
+from regft_core.models import precision
 from regft_core.models.served import Abstain
+from regft_core.serving import model as served_model
+from regft_core.serving import partial, progress
 from regft_core.serving import predict as serving
 from regft_core.serving.model import ServedModel, load_served
 from regft_core.serving.predict import predict_file
@@ -109,7 +115,8 @@ def test_chunks_change_neither_order_nor_predictions(
     data = write_csv(tmp_path / "new.csv", [("review",), *((review(n, n % 17),) for n in range(50))])
     predict_file(model, data, tmp_path / "whole.jsonl")
     monkeypatch.setattr(serving, "CHUNK_ROWS", 7)
-    predict_file(model, data, tmp_path / "chunks.jsonl", batch_size=3)
+    monkeypatch.setattr(served_model, "BATCH_TOKENS", 40)
+    predict_file(model, data, tmp_path / "chunks.jsonl")
     whole, chunks = ([json.loads(line) for line in (tmp_path / f"{name}.jsonl").open()] for name in ("whole", "chunks"))
     assert [row["row"] for row in chunks] == list(range(1, 51))
     for one, other in zip(whole, chunks, strict=True):
@@ -122,7 +129,7 @@ def test_a_file_is_never_in_memory_as_a_whole(
 ) -> None:
     sizes = []
 
-    def scores(self: ServedModel, examples: Any, batch_size: int) -> Any:
+    def scores(self: ServedModel, examples: Any) -> Any:
         import numpy as np
 
         sizes.append(len(examples))
@@ -259,8 +266,8 @@ def test_a_classifier_from_elsewhere_is_served_and_an_encoder_is_not(
 
 def test_arguments_are_checked(tmp_path: Path) -> None:
     given = ["--model", "x", "--data", "x.csv", "--out", "y.csv"]
-    done = stage(tmp_path, "predict", *given, "--batch-size", "0")
-    assert "argument --batch-size: '0' is not a whole number of at least 1" in done.stderr
+    done = stage(tmp_path, "predict", *given, "--precision", "fp64")
+    assert "argument --precision: invalid choice: 'fp64'" in done.stderr
     done = stage(tmp_path, "predict", *given, "--device", "cuda:9")
     assert done.returncode == 4
     assert "--device cuda:9: not available on this machine" in done.stderr
@@ -285,3 +292,85 @@ def test_rows_below_the_exported_threshold_are_not_answered(
         assert row["answered"] == ("true" if value >= threshold else "false")
         assert bool(row["prediction"]) is (row["answered"] == "true")
         assert row["probability_good"]
+
+
+class Killed(BaseException):
+    """Stands for a process that ends in the middle."""
+
+
+@pytest.mark.parametrize("ending", [".csv", ".jsonl"])
+def test_a_killed_prediction_goes_on_and_writes_the_same_bytes(
+    model: ServedModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any, ending: str
+) -> None:
+    monkeypatch.setattr(serving, "CHUNK_ROWS", 7)
+    texts = [(n, review(n, n % 17) if n % 9 else " ") for n in range(40)]
+    data = write_csv(tmp_path / "new.csv", [("id", "review"), *texts])
+    whole = predict_file(model, data, tmp_path / f"whole{ending}", keep=["id"])
+    out, scores, calls = tmp_path / f"out{ending}", ServedModel.scores, list[int]()
+
+    def counted(self: ServedModel, examples: Any) -> Any:
+        calls.append(len(examples))
+        if len(calls) == 4:
+            raise Killed
+        return scores(self, examples)
+
+    monkeypatch.setattr(ServedModel, "scores", counted)
+    with pytest.raises(Killed):
+        predict_file(model, data, out, keep=["id"])
+    assert not out.exists()
+    with (tmp_path / f"out{ending}.partial").open("a") as file:
+        file.write("half a line that was never counted")
+    calls[:] = [0] * 10
+    again = predict_file(model, data, out, keep=["id"])
+    assert len(calls) == 13
+    assert out.read_bytes() == (tmp_path / f"whole{ending}").read_bytes()
+    assert (again.rows, again.resumed, again.empty, again.cut) == (40, 21, whole.empty, whole.cut)
+    assert "goes on after 21 rows" in capsys.readouterr().err
+    assert list(tmp_path.glob("*.partial*")) == []
+
+
+def test_other_options_begin_anew_and_two_processes_do_not_mix(
+    model: ServedModel, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    out = tmp_path / "out.csv"
+    with contextlib.suppress(Killed), partial.partial_file(out, "another") as begun:
+        begun.file.write("x" * 1000)
+        begun.keep({"rows": 3})
+        with raises_code(DataError, "in-the-way", "another process"):
+            predict_file(model, data, out)
+        raise Killed
+    assert predict_file(model, data, out, keep=["id"]).resumed == 0
+    assert "begins anew" in capsys.readouterr().err
+    assert [row["id"] for row in lines(out)] == list("01234")
+
+
+def test_a_bar_on_a_terminal_and_lines_in_a_pipe(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    monkeypatch.setattr(progress, "_EVERY", (0.0, 0.0))
+    shares = iter([0.0, 0.5] * 2)
+    table = OpenTable([], iter(()), lambda: next(shares))
+    for terminal, expected in ((True, "\r\u2588\u2588"), (False, "  500 rows, 50% of the file")):
+        monkeypatch.setattr(progress.sys.stderr, "isatty", lambda terminal=terminal: terminal)
+        progress.Progress(table)(500)
+        assert capsys.readouterr().err.startswith(expected)
+
+
+@pytest.mark.parametrize("task", ["reviews", "pairs", "scores"])
+@pytest.mark.parametrize("method", ["vanilla", "pooled"])
+def test_int8_answers_nearly_as_fp32(exported: dict[tuple[str, str], Path], method: str, task: str) -> None:
+    examples = [Example(str(n), review(n, n % 9 + 1), review(n + 1) if task == "pairs" else None, 0) for n in range(20)]
+    plain, small = (load_served(exported[method, task], "cpu", one).scores(examples) for one in ("fp32", "int8"))
+    assert abs(plain - small).max() < 0.05 * max(1.0, abs(plain).max())
+    assert abs(plain - small).max() > 0
+
+
+def test_bf16_answers_nearly_as_fp32_or_is_refused(
+    exported: dict[tuple[str, str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    examples = [Example(str(n), review(n, n % 9 + 1), None, 0) for n in range(20)]
+    directory = exported["pooled", "reviews"]
+    monkeypatch.setattr(precision, "_multiplies_bf16", lambda kind: True)
+    plain, half = (load_served(directory, "cpu", one).scores(examples) for one in ("fp32", "bf16"))
+    assert 0 < abs(plain - half).max() < 0.05
+    monkeypatch.setattr(precision, "_multiplies_bf16", lambda kind: False)
+    with raises_code(ModelError, "precision-not-possible", "bf16", "int8"):
+        load_served(directory, "cpu", "bf16")

@@ -1,0 +1,113 @@
+"""Rows per CPU second of an export in every precision, and how far its answers move.
+
+    python -m stages.export --method linear_probe --task sst2 --size 300 --seed 0 --onnx
+    OMP_NUM_THREADS=1 python benchmarks/predict_speed.py --model exports/linear_probe-sst2-300-seed-0 --data dev.csv
+
+One thread, CPU seconds, tokenising included; the ways take turns, and the median of the rounds counts.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+from collections.abc import Callable
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from regft_core.data.batches import collate
+from regft_core.data.encode import encode
+from regft_core.data.examples import Example
+from regft_core.data.rows import open_table
+from regft_core.errors import ModelError
+from regft_core.models.onnx import FILE
+from regft_core.scoring.predict import predict
+from regft_core.serving.model import BATCH_TOKENS, ServedModel, load_served
+from regft_core.serving.reading import choose_columns, example_of
+
+Way = Callable[[], Any]
+
+
+def before(model: ServedModel, examples: list[Example]) -> Any:
+    """Probabilities by batches of 64 rows, whatever their length."""
+    encoded = encode(examples, model.tokenizer, model.max_length, rows_per_example=model.rows_per_example)
+    padding = {"pad_id": model.padding.pad_id, "pad_token_type_id": model.padding.pad_token_type_id}
+    return softmax(predict(model.model, encoded, batch_size=64, padding_side=model.padding.side, **padding))
+
+
+def by_onnx(model: ServedModel, directory: Path) -> Callable[[list[Example]], Any]:
+    """Probabilities that onnxruntime gives, in batches of as many tokens."""
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    session = onnxruntime.InferenceSession(str(directory / FILE), options, providers=["CPUExecutionProvider"])
+    names = [one.name for one in session.get_inputs()]
+
+    def answer(examples: list[Example]) -> Any:
+        encoded = encode(examples, model.tokenizer, model.max_length, rows_per_example=model.rows_per_example)
+        order = sorted(range(len(examples)), key=lambda index: -encoded.lengths[index])
+        logits: Any = np.empty((len(order), len(model.labels)))
+        while order:
+            count = max(1, BATCH_TOKENS // (encoded.lengths[order[0]] * encoded.rows_per_example))
+            rows, order = order[:count], order[count:]
+            batch = collate(encoded, rows, model.padding.pad_id).model_inputs()
+            logits[rows] = session.run(["logits"], {name: batch[name].numpy() for name in names})[0]
+        return softmax(logits)
+
+    return answer
+
+
+def softmax(logits: Any) -> Any:
+    powers = np.exp(logits - logits.max(1, keepdims=True))
+    return powers / powers.sum(1, keepdims=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", type=Path, required=True)
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--text")
+    parser.add_argument("--rows", type=int, default=872)
+    parser.add_argument("--rounds", type=int, default=3)
+    given = parser.parse_args()
+    torch.set_num_threads(1)
+    plain = load_served(given.model, "cpu")
+    assert isinstance(plain, ServedModel)
+    with open_table(given.data) as table:
+        columns = choose_columns(plain, table.names, given.data, given.text, None)
+        found = [example_of(row, columns) for row in islice(table.rows, given.rows)]
+    examples = [example for example in found if example is not None]
+    ways: dict[str, Way] = {"fp32, 64 rows a batch (before)": lambda: before(plain, examples)}
+    ways["fp32"] = lambda: plain.scores(examples)
+    for precision in ("bf16", "int8"):
+        try:
+            other = load_served(given.model, "cpu", precision)
+            ways[precision] = lambda other=other: other.scores(examples)  # type: ignore[misc]
+        except ModelError as error:
+            print(error)
+    if (given.model / FILE).is_file():
+        run = by_onnx(plain, given.model)
+        ways["onnxruntime, fp32"] = lambda: run(examples)
+    spent: dict[str, list[float]] = {name: [] for name in ways}
+    scores: dict[str, Any] = {}
+    for _ in range(given.rounds + 1):  # the first round warms up
+        for name, way in ways.items():
+            begun = time.process_time()
+            scores[name] = way()
+            spent[name].append(time.process_time() - begun)
+    reference = scores["fp32"]
+    print(f"{len(examples)} rows, {torch.backends.cpu.get_cpu_capability()}, torch {torch.__version__}")
+    print("| way | rows per CPU-s | same answers | largest change of a probability |\n|---|---|---|---|")
+    for name, seconds in spent.items():
+        rate = len(examples) / statistics.median(seconds[1:])
+        same = (scores[name].argmax(1) == reference.argmax(1)).mean()
+        print(f"| {name} | {rate:.0f} | {100 * same:.1f}% | {abs(scores[name] - reference).max():.1e} |")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,77 @@
+"""An ONNX export gives torch's logits on rows of any number and length, or is not kept."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from regft_core.config.schema import DropoutConfig
+from regft_core.config.schema.encoder import EncoderConfig
+from regft_core.errors import ExportMismatch, ModelError
+from regft_core.models import onnx
+from regft_core.models.load import load_classifier
+from regft_core.models.onnx import FILE, PACKAGES, card_section, logits_of, require_onnx, write_onnx
+from regft_core.models.source import resolve_model
+from tests.errors import raises_code
+from tests.tiny import tiny_model_dir, tiny_tokenizer
+
+
+def classifier(folder: Path, pooling: str, rows: int, family: str = "bert") -> Any:
+    source = resolve_model(EncoderConfig(name=str(tiny_model_dir(folder, family))), folder)
+    options: dict[str, Any] = {"pooling": pooling, "rows_per_example": rows, "dropout": DropoutConfig()}
+    return load_classifier(source, kind="classification", labels=("a", "b"), head_seed=0, **options)
+
+
+def batch(rows: int, tokens: int) -> dict[str, torch.Tensor]:
+    ids = torch.randint(5, 40, (rows, tokens), generator=torch.Generator().manual_seed(rows))
+    mask = torch.ones_like(ids)
+    mask[1, tokens // 2 :] = 0
+    return {"input_ids": ids, "attention_mask": mask, "token_type_ids": torch.zeros_like(ids)}
+
+
+@pytest.mark.parametrize(("pooling", "rows"), [("head", 1), ("mean", 2)])
+def test_the_graph_takes_other_rows_than_those_it_was_traced_with(tmp_path: Path, pooling: str, rows: int) -> None:
+    for package in PACKAGES:
+        pytest.importorskip(package, reason="pip install -e '.[onnx]'")
+    model = classifier(tmp_path, pooling, rows)
+    assert write_onnx(model, tmp_path, batch(4, 12)) < 1e-5
+    other = batch(6, 23)
+    with torch.no_grad():
+        expected = model(**other).logits
+    assert torch.allclose(logits_of(tmp_path / FILE, other), expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("family", ["bert", "roberta"])
+def test_the_code_of_the_card_gives_the_logits(tmp_path: Path, family: str) -> None:
+    for package in PACKAGES:
+        pytest.importorskip(package, reason="pip install -e '.[onnx]'")
+    model, tokenizer = classifier(tmp_path, "mean", 1, family), tiny_tokenizer(family)
+    tokenizer.save_pretrained(tmp_path)
+    gap = write_onnx(model, tmp_path, tokenizer(["good film", "a day"], return_tensors="pt", padding=True))
+    code = card_section(gap, 2, tokenizer, paired=False).partition("```python")[2].partition("```")[0]
+    command = [sys.executable, "-c", code + "print(logits.tolist())"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    with torch.no_grad():
+        expected = model(**tokenizer(["a text", "another one"], return_tensors="pt", padding=True)).logits
+    assert torch.allclose(torch.tensor(json.loads(done.stdout)), expected, atol=1e-5)
+
+
+def test_a_graph_with_other_logits_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for package in PACKAGES:
+        pytest.importorskip(package, reason="pip install -e '.[onnx]'")
+    monkeypatch.setattr(onnx, "logits_of", lambda path, batch: torch.full((4, 2), 9.0))
+    with raises_code(ExportMismatch, "export-differs", "model.onnx"):
+        write_onnx(classifier(tmp_path, "head", 1), tmp_path, batch(4, 12))
+
+
+def test_missing_packages_are_named_with_the_command_that_brings_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(onnx, "PACKAGES", ("onnx_that_is_nowhere",))
+    with raises_code(ModelError, "package-missing", "onnx_that_is_nowhere", ".[onnx]"):
+        require_onnx()

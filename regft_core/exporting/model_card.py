@@ -37,6 +37,7 @@ def card_contents(
     examples = context.data(context.phase("finetune")).examples
     drawn, judged = (None, None) if others else (_drawn(context), _judged(context))
     counts = find(task["kind"]).label_counts([row.label for row in examples], task["labels"] or ())
+    weakened = [record, *(others.runs if others else ())]  # what weakens the judged runs weakens their scores
     columns = context.task_config.columns
     read = reads_encoder(context)
     return {
@@ -56,7 +57,7 @@ def card_contents(
         "train_rows": len(examples),
         "train_total": task["counts"]["train"],
         "fold": fold_line(task, job.seed),
-        "train_labels": counts if drawn or others else None,
+        "train_labels": counts,
         "columns": {"text": columns.text, "second text": columns.text_pair, "label": ", ".join(columns.of_labels)},
         "source": _source(task["source"]),
         "seed": job.seed,
@@ -66,7 +67,7 @@ def card_contents(
         "cost": _cost(record, compared=others is None),
         "limits": [
             *([sentence(served.abstain)] if served.abstain else []),
-            *[f"Degraded: {text}" for text in record.degraded],
+            *dict.fromkeys(f"Degraded: {text}" for one in weakened for text in one.degraded),
             *(_limits(context, drawn, judged) if others is None else weaknesses(context, served, others)),
             *_cut(context),
         ],

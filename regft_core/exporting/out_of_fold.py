@@ -76,7 +76,11 @@ class OutOfFold:
         self.failed = [seed for seed in seeds if seed not in found or not found[seed].ok]
         self.answers = cache(self._answers)
         if not self.runs:
-            raise RunFailed("no-model", f"no seed of {cell.directory} has ended without an error, so nothing judges it")
+            raise RunFailed(
+                "no-model",
+                f"all seeds of {cell.directory} failed, so nothing is known of its score"
+                "\n    -> `dvc repro` says why they failed",
+            )
 
     @property
     def seeds(self) -> list[int]:

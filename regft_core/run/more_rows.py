@@ -21,7 +21,7 @@ def with_more_rows(
     Args:
         task: of the run; a phase on another task's rows, or on a number of rows of its own, stays as it is.
         size: of the judged runs.
-        judged: rows of each set, of which the judged runs saw ``train``; ``now``: of those that train now.
+        judged, now: rows of each set in the judged runs and in this one; ``train`` of them train.
     """
     data = phase.data
     if data.task not in (None, task) or data.size not in (None, "full"):

@@ -179,6 +179,7 @@ def choose(
     jitter: int = 0,
     looks: int = 0,
     elsewhere: Mapping[str, int] | None = None,
+    folded: bool = False,
     **report: Any,
 ) -> Decision:
     """The decision among methods that are right on this many of 200 examples; seed s on ``jitter`` * s more."""
@@ -204,7 +205,7 @@ def choose(
         )
         for name in right
     ]
-    data: Any = SimpleNamespace(described=SimpleNamespace(primary="accuracy"), task="t", size="100")
+    data: Any = SimpleNamespace(described=SimpleNamespace(primary="accuracy", folded=folded), task="t", size="100")
     config = ReportConfig.model_validate({"reference": "reference", **report})
     return decide(data, rows, arms, None, config, range(seeds), looks)
 
@@ -217,6 +218,13 @@ def taken(found: Decision) -> str:
 def test_of_equal_scores_the_cheapest_is_taken() -> None:
     assert taken(choose(RIGHT, {"reference": 1.0, "dear": 4.0, "middle": 2.0, "cheap": 1.5})) == "cheap"
     assert taken(choose(RIGHT, {"reference": 1.0, "cheap": 4.0, "middle": 3.0, "dear": 2.0})) == "dear"
+
+
+def test_with_folds_the_command_trains_the_final_model_on_all_rows() -> None:
+    costs = {"reference": 1.0, "dear": 4.0, "middle": 2.0, "cheap": 1.5}
+    command = "python -m stages.export --method cheap --task t --size 100"
+    assert choose(RIGHT, costs).commands == (f"{command} --seed 0",)
+    assert choose(RIGHT, costs, folded=True).commands == (f"{command} --refit",)
 
 
 @pytest.mark.parametrize(("tolerance", "expected"), [(0.0, "dear"), (0.5, "dear"), (3.0, "cheap")])
@@ -285,7 +293,7 @@ def test_no_command_is_given_that_would_fail(make: Any, synthetic: Any) -> None:
         )
         for name in right
     ]
-    data: Any = SimpleNamespace(described=SimpleNamespace(primary="accuracy"), task="t", size="100")
+    data: Any = SimpleNamespace(described=SimpleNamespace(primary="accuracy", folded=False), task="t", size="100")
     config = ReportConfig.model_validate({"reference": "reference"})
     found = decide(data, rows, {"dev": arms}, None, config, [0], without_export=["a"])
     assert found.commands == ()

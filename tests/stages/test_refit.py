@@ -143,6 +143,17 @@ def test_a_refit_takes_the_trial_with_the_best_mean_of_all_seeds(tmp_path: Path)
     assert f"- **Tuned values**: training.learning_rate {best}" in described(export(job))[1]
 
 
+def test_values_that_the_development_set_chose_are_marked(tmp_path: Path) -> None:
+    tuning = {"selection": "dev_as_published", "values": {"training.learning_rate": [1e-6, 1e-3]}}
+    task = {**TASK, "splits": {"train": "rows.csv", "dev": 0.25}}
+    root = make(tmp_path / "project", ["vanilla"], task, grid={"sizes": ["full"], "seeds": [0, 1]}, tuning=tuning)
+    judged(root)
+    runs = json.loads((root / "work/finetune/vanilla/reviews/full/manifest.json").read_text())["runs"]
+    job = refit(root, "vanilla", say=quiet)
+    assert job.values == runs[0]["tuned"]["values"] == runs[1]["tuned"]["values"]
+    assert "- Degraded: hyper-parameters were chosen on the development set" in described(export(job))[1]
+
+
 # ------------------------------------------------------------------------------------ what is said of it
 
 

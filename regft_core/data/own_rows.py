@@ -30,6 +30,8 @@ RARE = 0.2
 DELIMITERS = (";", "|", ",")
 #: Cells of the column that must join labels for it to count as ``multi_label``.
 JOINED = 0.05
+#: Of what such cells join, the share that must occur in other cells, too.
+MOSTLY = 0.9
 
 
 @dataclass(frozen=True)
@@ -218,11 +220,9 @@ def _delimiter(distinct: Mapping[str, int]) -> str | None:
         joined = {cell: count for cell, count in distinct.items() if mark in cell}
         if not joined or sum(joined.values()) < JOINED * total:
             continue
-        rows = Counter[str]()
-        for cell, count in distinct.items():
-            rows.update(dict.fromkeys(_parts(cell, mark), count))
+        cells = Counter(part for cell in distinct for part in _parts(cell, mark))
         parts = {part for cell in joined for part in _parts(cell, mark)}
-        if sum(rows[part] >= LEAST_ROWS for part in parts) >= 0.9 * len(parts):
+        if sum(cells[part] > 1 for part in parts) >= MOSTLY * len(parts):
             return mark
     return None
 

@@ -25,6 +25,7 @@ class Int8Linear(nn.Module):
 
     integers: Tensor
     scales: Tensor
+    bias: Tensor | None
 
     def __init__(self, linear: nn.Linear) -> None:
         super().__init__()

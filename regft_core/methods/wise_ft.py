@@ -3,8 +3,8 @@
 After the last step, w <- (1 - alpha) * start + alpha * w for every trained tensor. Start is what the
 phase found: the checkpoint, or the weights of the phase before (a fitted head, a post-trained encoder).
 
-``start: <phase>`` takes the weights of an earlier phase for the start. The phase itself may then take no step: it
-interpolates between that phase and the one it starts from, so that several shares of the way need one training.
+``start: <phase>`` takes the weights of an earlier phase for the start. The phase itself then takes no step: it mixes
+that phase with the one it starts from, so that several shares of the way need one training.
 
 Decisions:
 - the head is interpolated like all others, as in the paper, where it starts from text embeddings. Where it starts
@@ -28,6 +28,9 @@ from regft_core.lazy import torch
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from torch import Tensor
+
+    from regft_core.training.fitting import FitData
     from regft_core.training.trainee import Trainee
 
 
@@ -72,6 +75,8 @@ class WiseFt(Regulariser):
     def check_options(cls, options: WiseFtConfig, phase: Phase) -> list[str]:
         problems: list[str] = []
         if options.start is not None:
+            if phase.training.epochs:
+                problems.append(f"it mixes with phase '{options.start}' in a phase without steps; set epochs: 0")
             return problems
         if cls.declare(options).active and phase.training.epochs == 0:
             problems.append(
@@ -84,8 +89,15 @@ class WiseFt(Regulariser):
     def prepare(self, trainee: Trainee, handed: Mapping[str, Handed]) -> None:
         self._start = None if self.options.start is None else handed[self.options.start].weights
 
+    def fit(self, trainee: Trainee, data: FitData) -> None:
+        if self._start is not None:  # the phase takes no step, so there is no end of it
+            self._mix(trainee, self._start)
+
     def finish(self, trainee: Trainee) -> None:
-        start = trainee.anchor("start") if self._start is None else self._start
+        if self._start is None:
+            self._mix(trainee, trainee.anchor("start"))
+
+    def _mix(self, trainee: Trainee, start: Mapping[str, Tensor]) -> None:
         spared = frozenset(trainee.new) if self.options.head == "trained" else frozenset()
         with torch.no_grad():
             for name, parameter in trainee.named_raw():

@@ -81,13 +81,13 @@ def test_a_resumed_run_has_the_bits_of_an_uninterrupted_one() -> None:
 
 def test_an_earlier_phase_may_be_the_start_of_a_phase_without_steps() -> None:
     first = {name: value + 1 for name, value in floats(Bench().trainee.plain_weights()).items()}
-    handed = {"head": Handed("key", {}, first)}
-    bench = Bench([("wise_ft", {"alpha": 0.25, "start": "head"})], handed=handed, start=Bench().train())
-    end = floats(bench.trainee.plain_weights())
-    bench.stack.finish(bench.trainee)
+    end, handed = Bench().train(), {"head": Handed("key", {}, first)}
+    bench = Bench([("wise_ft", {"alpha": 0.25, "start": "head"})], handed=handed, start=end)
+    bench.stack.finish(bench.trainee)  # mixed before, and not a second time
     for name, value in floats(bench.trainee.plain_weights()).items():
         assert torch.allclose(value, 0.75 * first[name] + 0.25 * end[name], atol=1e-6), name
     assert WiseFt.declare(WiseFtConfig(start="head")).needs == {"head": "weights"}
+    assert "without steps" in WiseFt.check_options(WiseFtConfig(start="head"), phase(2))[0]
     for alpha in (0.0, 0.5):  # 0 is the start itself, which is an answer there
         assert WiseFt.check_options(WiseFtConfig(alpha=alpha, start="head"), phase(0)) == []
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from regft_core.api import load
 from regft_core.config.grid import Cell
@@ -37,6 +38,12 @@ TUNING: dict[str, Any] = {
 def tuned(project: Path) -> Path:
     change(project, methods=["vanilla", "weight_mixup"], grid={"seeds": [0]}, tuning=TUNING)
     return project
+
+
+def stored_weights(context: Context, phase: str) -> dict[str, torch.Tensor]:
+    found = context.store.get(context.key(phase))
+    assert found is not None
+    return found.load_tensors("weights")
 
 
 def manifest(root: Path, stage: str, method: str) -> dict[str, Any]:
@@ -123,6 +130,11 @@ def test_the_mean_over_folds_chooses_and_shares_of_one_training_cost_it_once(
     for trial in run["tuned"]["trials"]:
         scores = [try_values(one)["score"] for one in jobs if one.trial == trial["trial"]]
         assert trial["score"] == sum(scores) / 2
+    # Share 0 is the head's phase itself, share 1 what was trained.
+    for number, phase in ((0, "head"), (2, "train")):
+        context = Context(replace(jobs[2 * number], keys={}), project=open_project(project))
+        mixed, whole = (stored_weights(context, one) for one in ("finetune", phase))
+        assert all(torch.equal(mixed[name], whole[name]) for name in mixed), phase
     best = max(trial["score"] for trial in run["tuned"]["trials"])
     assert run["tuned"]["chosen"] == next(one["trial"] for one in run["tuned"]["trials"] if one["score"] == best)
 

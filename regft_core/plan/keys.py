@@ -25,6 +25,7 @@ from regft_core.hooks import compose
 from regft_core.hooks.registry import discover
 from regft_core.identity.fingerprint import once, one_moment
 from regft_core.io import canonical_json, read_json, remove, sha256_text, write_json
+from regft_core.keyed import is_current
 from regft_core.models.source import resolve_model
 from regft_core.plan.jobs import jobs_of
 from regft_core.run.context import Context
@@ -65,6 +66,16 @@ def read_plan(root: Path, stage: Stage) -> dict[str, Keys]:
     if not path.is_file():
         raise DataError("no-plan", f"{FOLDER / stage}.json is missing; run `dvc repro`, whose stage plan writes it")
     return dict(read_json(path))
+
+
+def stale_cells(root: Path) -> set[str]:
+    """``method/task/size`` of the cells of which some stage has not what ``work/plan`` asks for."""
+    return {
+        name
+        for stage in STAGES
+        for name, keys in read_plan(root, stage).items()
+        if not is_current(root / "work" / stage / name, keys)
+    }
 
 
 def forget_failures(root: Path) -> None:

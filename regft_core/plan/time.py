@@ -7,7 +7,7 @@ nor evaluations beyond the scores. A phase that all seeds share is counted for e
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -23,11 +23,9 @@ from regft_core.hooks import compose
 from regft_core.hooks.exports import answers_without_encoder
 from regft_core.hooks.registry import discover
 from regft_core.io import read_json
-from regft_core.keyed import is_current
 from regft_core.models.source import encoder_present, resolve_model
 from regft_core.names import plural
 from regft_core.plan.assumed import CORE_SPEED, SPEED, encoder_weights, seconds_per_token
-from regft_core.plan.keys import read_plan
 from regft_core.plan.lengths import known_lengths
 from regft_core.plan.pool import KEEP_FREED_MEMORY
 from regft_core.plan.step_times import StepTimes, buckets, step_times
@@ -134,16 +132,8 @@ def estimate(project: Project, rows: Sequence[PlanRow] | None = None, *, shortes
         return replace(rough, missing=str(error))
 
 
-def still_to_train(project: Project) -> Estimate | None:
-    """The time of what ``work/plan`` asks for; None, without a further look, where every cell is up to date."""
-    stale = {
-        name
-        for stage in STAGES
-        for name, keys in read_plan(project.root, stage).items()
-        if not is_current(project.root / "work" / stage / name, keys)
-    }
-    if not stale:
-        return None
+def still_to_train(project: Project, stale: Collection[str]) -> Estimate | None:
+    """The time of the ``stale_cells`` of a plan; None where their runs are in the run store."""
     every = set(project.params.grid.seeds)
     rows = plan_rows(project, discover(), lambda c: cached_seeds(project, c) if c.directory in stale else every)
     return estimate(project, rows) if any(row.to_train for row in rows) else None
@@ -151,7 +141,7 @@ def still_to_train(project: Project) -> Estimate | None:
 
 def spend(project: Project, rows: Sequence[PlanRow], rates: RatesOf, missing: str = "") -> Estimate:
     """What the rows' cost takes at some rates; cells without rates are of unknown length."""
-    work: dict[str, float] = dict.fromkeys(STAGES, 0.0)
+    work = {str(stage): 0.0 for stage in STAGES}
     methods: dict[str, float] = {}
     runs: dict[Cell, float] = {}
     longest, start, unknown = dict(work), 0.0, 0

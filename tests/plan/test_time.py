@@ -12,6 +12,7 @@ from regft_core.config.grid import Cell, cells
 from regft_core.hooks.registry import discover
 from regft_core.io import read_json
 from regft_core.plan import step_times, time
+from regft_core.plan.keys import stale_cells
 from regft_core.plan.step_times import StepTimes, buckets
 from regft_core.plan.time import Rates, estimate, spend, still_to_train
 from regft_core.run.project import open_project
@@ -125,13 +126,13 @@ def test_a_grid_that_is_done_asks_for_nothing(project: Path, monkeypatch: pytest
     assert reproduce(project) == {}
     plan(project)
     opened = open_project(project)
+    assert stale_cells(project) == set()
     with monkeypatch.context() as patch:
         patch.setattr(time, "estimate", lambda *_: pytest.fail("estimated"))
-        patch.setattr(time, "cached_seeds", lambda *_: pytest.fail("looked up"))
-        assert still_to_train(opened) is None
+        assert still_to_train(opened, [cell.directory for cell in cells(opened)]) is None  # all are in the run store
     change(project, grid={"seeds": [0, 1, 2]})
     plan(project)
-    found = still_to_train(open_project(project))
+    found = still_to_train(open_project(project), stale_cells(project))
     assert found is not None
     assert set(found.methods) == {"vanilla", "hype_n", "weight_mixup"}
     assert {cell.method for cell in cells(opened)} == set(found.methods)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -82,8 +82,8 @@ def plan_rows(
             last = phase_cost(method.finetune, count, registry, shared) or 0.0
             search = cost - last
             if trials := project.trials(cell.method):
-                share, final = _trial_share(project)
-                search = cost * len(trials) * share + search * final
+                tried, final = _tried(project, cell, trials, registry, count)
+                search = tried + search * final
                 cost = search + last * final
         examples = None if cost is None else cost * shared.batch_size
         have = len(done & wanted) if done is not None else None
@@ -135,11 +135,22 @@ def finished_seeds(root: Path, cell: Cell) -> set[int] | None:
     return {run["seed"] for run in runs if isinstance(run, dict) and run.get("status") == "ok" and "seed" in run}
 
 
-def _trial_share(project: Project) -> tuple[float, int]:
-    """What a trial costs of a run, and how many runs follow the trials: the chosen one is the run, or is redone."""
+def _tried(
+    project: Project, cell: Cell, trials: Sequence[Mapping[str, Any]], registry: Registry, rows: int | None
+) -> tuple[float, int]:
+    """What all trials of a run cost, and how many runs follow: the chosen one is the run, or is redone.
+
+    Phases that trials share count once. ``rows`` matters where a phase of the run needs it, and is known there.
+    """
     tuning = project.params.tuning
     assert tuning is not None
-    return (tuning.split, 1) if tuning.selection == "split" else (1.0, 0)
+    once: dict[str, float] = {}
+    for values in trials:
+        method, training = project.tuned(cell.method, cell.task, values)
+        for index, phase in enumerate(method.phases):
+            path = repr((training, method.phases[: index + 1]))
+            once.setdefault(path, phase_cost(phase, rows, registry, training) or 0.0)
+    return sum(once.values()) * tuning.share * tuning.rounds, int(tuning.selection == "split")
 
 
 def _run_cost(method: Method, rows: int | None, registry: Registry, shared: TrainingConfig) -> float | None:

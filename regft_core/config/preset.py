@@ -85,13 +85,15 @@ def preset_text(root: Path, name: str, changes: Iterable[str] = ()) -> str:
     return head + folder_text(root, preset_data(root, name, changes))
 
 
+def of_the_machine(root: Path) -> dict[str, Any]:
+    """The sections of the user's ``params.yaml`` that say where and how to run."""
+    own = load_yaml(root / "params.yaml", root).data if (root / "params.yaml").is_file() else {}
+    return {section: own[section] for section in OF_THE_MACHINE if section in own}
+
+
 def folder_text(root: Path, data: dict[str, Any]) -> str:
     """The YAML of ``data`` in a folder two below the project, with this machine's sections."""
-    data = dict(data)
-    own = load_yaml(root / "params.yaml", root).data if (root / "params.yaml").is_file() else {}
-    for section in OF_THE_MACHINE:
-        if section not in data and section in own:
-            data[section] = own[section]
+    data = {**data, **{name: value for name, value in of_the_machine(root).items() if name not in data}}
     data["store"] = {**_mapping(data.get("store")), "path": _seen_from_folder(_store(data))}
     model = data.get("model")
     if isinstance(model, dict) and isinstance(model.get("name"), str):
@@ -104,12 +106,11 @@ def lay_out(root: Path, name: str, changes: Iterable[str] = ()) -> Path:
 
     Raises ConfigError as ``preset_text``, or when something else lies in the folder's place.
     """
-    return make_folder(root, name, preset_text(root, name, changes))
+    return make_folder(root, root / FOLDER / name, preset_text(root, name, changes))
 
 
-def make_folder(root: Path, name: str, text: str, linked: Iterable[str] = LINKED) -> Path:
-    """Make (or bring up to date) ``presets/<name>`` with ``params.yaml`` of this ``text``; returns it."""
-    folder = root / FOLDER / name
+def make_folder(root: Path, folder: Path, text: str, linked: Iterable[str] = LINKED) -> Path:
+    """Make (or bring up to date) ``folder`` with ``params.yaml`` of this ``text``; returns it."""
     for file in COPIED:
         if (root / file).is_file():
             write_changed(folder / file, (root / file).read_text(encoding="utf-8"))

@@ -129,20 +129,22 @@ def check_tuning(
                 )
             )
     numbers: dict[str, int] = {}
+    counts: dict[str, int] = {}
     built: dict[str, list[Method]] = {}
     for name, method in methods.items():
         trials = trials_of(tuning, method)
-        if trials:
-            numbers[name] = len(trials)
         wrong, built[name] = _check_trials(tuning, method, trials, builder, shared, other)
         problems += wrong
+        if trials:
+            numbers[name] = _trainings(built[name])
+            counts[name] = len(trials)
     if tuning.selection == "split" and len(set(numbers.values())) > 1:
         listed = ", ".join(f"{name} {count}" for name, count in numbers.items())
         message = f"arms have different numbers of trials ({listed}), so the best of them cannot be compared"
         hint = f"set tuning.trials: {min(numbers.values())}, or give the others more values"
         problems.append(document.problem("unequal-trials", ("tuning",), message, hint))
     if tuning.trials is not None:
-        for name, count in numbers.items():
+        for name, count in counts.items():
             if count < tuning.trials and not isinstance(tuning.methods.get(name), list):
                 message = f"'{name}' has {count} combinations of values, fewer than tuning.trials {tuning.trials}"
                 problems.append(
@@ -191,6 +193,11 @@ def _check_trials(
     return problems, every
 
 
+def _trainings(built: Iterable[Method]) -> int:
+    """How many trials differ in what takes steps: those that differ in a stepless phase share their training."""
+    return len({repr([phase for phase in method.phases if phase.training.epochs]) for method in built})
+
+
 _HINT = "write training.<key>, regularisers.<regulariser>.<option>, or phases.<phase>. and one of these"
 
 
@@ -230,7 +237,11 @@ def _key_place(tuning: TuningConfig, name: str, key: str) -> KeyPath:
 def budget_lines(tuning: TuningConfig, methods: Iterable[Method]) -> list[str]:
     """The dry run's lines: how many trials each arm gets, and what chooses."""
     judge = (
-        f"rows set aside ({1 - tuning.split:.0%} of a run's training rows), then trained on all rows"
+        (
+            f"rows set aside ({1 - tuning.split:.0%} of a run's training rows), then trained on all rows"
+            if tuning.folds is None
+            else f"{tuning.folds} folds of a run's training rows, then trained on all rows"
+        )
         if tuning.selection == "split"
         else "the dev set, as published: scores on it are optimistic"
     )

@@ -77,7 +77,7 @@ class Planner:
         self._trials: dict[str, int] = {}
         tuning = project.params.tuning
         #: The share of its rows that a trial trains on; None where it trains on all.
-        self._share = tuning.split if tuning is not None and tuning.selection == "split" else None
+        self._share = None if tuning is None else tuning.share
 
     def add(self, job: Job, stage: Stage, before: Record | None) -> set[int]:
         """Add what a stage has to do for a run; returns the indices of the jobs that its output waits for.

@@ -19,6 +19,7 @@ from regft_core.config.aliases import ALIASES
 from regft_core.config.files import TASKS, names_in, task_file
 from regft_core.config.method import other_tasks
 from regft_core.config.preset import (
+    FOLDER,
     LINKED,
     changed,
     folder_text,
@@ -86,7 +87,7 @@ def lay_out_small(root: Path, name: str, changes: Iterable[str] = ()) -> Path:
     data["small_scale"] = {"preset": name, "changes": _said(printed, data, project, tasks)}
     folder = make_folder(
         root,
-        f"{name}{SUFFIX}",
+        root / FOLDER / f"{name}{SUFFIX}",
         f"# Made from {file} by `python -m stages.preset {name} --scale small`; an edit here is lost.\n"
         + folder_text(root, data),
         [file for file in LINKED if file not in (TASKS, "data")],

@@ -36,13 +36,27 @@ def choose(records: Sequence[Record], tuning: TuningConfig, primary: str) -> dic
                 "values": next(r["values"] for r in mine if r["trial"] == best),
                 "chosen": best,
                 "selection": tuning.selection,
-                "split": tuning.split if tuning.selection == "split" else None,
+                "split": tuning.share if tuning.selection == "split" else None,
                 "per": "seed" if tuning.judged_by_seed else "cell",
                 "metric": primary,
                 "seconds": sum(r["seconds"] for r in mine),
-                "trials": [{key: r[key] for key in TRIAL_KEYS} for r in mine],
+                "trials": [_over_folds([r for r in mine if r["trial"] == trial]) for trial in trials],
             }
     return found
+
+
+def _over_folds(records: Sequence[Record]) -> Record:
+    """One trial of one run: the mean over the folds that judged it, None where one of them failed."""
+    first, scores = records[0], [record["score"] for record in records]
+    failed = next((record for record in records if record["score"] is None), first)
+    together = {
+        "status": failed["status"],
+        "error": failed["error"],
+        "score": None if None in scores else fmean(scores),
+        "seconds": sum(record["seconds"] for record in records),
+        "steps": sum(record["steps"] or 0 for record in records),
+    }
+    return {key: (first | together)[key] for key in TRIAL_KEYS}
 
 
 def _merit(records: Sequence[Record], sign: float) -> float:

@@ -7,6 +7,7 @@ produced is taken by the key that this stage wrote down.
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache, partial
@@ -20,8 +21,9 @@ from regft_core.config.schema.encoder import EncoderConfig
 from regft_core.config.schema.methods import RepeatConfig
 from regft_core.config.schema.tuning import TuningConfig
 from regft_core.config.store_path import store_path
+from regft_core.data.deal import deal
 from regft_core.data.drawn import of_refit, of_seed, rows_file
-from regft_core.data.examples import Example, read_jsonl, to_jsonl
+from regft_core.data.examples import Example, read_jsonl, text_key, to_jsonl
 from regft_core.data.prompts import Prompt
 from regft_core.errors import DataError, PlanOutdated
 from regft_core.hooks import listed
@@ -31,6 +33,7 @@ from regft_core.hooks.registry import discover
 from regft_core.identity.fingerprint import Scope, once
 from regft_core.io import canonical_json, canonical_object, read_json, sha256_text
 from regft_core.kinds import find
+from regft_core.rng import derive
 from regft_core.run.inputs import phase_identity, settled_training
 from regft_core.run.more_rows import with_more_rows
 from regft_core.run.other_task import training_rows
@@ -71,6 +74,7 @@ class Job:
         keys: phase -> key of its result, as the stages before wrote them down.
         values: tuned settings of the run, dotted; None where nothing is tuned.
         trial: number of the trial that this is; None for a run of the grid.
+        fold: of the run's training rows, the fold that judges the trial; None where a share is set aside.
         progress: folder of the progress board, or None.
         stored_only: only look the run up; what is not in the run store raises ``NotStored``.
         shown: its name on the progress board.
@@ -90,6 +94,7 @@ class Job:
     progress: str | None = None
     values: Mapping[str, Any] | None = None
     trial: int | None = None
+    fold: int | None = None
     stored_only: bool = False
     shown: str = ""
     store: str | None = None
@@ -114,7 +119,8 @@ class Job:
     @property
     def _run(self) -> str:
         trial = "" if self.trial is None else f" trial {self.trial + 1}"
-        return f"{self.size}{' refit' if self.refit else ''} seed {self.seed}{trial}"
+        fold = "" if self.fold is None else f" fold {self.fold + 1}"
+        return f"{self.size}{' refit' if self.refit else ''} seed {self.seed}{trial}{fold}"
 
     @property
     def run(self) -> str:
@@ -254,7 +260,8 @@ class Context:
             if not own and self.task.get("drawn"):
                 found = without_texts(found, self.dataset / rows_file(self.task, "dev"))
             if own and self.held_out:
-                found = without_units(found, self.held_out, ("tuning", self.tuning.split, self.job.seed))
+                rule = self.tuning.split, self.tuning.folds, self.job.fold, self.job.seed
+                found = without_units(found, self.held_out, ("tuning", *rule))
             self._data[phase.name] = found
         return self._data[phase.name]
 
@@ -278,8 +285,21 @@ class Context:
             raise DataError("rows-missing", f"{self.rows_file} is missing; run `dvc repro`, whose stage plan writes it")
         rows = read_jsonl(self.rows_file)
         groups = groups_of(self.dataset, rows)
+        if self.job.fold is not None:
+            return self._fold_of(rows, groups, self.job.fold)
         _, hidden = split_rows(len(rows), self.tuning.split, self.job.seed, "tuning", 0, groups)
         return [rows[index] for index in hidden]
+
+    def _fold_of(self, rows: list[Example], groups: list[str] | None, fold: int) -> list[Example]:
+        """The rows of one fold that judges trials: stratified; rows of one group, or of one text, stay together."""
+        folds = self.tuning.rounds
+        parts = deal(
+            find(self.task["kind"]).strata([row.label for row in rows]),
+            groups or [text_key(row) for row in rows],
+            [1 / folds] * folds,
+            random.Random(derive(self.job.seed, "tuning folds", self.job.task)),
+        )
+        return [row for row, part in zip(rows, parts, strict=True) if part == fold]
 
     # ------------------------------------------------------------------------------- phases
 

@@ -7,9 +7,14 @@ from regft_core.run.context import Job
 
 
 def trials_of_run(project: Project, method: str, task: str, size: str, seed: int) -> list[Job]:
-    """The trials of one run of the grid, in their order; empty where nothing is tuned."""
-    values = enumerate(project.trials(method))
-    return [Job(str(project.root), method, task, size, seed, values=one, trial=number) for number, one in values]
+    """The trials of one run of the grid, in their order, once for each fold; empty where nothing is tuned."""
+    tuning = project.params.tuning
+    folds = [None] if tuning is None or tuning.folds is None else range(tuning.folds)
+    return [
+        Job(str(project.root), method, task, size, seed, values=one, trial=number, fold=fold)
+        for number, one in enumerate(project.trials(method))
+        for fold in folds
+    ]
 
 
 def trials_that_choose(project: Project, job: Job) -> list[Job]:

@@ -11,6 +11,7 @@ from regft_core.config.project import Project
 from regft_core.config.read_project import load_project
 from regft_core.config.schema.tuning import TuningConfig
 from regft_core.config.trial_values import budget_lines
+from regft_core.errors import ConfigError
 from tests.config.conftest import PARAMS, Build, Failures
 
 RATES = "values: {training.learning_rate: [1.0e-5, 2.0e-5]}"
@@ -42,6 +43,28 @@ methods:
     lines = budget_lines(project.params.tuning or TuningConfig(), project.methods.values())
     assert lines[2] == "  noise: 4 trials over training.learning_rate, regularisers.noise.scale"
     assert "optimistic" in lines[0]
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ("folds: 3\n  split: 0.5\n  ", "split beside folds"),
+        ("folds: 3\n  selection: dev_as_published\n  ", "folds with selection: dev_as_published"),
+    ],
+)
+def test_folds_beside_another_rule_are_refused(build: Build, registry: dict[str, Any], given: str, said: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        load(build, registry, given + RATES)
+    assert said in str(error.value)
+
+
+def test_folds_count_in_the_cost(build: Build, registry: dict[str, Any]) -> None:
+    def cost(project: Project) -> float:
+        return next(row.cost or 0.0 for row in plan_rows(project, registry) if row.cell.method == "vanilla")
+
+    run = cost(load_project(build({"params.yaml": PARAMS}), registry))
+    # Two trials, each trained four times on three quarters of the rows, and the run itself.
+    assert cost(load(build, registry, "folds: 4\n  " + RATES)) == pytest.approx(run * (2 * 4 * 0.75 + 1))
 
 
 def test_shared_values_reach_every_phase(build: Build, registry: dict[str, Any]) -> None:

@@ -10,6 +10,7 @@ import torch
 from regft_core.config.method import Phase
 from regft_core.config.schema.methods import DataConfig
 from regft_core.config.schema.training import TrainingConfig
+from regft_core.hooks.base import Handed
 from regft_core.methods.wise_ft import WiseFt, WiseFtConfig
 from tests.methods.harness import Bench, same
 from tests.methods.interruption import resumed
@@ -76,6 +77,19 @@ def test_a_resumed_run_has_the_bits_of_an_uninterrupted_one() -> None:
     expected = Bench([("wise_ft", {})]).train()
     weights, _ = resumed(lambda: Bench([("wise_ft", {})]), at=3)
     assert same(weights, expected)
+
+
+def test_an_earlier_phase_may_be_the_start_of_a_phase_without_steps() -> None:
+    first = {name: value + 1 for name, value in floats(Bench().trainee.plain_weights()).items()}
+    end, handed = Bench().train(), {"head": Handed("key", {}, first)}
+    bench = Bench([("wise_ft", {"alpha": 0.25, "start": "head"})], handed=handed, start=end)
+    bench.stack.finish(bench.trainee)  # mixed before, and not a second time
+    for name, value in floats(bench.trainee.plain_weights()).items():
+        assert torch.allclose(value, 0.75 * first[name] + 0.25 * end[name], atol=1e-6), name
+    assert WiseFt.declare(WiseFtConfig(start="head")).needs == {"head": "weights"}
+    assert "without steps" in WiseFt.check_options(WiseFtConfig(start="head"), phase(2))[0]
+    for alpha in (0.0, 0.5):  # 0 is the start itself, which is an answer there
+        assert WiseFt.check_options(WiseFtConfig(alpha=alpha, start="head"), phase(0)) == []
 
 
 def phase(epochs: int) -> Phase:

@@ -22,7 +22,7 @@ def project(make: Any, synthetic: Any) -> Any:
     }
     built = make(arms, {"sst2": synthetic.Task(n=700)}, seeds=range(6))
     grid = SimpleNamespace(tasks=("sst2",), sizes=(300,), seeds=range(6))
-    params = SimpleNamespace(grid=grid, report=ReportConfig())
+    params = SimpleNamespace(grid=grid, report=ReportConfig(), task_settings={})
     return SimpleNamespace(root=built.root, params=params, methods=built.methods, cells=built.cells)
 
 

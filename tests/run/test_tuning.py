@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from regft_core.api import load
 from regft_core.config.grid import Cell
@@ -23,6 +24,7 @@ from regft_core.run.evaluate import _cost
 from regft_core.run.finished_model import FinishedModel
 from regft_core.run.project import open_project
 from regft_core.run.trial_scores import choice_of, judging_rows, score_identity, try_values
+from regft_core.run.trials import trials_of_run
 from regft_core.store.lookup import NotStored
 from tests.run.conftest import SIZE, TASK, change, job, runs, stored, write_method
 
@@ -36,6 +38,12 @@ TUNING: dict[str, Any] = {
 def tuned(project: Path) -> Path:
     change(project, methods=["vanilla", "weight_mixup"], grid={"seeds": [0]}, tuning=TUNING)
     return project
+
+
+def stored_weights(context: Context, phase: str) -> dict[str, torch.Tensor]:
+    found = context.store.get(context.key(phase))
+    assert found is not None
+    return found.load_tensors("weights")
 
 
 def manifest(root: Path, stage: str, method: str) -> dict[str, Any]:
@@ -89,6 +97,46 @@ def test_a_trial_sees_no_row_that_judges_it(tuned: Path) -> None:
     plain = Context(Job(str(tuned), "weight_mixup", TASK, SIZE, 0, values=values))
     assert plain.held_out == []
     assert len(plain.data(plain.phase("finetune")).examples) == 24
+
+
+def test_every_fold_of_the_training_rows_judges_once(project: Path) -> None:
+    change(project, grid={"seeds": [0]}, tuning={"folds": 3, "values": {"training.learning_rate": [1e-6, 3e-3]}})
+    whole = {row.idx for row in read_jsonl(Context(Job(str(project), "vanilla", TASK, SIZE, 0)).rows_file)}
+    trials = trials_of_run(open_project(project), "vanilla", TASK, SIZE, 0)
+    assert [(one.trial, one.fold) for one in trials] == [(trial, fold) for trial in (0, 1) for fold in (0, 1, 2)]
+    judged: list[str] = []
+    for one in trials[:3]:
+        context = Context(one)
+        judging = {row.idx for row in context.held_out}
+        seen = {row.idx for row in context.data(context.phase("finetune")).examples}
+        assert not seen & judging
+        assert seen | judging == whole
+        assert {row.label for row in context.held_out} == {0, 1}  # stratified
+        judged += judging
+    assert sorted(judged) == sorted(whole)
+
+
+def test_the_mean_over_folds_chooses_and_shares_of_one_training_cost_it_once(
+    project: Path, trained: list[tuple[str, int]]
+) -> None:
+    share, rate = "phases.finetune.regularisers.wise_ft.alpha", "phases.train.training.max_steps"
+    trials = [{share: alpha, rate: 2} for alpha in (0.0, 0.5, 1.0)]
+    change(project, methods=["lp_ft_share"], grid={"seeds": [0]}, report={"reference": "lp_ft_share"})
+    change(project, tuning={"folds": 2, "methods": {"lp_ft_share": trials}})
+    load(project).run("lp_ft_share", TASK)
+    (run,) = manifest(project, "finetune", "lp_ft_share")["runs"]
+    assert [phase for phase, _ in trained].count("train") == 3  # once for each fold, once on all rows
+    jobs = trials_of_run(open_project(project), "lp_ft_share", TASK, SIZE, 0)
+    for trial in run["tuned"]["trials"]:
+        scores = [try_values(one)["score"] for one in jobs if one.trial == trial["trial"]]
+        assert trial["score"] == sum(scores) / 2
+    # Share 0 is the head's phase itself, share 1 what was trained.
+    for number, phase in ((0, "head"), (2, "train")):
+        context = Context(replace(jobs[2 * number], keys={}), project=open_project(project))
+        mixed, whole = (stored_weights(context, one) for one in ("finetune", phase))
+        assert all(torch.equal(mixed[name], whole[name]) for name in mixed), phase
+    best = max(trial["score"] for trial in run["tuned"]["trials"])
+    assert run["tuned"]["chosen"] == next(one["trial"] for one in run["tuned"]["trials"] if one["score"] == best)
 
 
 def test_a_search_phase_is_tuned_and_chosen_too(tuned: Path) -> None:

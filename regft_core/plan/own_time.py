@@ -1,0 +1,21 @@
+"""Seconds of the methods that ``stages.fit`` may take: the one place where its plan becomes time."""
+
+from __future__ import annotations
+
+from regft_core.config.cost import plan_rows
+from regft_core.config.project import Project
+from regft_core.hooks.registry import discover
+from regft_core.plan.time import estimate
+
+#: Seconds of a trial beside its steps: the encoder is loaded, the rows set aside are answered.
+EACH = 1.0
+
+
+def seconds_per_run(project: Project) -> dict[str, float]:
+    """Method -> seconds of one worker for one run, with its trials, of a project with one task and one size."""
+    tuning = project.params.tuning
+    rounds = 1 if tuning is None else tuning.rounds
+    found = estimate(project, plan_rows(project, discover(), lambda cell: set()))
+    return {
+        cell.method: seconds + EACH * rounds * len(project.trials(cell.method)) for cell, seconds in found.runs.items()
+    }

@@ -1,0 +1,136 @@
+"""From one file of labelled rows to a model that predicts: compare methods, decide, train on all rows, export.
+
+python -m stages.fit reviews.csv --text review --label verdict
+python -m stages.fit pairs.csv --text one --pair other --group product --label verdict --minutes 60
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import stages
+from regft_core.catalogue import KINDS
+from regft_core.config.files import METHODS
+from regft_core.data.own_rows import Asked, read_own
+from regft_core.errors import ConfigError, Problem, RunFailed
+from regft_core.io import read_json
+from regft_core.plan.own_folder import RECORD, beside, encoders_here, folder_state, made_from, put
+from regft_core.plan.own_project import Draft, described
+from regft_core.plan.own_setup import read_preset
+from regft_core.run.project import open_project
+from stages.common import Argument, run
+from stages.preset import environment
+
+#: Where projects are made without ``--out``.
+FOLDER = "fits"
+
+
+def main(here: Path, arguments: argparse.Namespace) -> None:
+    """Make a project folder, run it, and export the model that it decides for.
+
+    The folder is an ordinary project under DVC: edit params.yaml and call again, or `dvc repro` in it. A call that
+    was interrupted goes on.
+    """
+    file = Path(arguments.file)
+    asked = Asked(file, arguments.text, arguments.label, arguments.pair, arguments.group, arguments.kind)
+    folder = Path(arguments.out or f"{FOLDER}/{file.name.split('.')[0]}")
+    root = _project(here)
+    _make(root, here / folder, asked, arguments)
+    done = subprocess.run([sys.executable, "-m", "dvc", "repro"], cwd=here / folder, env=environment(root), check=False)
+    if done.returncode:
+        sys.exit(done.returncode)
+    task = read_json(here / folder / RECORD)["task"]
+    taken = _decided(here / folder, task)
+    exported = folder / _export(root, here / folder, task, taken)
+    print(f"report: {folder}/reports/report.html; to repeat: edit {folder}/params.yaml and call this again")
+    print(f"model: {exported}. Predict new texts:")
+    print(f"  python -m stages.predict --model {exported} --data new.csv --out predictions.csv")
+
+
+def _project(here: Path) -> Path:
+    """The project whose methods are used: the working directory, else the one that this code is of."""
+    code = Path(stages.__file__).resolve().parents[1]
+    return here if (here / METHODS).is_dir() else code
+
+
+def _make(root: Path, folder: Path, asked: Asked, arguments: argparse.Namespace) -> None:
+    """Make the folder where it is not there. Raises ConfigError with all that is wrong, before anything is written."""
+    rows, problems = read_own(asked)
+    encoders, missing = encoders_here(root, arguments.model)
+    problems += missing
+    if not 0 < arguments.minutes < float("inf"):
+        message = f"{arguments.minutes:g} is no number of minutes above 0"
+        problems.append(Problem("wrong-minutes", "--minutes", 0, "", message, "give for instance --minutes 30"))
+    state = ""
+    if asked.file.is_file():
+        wanted = made_from(asked, arguments.minutes, arguments.seed, encoders)
+        state, taken = folder_state(folder, wanted)
+        problems += taken
+    if problems or rows is None:
+        raise ConfigError(problems)
+    if state == "same":
+        print(f"{folder} is there; going on with it")
+        return
+    with beside(folder) as partial:
+        draft = Draft(root, partial, asked, rows, read_preset(root), arguments.minutes, encoders, arguments.seed)
+        setup, seconds = draft.chosen()
+        put(draft, folder, setup)
+    print("\n".join(described(draft, setup, seconds)), flush=True)
+
+
+def _decided(folder: Path, task: str) -> str:
+    """The method that the report takes; prints the scores, best first."""
+    results: dict[str, Any] = json.loads((folder / "reports" / "results.json").read_text(encoding="utf-8"))
+    methods = {name: one for name, one in results[f"{task}-full"].items() if "decision" in one}
+    if not methods:
+        raise RunFailed("nothing-to-take", f"{folder}: no method finished every seed; see reports/report.html")
+    metric = read_metric(folder, task)
+    taken = next(name for name, one in methods.items() if one["decision"]["taken"])
+    print(f"\n{metric}, expected on new rows, and the probability of being the best:")
+    for name, one in sorted(methods.items(), key=lambda item: item[1]["decision"]["expected_loss"]):
+        found = one["decision"]
+        mark = "*" if name == taken else " "
+        print(f" {mark} {name:24} {found['expected']:8.3f} {found['probability_best']:7.0%}")
+    print(f"taken: {taken}")
+    return taken
+
+
+def read_metric(folder: Path, task: str) -> str:
+    """The metric that ranks methods."""
+    return str(read_json(folder / "work" / "datasets" / task / "task.json")["primary"])
+
+
+def _export(root: Path, folder: Path, task: str, method: str) -> str:
+    """Train the method on all rows and export it; returns its folder below ``folder``."""
+    seed = open_project(folder).params.grid.seeds[0]
+    command = [sys.executable, "-m", "stages.export", "--refit", "--method", method, "--task", task, "--size", "full"]
+    done = subprocess.run(
+        [*command, "--seed", str(seed)], cwd=folder, env=environment(root), check=False, stdout=subprocess.PIPE
+    )
+    if done.returncode:
+        sys.stdout.buffer.write(done.stdout)
+        sys.exit(done.returncode)
+    return f"exports/{method}-{task}-full-refit-seed-{seed}"
+
+
+if __name__ == "__main__":
+    run(
+        main,
+        Argument("file", "labelled rows: .csv, .tsv, .jsonl or .parquet, also .gz", positional=True),
+        Argument("text", "column of the text"),
+        Argument("label", "column of the label: a class, a number, or several labels with one of ; | , between them"),
+        Argument("pair", "column of the second text, where rows are pairs", required=False),
+        Argument("group", "column whose rows stay together (product, author, premise)", required=False),
+        Argument("kind", "what the labels are, where they do not tell", required=False, choices=tuple(KINDS.names())),
+        Argument(
+            "minutes", "for all of it on this machine; they choose encoder, methods, trials", default=30.0, kind=float
+        ),
+        Argument("out", f"folder to make; {FOLDER}/NAME OF THE FILE when absent", required=False),
+        Argument("model", "encoder: an alias or a directory; the strongest that fits when absent", required=False),
+        Argument("seed", "another number deals other folds", default=0, kind=int),
+    )

@@ -1,0 +1,65 @@
+"""What a label column is taken for, and what is left out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from regft_core.data.own_rows import Asked, OwnRows, read_own
+from tests.small_project import write_csv
+
+
+def read(path: Path, labels: list[str], kind: str | None = None) -> OwnRows:
+    file = write_csv(path / "rows.csv", [("text", "label"), *((f"text {n}", label) for n, label in enumerate(labels))])
+    rows, problems = read_own(Asked(file, "text", "label", kind=kind))
+    assert problems == []
+    assert rows is not None
+    return rows
+
+
+@pytest.mark.parametrize(
+    ("labels", "kind", "names"),
+    [
+        (["good", "bad"] * 5, "classification", ("bad", "good")),
+        (["1", "2", "3", "4", "10"] * 4, "classification", ("1", "2", "3", "4", "10")),  # by their value
+        (["0.5", "1.5"] * 5, "classification", ("0.5", "1.5")),
+        (["1.5", "2", "2.5"] * 5, "regression", None),
+        ([str(n) for n in range(20)], "regression", None),
+        (["fast;cheap", "fast", "cheap", ""] * 4, "multi_label", ("cheap", "fast")),
+        (["a|b", "a", "b"] * 4, "multi_label", ("a", "b")),
+        (["yes, but late", "yes", "no"] * 4, "classification", ("no", "yes", "yes, but late")),
+    ],
+)
+def test_the_kind_is_told_from_the_labels(
+    tmp_path: Path, labels: list[str], kind: str, names: tuple[str, ...] | None
+) -> None:
+    rows = read(tmp_path, labels)
+    assert (rows.kind, rows.labels) == (kind, names)
+    assert "--kind" in rows.why  # and what changes it
+
+
+def test_the_kind_may_be_said(tmp_path: Path) -> None:
+    assert read(tmp_path, ["1", "2", "3"] * 5, "regression").labels is None
+    assert read(tmp_path, [str(n % 12) for n in range(48)], "classification").labels is not None
+
+
+def test_a_rare_class_makes_macro_f1_the_metric(tmp_path: Path) -> None:
+    even = read(tmp_path, ["good"] * 16 + ["bad"] * 4)
+    assert (even.metrics[0], even.rare) == ("accuracy", "")
+    skewed = read(tmp_path, ["good"] * 17 + ["bad"] * 4)
+    assert (skewed.metrics[0], skewed.rare) == ("f1_macro", "bad")
+
+
+def test_rows_without_label_or_text_are_counted(tmp_path: Path) -> None:
+    lines = [
+        ("text", "label"),
+        *((f"text {n}", ["a", "b"][n % 2]) for n in range(10)),
+        ("x", ""),
+        ("", "a"),
+        (" ", "b"),
+    ]
+    rows, problems = read_own(Asked(write_csv(tmp_path / "rows.csv", lines), "text", "label"))
+    assert problems == []
+    assert rows is not None
+    assert (len(rows.examples), rows.without_label, rows.without_text) == (10, 1, 2)

@@ -11,7 +11,8 @@ from pathlib import Path
 
 from regft_core.exporting.export import export
 from regft_core.run.context import Job
-from stages.common import METHOD, SEED, SIZE, TASK, Argument, run
+
+from .common import METHOD, SEED, SIZE, TASK, Argument, run
 
 
 def main(root: Path, arguments: argparse.Namespace) -> None:

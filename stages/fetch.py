@@ -19,7 +19,8 @@ from regft_core.errors import ConfigError, Problem
 from regft_core.models.fetch import fetch
 from regft_core.plan.fetch import fetch_all
 from regft_core.run.project import open_project
-from stages.common import CHANGES, Argument, run
+
+from .common import CHANGES, Argument, run
 
 
 def main(root: Path, arguments: argparse.Namespace) -> None:

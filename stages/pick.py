@@ -9,8 +9,9 @@ import argparse
 from pathlib import Path
 
 from regft_core.names import plural
-from stages.common import Argument, run, whole_number
-from stages.predict import device_of
+
+from .common import Argument, run, whole_number
+from .predict import device_of
 
 
 def main(root: Path, arguments: argparse.Namespace) -> None:

@@ -14,7 +14,8 @@ from regft_core.data.lengths import share
 from regft_core.errors import ConfigError, ModelError
 from regft_core.names import plural
 from regft_core.serving.predict import predict_file
-from stages.common import Argument, run, whole_number
+
+from .common import Argument, run, whole_number
 
 
 def device_of(given: str) -> str:

@@ -21,7 +21,8 @@ from regft_core.config.project import Project
 from regft_core.plan.needs import describe, require_named_sets
 from regft_core.plan.small import lay_out_small
 from regft_core.run.project import open_project
-from stages.common import CHANGES, Argument, run
+
+from .common import CHANGES, Argument, run
 
 
 def main(root: Path, arguments: argparse.Namespace) -> None:

@@ -13,7 +13,8 @@ from regft_core.names import plural
 from regft_core.plan.keys import read_failures
 from regft_core.reporting import interim, summary_table, write_report
 from regft_core.run.project import open_project
-from stages.common import run
+
+from .common import run
 
 
 def main(root: Path, arguments: argparse.Namespace) -> None:

@@ -12,7 +12,8 @@ from pathlib import Path
 
 from regft_core.errors import StoreError
 from regft_core.names import plural
-from stages.common import Argument, run, whole_number
+
+from .common import Argument, run, whole_number
 
 
 def action(text: str) -> str:

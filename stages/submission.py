@@ -10,7 +10,8 @@ from pathlib import Path
 
 from regft_core.exporting.submission import write_submission
 from regft_core.run.context import Job
-from stages.common import METHOD, SEED, SIZE, TASK, Argument, run
+
+from .common import METHOD, SEED, SIZE, TASK, Argument, run
 
 
 def main(root: Path, arguments: argparse.Namespace) -> None:

@@ -15,13 +15,12 @@ from typing import Any
 import yaml
 
 from regft_core.config.aliases import ALIASES
-from regft_core.config.files import CONTAMINATION, FOLDERS, names_in
-from regft_core.config.yaml.document import load_yaml
+from regft_core.config.files import CONTAMINATION, FOLDERS, PRESETS, find, names, read
+from regft_core.config.yaml.document import load_yaml, relative_name
 from regft_core.errors import ConfigError, Problem
 from regft_core.io import write_text
 from regft_core.names import suggestion
 
-PRESETS = "pipelines/presets"
 #: Where presets run; git and the project's own DVC ignore it.
 FOLDER = "presets"
 #: Files that DVC reads and follows; it follows no links.
@@ -35,18 +34,30 @@ OF_THE_MACHINE = ("execution", "store")
 
 def preset_names(root: Path) -> list[str]:
     """Every preset that there is."""
-    return names_in(root / PRESETS)
+    return names(root, PRESETS)
 
 
 def preset_file(root: Path, name: str) -> str:
-    """The file of a preset, relative to the project; raises ConfigError with the nearest name."""
-    file = f"{PRESETS}/{name}.yaml"
-    if name not in preset_names(root):
+    """The file of a preset: relative to the project that has it, else the whole path of the shipped one.
+
+    Raises ConfigError with the nearest name.
+    """
+    path = find(root, PRESETS, name)
+    if path is None:
         hint = suggestion(name, preset_names(root), "presets there")
         raise ConfigError(
-            [Problem("unknown-preset", file, 0, "", f"unknown preset '{name}': there is no such file", hint)]
+            [
+                Problem(
+                    "unknown-preset",
+                    f"{PRESETS}/{name}.yaml",
+                    0,
+                    "",
+                    f"unknown preset '{name}': there is no such file",
+                    hint,
+                )
+            ]
         )
-    return file
+    return relative_name(path, root)
 
 
 def preset_data(root: Path, name: str, changes: Iterable[str] = ()) -> dict[str, Any]:
@@ -55,7 +66,9 @@ def preset_data(root: Path, name: str, changes: Iterable[str] = ()) -> dict[str,
     Raises ConfigError: no such preset, or a change that cannot be made.
     """
     file = preset_file(root, name)
-    return changed(dict(load_yaml(root / file, root).data), changes, file)
+    document = read(root, PRESETS, name)
+    assert document is not None
+    return changed(dict(document.data), changes, file)
 
 
 def changed(data: dict[str, Any], changes: Iterable[str], file: str) -> dict[str, Any]:

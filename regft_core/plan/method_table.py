@@ -15,7 +15,7 @@ import yaml
 from pydantic_core import to_jsonable_python
 
 from regft_core.config.checks.methods import method_factor
-from regft_core.config.files import METHODS, names_in
+from regft_core.config.files import METHODS, names
 from regft_core.config.method import Method
 from regft_core.config.method_sources import Setting, settings
 from regft_core.config.project import Project
@@ -91,12 +91,12 @@ def all_methods(root: Path) -> dict[str, Method]:
 
 def _project(root: Path) -> Project:
     """A project that lists every shipped method, on built-in tasks that suit most of them."""
-    names = names_in(root / METHODS)
-    names.insert(0, names.pop(names.index("vanilla")))
+    listed = names(root, METHODS)
+    listed.insert(0, listed.pop(listed.index("vanilla")))
     params = {
         "model": {"name": "minilm"},
         "grid": {"tasks": ["cue_pair"], "sizes": [128], "seeds": [0]},
-        "methods": names,
+        "methods": listed,
         "subsample": {},
         "training": {"epochs": 4},
         "report": {},

@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from regft_core import __version__
+from regft_core import __version__, shipped
 from regft_core.analyses import find
 from regft_core.catalogue import EVALUATIONS, EXECUTORS, KINDS, METRICS, OPTIMISERS
 from regft_core.config.checks.builtin_tasks import Builtin
@@ -117,9 +117,9 @@ def kept_open() -> Iterator[None]:
 def _files(root: Path, params_file: str) -> list[FileState]:
     """States of everything that a project is read from: its YAML files, what lies in data/."""
     paths = [str(root / params_file), str(root / CONTAMINATION), os.environ.get("DVC_ROOT", "") or "."]
-    for folder in (*FOLDERS, "data"):
+    for folder in (*(place / folder for place in (root, shipped.FOLDER) for folder in FOLDERS), root / "data"):
         with suppress(OSError):
-            paths += sorted(entry.path for entry in os.scandir(root / folder))
+            paths += sorted(entry.path for entry in os.scandir(folder))
     states = (file_state(path) or folder_state(path) for path in paths)
     return [state for state in states if state is not None]
 

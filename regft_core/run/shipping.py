@@ -129,7 +129,8 @@ def files_for(project: Project, jobs: Sequence[RunJob]) -> dict[str, Path]:
     root = project.root
     read = [root / "params.yaml", root / CONTAMINATION]
     read += [path for folder in FOLDERS for path in sorted((root / folder).glob("*.yaml"))]
-    found = {path.relative_to(root).as_posix(): path for path in read}
+    found = {name: root / document.file for name, document in project.documents.items()}  # shipped ones, too
+    found |= {path.relative_to(root).as_posix(): path for path in read}
     for task in project.tasks:
         found |= {file_name(file): file_of(root, file) for file in task_files(project, task)}
     for task in sorted({job.task for job in jobs}):

@@ -28,6 +28,8 @@ from regft_core.plan.gpu_hours import gpu_hours
 from regft_core.plan.prepared import size_warnings, skew_warnings, undrawn
 from regft_core.run.project import open_project
 
+from .common import called_as
+
 
 def validate(root: Path, params_file: str) -> str:
     """One line that says what a valid project amounts to."""
@@ -140,10 +142,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     shared.add_argument("--root", type=Path, default=argparse.SUPPRESS, help="project root (default: here)")
     shared.add_argument("--params", default=argparse.SUPPRESS, help="another file in the place of params.yaml")
     shared.add_argument("--preset", default=argparse.SUPPRESS, help="a preset, as `python -m stages.preset` runs it")
-    parser = argparse.ArgumentParser("python -m stages.config", description=__doc__, parents=[shared])
+    parser = argparse.ArgumentParser(called_as("python -m stages.config"), description=__doc__, parents=[shared])
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     commands = parser.add_subparsers(dest="command")
-    commands.add_parser("validate", parents=[shared], help="check everything (the default)")
+    commands.add_parser("check", aliases=["validate"], parents=[shared], help="check everything (the default)")
     planned = commands.add_parser(
         "plan", parents=[shared], help="what would be trained, and how many rows max_length cuts"
     )

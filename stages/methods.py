@@ -16,10 +16,12 @@ from regft_core.errors import RegftError
 from regft_core.names import suggestion
 from regft_core.plan.method_table import as_markdown, as_text, catalogue, sources_markdown
 
+from .common import called_as
+
 
 def main() -> int:
     """Print all methods, or those named; returns the exit code."""
-    parser = argparse.ArgumentParser("python -m stages.methods", description=__doc__)
+    parser = argparse.ArgumentParser(called_as("python -m stages.methods"), description=__doc__)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("names", nargs="*", help="methods to show (default: all)")
     parser.add_argument("--markdown", action="store_true", help="as the README's table")

@@ -16,6 +16,8 @@ from regft_core.errors import ConfigError, RegftError
 from regft_core.names import plural, suggestion
 from regft_core.plan.paper_table import as_markdown, line_of, problems_of, projects_of
 
+from .common import called_as
+
 
 def compare(root: Path, names: Sequence[str]) -> str:
     """One line on the items that are named, or on all.
@@ -42,7 +44,7 @@ def page(root: Path) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Compare, or print the page; returns the exit code, 2 where something differs."""
-    parser = argparse.ArgumentParser("python -m stages.papers", description=__doc__)
+    parser = argparse.ArgumentParser(called_as("python -m stages.papers"), description=__doc__)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("items", nargs="*", help="tables and figures to compare (default: all)")
     parser.add_argument("--markdown", action="store_true", help="print docs/papers.md")

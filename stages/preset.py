@@ -10,9 +10,7 @@ python -m stages.preset hype_table3 --set model.name=minilm --set 'grid.seeds=[0
 from __future__ import annotations
 
 import argparse
-import os
 import shlex
-import subprocess
 import sys
 from pathlib import Path
 
@@ -23,6 +21,7 @@ from regft_core.plan.small import lay_out_small
 from regft_core.run.project import open_project
 
 from .common import CHANGES, Argument, run
+from .run import repro
 
 
 def main(root: Path, arguments: argparse.Namespace) -> None:
@@ -42,9 +41,8 @@ def main(root: Path, arguments: argparse.Namespace) -> None:
         return
     require_named_sets(project)  # before DVC, whose own words would stand around the error
     _announce(root, folder, project, arguments.name)
-    done = subprocess.run([sys.executable, "-m", "dvc", "repro"], cwd=folder, env=environment(root), check=False)
-    if done.returncode:
-        sys.exit(done.returncode)
+    if done := repro(folder):
+        sys.exit(done)
     print(f"report: {folder.relative_to(root)}/reports/report.html")
 
 
@@ -60,16 +58,6 @@ def _announce(root: Path, folder: Path, project: Project, name: str) -> None:
     for task, sets in project.left_out.items():
         print(f"{task} is not judged on {', '.join(f'{judge} ({why})' for judge, why in sets.items())}")
     print(f"preset {name} runs in {here}; the dry run: python -m stages.config plan --root {here}", flush=True)
-
-
-def environment(root: Path) -> dict[str, str]:
-    """That of this process, with this Python and this project's code first for the commands of the stages."""
-    python, code = str(Path(sys.executable).parent), str(root.resolve())
-    given = os.environ.get("PYTHONPATH")
-    return os.environ | {
-        "PATH": os.pathsep.join([python, os.environ.get("PATH", "")]),
-        "PYTHONPATH": os.pathsep.join([code, *([given] if given else [])]),
-    }
 
 
 if __name__ == "__main__":

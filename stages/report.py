@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from pathlib import Path
 
+from regft_core.config.files import LEADERBOARD
 from regft_core.config.grid import cells
 from regft_core.config.store_path import store_path
 from regft_core.errors import RunFailed
@@ -14,7 +16,7 @@ from regft_core.plan.keys import read_failures
 from regft_core.reporting import interim, summary_table, write_report
 from regft_core.run.project import open_project
 
-from .common import run
+from .common import PRINTED, run
 
 
 def main(root: Path, arguments: argparse.Namespace) -> None:
@@ -42,7 +44,12 @@ def main(root: Path, arguments: argparse.Namespace) -> None:
         left_out=project.left_out,
     )
     width = None if sys.stdout.isatty() else 180  # two out-of-distribution sets side by side
-    Console(width=width).print(summary_table(report))
+    table = summary_table(report)
+    Console(width=width).print(table)
+    with (root / LEADERBOARD).open("w", encoding="utf-8") as file:  # what `regft run` shows when nothing is stale
+        Console(file=file, width=180).print(table)
+    if PRINTED in os.environ:
+        Path(os.environ[PRINTED]).touch()
     # After the report, so that its figures are in the mirror too.
     from regft_core.tracking.sync import sync
 

@@ -21,6 +21,8 @@ METHODS = "pipelines/methods"
 PRESETS = "pipelines/presets"
 CONTAMINATION = "pipelines/contamination.yaml"
 PUBLISHED = "published"
+#: The leaderboard as text, which stage report writes.
+LEADERBOARD = "reports/leaderboard.txt"
 #: Folders of the YAML files that a project is read from, beside its params file and ``CONTAMINATION``.
 FOLDERS = (TASKS, METHODS, PUBLISHED)
 #: The key by which a project's file says that it takes the place of a shipped one; no part of what is read.

@@ -12,6 +12,7 @@ from pathlib import Path
 FOLDER = Path(__file__).resolve().parent
 #: Name in a project -> the file that a new project starts with.
 PROJECT = {
+    "params.yaml": FOLDER / "project" / "params.yaml.txt",
     "dvc.yaml": FOLDER / "project" / "dvc.yaml.txt",
     ".dvcignore": FOLDER / "project" / "dvcignore.txt",
     ".gitignore": FOLDER / "project" / "gitignore.txt",

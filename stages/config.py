@@ -132,6 +132,11 @@ def controls(root: Path, params_file: str, write: bool) -> str:
 
 
 def _warn(project: Project) -> None:
+    from regft_core.hooks.registry import discover
+
+    for error in discover().broken.values():
+        for problem in error.problems:
+            print(f"warning: left out: {problem}", file=sys.stderr)
     for warning in (*project.warnings, *size_warnings(project), *skew_warnings(project)):
         print(f"warning: {warning}", file=sys.stderr)
 

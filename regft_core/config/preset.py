@@ -14,6 +14,7 @@ from typing import Any
 
 import yaml
 
+from regft_core.catalogue import OWN
 from regft_core.config.aliases import ALIASES
 from regft_core.config.files import CONTAMINATION, FOLDERS, PRESETS, find, names, read
 from regft_core.config.yaml.document import load_yaml, relative_name
@@ -25,7 +26,7 @@ from regft_core.names import suggestion
 FOLDER = "presets"
 #: Files that DVC reads and follows; it follows no links.
 COPIED = ("dvc.yaml", ".dvcignore")
-LINKED = (*FOLDERS, CONTAMINATION, "data")
+LINKED = (*FOLDERS, CONTAMINATION, "data", *OWN)
 #: What is fetched: linked, and made where it is missing, so that a fetch from a preset's folder fills the project's.
 FETCHED = (".models", ".datasets")
 #: Sections that say where and how to run: taken from the user's ``params.yaml`` where a preset has none.

@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
+from regft_core.catalogue import OWN
 from regft_core.config.checks.sources import file_name, file_of
 from regft_core.config.copies import ENCODER, ROWS, shipped_encoder
 from regft_core.config.files import CONTAMINATION, FOLDERS
@@ -131,6 +132,8 @@ def files_for(project: Project, jobs: Sequence[RunJob]) -> dict[str, Path]:
     read += [path for folder in FOLDERS for path in sorted((root / folder).glob("*.yaml"))]
     found = {name: root / document.file for name, document in project.documents.items()}  # shipped ones, too
     found |= {path.relative_to(root).as_posix(): path for path in read}
+    for folder in OWN:  # own code
+        found |= {name: path for name, path in _below(root / folder, root).items() if "__pycache__" not in path.parts}
     for task in project.tasks:
         found |= {file_name(file): file_of(root, file) for file in task_files(project, task)}
     for task in sorted({job.task for job in jobs}):

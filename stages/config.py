@@ -1,17 +1,19 @@
 """Validate the project, show what would run, list missing controls; none of it trains.
 
-python -m stages.config                   is the configuration valid?
-python -m stages.config plan              what would be trained, and how long?
-python -m stages.config plan --detect 1   and how many seeds find a difference of 1 point, from the spread so far?
-python -m stages.config controls --write  add the controls of the listed methods
+regft check                   is the configuration valid?
+regft plan              what would be trained, and how long?
+regft plan --detect 1   and how many seeds find a difference of 1 point, from the spread so far?
+regft controls --write  add the controls of the listed methods
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import math
 import sys
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 
 from regft_core.config.controls import with_controls, write_controls
@@ -22,7 +24,7 @@ from regft_core.config.project import Project
 from regft_core.config.provenance import settings_lines
 from regft_core.config.store_path import store_path
 from regft_core.config.trial_values import budget_lines
-from regft_core.errors import RegftError
+from regft_core.errors import ConfigError, RegftError
 from regft_core.names import plural
 from regft_core.plan.gpu_hours import gpu_hours
 from regft_core.plan.prepared import size_warnings, skew_warnings, undrawn
@@ -44,8 +46,8 @@ def validate(root: Path, params_file: str) -> str:
     )
 
 
-def plan(root: Path, params_file: str, detect: float | None = None) -> str:
-    """The dry run's table; with ``detect`` how many seeds that difference takes as well."""
+def plan(root: Path, params_file: str, detect: float | None = None, *, as_json: bool = False) -> str:
+    """The dry run's table, or its rows as JSON; with ``detect`` how many seeds that difference takes as well."""
     from regft_core.hooks.registry import discover
     from regft_core.identity.fingerprint import one_moment
     from regft_core.plan.stored import cached_seeds
@@ -54,6 +56,8 @@ def plan(root: Path, params_file: str, detect: float | None = None) -> str:
     _warn(project)
     with one_moment():
         rows = plan_rows(project, discover(), cached=lambda cell: cached_seeds(project, cell))
+    if as_json:
+        return json.dumps([asdict(row) | {"to_train": row.to_train} for row in rows], indent=1)
     parts = [table(rows), gpu_hours(project, rows), _lengths(project)]
     if project.params.tuning is not None:
         parts.insert(2, "\n".join(budget_lines(project.params.tuning, project.methods.values())))
@@ -146,7 +150,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     shared = argparse.ArgumentParser(add_help=False)
     shared.add_argument("--root", type=Path, default=argparse.SUPPRESS, help="project root (default: here)")
     shared.add_argument("--params", default=argparse.SUPPRESS, help="another file in the place of params.yaml")
-    shared.add_argument("--preset", default=argparse.SUPPRESS, help="a preset, as `python -m stages.preset` runs it")
+    shared.add_argument("--json", action="store_true", default=argparse.SUPPRESS, help="JSON, for scripts")
+    shared.add_argument("--preset", default=argparse.SUPPRESS, help="a preset, as `regft preset` runs it")
     parser = argparse.ArgumentParser(called_as("python -m stages.config"), description=__doc__, parents=[shared])
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     commands = parser.add_subparsers(dest="command")
@@ -171,13 +176,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 open_project(root, params_file)  # a mistake is said with the preset's own lines
                 root, params_file = lay_out(root, preset), "params.yaml"
         if given.command == "plan":
-            print(plan(root, params_file, given.detect))
+            print(plan(root, params_file, given.detect, as_json=getattr(given, "json", False)))
         elif given.command == "controls":
             print(controls(root, params_file, given.write))
         else:
-            print(validate(root, params_file))
+            said = validate(root, params_file)
+            print(json.dumps({"valid": True, "says": said}) if getattr(given, "json", False) else said)
     except RegftError as error:
-        print(f"regft: {error}", file=sys.stderr)
+        if getattr(given, "json", False) and isinstance(error, ConfigError):
+            print(json.dumps({"valid": False, "problems": [asdict(problem) for problem in error.problems]}, indent=1))
+        else:
+            print(f"regft: {error}", file=sys.stderr)
         return error.exit_code
     return 0
 

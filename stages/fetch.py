@@ -1,9 +1,9 @@
 """Bring data and encoders onto this disk, at their pinned revisions (not a DVC stage).
 
-python -m stages.fetch                          what params.yaml needs
-python -m stages.fetch --preset hype_table3     what a preset needs; --set as in stages.preset
-python -m stages.fetch --encoder mpnet          an encoder with a short name (also: make mpnet)
-python -m stages.fetch --encoder mpnet --hub    the same files from the hub
+regft fetch                          what params.yaml needs
+regft fetch --preset hype_table3     what a preset needs; --set as in stages.preset
+regft fetch --encoder mpnet          an encoder with a short name (also: make mpnet)
+regft fetch --encoder mpnet --hub    the same files from the hub
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Compare the presets with what the papers state (published/protocols).
 
-python -m stages.papers              every preset; or name tables and figures: python -m stages.papers hype_table1
-python -m stages.papers --markdown   docs/papers.md
+regft papers              every preset; or name tables and figures: regft papers hype_table1
+regft papers --markdown   docs/papers.md
 """
 
 from __future__ import annotations

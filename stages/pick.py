@@ -1,6 +1,6 @@
 """Pick the rows of an unlabelled file that are worth labelling next (not a DVC stage).
 
-python -m stages.pick --model exports/hype_n-sst2-300-seed-0 --data unlabelled.csv --rows 50 --out to_label.csv
+regft pick --model exports/hype_n-sst2-300-seed-0 --data unlabelled.csv --rows 50 --out to_label.csv
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def main(root: Path, arguments: argparse.Namespace) -> None:
 if __name__ == "__main__":
     run(
         main,
-        Argument("model", "directory that `python -m stages.export` wrote"),
+        Argument("model", "directory that `regft export` wrote"),
         Argument("data", "file with unlabelled texts: .csv, .tsv, .jsonl or .parquet, also .gz"),
         Argument("out", "file to write: .csv or .jsonl"),
         Argument("rows", "how many rows to pick", default=50, kind=whole_number),

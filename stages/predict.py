@@ -1,6 +1,6 @@
 """Predict a file of new texts with an exported model (not a DVC stage).
 
-python -m stages.predict --model exports/hype_n-sst2-300-seed-0 --data new.csv --out predictions.csv
+regft predict --model exports/hype_n-sst2-300-seed-0 --data new.csv --out predictions.csv
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def main(root: Path, arguments: argparse.Namespace) -> None:
 if __name__ == "__main__":
     run(
         main,
-        Argument("model", "directory that `python -m stages.export` wrote"),
+        Argument("model", "directory that `regft export` wrote"),
         Argument("data", "file with the new texts: .csv, .tsv, .jsonl or .parquet, also .gz"),
         Argument("out", "file to write: .csv or .jsonl"),
         Argument("text", "column of the text; by default that of the training data", required=False),

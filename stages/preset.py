@@ -1,10 +1,10 @@
 """Run a preset in a folder of its own (not a DVC stage): params.yaml and work/ are left alone.
 
-python -m stages.preset hype_table3 --plan          what it needs: data, encoder, disk, hours, what is missing
-python -m stages.fetch --preset hype_table3         bring the data and the encoder
-python -m stages.preset hype_table3                 run it
-python -m stages.preset hype_table3 --scale small   try it in minutes, marked as not the paper's experiment
-python -m stages.preset hype_table3 --set model.name=minilm --set 'grid.seeds=[0, 1]' --set ood=none
+regft preset hype_table3 --plan          what it needs: data, encoder, disk, hours, what is missing
+regft fetch --preset hype_table3         bring the data and the encoder
+regft preset hype_table3                 run it
+regft preset hype_table3 --scale small   try it in minutes, marked as not the paper's experiment
+regft preset hype_table3 --set model.name=minilm --set 'grid.seeds=[0, 1]' --set ood=none
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def _announce(root: Path, folder: Path, project: Project, name: str) -> None:
             print(f"encoder: {new.name} in place of {old['name']}, whose revision goes with it")
     for task, sets in project.left_out.items():
         print(f"{task} is not judged on {', '.join(f'{judge} ({why})' for judge, why in sets.items())}")
-    print(f"preset {name} runs in {here}; the dry run: python -m stages.config plan --root {here}", flush=True)
+    print(f"preset {name} runs in {here}; the dry run: regft plan --root {here}", flush=True)
 
 
 if __name__ == "__main__":

@@ -54,7 +54,7 @@ def main(root: Path, arguments: argparse.Namespace) -> None:
     from regft_core.tracking.sync import sync
 
     print(sync(root, planned, params.grid.seeds))
-    print("report: reports/report.html    runs: make ui")
+    print("report: reports/report.html    runs: regft ui")
     if failures:
         raise _failed(failures)
 

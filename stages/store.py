@@ -1,7 +1,7 @@
 """Look after the run store (not a DVC stage).
 
-python -m stages.store verify
-python -m stages.store verify --recompute 5
+regft store verify
+regft store verify --recompute 5
 """
 
 from __future__ import annotations

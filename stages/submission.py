@@ -1,6 +1,6 @@
 """Predict a benchmark's unlabelled test splits with one finished run (not a DVC stage).
 
-python -m stages.submission --method hype_n --task sst2 --size full --seed 0
+regft submission --method hype_n --task sst2 --size full --seed 0
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ class Control:
         lacks = "needs its own control" if self.in_turn else "is listed without its control"
         return (
             f"'{self.control_for}' {lacks} '{self.name}'{differs}; add it under "
-            f"methods, or run `python -m stages.config controls --write`"
+            f"methods, or run `regft controls --write`"
         )
 
 

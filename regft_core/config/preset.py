@@ -95,7 +95,7 @@ def preset_text(root: Path, name: str, changes: Iterable[str] = ()) -> str:
 
     Raises ConfigError as ``preset_data``.
     """
-    head = f"# Made from {preset_file(root, name)} by `python -m stages.preset {name}`; an edit here is lost.\n"
+    head = f"# Made from {preset_file(root, name)} by `regft preset {name}`; an edit here is lost.\n"
     return head + folder_text(root, preset_data(root, name, changes))
 
 

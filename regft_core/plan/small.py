@@ -81,8 +81,7 @@ def lay_out_small(root: Path, name: str, changes: Iterable[str] = ()) -> Path:
     folder = make_folder(
         root,
         f"{name}{SUFFIX}",
-        f"# Made from {file} by `python -m stages.preset {name} --scale small`; an edit here is lost.\n"
-        + folder_text(root, data),
+        f"# Made from {file} by `regft preset {name} --scale small`; an edit here is lost.\n" + folder_text(root, data),
         [file for file in LINKED if file not in (TASKS, "data")],
     )
     for path, text in tasks.files.items():

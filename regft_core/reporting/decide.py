@@ -96,7 +96,7 @@ def decide(
     def command(name: str) -> str | None:
         if name in without_export:
             return None
-        return f"python -m stages.export --method {name} --task {data.task} --size {data.size} --seed {seeds[0]}"
+        return f"regft export --method {name} --task {data.task} --size {data.size} --seed {seeds[0]}"
 
     exported = command(pick.method)
     sentences = [*_taken(found, where), *_instead(found), *_claimed(found), *_elsewhere(found, rows, arms, upwards)]

@@ -83,7 +83,7 @@ def test_the_claim_stands_beside_the_decision(advice: Any, idle: Any) -> None:
 def test_the_probe_is_taken_and_exported_where_nothing_is_expected_to_be_better(idle: Any) -> None:
     found = idle.report.blocks[0].decision
     assert found.pick.method == "probe"
-    assert found.commands == ("python -m stages.export --method probe --task sst2 --size 300 --seed 0",)
+    assert found.commands == ("regft export --method probe --task sst2 --size 300 --seed 0",)
 
 
 def test_methods_that_do_not_beat_the_probe_are_named(idle: Any, advice: Any) -> None:
@@ -100,14 +100,14 @@ def test_page_and_terminal_show_the_same_decision(idle: Any) -> None:
     console = Console(width=100, record=True, file=io.StringIO())
     console.print(summary_table(idle.report))
     lines = [line.rstrip() for line in console.export_text().splitlines() if line.strip()]
-    assert lines[-1] == "  python -m stages.export --method probe --task sst2 --size 300 --seed 0"
+    assert lines[-1] == "  regft export --method probe --task sst2 --size 300 --seed 0"
     shown, html = " ".join(lines), idle.report.html
     assert html.index('<section id="decision">') < html.index('<section id="verdicts">')
     top = html[html.index('<section id="decision">') : html.index('<section id="verdicts">')]
     for sentence in idle.report.blocks[0].decision.sentences:
         assert sentence in top
         assert " ".join(sentence.split()) in " ".join(shown.split())
-    assert "<pre>python -m stages.export --method probe" in top
+    assert "<pre>regft export --method probe" in top
 
 
 def test_the_numbers_are_in_the_results_for_programs(advice: Any) -> None:

@@ -24,12 +24,10 @@ def shipped() -> dict[str, Line]:
 
 def test_the_readme_has_the_catalogue() -> None:
     text = (ROOT / "README.md").read_text(encoding="utf-8")
-    start = text.index("\n", text.index("<!-- made by python -m stages.methods --markdown")) + 1
+    start = text.index("\n", text.index("<!-- made by regft methods --markdown")) + 1
     shown, wanted = text[start : text.index("<!-- end -->", start)].strip(), as_markdown(list(shipped().values()))
     lacking = sorted(set(wanted.splitlines()) ^ set(shown.splitlines()))
-    assert shown == wanted, (
-        f"put the output of `python -m stages.methods --markdown` into README.md; differs: {lacking}"
-    )
+    assert shown == wanted, f"put the output of `regft methods --markdown` into README.md; differs: {lacking}"
 
 
 def test_every_shipped_method_is_told() -> None:

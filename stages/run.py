@@ -8,7 +8,6 @@ from __future__ import annotations
 import argparse
 import os
 import shutil
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -16,18 +15,16 @@ from pathlib import Path
 from regft_core.config.files import LEADERBOARD
 from regft_core.errors import ConfigError, Problem
 from regft_core.identity.fingerprint import package_root
-from regft_core.run.project import open_project
 
 from .common import PRINTED, run
 
 
 def main(root: Path, arguments: argparse.Namespace) -> None:
-    """Check the project, run what is stale, print the leaderboard, also when there was nothing to do.
+    """Run what is stale, print the leaderboard, also when there was nothing to do.
 
     A killed call goes on where it stopped. It ends with 1 when cells failed.
     """
     require_project(root)
-    open_project(root)  # a mistake is said before DVC, whose own words would stand around it
     with tempfile.TemporaryDirectory() as folder:
         printed = Path(folder) / "printed"
         done = repro(root, {PRINTED: str(printed)})
@@ -62,8 +59,10 @@ def no_scm(root: Path) -> bool:
 
 def repro(folder: Path, more: dict[str, str] | None = None) -> int:
     """`dvc repro` in a folder; its exit code."""
-    command = [sys.executable, "-m", "dvc", "repro"]
-    return subprocess.run(command, cwd=folder, env=environment() | (more or {}), check=False).returncode
+    from dvc.cli import main as dvc  # in this process: another Python would take as long as all that DVC then does
+
+    os.environ |= environment() | (more or {})
+    return int(dvc(["--cd", str(folder), "repro"]))
 
 
 def environment() -> dict[str, str]:

@@ -149,8 +149,9 @@ def params_text(template: str, task: str, *, own: bool, model: str) -> str:
     if model:
         values["name"] = yaml.safe_dump(model).splitlines()[0]
     for key, value in values.items():
-        template, count = re.subn(rf"(?m)^(  {key}: )(\[[^]]*\]|\S+)", lambda m, v=value: m[1] + v, template, count=1)
-        assert count == 1, key
+        old = re.search(rf"(?m)^  {key}: (\[[^]]*\]|\S+)", template)
+        assert old is not None, key
+        template = template[: old.start(1)] + value + template[old.end(1) :]
     return template
 
 

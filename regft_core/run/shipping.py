@@ -130,10 +130,11 @@ def files_for(project: Project, jobs: Sequence[RunJob]) -> dict[str, Path]:
     root = project.root
     read = [root / "params.yaml", root / CONTAMINATION]
     read += [path for folder in FOLDERS for path in sorted((root / folder).glob("*.yaml"))]
-    found = {name: root / document.file for name, document in project.documents.items()}  # shipped ones, too
+    found = {name: root / read_from.file for name, read_from in project.documents.items()}  # shipped ones, too
     found |= {path.relative_to(root).as_posix(): path for path in read}
     for folder in OWN:  # own code
-        found |= {name: path for name, path in _below(root / folder, root).items() if "__pycache__" not in path.parts}
+        code = _below(root / folder, root)
+        found |= {name: path for name, path in code.items() if "__pycache__" not in path.parts}
     for task in project.tasks:
         found |= {file_name(file): file_of(root, file) for file in task_files(project, task)}
     for task in sorted({job.task for job in jobs}):
@@ -142,8 +143,8 @@ def files_for(project: Project, jobs: Sequence[RunJob]) -> dict[str, Path]:
         found |= _below(root / "work" / "subsamples" / task / size, root)
     store = store_path(root, project.params)
     for other in sorted(set(_other_tasks(project, jobs))):
-        folder = training_rows(project, other, store)
-        found |= {f"{ROWS}/{folder.name}/{name}": folder / name for name in ("task.json", "train.jsonl", "dev.jsonl")}
+        rows = training_rows(project, other, store)
+        found |= {f"{ROWS}/{rows.name}/{name}": rows / name for name in ("task.json", "train.jsonl", "dev.jsonl")}
     encoder = resolve_model(project.params.model, root).path
     found |= {f"{ENCODER}/{path.name}": path for path in _encoder_files(encoder)}
     return {name: path for name, path in found.items() if path.is_file()}

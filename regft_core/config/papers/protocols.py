@@ -163,7 +163,8 @@ def read_protocols(root: Path) -> tuple[Paper, ...]:
     documents = dict[str, Document]()
     for name in names(root, PROTOCOLS):
         try:
-            documents |= {name: found} if (found := read(root, PROTOCOLS, name)) is not None else {}
+            if (own := read(root, PROTOCOLS, name)) is not None:
+                documents[name] = own
         except ConfigError as error:
             problems += error.problems
     papers, items = dict[str, PaperConfig](), list[Item]()

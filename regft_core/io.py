@@ -370,7 +370,7 @@ def _exchange(one: Path, other: Path) -> bool:
 
 
 def replace_directory(temporary: Path, target: Path) -> None:
-    """Put the complete directory ``temporary`` in the place of ``target`` and drop the old one.
+    """Put the complete directory ``temporary`` instead of ``target`` and drop the old one.
 
     Where the system can exchange two names in one step, ``target`` is at every moment either
     the old or the new directory; elsewhere it is absent for an instant, never mixed.

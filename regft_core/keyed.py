@@ -1,8 +1,8 @@
 """Folders that say what they were made from, so that nothing is made twice.
 
 ``key.json`` in a folder below ``work/`` has the keys of its content, as the plan gives them, and the hash of every
-other file. A folder whose keys are those of the plan and whose files are as written is left alone, whoever put it
-there: a stage, or ``dvc checkout``.
+other file. A folder whose keys are those of the plan and whose files are as written is left alone,
+whether a stage or ``dvc checkout`` put it there.
 """
 
 from __future__ import annotations

@@ -149,7 +149,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit code, 2 for a wrong configuration."""
     shared = argparse.ArgumentParser(add_help=False)
     shared.add_argument("--root", type=Path, default=argparse.SUPPRESS, help="project root (default: here)")
-    shared.add_argument("--params", default=argparse.SUPPRESS, help="another file in the place of params.yaml")
+    shared.add_argument("--params", default=argparse.SUPPRESS, help="another file instead of params.yaml")
     shared.add_argument("--json", action="store_true", default=argparse.SUPPRESS, help="JSON, for scripts")
     shared.add_argument("--preset", default=argparse.SUPPRESS, help="a preset, as `regft preset` runs it")
     parser = argparse.ArgumentParser(called_as("python -m stages.config"), description=__doc__, parents=[shared])

@@ -2,7 +2,7 @@
 
 regft methods               every method: phases, what it touches, cost, controls
 regft methods NAME          one method, with all its values and where each is from
-regft methods --markdown    the README's table
+regft methods --markdown > docs/methods.md
 regft methods --sources     docs/sources.md: where every value is from
 """
 
@@ -27,7 +27,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(called_as("python -m stages.methods"), description=__doc__)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("names", nargs="*", help="methods to show (default: all)")
-    parser.add_argument("--markdown", action="store_true", help="as the README's table")
+    parser.add_argument("--markdown", action="store_true", help="as docs/methods.md")
     parser.add_argument("--sources", action="store_true", help="where every value is from, as docs/sources.md")
     parser.add_argument("--json", action="store_true", help="as a JSON list, for scripts")
     given = parser.parse_args()

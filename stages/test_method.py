@@ -17,7 +17,7 @@ def main(root: Path, arguments: argparse.Namespace) -> None:
 
     The name is that of the class (`name = "..."`) in methods/NAME.py. Nothing is written into the project.
     """
-    from regft_core.plan.contract import check_method
+    from regft_core.contract import check_method
 
     broken = 0
     for promise in check_method(root, arguments.name):

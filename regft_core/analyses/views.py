@@ -3,7 +3,7 @@
 One vector per example, pooled from the last layer (``model.pooling``; the summary token where the family's own head
 is used), for the original input and for the views that the method makes of it: TDT's positive and negative inputs.
 All vectors of one run are projected together by t-SNE, as in the paper. A marker is a view and a colour a class; a
-regression's values have two halves in the place of classes.
+regression's values have two halves instead of classes.
 
 Where the paper is silent: t-SNE has a perplexity of 30 (a third of the vectors where there are fewer than 90) and
 starts from the principal components. Its picture can differ between machines in more than the last bits.

@@ -32,7 +32,7 @@ class Change:
         name: end of the control's name.
         why: what the control lacks or has instead, in a few words.
         values: laid over the arm; a regulariser whose options are None is removed.
-        matched: plain fine-tuning with the compute of the arm, in the place of ``values``.
+        matched: plain fine-tuning with the compute of the arm, instead of ``values``.
     """
 
     name: str

@@ -87,7 +87,7 @@ def is_below(path: str, declared: str) -> bool:
 
 
 def sentence(one: Mapping[str, Any], other: Mapping[str, Any]) -> str:
-    """What a control (``other``) has in the place of what its method (``one``) has; see :func:`settings_of`."""
+    """What a control (``other``) has instead of what its method (``one``) has; see :func:`settings_of`."""
     before, after = _names(one), _names(other)
     gone = [name for name in before["phases"] if name not in after["phases"]]
     more = [name for name in after["phases"] if name not in before["phases"]]

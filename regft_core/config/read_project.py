@@ -62,7 +62,7 @@ def load_project(
         encoder_check: errors in the files of an alias or a local directory.
         find_evaluation: looks up what an evaluation declares; without it only their names are checked.
         settle: the protocol that a phase runs under once its regularisers have been asked.
-        params_file: another file in the place of ``params.yaml``, for instance a preset.
+        params_file: another file instead of ``params.yaml``, for instance a preset.
         params_text: content to check in place of that file's.
 
     Raises:

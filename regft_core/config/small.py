@@ -28,9 +28,12 @@ CAPS = {
 }
 
 
-def shrunk(data: Mapping[str, Any], depth: int) -> dict[str, Any]:
-    """The data of a preset in small, for an encoder of ``depth`` layers; rows and names of tasks stay."""
-    full = 24 if "large" in str((data.get("model") or {}).get("name")) else 12
+def shrunk(data: Mapping[str, Any], depth: int, of: str) -> dict[str, Any]:
+    """The data of a preset in small, for an encoder of ``depth`` layers; rows and names of tasks stay.
+
+    ``of``: the encoder that the preset's layer numbers are for.
+    """
+    full = 24 if "large" in of else 12
     small: dict[str, Any] = _capped(data, depth / full)
     grid = dict(small.get("grid") or {})
     sizes = len(grid.get("sizes") or [1])

@@ -27,7 +27,7 @@ class Place(Protocol):
         ...
 
     def put(self, path: Path, name: str) -> None:
-        """Copy a file there, in the place of what may be there; raises StoreError."""
+        """Copy a file there, instead of what may be there; raises StoreError."""
         ...
 
     def put_bytes(self, content: bytes, name: str) -> None:

@@ -181,7 +181,7 @@ class Regulariser:
         return []
 
     def change_batch(self, step: Step) -> Batch:
-        """Another batch of the same examples in the place of ``step.batch``, for all passes of the step.
+        """Another batch of the same examples instead of ``step.batch``, for all passes of the step.
 
         One regulariser of a phase may implement it.
         """

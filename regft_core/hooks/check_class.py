@@ -165,7 +165,7 @@ def _declared(cls: type[Regulariser], file: str) -> Iterator[Problem]:
                 file,
                 source.co_firstlineno,
                 key,
-                f"returns {found!r} in the place of a Declares",
+                f"returns {found!r} instead of a Declares",
                 hint,
             )
             return

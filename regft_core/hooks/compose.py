@@ -1,7 +1,7 @@
 """Rules of composition, checked before anything runs; no torch here.
 
 A phase lists regularisers. What only one of them may own is in :mod:`regft_core.hooks.ownership`. Here dropout is
-negotiated, and a phase is held against its precision, its encoder, its task and the phases before it. Every refusal
+negotiated, and a phase is compared with its precision, encoder, task and earlier phases. Every refusal
 names the regularisers and the reason.
 """
 
@@ -61,7 +61,7 @@ def negotiate_dropout(
 
     What the phase itself says (``declared``) and the wish of every regulariser must agree; only then
     does the shared protocol's value (``settled``) fill what nobody asked for. A wish for dropout that is on is
-    held against that, too.
+    compared with that, too.
     """
     explicit = declared.model_fields_set if declared is not None else set()
     found, problems = {}, []
@@ -113,7 +113,7 @@ def resolve_training(stack: Sequence[Entry], phase: Phase, shared: TrainingConfi
         training = training.model_copy(update={"checkpoint": "last"})  # only the last phase has epochs to choose from
     if training.epoch_scores and not _has_epoch_scores(acting, phase, training):
         training = training.model_copy(update={"epoch_scores": False})
-    return training, problems
+    return training if training.epochs else training.without_steps(), problems
 
 
 def _has_epoch_scores(acting: Sequence[Entry], phase: Phase, training: TrainingConfig) -> bool:
@@ -245,7 +245,7 @@ def check_method(
 ) -> list[str]:
     """The errors of running a method on ``task``; phases are named where there are several.
 
-    With None in the place of ``task``: the errors on any task.
+    With None instead of ``task``: the errors on any task.
     ``model`` is the shared section of that name, before the method's own overrides. ``tasks`` holds the tasks that
     phases name as their own; a phase is judged on its own, not on the cell's.
     """

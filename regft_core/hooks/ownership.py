@@ -132,7 +132,7 @@ def _head_problems(acting: Sequence[Entry]) -> list[str]:
     solving = [entry.name for entry in acting if solves_head(entry)]
     return [
         f"'{entry.name}' computes the head's weights from trained ones, but '{solver}' freezes the encoder and has a "
-        "solution or a loss of its own in the place of the task's steps, so it would do nothing or spoil what is "
+        "solution or a loss of its own instead of the task's steps, so it would do nothing or spoil what is "
         "solved; keep one of them"
         for solver in solving
         for entry in acting

@@ -37,7 +37,7 @@ class Reach:
         files: module that is loaded -> the file that was read for it.
         meanings: module -> what that file means.
         external: top-level packages from elsewhere that the definitions use.
-        notes: what others have worked out from all this, for whoever is given the same reach again.
+        notes: what others have worked out from all this, for later callers with the same reach.
     """
 
     sha256: str

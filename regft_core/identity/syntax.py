@@ -55,7 +55,7 @@ class Piece:
         names: dotted name of what each mark in the text stands for.
         asks: members of ``SAID`` that it reads of whatever object.
         types: dotted names in annotations, but for what only type checkers import: objects of these classes are used
-            here, whoever makes them.
+            here, made here or elsewhere.
         said: members of ``SAID`` that it declares, by name.
         acts: whether it may do more than bind names when the module is imported.
     """

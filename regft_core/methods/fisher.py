@@ -102,7 +102,7 @@ class Fisher(Regulariser):
         self.diagnostics.log("fisher.threshold", 0, cut)
 
     def draws(self, trainee: Trainee) -> dict[str, Tensor]:
-        """Uniform draws in the place of the information, by name of the tensor."""
+        """Uniform draws instead of the information, by name of the tensor."""
         found = {}
         for name, parameter in layer_parameters(trainee).items():
             generator = trainee.generator("fisher.draws", name)

@@ -168,7 +168,7 @@ class Smart(Regulariser):
             self.output = output
 
     def _output_again(self, tensor: Tensor, site: EmbeddingSite) -> Tensor:
-        """The plain pass's embedding output in the place of the word embeddings."""
+        """The plain pass's embedding output instead of the word embeddings."""
         current = self.trainee.current
         if current is None or current.name not in (ASCENT, PERTURBED):
             return tensor

@@ -214,7 +214,7 @@ class Tdt(Regulariser):
     # ----------------------------------------------------------------------------- the views
 
     def _show_views(self, tensor: Tensor, site: LayerSite) -> Tensor:
-        """Put the views in the place of the repeated embedding output ``[views * B, n, H]``."""
+        """Put the views instead of the repeated embedding output ``[views * B, n, H]``."""
         current = self.trainee.current
         if current is None or tuple(name for name, _, _ in current.parts) != self.views:
             return tensor

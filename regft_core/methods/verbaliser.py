@@ -4,7 +4,7 @@ A text stands in its task's template (``prompt`` in the task's YAML), and one wo
 those of the checkpoint's masked-LM head at the mask, for these words only (Gao et al., equation 1); they are fine-tuned
 with the task's loss. There is no new parameter. The method needs ``model: {pooling: mask}``.
 
-``demonstrations: per_class`` puts one training example of each class behind the text, with its word in the place of the
+``demonstrations: per_class`` puts one training example of each class behind the text, with its word instead of the
 mask (Gao et al., section 6). They are drawn anew in each step, never the row itself. In evaluation the logits are means
 over ``sets`` drawn sets.
 

@@ -9,7 +9,7 @@ After the last step the average takes the place of the weights; training itself 
 Decisions:
 - SWA averages at the end of epochs under a cyclical or constant rate. Small data have few epochs, so steps are counted
   here; the schedule is the protocol's (the shipped YAMLs take a constant one).
-- the growing d keeps the starting weights, of which nothing is learned, from dominating short runs; d = 0.1 after
+- the growing d keeps the starting weights, which have learned nothing, from dominating short runs; d = 0.1 after
   the first step, so 10% of the average is then the starting point, and less after every further one.
 - averaged is every tensor that the optimiser steps. LayerNorm has no running statistics, so nothing is recomputed.
 - averages are kept in fp32. A GPU run holds one more copy of the trained tensors.

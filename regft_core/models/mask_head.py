@@ -2,7 +2,7 @@
 
 The logits are those of the masked LM at the mask of a row, for one token per label (Gao et al., 2021, equation 1).
 There is no new parameter. Which token is the mask, and which ones stand for labels, are buffers, so that weights alone
-say how a row is read. Both are set by whoever prepares a phase that trains on labels.
+say how a row is read. The preparation of a phase that trains on labels sets both.
 """
 
 from __future__ import annotations

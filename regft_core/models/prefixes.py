@@ -88,8 +88,8 @@ def require_family(method: str, architecture: str) -> None:
     if architecture not in FAMILIES:
         raise ModelError(
             "encoder-does-not-fit",
-            f"{method}: the attention of {architecture} does not go through transformers' attention interface as one "
-            f"self-attention per layer, so keys and values cannot be put before it; families: {', '.join(FAMILIES)}",
+            f"{method}: keys and values cannot be put before the attention of {architecture}, which does not use "
+            f"transformers' attention interface; families: {', '.join(FAMILIES)}",
         )
 
 

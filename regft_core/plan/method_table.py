@@ -1,6 +1,6 @@
 """The catalogue of shipped methods: what each is, where it acts, what it costs, what it is compared with.
 
-``regft methods`` prints it; the README's table is made of it and a test keeps it so.
+``regft methods`` prints it; docs/methods.md is made of it, and a test compares.
 """
 
 from __future__ import annotations
@@ -214,15 +214,36 @@ def as_text(lines: Sequence[Line], *, values: bool = False) -> str:
     return "\n".join(blocks)
 
 
+_METHODS_PAGE = """\
+# Methods
+
+<!-- made by regft methods --markdown -->
+
+`regft methods NAME` prints more about one method: phases, values with their sources, controls.
+
+- **Cost** counts forward and backward passes of all phases at 4 epochs; plain fine-tuning is 1. Fits without steps
+  count their passes over the rows, row by row, so they take longer in seconds. Closed-form solves count as zero
+  passes.
+- **Controls** that start with `_` need no file. List `tdt_random_confidence` for `_random_confidence` of `tdt`. A
+  control is the listed method with one ingredient changed, also where tuning, a preset or a task changes the
+  method. The report names the difference. `_matched_compute` is plain fine-tuning with the method's own compute.
+- **Variants**: where a paper and its released code disagree, a method has `variant: paper | released`. The top of
+  its file in `regft_core/methods/` lists the differences.
+- **Combinations**: name several regularisers in one YAML, as in `hype_n_weight_mixup.yaml`. Their order has no
+  meaning. A combination without a meaning is refused with the reason.
+- **Left out**: Bi-Drop. No public text that could be read gives its formula, and its repository holds none.
+"""
+
+
 def as_markdown(lines: Sequence[Line]) -> str:
-    """The catalogue as the README's table; cost is relative to plain fine-tuning at 4 epochs."""
+    """The page docs/methods.md."""
     head = "| method | what it is | acts on | cost | controls |\n|---|---|---|---|---|"
     rows = [
         f"| `{line.name}` | {_cell(line.description)} | {_cell(line.touches)} | "
         f"{'-' if line.cost is None else f'{line.cost:.3g}'} | {_cell(_ends(line)) or '-'} |"
         for line in lines
     ]
-    return "\n".join([head, *rows])
+    return "\n".join([_METHODS_PAGE, head, *rows])
 
 
 def _ends(line: Line) -> str:

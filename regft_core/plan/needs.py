@@ -24,6 +24,7 @@ from regft_core.models.source import encoder_present
 from regft_core.names import listing, plural
 from regft_core.plan.gpu_hours import core_hours, encoder_weights, gpu_hours
 from regft_core.plan.stored import cached_seeds
+from regft_core.run.enabled_evaluations import tasks_read
 
 #: Bytes of a weight in fp32, and of a row of text on average.
 _WEIGHT, _ROW = 4, 300
@@ -59,7 +60,7 @@ def rows_needed(project: Project) -> list[Rows]:
         names.append(by) if by not in names else None
 
     trained = [phase.data.task for method in project.methods.values() for phase in method.phases if phase.data.task]
-    for name in dict.fromkeys([*project.params.grid.tasks, *trained]):
+    for name in dict.fromkeys([*project.params.grid.tasks, *trained, *tasks_read(project.params)]):
         task = project.tasks[name]
         for split in (task.splits.train, task.splits.dev):
             if isinstance(split, str):  # else it is drawn from the training rows

@@ -27,7 +27,7 @@ R = TypeVar("R")
 
 
 def settle_kernels(job: Job, device: str) -> None:
-    """Let a GPU compute as ``execution`` says, whatever ran in this process before, of which nothing stays there.
+    """Let a GPU compute as ``execution`` says, whatever ran in this process before; none of that stays.
 
     Else an evaluation would have other bits in a process of its own than right after its training.
     """

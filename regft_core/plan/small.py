@@ -36,6 +36,7 @@ from regft_core.errors import ConfigError, Problem
 from regft_core.io import remove
 from regft_core.models.source import layers_of
 from regft_core.names import listing, plural
+from regft_core.run.enabled_evaluations import enabled, tasks_read
 from regft_core.run.project import open_project
 
 SUFFIX = ".small"
@@ -72,7 +73,11 @@ def lay_out_small(root: Path, name: str, changes: Iterable[str] = ()) -> Path:
         hint = f"give an alias ({', '.join(ALIASES)}) or a directory, or leave it out"
         raise ConfigError([Problem("model-missing", file, 0, "model.name", message, hint)])
     depth = layers_of(EncoderConfig(name=encoder), root)
-    cut = changed(small.shrunk(before, depth), [c for c in changes if not c.startswith(_OF_ROWS)], file)
+    cut = changed(
+        small.shrunk(before, depth, of=printed["model"]["name"]),
+        [c for c in changes if not c.startswith(_OF_ROWS)],
+        file,
+    )
     tasks = _small_tasks(root, project)
     data = small.renamed(cut, tasks.names)
     data.pop("ood", None)
@@ -104,10 +109,10 @@ _OF_ROWS = ("grid.tasks", "grid.sizes", "ood", "task_settings", "report.averages
 
 
 def _small_tasks(root: Path, project: Project) -> _SmallTasks:
-    """The tasks of the grid with what judges them, and those that a phase trains on."""
+    """The tasks of the grid with what judges them, and those that a phase or an evaluation reads."""
     found = _SmallTasks()
     trained = [phase.data.task for method in project.methods.values() for phase in method.phases if phase.data.task]
-    for name in dict.fromkeys([*project.params.grid.tasks, *trained]):
+    for name in dict.fromkeys([*project.params.grid.tasks, *trained, *tasks_read(project.params)]):
         _add_task(root, project, name, found)
     return found
 
@@ -148,7 +153,7 @@ def _declared(project: Project, name: str, task: TaskConfig, new: str) -> dict[s
     written = project.documents[task_file(name)].data
     kept = ("kind", "labels", "range", "metrics", "primary", "positive_label", "keyword_segment")
     pair = {"text_pair": "text_pair"} if task.columns.text_pair is not None else {}
-    what = "a few rows of" if new == name else "generated rows in the place of"
+    what = "a few rows of" if new == name else "generated rows instead of"
     return {
         "description": f"{what} {name}: {task.description}",
         **{key: written[key] for key in kept if key in written},
@@ -164,7 +169,10 @@ def _declared(project: Project, name: str, task: TaskConfig, new: str) -> dict[s
 
 
 def _follow_tasks(data: dict[str, Any], project: Project, tasks: _SmallTasks) -> None:
-    """Let phases that train on another task's rows take the stand-in's."""
+    """Let phases and evaluations that read another task's rows take the stand-in's."""
+    for name, (evaluation, options) in enabled(project.params).items():
+        if others := evaluation.other_tasks(options):
+            data["evaluations"][name][evaluation.tasks] = [tasks.names[task, ""] for task in others]
     for name, method in project.methods.items():
         for phase in method.phases:
             if phase.data.task and (new := tasks.names[phase.data.task, ""]) != phase.data.task:

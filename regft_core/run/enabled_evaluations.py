@@ -25,6 +25,11 @@ def enabled(params: Params) -> dict[str, tuple[Evaluation, StrictModel]]:
     return found
 
 
+def tasks_read(params: Params) -> list[str]:
+    """Tasks whose rows the evaluations read, beside that of each run."""
+    return [task for evaluation, options in enabled(params).values() for task in evaluation.other_tasks(options)]
+
+
 def finding_scope(
     evaluation: Evaluation,
     options: StrictModel,

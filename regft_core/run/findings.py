@@ -140,7 +140,7 @@ class _Judged:
                 raise Unfit(f"the run of '{method}' beside this one failed: {trained['error']}")
             model = FinishedModel(context).for_views(True)
             if model.answered_by is not None:
-                raise Unfit(f"'{model.answered_by}' answers in the place of a model of '{method}'")
+                raise Unfit(f"'{model.answered_by}' answers instead of a model of '{method}'")
             self._models[method] = model
         return self._models[method]
 
@@ -196,9 +196,7 @@ class _Judged:
         run = EvaluatedRun(self.task, self.context.job.seed, options, self._sets, trained, others, models)
         try:
             if evaluation.model_for is True and self.model.answered_by is not None:
-                raise Unfit(
-                    f"'{self.model.answered_by}' answers in the place of a model, so there is none to look into"
-                )
+                raise Unfit(f"'{self.model.answered_by}' answers instead of a model, so there is none to look into")
             found = evaluation.run(run).as_json(self._sets)
         except Unfit as reason:
             found = Findings(remarks=(str(reason),)).as_json(self._sets)

@@ -43,7 +43,7 @@ class FinishedModel:
 
     @property
     def answered_by(self) -> str | None:
-        """The regulariser that answers in the place of the model; None where the model does."""
+        """The regulariser that answers instead of the model; None where the model does."""
         return None if self._stack.predictor is None else self._stack.predictor.name
 
     @cached_property
@@ -163,7 +163,7 @@ class FinishedModel:
     def model(self) -> Any:
         """The plain model, with what it needs for inference put back in; on its device.
 
-        Raises ModelError when a regulariser answers in the place of the model.
+        Raises ModelError when a regulariser answers instead of the model.
         """
         if self._stack.predictor is not None:
             method, owner = self._context.job.method, self._stack.predictor.name
@@ -257,7 +257,7 @@ class FinishedModel:
         own = (None, context.job.task)
         reason = ""
         if self.answered_by is not None:
-            reason = f"'{self.answered_by}' answers in the place of a model"
+            reason = f"'{self.answered_by}' answers instead of a model"
         elif phase.data.task not in own or not phase.data.labels:
             reason = "fine-tuning does not train on this task's labels"
         elif phase.data.split == 1.0:

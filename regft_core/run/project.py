@@ -60,7 +60,7 @@ def open_project(
 
     Args:
         root: project root.
-        params_file: another file in the place of ``params.yaml``, for instance a preset.
+        params_file: another file instead of ``params.yaml``, for instance a preset.
         params_text: content to check in place of that file's.
         check_composition: whether every method must be able to act on every task of the grid.
 

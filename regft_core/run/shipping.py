@@ -30,7 +30,7 @@ from regft_core.execution.shared_files import ObjectStorage, Place, SharedFolder
 from regft_core.identity.file_states import content_sha256
 from regft_core.io import read_json
 from regft_core.models.source import TOKENIZER_FILES, ModelSource, resolve_model
-from regft_core.run.enabled_evaluations import enabled
+from regft_core.run.enabled_evaluations import tasks_read
 from regft_core.run.inputs import task_files
 from regft_core.run.other_task import training_rows
 from regft_core.run.project import open_project
@@ -160,8 +160,7 @@ def _other_tasks(project: Project, jobs: Sequence[RunJob]) -> Iterator[str]:
         for phase in project.method(method, task).phases:
             if phase.data.task is not None:
                 yield phase.data.task
-    for evaluation, options in enabled(project.params).values():
-        yield from evaluation.other_tasks(options)
+    yield from tasks_read(project.params)
 
 
 def _encoder_files(folder: Path) -> list[Path]:
@@ -204,7 +203,7 @@ def _is_here(root: Path, shipped: Shipped) -> bool:
         raise DataError(
             "project-not-here",
             f"{socket.gethostname()} has no project at {root}\n    -> give it the project and the run store at the "
-            "paths that they have where the jobs are started (a shared file system), or set store.remote, or a "
+            "same paths (a shared file system). Or set store.remote, or a "
             "store.path outside of the project that all hosts see: workers then fetch what they need (docs/scale.md)",
         )
     if not there:

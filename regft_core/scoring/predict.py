@@ -43,7 +43,7 @@ def predict(
     Batches hold examples of similar length, so little is computed on padding; logits do not depend
     on which examples share a batch beyond the rounding of matrix products (about 1e-6 in fp32).
     ``on_batch`` is called after each batch with the number of examples so far. ``batch_tokens`` cuts batches by
-    their padded tokens in the place of ``batch_size``, and by half of it whenever memory runs out.
+    their padded tokens instead of ``batch_size``, and by half of it whenever memory runs out.
     ``model`` must already be on ``device``. Every submodule's training flag is as before afterwards.
 
     Raises:

@@ -51,7 +51,7 @@ def with_replaced(encoded: Encoded, draw: Replacement) -> Encoded:
 
 
 def with_masked(encoded: Encoded, kept: Sequence[PerRow], mask: int) -> Encoded:
-    """``encoded`` with ``mask`` in the place of text tokens whose entry of ``kept`` (see ``with_kept``) is False."""
+    """``encoded`` with ``mask`` instead of text tokens whose entry of ``kept`` (see ``with_kept``) is False."""
     stays = iter(kept)
     return with_replaced(
         encoded, lambda ids, _: [np.where(keep, own, mask) for own, keep in zip(ids, next(stays), strict=True)]

@@ -2,7 +2,7 @@
 
 An arm that is picked because its mean is the largest is compared with k - 1 others after looking.
 Each comparison therefore gets the confidence 1 - (1 - confidence) / (k - 1) (Bonferroni). All of
-them then hold together, and the arm that is truly the best is among those that cannot be told from
+them then hold together, and the arm that is truly the best is among those that are indistinguishable from
 the picked one with at least the confidence asked for (the argument of Gupta's subset selection,
 Technometrics 1965: it can only be lost by losing one of its own k - 1 comparisons).
 

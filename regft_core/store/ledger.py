@@ -3,7 +3,7 @@
 ``<store>/tensors.log`` has one line from the last look at the whole store, and one for every write since.
 Deletions are not noted, so the sum is too high rather than too low: while it is within the budget, nothing
 needs to be pruned and nothing is listed. A line can be lost (a look at the same moment, a killed process,
-runs that are copied in), so the whole store is looked at once a day all the same.
+runs that are copied in), so the whole store is still read once a day.
 """
 
 from __future__ import annotations

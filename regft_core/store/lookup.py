@@ -11,11 +11,11 @@ from regft_core.store.working_run import WorkingRun
 
 
 class NotStored(Exception):
-    """A run was asked for that is not in the store; whoever only looks it up has to compute it elsewhere."""
+    """A run was asked for that is not in the store; a caller that only looks it up computes it elsewhere."""
 
 
 class LookupStore(RunStore):
-    """The same runs; ``NotStored`` in the place of any run that is not complete."""
+    """The same runs; ``NotStored`` instead of any run that is not complete."""
 
     def get(self, key: str) -> StoredRun:
         """Return the complete run of ``key``; raises ``NotStored`` when there is none, else like ``RunStore.get``."""

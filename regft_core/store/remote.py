@@ -1,7 +1,7 @@
 """A copy of the run store on object storage (S3 and the like), through fsspec: what one host finished, others fetch.
 
 ``<url>/runs/<first two digits>/<key>/manifest.json`` makes a run complete there. It is written last, by a
-conditional put, so of several hosts that trained one key one succeeds; the others take its run in the place of
+conditional put, so of several hosts that trained one key one succeeds; the others take its run instead of
 theirs. Files lie in a folder of their own for each attempt to write (``<key>/<place>/``), so attempts never mix.
 Checkpoints stay on the host, and no run is ever deleted there: the budget is that of the local store, whose pruned
 weights come back from here. Who only looks a run up takes all of it but its weights, which are most of its bytes:

@@ -175,7 +175,7 @@ class RunStore:
     def quarantine(self, key: str, reason: str, timeout: float | None = None) -> Path | None:
         """Rename a run that proved damaged to ``<key>.damaged-<n>``, so that it is trained again.
 
-        Waits for whoever has the run open, then hashes all its files: a run that is intact (trained
+        Waits for the process that has the run open, then hashes all its files: a run that is intact (trained
         again by another process meanwhile) stays and None is returned, as when there is none;
         else the new path. For a run that this thread has open use ``WorkingRun.quarantine``.
 
@@ -249,7 +249,7 @@ class RunStore:
         Damaged runs that were set aside go first, as a whole; then weights of complete runs (their
         results stay) and checkpoints of runs nobody works on. Keys in ``keep`` and ``needed`` ones, runs
         that are open and those that may not be written are spared, so more than the budget may
-        remain, which is said in a warning. ``budget_bytes`` defaults to the store's; without any
+        remain, with a warning. ``budget_bytes`` defaults to the store's; without any
         budget nothing happens.
         """
         return prune(self, self.budget_bytes if budget_bytes is None else budget_bytes, keep)

@@ -45,7 +45,7 @@ class WorkingRun:
 
     ``finished`` is the complete run if there is one already: use it (train only if its weights
     were pruned and are needed). The lock is held until ``close``; leaving early or dying keeps
-    the checkpoints for whoever opens the key next.
+    the checkpoints for the next process that opens the key.
 
     ``lock`` is None in a store one may only read: the finished run is handed out, and whatever
     would write raises ``StoreError``. ``guard`` and ``environment``: see ``RunStore.open``.
@@ -115,7 +115,7 @@ class WorkingRun:
     def quarantine(self, reason: str) -> Path | None:
         """Take a finished run that proved damaged out of the way; ``finished`` is None afterwards.
 
-        Like ``RunStore.quarantine``, for whoever has the run open. Nothing is checked: the caller
+        Like ``RunStore.quarantine``, for the process that has the run open. Nothing is checked: the caller
         has met the damage. Returns where the run is now, None when there was none.
         """
         self.require_writable()
@@ -217,7 +217,7 @@ class WorkingRun:
         return self.finished
 
     def _fetched(self, remote: Remote) -> StoredRun:
-        """The run that another host published first, in the place of ours."""
+        """The run that another host published first, instead of ours."""
         if self.finished is None:
             log.warning(
                 "run %s was completed by another host, in %s, while it was trained here too: that result counts, this "
@@ -296,7 +296,7 @@ class WorkingRun:
             new = manifest["files"].get(name + TENSORS_SUFFIX, {}).get("sha256")
             if new is not None and new != recorded:
                 log.warning(
-                    "run %s: trained again in the place of a damaged run, its %s differ from those that were lost "
+                    "run %s: trained again instead of a damaged run, its %s differ from those that were lost "
                     "(%s instead of %s). The training is not reproducible here (GPU without "
                     "execution.deterministic, other hardware); results derived from the lost %s describe another model",
                     self.key,

@@ -76,7 +76,7 @@ class BestState:
             self._tensors = {name: value.detach().cpu().clone() for name, value in state.items()}
 
     def restore(self, trainee: Trainee, stack: Stack) -> None:
-        """Put the best state in the place of the last one."""
+        """Put the best state instead of the last one."""
         for prefix, load in (("trainee/", trainee.load_state), ("stack/", stack.load_state)):
             device = trainee.device
             load({key[len(prefix) :]: v.to(device) for key, v in self._tensors.items() if key.startswith(prefix)})

@@ -88,7 +88,7 @@ class WordPerturbation:
 
     @torch.no_grad()
     def update(self, values: Sequence[Tensor]) -> None:
-        """Put ``values`` in the place of :meth:`tensors`, 0 on padding."""
+        """Put ``values`` instead of :meth:`tensors`, 0 on padding."""
         for index, value in zip(sorted(self.values), values, strict=True):
             kept = value * self.positions[index].unsqueeze(-1)
             self.values[index] = kept.detach().requires_grad_()

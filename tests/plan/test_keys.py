@@ -137,6 +137,22 @@ def test_settings_of_a_task_are_for_its_cells(project: Path) -> None:
     assert stale(before, plan(project)) == of(*TRAINED, tasks=(OTHER,))
 
 
+def test_a_phase_without_steps_does_not_depend_on_the_learning_rate(project: Path) -> None:
+    head = {"training": {"epochs": 0}, "regularisers": {"linear_head": {}}}
+    write_method(project, "probe", **head)
+    write_method(project, "from_probe", phases={"head": head, "finetune": {}})
+
+    def keys() -> list[str]:
+        context = Context(job(project, "from_probe"))
+        return [Context(job(project, "probe")).key("finetune"), context.key("head"), context.key("finetune")]
+
+    before = keys()
+    change(project, training={"learning_rate": 3e-4, "schedule": "constant", "weight_decay": 0.5})
+    after = keys()
+    assert after[:2] == before[:2]
+    assert after[2] != before[2]
+
+
 def test_a_declared_cost_is_written_down_anew(project: Path) -> None:
     """It is in no key of a run, and in what a stage writes of its cells."""
     write_method(project, "half", phases={"head": {"regularisers": {"linear_head": {}}}, "finetune": {}})

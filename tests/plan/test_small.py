@@ -10,7 +10,9 @@ import pytest
 import yaml
 
 from regft_core.config import small
+from regft_core.config.preset import preset_file
 from regft_core.errors import ConfigError
+from regft_core.plan.needs import rows_needed
 from regft_core.plan.small import lay_out_small
 from regft_core.run.project import open_project
 from tests.errors import raises_code
@@ -21,7 +23,7 @@ from tests.small_project import write_csv
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A project with two presets; RTE reads its own files, nothing else is on this disk."""
-    root = project(tmp_path_factory.mktemp("small"), "pats_table3", "hype_table18")
+    root = project(tmp_path_factory.mktemp("small"), "pats_table3", "hype_table18", "hype_figure3")
     rows = [(f"premise {n}", f"hypothesis {n}", n % 2) for n in range(100)]
     for split in ("train", "dev"):
         write_csv(root / "data" / "rte" / f"{split}.csv", [("sentence1", "sentence2", "label"), *rows])
@@ -86,6 +88,21 @@ def test_layers_are_those_of_the_encoder(root: Path) -> None:
     open_project(folder)
 
 
+def test_layers_follow_the_presets_own_encoder_when_another_is_given(root: Path) -> None:
+    folder = lay_out_small(root, "hype_table18", ["model.name=minilm"])
+    settings = yaml.safe_load((folder / "params.yaml").read_text())["method_settings"]
+    assert settings["hype_n_higher_12"]["regularisers"]["hype"]["layers"] == [3, 4, 5]
+
+
+def test_tasks_that_an_evaluation_reads_are_small_too(root: Path) -> None:
+    folder = lay_out_small(root, "hype_figure3")
+    tasks = yaml.safe_load((folder / "params.yaml").read_text())["evaluations"]["layer_probes"]["tasks"]
+    assert tasks == ["mrpc_standin", "stsb_standin", "rte", "cola_standin"]
+    assert {row.source.kind for row in rows_needed(open_project(folder))} == {"files"}
+    read = {name for row in rows_needed(open_project(root, preset_file(root, "hype_figure3"))) for name in row.used}
+    assert {"mrpc", "stsb", "rte", "cola"} <= read
+
+
 def test_what_is_wrong_is_said_before_anything_is_written(root: Path) -> None:
     with raises_code(ConfigError, "unknown-preset", "pats_table3"):
         lay_out_small(root, "tdt_tabel5")
@@ -98,7 +115,7 @@ def test_what_is_wrong_is_said_before_anything_is_written(root: Path) -> None:
 def test_trials_are_two() -> None:
     tuning = {"values": {"a": [1, 2, 3], "b": [1, 2]}, "methods": {"m": [{"a": 1}, {"a": 2}, {"a": 3}]}}
     data = {"model": {"name": "x-large"}, "grid": {"sizes": [300, 500, 1000], "tasks": ["t"]}, "tuning": tuning}
-    cut = small.shrunk(data, 6)
+    cut = small.shrunk(data, 6, of="x-large")
     assert cut["tuning"]["values"] == {"a": [1, 2], "b": [1]}
     assert cut["tuning"]["methods"] == {"m": [{"a": 1}, {"a": 2}]}
     assert cut["grid"]["sizes"] == [small.TRAIN_ROWS // 2, small.TRAIN_ROWS]

@@ -16,6 +16,7 @@ import yaml
 
 from regft_core.config.grid import cells
 from regft_core.config.small import capped
+from regft_core.errors import RegftError
 from regft_core.io import read_json, write_json
 from regft_core.plan.compute import compute
 from regft_core.plan.data import prepare
@@ -88,7 +89,8 @@ def run(root: Path) -> Report:
     prepare(project)
     write_plan(project)
     for stage in STAGES:
-        assert compute(root, stage, say=lambda _: None) == {}
+        failed = compute(root, stage, say=lambda _: None)
+        assert failed == {}, f"stage {stage}: {failed}"
     params = project.params
     return write_report(
         root,
@@ -111,8 +113,11 @@ def record(chosen: Sequence[str]) -> int:
     """Run miniatures and write which of them finished, with which settings; returns how many failed."""
     failed = 0
     for name in chosen or [name for name in names() if miniature_state(REPOSITORY, name) != "finished"]:
-        with tempfile.TemporaryDirectory() as folder:
-            wrong = failures(run(build(Path(folder) / name, name)))
+        try:
+            with tempfile.TemporaryDirectory() as folder:
+                wrong = failures(run(build(Path(folder) / name, name)))
+        except (AssertionError, RegftError) as error:  # the next preset may finish
+            wrong = [str(error)]
         path = REPOSITORY / MINIATURES
         recorded = read_json(path) if path.is_file() else {}
         recorded.pop(name, None)

@@ -14,10 +14,10 @@ import regft_core
 from regft_core import catalogue, metrics
 from regft_core.catalogue import METRICS, OWN
 from regft_core.config.preset import lay_out
+from regft_core.contract import check_method
 from regft_core.errors import CodeChanged, ConfigError
 from regft_core.hooks.registry import discover
 from regft_core.identity.guard import LoadedCode
-from regft_core.plan.contract import check_method
 from regft_core.plan.data import prepare
 from regft_core.run.context import Context, Job
 from regft_core.run.one_run import run

@@ -27,9 +27,10 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("methods", "analyses"),
     ("run",),
     ("plan", "exporting"),
-    ("reporting", "serving"),
+    ("reporting", "serving", "contract"),
     ("tracking", "api"),
     ("stages",),
+    ("__main__",),
 )
 LEVEL = {part: level for level, parts in enumerate(LAYERS) for part in parts}
 

@@ -85,7 +85,7 @@ def _locate(
         inner, _ = unwrap(annotation)
         annotation, owner = _child(inner, part)
         if isinstance(data, str):
-            continue  # one name in the place of a list of names
+            continue  # one name instead of a list of names
         place.append(part)
         try:
             data = data[part]

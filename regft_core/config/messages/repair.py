@@ -65,7 +65,7 @@ def _words(annotation: Any) -> list[str]:
 
 
 def _as_list(value: Any, annotation: Any) -> str:
-    """The hint for a scalar in the place of a list."""
+    """The hint for a scalar instead of a list."""
     if isinstance(value, bool | list | dict) or value is None:
         return ""
     if not isinstance(value, str):

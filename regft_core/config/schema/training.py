@@ -35,6 +35,21 @@ ClassWeights = Literal["none", "balanced"]
 Precision = Literal["fp32", "bf16", "fp16"]
 
 
+#: Values of ``training`` that only optimiser steps read. ``clip_norm`` is read by fits, too (Fisher information).
+ONLY_STEPS_READ = (
+    "max_steps",
+    "accumulation",
+    "learning_rate",
+    "optimizer",
+    "betas",
+    "epsilon",
+    "weight_decay",
+    "schedule",
+    "warmup_ratio",
+    "warmup_steps",
+)
+
+
 class TrainingConfig(StrictModel):
     """The training protocol that every method shares unless its YAML overrides a value."""
 
@@ -76,6 +91,13 @@ class TrainingConfig(StrictModel):
     def judges_epochs(self) -> bool:
         """Whether the model is judged where an epoch ends, to choose one or to be looked at."""
         return self.checkpoint != "last" or self.epoch_scores
+
+    def without_steps(self) -> TrainingConfig:
+        """This protocol for a phase that takes no step: values that only steps read are the defaults.
+
+        So a changed learning rate changes neither such a phase nor its key.
+        """
+        return self.model_copy(update={name: type(self).model_fields[name].get_default() for name in ONLY_STEPS_READ})
 
     def settled(self) -> dict[str, Any]:
         """The values as they stand in keys: a later addition at its default is left out of them."""

@@ -13,7 +13,7 @@ The contract, which ``tests/runs/test_executor_contract.py`` tries with every fi
   training beside one that runs is refused (``runs.alone``), so a pool of threads cannot be an executor.
 - *Results* are reported in the driver, the process that called ``run``, and from its thread:
   ``queue.succeeded(index, result)``, or ``queue.failed(index, message, trace)`` for a job that raised or whose
-  process died (``jobs.describe_failure``). The other jobs are finished all the same. A job may be started again
+  process died (``jobs.describe_failure``). The other jobs still finish. A job may be started again
   where its machine failed it; it then continues from its checkpoint.
 - *Interruption.* ``run`` leaves no process and no job behind, also when SIGINT or SIGTERM interrupts it
   (``processes.termination_raises``).

@@ -2,7 +2,7 @@
 
 Jobs and results are small; weights, checkpoints and predictions go through the run store, which all machines must
 share, or its copy on object storage. A lost worker or node, and a fault of the machine (memory, storage), start the
-run again, elsewhere if there is an elsewhere; it continues from its checkpoint. A run that fails by itself (its loss
+run again, on another node if one is available; it continues from its checkpoint. A run that fails by itself (its loss
 diverged) is a result, and a defect is reported once: neither is tried again. Ray does not notice every frozen node,
 hence the deadline.
 """

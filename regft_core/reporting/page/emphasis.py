@@ -38,7 +38,7 @@ LOOKS = (
     Look(WORSE, "X", (0, (1, 1.2))),
     Look(BETTER, "<", (0, (5, 2))),
 )
-#: Of filled shapes, in the place of dashes and markers.
+#: Of filled shapes, instead of dashes and markers.
 HATCHES = (None, "///", "...", "\\\\\\", "xxx", "|||", "---", "+++")
 
 

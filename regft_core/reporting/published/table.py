@@ -137,7 +137,7 @@ class _Table:
         absent = [] if self._nothing(rows) else [row.method for row in own if not row.ran]
         if absent:
             names = listed(list(dict.fromkeys(absent)))
-            found.append(f"Not run here, and not put in the place of anything: {names} as published")
+            found.append(f"Not run here, and not put instead of anything: {names} as published")
         for source in dict.fromkeys(row.copied_from for row in rows if row.copied_from):
             copied = list(dict.fromkeys(row.method for row in rows if row.copied_from == source))
             found.append(f"Copied by the paper and not compared: {listed(copied)} (from: {source})")

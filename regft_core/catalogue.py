@@ -44,7 +44,8 @@ class Catalogue:
     @property
     def folders(self) -> list[Path]:
         """The package's folder, the project's own, and those that are open."""
-        return [self._shipped, *([self.own] if self.own is not None else []), *self._more]
+        own = [] if self.own is None else [self.own]
+        return list(dict.fromkeys((self._shipped, *own, *self._more)))
 
     def entry(self, name: str) -> str:
         """What stands for the file of ``name`` in a fingerprint: its module; its path where it is none of regft's."""

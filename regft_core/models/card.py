@@ -183,7 +183,7 @@ def _use(facts: Mapping[str, Any], pooled: bool) -> list[str]:
         more = " and averages over its sets of demonstrations" if prompt.get("demonstrations") else ""
         return [
             "This is a masked language model. A text stands in the template of `regft.json`; the logits are those of",
-            f"the labels' words at the mask. `stages.predict` also cuts long texts, never the template{more}.",
+            f"the labels' words at the mask. `regft predict` also cuts long texts, never the template{more}.",
             "With transformers, for a short text:",
             "",
             *_code(code),

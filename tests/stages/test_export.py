@@ -70,15 +70,15 @@ def test_a_pooled_card_names_its_parts(exported: dict[tuple[str, str], Path]) ->
     card = card_of(exported["pooled", "pairs"])
     assert "library_name: sentence-transformers" in card
     assert '"pair_head"' in card
-    assert "stages.predict" in card
+    assert "regft predict" in card
 
 
 def test_the_commands_that_the_report_names_work(trained: Path) -> None:
     page = (trained / "reports" / "report.html").read_text()
-    command = re.search(r"<pre>python -m (stages\.export [^<]+)</pre>", page)
+    command = re.search(r"<pre>regft (export [^<]+)</pre>", page)
     assert command is not None
     name, *arguments = command[1].split()
-    done = stage(trained, name.removeprefix("stages."), *arguments)
+    done = stage(trained, name, *arguments)
     assert done.returncode == 0, done.stderr
     printed = re.search(r"regft (predict --model \S+ --data new.csv --out predictions.csv)", done.stdout)
     assert printed is not None, done.stdout

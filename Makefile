@@ -18,9 +18,9 @@ RUN := PATH="$(BIN):$$PATH"
 
 repro: $(VENV)/.installed
 ifdef PRESET
-	@$(RUN) python -m stages.preset $(PRESET)
+	@$(RUN) regft preset $(PRESET)
 else
-	@$(RUN) python -m stages.config
+	@$(RUN) regft check
 	@$(RUN) dvc repro
 endif
 
@@ -34,17 +34,17 @@ lint: $(VENV)/.installed-test
 	@$(RUN) mypy
 
 plan: $(VENV)/.installed
-	@$(RUN) python -m stages.config plan $(if $(PRESET),--preset $(PRESET))
+	@$(RUN) regft plan $(if $(PRESET),--preset $(PRESET))
 
 ui: $(VENV)/.installed
-	@$(RUN) python -m regft_core.tracking ui
+	@$(RUN) regft ui
 
 docs: $(VENV)/.installed
 	@$(PIP) install --quiet -c constraints.txt -e '.[docs]'
 	@$(RUN) NO_MKDOCS_2_WARNING=1 mkdocs build --strict --quiet
 
 mpnet: $(VENV)/.installed
-	@$(RUN) python -m stages.fetch --encoder mpnet $(if $(HUB),--hub)
+	@$(RUN) regft fetch --encoder mpnet $(if $(HUB),--hub)
 
 install: $(VENV)/.installed
 

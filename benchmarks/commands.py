@@ -33,9 +33,8 @@ def _children() -> float:
 def stages_by(script: Path, root: Path) -> None:
     """Let DVC run ``script --stage NAME`` in the place of the stages that compute."""
     path = root / "dvc.yaml"
-    text = re.sub(
-        r"python -m stages\.(search|finetune|evaluate) --keep-going", rf"python {script} --stage \1", path.read_text()
-    )
+    computing = r"python -m regft_core\.stages\.(search|finetune|evaluate) --keep-going"
+    text = re.sub(computing, rf"python {script} --stage \1", path.read_text())
     path.write_text(text)
 
 

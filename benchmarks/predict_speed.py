@@ -1,6 +1,6 @@
 """Rows per CPU second of an export in every precision, and how far its answers move.
 
-    python -m stages.export --method linear_probe --task sst2 --size 300 --seed 0 --onnx
+    regft export --method linear_probe --task sst2 --size 300 --seed 0 --onnx
     OMP_NUM_THREADS=1 python benchmarks/predict_speed.py --model exports/linear_probe-sst2-300-seed-0 --data dev.csv
 
 One thread, CPU seconds, tokenising included; the ways take turns, and the median of the rounds counts.

@@ -1,17 +1,22 @@
 """Folders in which every file is one thing that a YAML can name: kinds of task, metrics, optimisers, executors.
 
-There is no list to keep up to date. The names are those of the files, so asking for them
-imports nothing: the validator knows the optimisers without torch. A file whose name starts
-with ``_`` is shared machinery and has no name here.
+A project adds its own in folders beside ``params.yaml`` (``OWN``), and an installed package by entry points of the
+group ``regft.<folder>`` that name a module. There is no list to keep up to date. The names are those of the files, so
+asking for them imports nothing: the validator knows the optimisers without torch. A file whose name starts with ``_``
+is shared machinery and has no name here.
 """
 
 from __future__ import annotations
 
 import importlib
+import importlib.metadata
 import importlib.util
 import os
+import sys
+import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from types import ModuleType
 
@@ -30,8 +35,31 @@ class Catalogue:
     def __init__(self, package: str, what: str) -> None:
         self.package = package
         self.what = what
-        self.folders = [Path(__file__).parent.joinpath(*package.split(".")[1:])]
+        #: The project's own folder, see ``use_project``.
+        self.own: Path | None = None
+        self._shipped = Path(__file__).parent.joinpath(*package.split(".")[1:])
+        self._more: list[Path] = []
         self._loaded: dict[Path, tuple[tuple[int, int], ModuleType]] = {}
+
+    @property
+    def folders(self) -> list[Path]:
+        """The package's folder, the project's own, and those that are open."""
+        own = [] if self.own is None else [self.own]
+        return list(dict.fromkeys((self._shipped, *own, *self._more)))
+
+    def entry(self, name: str) -> str:
+        """What stands for the file of ``name`` in a fingerprint: its module; its path where it is none of regft's."""
+        path = self.path(name)
+        return f"{self.package}.{name}" if path.parent == self._shipped else str(path.resolve())
+
+    def is_shipped(self, name: str) -> bool:
+        """Whether the file of ``name`` is the package's."""
+        return self.path(name).parent == self._shipped
+
+    def state(self) -> tuple[tuple[str, int, int], ...]:
+        """Path, time and size of every file that is not the package's: what was made of them holds while it is so."""
+        others = (path for path in self._files().values() if path.parent != self._shipped)
+        return tuple((str(path), path.stat().st_mtime_ns, path.stat().st_size) for path in others)
 
     def names(self) -> tuple[str, ...]:
         """Return all names, sorted; nothing is imported.
@@ -66,29 +94,27 @@ class Catalogue:
 
         Raises:
             KeyError: there is no such file; callers that take names from users check them first.
-            ConfigError: two folders have a file of one name.
+            ConfigError: two folders have a file of one name, or it cannot be imported; with the line.
         """
         path = self._files()[name]
-        if path.parent == self.folders[0]:
-            return importlib.import_module(f"{self.package}.{name}")
-        state = path.stat().st_mtime_ns, path.stat().st_size
-        if path not in self._loaded or self._loaded[path][0] != state:  # whoever hashes the file means what it says now
-            spec = importlib.util.spec_from_file_location(f"regft_extra_{self.what}_{name}", path)
-            assert spec is not None
-            assert spec.loader is not None
-            module = importlib.util.module_from_spec(spec)
-            spec.loader.exec_module(module)
-            self._loaded[path] = state, module
+        with said_with_its_line(path):
+            if path.parent == self._shipped:
+                return importlib.import_module(f"{self.package}.{name}")
+            state = path.stat().st_mtime_ns, path.stat().st_size
+            # Whoever hashes the file means what it says now.
+            if path not in self._loaded or self._loaded[path][0] != state:
+                self._loaded[path] = state, import_file(path, f"regft_extra_{self.what.replace(' ', '_')}_{name}")
+                LOADED[str(path.resolve())] = state
         return self._loaded[path][1]
 
     @contextmanager
     def also(self, folder: Path) -> Iterator[None]:
         """Take the files of another ``folder`` as well, for the duration of a ``with`` block."""
-        self.folders.append(Path(folder))
+        self._more.append(Path(folder))
         try:
             yield
         finally:
-            self.folders.remove(Path(folder))
+            self._more.remove(Path(folder))
 
     def _files(self) -> dict[str, Path]:
         found: dict[str, Path] = {}
@@ -104,7 +130,52 @@ class Catalogue:
                         [Problem("name-taken", str(path), 0, "", message, "give one of the files another name")]
                     )
                 found[name] = path
+        for name, path in installed(self).items():
+            found.setdefault(name, path)
         return dict(sorted(found.items()))
+
+
+#: Path of a file that is no module of regft -> time and size that it had when it was loaded (identity/guard.py).
+LOADED: dict[str, tuple[int, int]] = {}
+
+
+def import_file(path: Path, name: str) -> ModuleType:
+    """Import a file under a name of its own; whatever it raises comes through."""
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    before = sys.modules.get(name)
+    sys.modules[name] = module  # pydantic looks names of annotations up there
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        sys.modules.pop(name)
+        if before is not None:
+            sys.modules[name] = before
+        raise
+    return module
+
+
+@contextmanager
+def said_with_its_line(path: Path) -> Iterator[None]:
+    """Raises ConfigError with the line of a file at which importing it failed."""
+    try:
+        yield
+    except Exception as error:
+        lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
+        line = error.lineno if isinstance(error, SyntaxError) and error.filename == str(path) else (lines or [0])[-1]
+        said = error.msg if isinstance(error, SyntaxError) else error
+        message = f"cannot be imported: {type(error).__name__}: {said}"
+        hint = "repair the file, or move it out of the folder"
+        raise ConfigError([Problem("cannot-import", shown(path), line or 0, "", message, hint)]) from error
+
+
+def shown(file: Path | str | None) -> str:
+    """A file as messages show it: relative to the project or to the package's source where it is inside."""
+    path = Path(file or "")
+    homes = [Path(__file__).parents[1], *(one.own.parent for one in OWN.values() if one.own is not None)]
+    return next((path.relative_to(home).as_posix() for home in homes if path.is_relative_to(home)), str(path))
 
 
 KINDS = Catalogue("regft_core.kinds", "kind of task")
@@ -112,3 +183,38 @@ METRICS = Catalogue("regft_core.metrics", "metric")
 OPTIMISERS = Catalogue("regft_core.training.optimisers", "optimiser")
 EVALUATIONS = Catalogue("regft_core.analyses", "evaluation")
 EXECUTORS = Catalogue("regft_core.execution.executors", "executor")
+METHODS = Catalogue("regft_core.methods", "method")
+#: Folder beside ``params.yaml`` -> what its files are.
+OWN = {
+    "methods": METHODS,
+    "metrics": METRICS,
+    "evaluations": EVALUATIONS,
+    "optimisers": OPTIMISERS,
+    "executors": EXECUTORS,
+    "kinds": KINDS,
+}
+
+
+def use_project(root: Path) -> None:
+    """Take the files of a project's own folders from here on, and those of no other project."""
+    for name, catalogue in OWN.items():
+        folder = Path(os.path.realpath(root)) / name
+        catalogue.own = Path(os.path.realpath(folder)) if folder.is_dir() else None
+
+
+def installed(catalogue: Catalogue) -> dict[str, Path]:
+    """Name -> file of what installed packages add to a catalogue by an entry point; nothing is imported but parents."""
+    [group] = [name for name, one in OWN.items() if one is catalogue] or [""]
+    found = {}
+    for point in _entry_points().get(f"regft.{group}", ()):
+        spec = importlib.util.find_spec(point.module)
+        if spec is not None and spec.origin is not None:
+            found[point.name] = Path(spec.origin)
+    return found
+
+
+@cache
+def _entry_points() -> dict[str, list[importlib.metadata.EntryPoint]]:
+    """Group of regft -> its entry points, as the process met them first."""
+    every = importlib.metadata.entry_points()
+    return {f"regft.{name}": list(every.select(group=f"regft.{name}")) for name in OWN}

@@ -84,7 +84,7 @@ CHANGES = Argument(
 PRECISIONS = ("fp32", "bf16", "int8")
 #: Of the commands that read a file of texts with an exported model.
 SERVING = (
-    Argument("model", "directory that `python -m stages.export` wrote"),
+    Argument("model", "directory that `regft export` wrote"),
     Argument("data", "file with the texts: .csv, .tsv, .jsonl or .parquet, also .gz"),
     Argument("out", "file to write: .csv or .jsonl"),
     Argument("text", "column of the text; by default that of the training data", required=False),
@@ -117,6 +117,15 @@ def device_of(given: str) -> str:
         ) from error
 
 
+#: ``regft <command>`` where that was called, for its help.
+PROGRAM = ""
+
+
+def called_as(program: str) -> str:
+    """How a command was called, for its help: as ``regft ...``, else as ``program``."""
+    return PROGRAM or program
+
+
 def compute_stage(root: Path, stage: Stage, arguments: argparse.Namespace) -> None:
     """Compute a stage of the grid; with ``--only`` the stages before it, too. Exits with 1 when cells failed."""
     from regft_core.plan.compute import compute, compute_only
@@ -138,7 +147,7 @@ def run(main: Callable[[Path, argparse.Namespace], None], *arguments: Argument) 
     module = inspect.getmodule(main)
     name = Path(module.__file__ or "").stem if module is not None else None
     parser = argparse.ArgumentParser(
-        prog=f"python -m stages.{name}",
+        prog=called_as(f"python -m stages.{name}"),
         description="\n\n".join(filter(None, [inspect.getdoc(module), inspect.getdoc(main)])),
         epilog="DVC runs stages in the project's folder: `dvc repro` runs those whose inputs changed."
         if name in DVC_STAGES
@@ -171,5 +180,7 @@ def run(main: Callable[[Path, argparse.Namespace], None], *arguments: Argument) 
         sys.exit(130)
 
 
+#: The variable with a file that stage report makes when it has printed the leaderboard; `regft run` asks.
+PRINTED = "REGFT_PRINTED"
 #: The others are for people only.
 DVC_STAGES = ("plan", "search", "finetune", "evaluate", "report")

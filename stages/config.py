@@ -1,17 +1,19 @@
 """Validate the project, show what would run, list missing controls; none of it trains.
 
-python -m stages.config                   is the configuration valid?
-python -m stages.config plan              what would be trained, and how long?
-python -m stages.config plan --detect 1   and how many seeds find a difference of 1 point, from the spread so far?
-python -m stages.config controls --write  add the controls of the listed methods
+regft check                   is the configuration valid?
+regft plan              what would be trained, and how long?
+regft plan --detect 1   and how many seeds find a difference of 1 point, from the spread so far?
+regft controls --write  add the controls of the listed methods
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import math
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from pathlib import Path
 
 from regft_core.config.controls import with_controls, write_controls
@@ -23,10 +25,12 @@ from regft_core.config.provenance import settings_lines
 from regft_core.config.settings import all_sizes
 from regft_core.config.store_path import store_path
 from regft_core.config.trial_values import budget_lines
-from regft_core.errors import RegftError
+from regft_core.errors import ConfigError, RegftError
 from regft_core.names import plural
 from regft_core.plan.prepared import size_warnings, skew_warnings, undrawn
 from regft_core.run.project import open_project
+
+from .common import called_as
 
 
 def validate(root: Path, params_file: str) -> str:
@@ -42,8 +46,8 @@ def validate(root: Path, params_file: str) -> str:
     )
 
 
-def plan(root: Path, params_file: str, detect: float | None = None) -> str:
-    """The dry run's table; with ``detect`` how many seeds that difference takes as well."""
+def plan(root: Path, params_file: str, detect: float | None = None, *, as_json: bool = False) -> str:
+    """The dry run's table, or its rows as JSON; with ``detect`` how many seeds that difference takes as well."""
     from regft_core.hooks.registry import discover
     from regft_core.identity.fingerprint import one_moment
     from regft_core.plan.stored import cached_seeds
@@ -53,6 +57,8 @@ def plan(root: Path, params_file: str, detect: float | None = None) -> str:
     _warn(project)
     with one_moment():
         rows = plan_rows(project, discover(), cached=lambda cell: cached_seeds(project, cell))
+    if as_json:
+        return json.dumps([asdict(row) | {"to_train": row.to_train} for row in rows], indent=1)
     time = estimate(project, rows)
     parts = [table(rows, time.run_seconds), f"{time.line()}\n{gpu_line(project, rows)}", _lengths(project)]
     if project.params.tuning is not None:
@@ -134,6 +140,11 @@ def controls(root: Path, params_file: str, write: bool) -> str:
 
 
 def _warn(project: Project) -> None:
+    from regft_core.hooks.registry import discover
+
+    for error in discover().broken.values():
+        for problem in error.problems:
+            print(f"warning: left out: {problem}", file=sys.stderr)
     for warning in (*project.warnings, *size_warnings(project), *skew_warnings(project)):
         print(f"warning: {warning}", file=sys.stderr)
 
@@ -143,11 +154,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     shared = argparse.ArgumentParser(add_help=False)
     shared.add_argument("--root", type=Path, default=argparse.SUPPRESS, help="project root (default: here)")
     shared.add_argument("--params", default=argparse.SUPPRESS, help="another file instead of params.yaml")
-    shared.add_argument("--preset", default=argparse.SUPPRESS, help="a preset, as `python -m stages.preset` runs it")
-    parser = argparse.ArgumentParser("python -m stages.config", description=__doc__, parents=[shared])
+    shared.add_argument("--json", action="store_true", default=argparse.SUPPRESS, help="JSON, for scripts")
+    shared.add_argument("--preset", default=argparse.SUPPRESS, help="a preset, as `regft preset` runs it")
+    parser = argparse.ArgumentParser(called_as("python -m stages.config"), description=__doc__, parents=[shared])
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     commands = parser.add_subparsers(dest="command")
-    commands.add_parser("validate", parents=[shared], help="check everything (the default)")
+    commands.add_parser("check", aliases=["validate"], parents=[shared], help="check everything (the default)")
     planned = commands.add_parser(
         "plan", parents=[shared], help="what would be trained, and how many rows max_length cuts"
     )
@@ -168,13 +180,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 open_project(root, params_file)  # a mistake is said with the preset's own lines
                 root, params_file = lay_out(root, preset), "params.yaml"
         if given.command == "plan":
-            print(plan(root, params_file, given.detect))
+            print(plan(root, params_file, given.detect, as_json=getattr(given, "json", False)))
         elif given.command == "controls":
             print(controls(root, params_file, given.write))
         else:
-            print(validate(root, params_file))
+            said = validate(root, params_file)
+            print(json.dumps({"valid": True, "says": said}) if getattr(given, "json", False) else said)
     except RegftError as error:
-        print(f"regft: {error}", file=sys.stderr)
+        if getattr(given, "json", False) and isinstance(error, ConfigError):
+            print(json.dumps({"valid": False, "problems": [asdict(problem) for problem in error.problems]}, indent=1))
+        else:
+            print(f"regft: {error}", file=sys.stderr)
         return error.exit_code
     return 0
 

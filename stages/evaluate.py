@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from stages.common import GRID, compute_stage, run
+from .common import GRID, compute_stage, run
 
 
 def main(root: Path, arguments: argparse.Namespace) -> None:

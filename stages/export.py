@@ -1,8 +1,8 @@
 """Write one fine-tuned run as a directory that predicts: Hugging Face's, where there is a model (not a DVC stage).
 
-python -m stages.export --method hype_n --task sst2 --size 300 --seed 0
-python -m stages.export --method hype_n --task sst2 --size 300 --seed 0 --accuracy 0.95
-python -m stages.export --method hype_n --task sst2 --size 300 --refit
+regft export --method hype_n --task sst2 --size 300 --seed 0
+regft export --method hype_n --task sst2 --size 300 --seed 0 --accuracy 0.95
+regft export --method hype_n --task sst2 --size 300 --refit
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from pathlib import Path
 from regft_core.exporting.export import export
 from regft_core.plan.refit import judged_run, refit
 from regft_core.run.project import open_project
-from stages.common import METHOD, SEED, SIZE, TASK, Argument, run
+
+from .common import METHOD, SEED, SIZE, TASK, Argument, run
 
 
 def main(root: Path, arguments: argparse.Namespace) -> None:
@@ -28,7 +29,7 @@ def main(root: Path, arguments: argparse.Namespace) -> None:
     target = export(job, accuracy=arguments.accuracy, onnx=arguments.onnx)
     shown = target.relative_to(root) if target.is_relative_to(root) else target
     print(f"exported to {shown}; {shown}/README.md says how to load it. Predict new texts:")
-    print(f"  python -m stages.predict --model {shown} --data new.csv --out predictions.csv")
+    print(f"  regft predict --model {shown} --data new.csv --out predictions.csv")
 
 
 if __name__ == "__main__":

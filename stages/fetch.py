@@ -1,9 +1,9 @@
 """Bring data and encoders onto this disk, at their pinned revisions (not a DVC stage).
 
-python -m stages.fetch                          what params.yaml needs
-python -m stages.fetch --preset hype_table3     what a preset needs; --set as in stages.preset
-python -m stages.fetch --encoder mpnet          an encoder with a short name (also: make mpnet)
-python -m stages.fetch --encoder mpnet --hub    the same files from the hub
+regft fetch                          what params.yaml needs
+regft fetch --preset hype_table3     what a preset needs; --set as in stages.preset
+regft fetch --encoder mpnet          an encoder with a short name (also: make mpnet)
+regft fetch --encoder mpnet --hub    the same files from the hub
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from regft_core.errors import ConfigError, Problem
 from regft_core.models.fetch import fetch
 from regft_core.plan.fetch import fetch_all
 from regft_core.run.project import open_project
-from stages.common import CHANGES, Argument, run
+
+from .common import CHANGES, Argument, run
 
 
 def main(root: Path, arguments: argparse.Namespace) -> None:

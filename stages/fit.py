@@ -1,7 +1,7 @@
 """From one file of labelled rows to a model that predicts: compare methods, decide, train on all rows, export.
 
-python -m stages.fit reviews.csv --text review --label verdict
-python -m stages.fit pairs.csv --text one --pair other --group product --label verdict --minutes 60
+regft fit reviews.csv --text review --label verdict
+regft fit pairs.csv --text one --pair other --group product --label verdict --minutes 60
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import stages
 from regft_core.catalogue import KINDS
-from regft_core.config.files import METHODS
 from regft_core.data.own_rows import Asked, read_own
 from regft_core.errors import ConfigError, Problem, RunFailed
+from regft_core.identity.fingerprint import package_root
 from regft_core.io import read_json
 from regft_core.plan.own_folder import RECORD, beside, encoders_here, folder_state, made_from, put
 from regft_core.plan.own_project import Draft, described
 from regft_core.plan.own_setup import read_preset
 from regft_core.run.project import open_project
-from stages.common import Argument, run
-from stages.preset import environment
+
+from .common import Argument, run
+from .run import environment, repro
 
 #: Where projects are made without ``--out``.
 FOLDER = "fits"
@@ -41,21 +41,20 @@ def main(here: Path, arguments: argparse.Namespace) -> None:
     folder = Path(arguments.out or f"{FOLDER}/{file.name.split('.')[0]}")
     root = _project(here)
     _make(root, here / folder, asked, arguments)
-    done = subprocess.run([sys.executable, "-m", "dvc", "repro"], cwd=here / folder, env=environment(root), check=False)
-    if done.returncode:
-        sys.exit(done.returncode)
+    if done := repro(here / folder):
+        sys.exit(done)
     task = read_json(here / folder / RECORD)["task"]
     taken = _decided(here / folder, task)
-    exported = folder / _export(root, here / folder, task, taken)
+    exported = folder / _export(here / folder, task, taken)
     print(f"report: {folder}/reports/report.html; to repeat: edit {folder}/params.yaml and call this again")
     print(f"model: {exported}. Predict new texts:")
-    print(f"  python -m stages.predict --model {exported} --data new.csv --out predictions.csv")
+    print(f"  regft predict --model {exported} --data new.csv --out predictions.csv")
 
 
 def _project(here: Path) -> Path:
-    """The project whose methods are used: the working directory, else the one that this code is of."""
-    code = Path(stages.__file__).resolve().parents[1]
-    return here if (here / METHODS).is_dir() else code
+    """The project whose methods and run store are used: the working directory, else the checkout of this code."""
+    code = package_root()
+    return code if not (here / "params.yaml").is_file() and (code / "pyproject.toml").is_file() else here
 
 
 def _make(root: Path, folder: Path, asked: Asked, arguments: argparse.Namespace) -> None:
@@ -105,12 +104,23 @@ def read_metric(folder: Path, task: str) -> str:
     return str(read_json(folder / "work" / "datasets" / task / "task.json")["primary"])
 
 
-def _export(root: Path, folder: Path, task: str, method: str) -> str:
+def _export(folder: Path, task: str, method: str) -> str:
     """Train the method on all rows and export it; returns its folder below ``folder``."""
     seed = open_project(folder).params.grid.seeds[0]
-    command = [sys.executable, "-m", "stages.export", "--refit", "--method", method, "--task", task, "--size", "full"]
+    command = [
+        sys.executable,
+        "-m",
+        "regft_core.stages.export",
+        "--refit",
+        "--method",
+        method,
+        "--task",
+        task,
+        "--size",
+        "full",
+    ]
     done = subprocess.run(
-        [*command, "--seed", str(seed)], cwd=folder, env=environment(root), check=False, stdout=subprocess.PIPE
+        [*command, "--seed", str(seed)], cwd=folder, env=environment(), check=False, stdout=subprocess.PIPE
     )
     if done.returncode:
         sys.stdout.buffer.write(done.stdout)

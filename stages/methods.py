@@ -1,29 +1,35 @@
 """Print the catalogue of methods.
 
-python -m stages.methods               every method: phases, what it touches, cost, controls
-python -m stages.methods NAME          one method, with all its values and where each is from
-python -m stages.methods --markdown > docs/methods.md
-python -m stages.methods --sources     docs/sources.md: where every value is from
+regft methods               every method: phases, what it touches, cost, controls
+regft methods NAME          one method, with all its values and where each is from
+regft methods --markdown > docs/methods.md
+regft methods --sources     docs/sources.md: where every value is from
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 from pathlib import Path
+
+from pydantic_core import to_jsonable_python
 
 from regft_core.errors import RegftError
 from regft_core.names import suggestion
 from regft_core.plan.method_table import as_markdown, as_text, catalogue, sources_markdown
 
+from .common import called_as
+
 
 def main() -> int:
     """Print all methods, or those named; returns the exit code."""
-    parser = argparse.ArgumentParser("python -m stages.methods", description=__doc__)
+    parser = argparse.ArgumentParser(called_as("python -m stages.methods"), description=__doc__)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("names", nargs="*", help="methods to show (default: all)")
     parser.add_argument("--markdown", action="store_true", help="as docs/methods.md")
     parser.add_argument("--sources", action="store_true", help="where every value is from, as docs/sources.md")
+    parser.add_argument("--json", action="store_true", help="as a JSON list, for scripts")
     given = parser.parse_args()
     try:
         lines = catalogue(Path())
@@ -36,6 +42,9 @@ def main() -> int:
             print(f"regft: unknown method '{name}'\n    -> {suggestion(name, known, 'there are')}", file=sys.stderr)
             return 2
     lines = [line for line in lines if not given.names or line.name in given.names]
+    if given.json:
+        print(json.dumps([to_jsonable_python(line) for line in lines], indent=1))
+        return 0
     if given.sources:
         print(sources_markdown(lines))
     else:

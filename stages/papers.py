@@ -1,7 +1,7 @@
 """Compare the presets with what the papers state (published/protocols).
 
-python -m stages.papers              every preset; or name tables and figures: python -m stages.papers hype_table1
-python -m stages.papers --markdown   docs/papers.md
+regft papers              every preset; or name tables and figures: regft papers hype_table1
+regft papers --markdown   docs/papers.md
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ from regft_core.config.papers.protocols import PROTOCOLS, read_protocols
 from regft_core.errors import ConfigError, RegftError
 from regft_core.names import plural, suggestion
 from regft_core.plan.paper_table import as_markdown, line_of, problems_of, projects_of
+
+from .common import called_as
 
 
 def compare(root: Path, names: Sequence[str]) -> str:
@@ -42,7 +44,7 @@ def page(root: Path) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Compare, or print the page; returns the exit code, 2 where something differs."""
-    parser = argparse.ArgumentParser("python -m stages.papers", description=__doc__)
+    parser = argparse.ArgumentParser(called_as("python -m stages.papers"), description=__doc__)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("items", nargs="*", help="tables and figures to compare (default: all)")
     parser.add_argument("--markdown", action="store_true", help="print docs/papers.md")

@@ -1,6 +1,6 @@
 """Pick the rows of an unlabelled file that are worth labelling next (not a DVC stage).
 
-python -m stages.pick --model exports/hype_n-sst2-300-seed-0 --data unlabelled.csv --rows 50 --out to_label.csv
+regft pick --model exports/hype_n-sst2-300-seed-0 --data unlabelled.csv --rows 50 --out to_label.csv
 """
 
 from __future__ import annotations
@@ -9,7 +9,8 @@ import argparse
 from pathlib import Path
 
 from regft_core.names import plural
-from stages.common import SERVING, Argument, device_of, run, whole_number
+
+from .common import SERVING, Argument, device_of, run, whole_number
 
 
 def main(root: Path, arguments: argparse.Namespace) -> None:

@@ -1,6 +1,6 @@
 """Predict a file of new texts with an exported model (not a DVC stage).
 
-python -m stages.predict --model exports/hype_n-sst2-300-seed-0 --data new.csv --out predictions.csv
+regft predict --model exports/hype_n-sst2-300-seed-0 --data new.csv --out predictions.csv
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from pathlib import Path
 from regft_core.data.lengths import share
 from regft_core.names import plural
 from regft_core.serving.predict import predict_file
-from stages.common import SERVING, Argument, device_of, run
+
+from .common import SERVING, Argument, device_of, run
 
 
 def main(root: Path, arguments: argparse.Namespace) -> None:

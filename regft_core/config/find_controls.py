@@ -13,10 +13,9 @@ from typing import Any
 
 from regft_core.config.build_method import MethodBuilder
 from regft_core.config.checks.methods import SharedFor
-from regft_core.config.files import METHODS
+from regft_core.config.files import METHODS, names, read
 from regft_core.config.method import Method, Registry, is_name
 from regft_core.config.trial_values import trials_of
-from regft_core.config.yaml.document import load_yaml
 from regft_core.errors import ConfigError
 
 
@@ -35,7 +34,7 @@ class Control:
         lacks = "needs its own control" if self.in_turn else "is listed without its control"
         return (
             f"'{self.control_for}' {lacks} '{self.name}'{differs}; add it under "
-            f"methods, or run `python -m stages.config controls --write`"
+            f"methods, or run `regft controls --write`"
         )
 
 
@@ -63,22 +62,21 @@ def find_controls(builder: MethodBuilder, listed: Mapping[str, Method], shared: 
     controls = Controls()
     declared: dict[str, list[Control]] = {}
     families: dict[str, tuple[str, ...]] = {}
-    for path in sorted((builder.root / METHODS).glob("*.yaml")):
-        if not is_name(path.stem):
-            continue
+    for file in filter(is_name, names(builder.root, METHODS)):
         try:
-            data = load_yaml(path, builder.root).data
+            document = read(builder.root, METHODS, file)
         except ConfigError as error:
-            if path.stem not in listed:
+            if file not in listed:
                 first = error.problems[0]
                 controls.unreadable.append(f"{first.file} may be a control but cannot be read: {first.message}")
             continue
-        families[path.stem] = _names(data.get("variant_of"))
+        data = document.data if document is not None else {}
+        families[file] = _names(data.get("variant_of"))
         for ingredient in _names(data.get("combines")):
-            alone = Control(ingredient, path.stem, "one ingredient of the combination alone")
-            declared.setdefault(path.stem, []).append(alone)
+            alone = Control(ingredient, file, "one ingredient of the combination alone")
+            declared.setdefault(file, []).append(alone)
         for target in _names(data.get("control_for")):
-            declared.setdefault(target, []).append(Control(path.stem, target, ""))
+            declared.setdefault(target, []).append(Control(file, target, ""))
     for name, method in listed.items():
         families.setdefault(name, method.config.variant_of)
         for target in method.config.control_for:

@@ -14,19 +14,20 @@ from typing import Any
 
 import yaml
 
+from regft_core import shipped
+from regft_core.catalogue import OWN
 from regft_core.config.aliases import ALIASES
-from regft_core.config.files import CONTAMINATION, FOLDERS, names_in
-from regft_core.config.yaml.document import load_yaml
+from regft_core.config.files import CONTAMINATION, FOLDERS, PRESETS, find, names, read
+from regft_core.config.yaml.document import load_yaml, relative_name
 from regft_core.errors import ConfigError, Problem
 from regft_core.io import write_text
 from regft_core.names import suggestion
 
-PRESETS = "pipelines/presets"
 #: Where presets run; git and the project's own DVC ignore it.
 FOLDER = "presets"
 #: Files that DVC reads and follows; it follows no links.
 COPIED = ("dvc.yaml", ".dvcignore")
-LINKED = (*FOLDERS, CONTAMINATION, "data")
+LINKED = (*FOLDERS, CONTAMINATION, "data", *OWN)
 #: What is fetched: linked, and made where it is missing, so that a fetch from a preset's folder fills the project's.
 FETCHED = (".models", ".datasets")
 #: Sections that say where and how to run: taken from the user's ``params.yaml`` where a preset has none.
@@ -35,18 +36,30 @@ OF_THE_MACHINE = ("execution", "store")
 
 def preset_names(root: Path) -> list[str]:
     """Every preset that there is."""
-    return names_in(root / PRESETS)
+    return names(root, PRESETS)
 
 
 def preset_file(root: Path, name: str) -> str:
-    """The file of a preset, relative to the project; raises ConfigError with the nearest name."""
-    file = f"{PRESETS}/{name}.yaml"
-    if name not in preset_names(root):
+    """The file of a preset: relative to the project that has it, else the whole path of the shipped one.
+
+    Raises ConfigError with the nearest name.
+    """
+    path = find(root, PRESETS, name)
+    if path is None:
         hint = suggestion(name, preset_names(root), "presets there")
         raise ConfigError(
-            [Problem("unknown-preset", file, 0, "", f"unknown preset '{name}': there is no such file", hint)]
+            [
+                Problem(
+                    "unknown-preset",
+                    f"{PRESETS}/{name}.yaml",
+                    0,
+                    "",
+                    f"unknown preset '{name}': there is no such file",
+                    hint,
+                )
+            ]
         )
-    return file
+    return relative_name(path, root)
 
 
 def preset_data(root: Path, name: str, changes: Iterable[str] = ()) -> dict[str, Any]:
@@ -55,7 +68,9 @@ def preset_data(root: Path, name: str, changes: Iterable[str] = ()) -> dict[str,
     Raises ConfigError: no such preset, or a change that cannot be made.
     """
     file = preset_file(root, name)
-    return changed(dict(load_yaml(root / file, root).data), changes, file)
+    document = read(root, PRESETS, name)
+    assert document is not None
+    return changed(dict(document.data), changes, file)
 
 
 def changed(data: dict[str, Any], changes: Iterable[str], file: str) -> dict[str, Any]:
@@ -81,7 +96,7 @@ def preset_text(root: Path, name: str, changes: Iterable[str] = ()) -> str:
 
     Raises ConfigError as ``preset_data``.
     """
-    head = f"# Made from {preset_file(root, name)} by `python -m stages.preset {name}`; an edit here is lost.\n"
+    head = f"# Made from {preset_file(root, name)} by `regft preset {name}`; an edit here is lost.\n"
     return head + folder_text(root, preset_data(root, name, changes))
 
 
@@ -112,8 +127,8 @@ def lay_out(root: Path, name: str, changes: Iterable[str] = ()) -> Path:
 def make_folder(root: Path, folder: Path, text: str, linked: Iterable[str] = LINKED) -> Path:
     """Make (or bring up to date) ``folder`` with ``params.yaml`` of this ``text``; returns it."""
     for file in COPIED:
-        if (root / file).is_file():
-            write_changed(folder / file, (root / file).read_text(encoding="utf-8"))
+        own = root / file
+        write_changed(folder / file, (own if own.is_file() else shipped.PROJECT[file]).read_text(encoding="utf-8"))
     for file in FETCHED:
         (root / file).mkdir(exist_ok=True)
     for file in (*linked, *FETCHED):

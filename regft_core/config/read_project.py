@@ -20,7 +20,7 @@ from regft_core.config.checks.report_sets import check_averages, check_decide_by
 from regft_core.config.checks.scales import odd_methods
 from regft_core.config.checks.settings import check_settings
 from regft_core.config.difference import Settle
-from regft_core.config.files import method_file
+from regft_core.config.files import PRESETS, method_file, without_override
 from regft_core.config.find_controls import find_controls, with_twins
 from regft_core.config.messages.explain import validate
 from regft_core.config.method import Method, Registry, is_name
@@ -71,6 +71,8 @@ def load_project(
     """
     root = Path(root)
     document = load_yaml(root / params_file, root, params_text)
+    if params_file.startswith(PRESETS):
+        document = without_override(document)
     reading = Reading(root, {params_file: document})
     params, found = validate(Params, document)
     reading.note(found)

@@ -7,14 +7,14 @@ from collections.abc import Iterator, Mapping
 from regft_core.config.checks.builtin_tasks import Builtin
 from regft_core.config.checks.sources import file_name, is_there
 from regft_core.config.checks.tasks import check_task, referenced_tasks
-from regft_core.config.files import TASKS, task_file
+from regft_core.config.files import TASKS, read, task_file
 from regft_core.config.messages.explain import validate
 from regft_core.config.method import is_name
 from regft_core.config.project import LeftOut
 from regft_core.config.reading import Reading
 from regft_core.config.schema.params import OodChoice
 from regft_core.config.schema.tasks import FilesSource, TaskConfig
-from regft_core.config.yaml.document import Document, KeyPath, load_yaml
+from regft_core.config.yaml.document import Document, KeyPath
 from regft_core.config.yaml.valid_parts import parts
 from regft_core.errors import ConfigError, Problem
 from regft_core.names import suggestion
@@ -95,10 +95,10 @@ class TaskReader:
         if name in self.known or not is_name(name):
             return self.known
         try:
-            document = load_yaml(self.reading.root / task_file(name), self.reading.root)
+            document = read(self.reading.root, TASKS, name)
         except ConfigError:
             return self.known
-        return {**self.known, name: parts(TaskConfig, document.data)}
+        return self.known if document is None else {**self.known, name: parts(TaskConfig, document.data)}
 
     def _read(self, name: str, place: Document, path: KeyPath) -> Document | None:
         document = self.reading.read(TASKS, name, place, path)
@@ -131,11 +131,12 @@ class TaskReader:
             split, source = config.split, config.source
             if not config.if_present or (split is not None and is_there(root, split)):
                 continue
-            if source is None and (root / task_file(name)).is_file():
+            if source is None:
                 try:
-                    other, _ = validate(TaskConfig, load_yaml(root / task_file(name), root))
+                    own = read(root, TASKS, name)
                 except ConfigError:
                     continue  # said where that file is read
+                other = validate(TaskConfig, own)[0] if own is not None else None
                 source, split = (other.source, split or other.splits.judging) if other is not None else (None, None)
             if isinstance(source, FilesSource) and split is not None and not is_there(root, split):
                 absent[name] = LeftOut(f"there is no file {file_name(split)}", file_name(split))

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from regft_core.config.files import missing
-from regft_core.config.yaml.document import Document, KeyPath, load_yaml
+from regft_core.config.files import missing, read
+from regft_core.config.yaml.document import Document, KeyPath
 from regft_core.errors import ConfigError, Problem
 
 
@@ -37,10 +37,11 @@ class Reading:
         if problem := missing(self.root, folder, name, place, path):
             self.problems.append(problem)
             return None
-        file = f"{folder}/{name}.yaml"
         try:
-            self.documents[file] = load_yaml(self.root / file, self.root)
+            found = read(self.root, folder, name)
         except ConfigError as error:
             self.problems += error.problems
             return None
-        return self.documents[file]
+        assert found is not None
+        self.documents[f"{folder}/{name}.yaml"] = found
+        return found

@@ -13,9 +13,8 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from regft_core.config.files import task_file
+from regft_core.config.files import TASKS, read
 from regft_core.config.schema.tasks import FoldsConfig, TaskConfig
-from regft_core.config.yaml.document import load_yaml
 from regft_core.data.deal import deal
 from regft_core.data.declare import Split
 from regft_core.data.examples import text_key, to_jsonl
@@ -183,10 +182,12 @@ def set_files(described: Mapping[str, Any]) -> dict[str, str]:
 def place(root: Path, name: str, split: str) -> str:
     """``file:line`` of a split (train, dev), and the task."""
     try:
-        found = load_yaml(root / task_file(name), root).place(("splits", split))
-    except ConfigError:  # a task that has no file, as tests make them
+        document = read(root, TASKS, name)
+    except ConfigError:
+        document = None
+    if document is None:  # a task that has no file, as tests make them
         return f"task '{name}', splits.{split}"
-    return f"{found} (task '{name}')"
+    return f"{document.place(('splits', split))} (task '{name}')"
 
 
 def _check_groups(where: str, task: TaskConfig, groups: Sequence[str]) -> None:

@@ -73,7 +73,7 @@ def read_hub(root: Path, source: HubSource, split: str, where: str) -> tuple[lis
         raise DataError(
             "damaged-file",
             f"{where}: {folder / _ROWS} is not what was fetched\n    -> delete {folder} and fetch it again "
-            "(python -m stages.fetch)",
+            "(regft fetch)",
         )
     names, _, rows = parquet(io.BytesIO(content))
     return names, list(rows)

@@ -131,7 +131,7 @@ def finished_run(job: Job) -> tuple[Context, TrainingRecord]:
         runs = Work(Path(job.root)).finetune(cell_of(job)).runs
         record = next((run for run in runs if run.seed == job.seed), None)
     if record is None or not record.ok:
-        command = "python -m stages.export --refit" if job.refit else "dvc repro"
+        command = "regft export --refit" if job.refit else "dvc repro"
         why = record.error if record is not None else f"it was not trained yet; run `{command}` first"
         raise RunFailed("no-model", f"seed {job.seed} of {job.method} on {job.task}-{job.size} has no model: {why}")
     values = record.tuned.values if record.tuned else job.values

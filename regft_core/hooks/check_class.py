@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from dataclasses import fields
 from difflib import get_close_matches
 from itertools import product
-from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
 from pydantic import ValidationError
@@ -25,7 +24,6 @@ from regft_core.hooks.declare import Declares
 from regft_core.hooks.says import Says
 from regft_core.names import suggestion
 
-ROOT = Path(__file__).parents[2]
 #: How alike a public name and a hook must be for the name to count as a misspelling of it.
 ALIKE = 0.8
 _HOOKS = {name: value for name, value in vars(Regulariser).items() if not name.startswith("_")}
@@ -61,12 +59,6 @@ GONE = {
     "after_clip": "gradient_masks or observe_gradients with gradients_at='after_clip', or before_update",
     "after_update": "pull_weights, perturb_weights or observe_weights",
 }
-
-
-def shown(file: str | None) -> str:
-    """A method's file as messages show it: relative to the project where it is inside."""
-    path = Path(file or "")
-    return path.relative_to(ROOT).as_posix() if path.is_relative_to(ROOT) else str(path)
 
 
 def class_problems(cls: type[Regulariser], file: str) -> Iterator[Problem]:

@@ -1,4 +1,4 @@
-"""Finds the regularisers: every file of ``regft_core/methods`` that defines a ``Regulariser``.
+"""Finds the regularisers: every file of ``regft_core/methods``, and of a project's ``methods``, that defines one.
 
 There is no list to keep up to date. Adding a method is adding a file; a name that two files
 claim is an error.
@@ -6,91 +6,106 @@ claim is an error.
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
 import inspect
-import pkgutil
-import traceback
+import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
 from types import ModuleType
 
+from regft_core.catalogue import METHODS, import_file, said_with_its_line, shown
 from regft_core.errors import ConfigError, Problem
 from regft_core.hooks.base import Regulariser
-from regft_core.hooks.check_class import class_problems, shown
-
-METHODS = Path(__file__).parents[1] / "methods"
+from regft_core.hooks.check_class import class_problems
 
 
-def _modules(folders: Sequence[Path]) -> list[ModuleType]:
-    found = []
-    for info in sorted(pkgutil.iter_modules([str(METHODS)]), key=lambda info: info.name):
-        if not info.name.startswith("_"):
-            with _said_with_its_line(METHODS / f"{info.name}.py"):
-                found.append(importlib.import_module(f"regft_core.methods.{info.name}"))
+class Registry(dict[str, type[Regulariser]]):
+    """Name -> class.
+
+    Attributes:
+        broken: name of a file of the project, or of an installed package -> what is wrong with it. It stops nothing
+            that does not use it.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.broken: dict[str, ConfigError] = {}
+
+
+def _files(folders: Sequence[Path]) -> Iterator[ModuleType]:
     for folder in folders:
         for path in sorted(folder.glob("*.py")):
-            spec = importlib.util.spec_from_file_location(f"regft_extra_methods_{path.stem}", path)
-            if spec is None or spec.loader is None:
-                continue
-            module = importlib.util.module_from_spec(spec)
-            with _said_with_its_line(path):
-                spec.loader.exec_module(module)
-            found.append(module)
-    return found
-
-
-@contextmanager
-def _said_with_its_line(path: Path) -> Iterator[None]:
-    """Raises ConfigError with the line of a method's file at which importing it failed."""
-    try:
-        yield
-    except Exception as error:
-        lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
-        line = error.lineno if isinstance(error, SyntaxError) and error.filename == str(path) else (lines or [0])[-1]
-        said = error.msg if isinstance(error, SyntaxError) else error
-        message = f"cannot be imported: {type(error).__name__}: {said}"
-        problem = Problem(
-            "cannot-import", shown(str(path)), line or 0, "", message, "repair the file, or move it out of the folder"
-        )
-        raise ConfigError([problem]) from error
+            with said_with_its_line(path):
+                module = import_file(path, f"regft_extra_methods_{path.stem}")
+            yield module
 
 
 @lru_cache(maxsize=8)
-def _discover(folders: tuple[Path, ...]) -> dict[str, type[Regulariser]]:
-    registry: dict[str, type[Regulariser]] = {}
-    problems = []
-    for module in _modules(folders):
-        count = len(registry)
-        for value in vars(module).values():
-            if not (inspect.isclass(value) and issubclass(value, Regulariser) and value.__module__ == module.__name__):
-                continue
-            if not value.name:
-                continue
-            if value.name in registry:
-                message = f"'{value.name}' is also defined in {registry[value.name].__module__}"
-                problems.append(
-                    Problem("name-taken", str(module.__file__), 0, value.__name__, message, "give it another name")
-                )
-            registry[value.name] = value
-            problems += class_problems(value, shown(module.__file__))
-        if len(registry) == count and module.__name__.startswith("regft_core.methods.") and not problems:
-            hint = "a method is a subclass of regft_core.hooks.base.Regulariser with a 'name'; helpers begin with _"
-            problems.append(Problem("no-method-in-file", shown(module.__file__), 0, "", "defines no method", hint))
+def _discover(folders: tuple[Path, ...], state: tuple[tuple[str, int, int], ...]) -> Registry:
+    registry, problems = Registry(), list[Problem]()
+    others = {Path(path) for path, _, _ in state}
+    for name in METHODS.names():
+        own = METHODS.path(name) in others
+        try:
+            found = dict(_classes(METHODS.load(name), registry, helpers=False))
+        except ConfigError as error:
+            if own:
+                registry.broken[name] = error
+            else:
+                problems += error.problems
+            continue
+        registry.update(found)
+    for module in _files(folders):
+        registry.update(_classes(module, registry, helpers=True))
     if problems:
         raise ConfigError(problems)
     return registry
 
 
-def discover(folders: Sequence[Path] = ()) -> dict[str, type[Regulariser]]:
-    """Return ``{name: class}`` for ``regft_core/methods`` and, optionally, further folders of method files.
+def _classes(module: ModuleType, registry: Registry, *, helpers: bool) -> list[tuple[str, type[Regulariser]]]:
+    """Name and class of the regularisers of a file. Raises ConfigError with all that is wrong with them.
+
+    Args:
+        helpers: whether a file may define none.
+    """
+    found, problems, file = list[tuple[str, type[Regulariser]]](), list[Problem](), shown(module.__file__)
+    for value in vars(module).values():
+        if not (inspect.isclass(value) and issubclass(value, Regulariser) and value.__module__ == module.__name__):
+            continue
+        if not value.name:
+            continue
+        taken = registry.get(value.name) or dict(found).get(value.name)
+        if taken is not None:
+            message = f"'{value.name}' is also defined in {taken.__module__}"
+            problems.append(Problem("name-taken", file, 0, value.__name__, message, "give it another name"))
+        found.append((value.name, value))
+        problems += class_problems(value, file)
+    if not found and not helpers:
+        hint = "a method is a subclass of regft_core.hooks.base.Regulariser with a 'name'; helpers begin with _"
+        problems.append(Problem("no-method-in-file", file, 0, "", "defines no method", hint))
+    if problems:
+        raise ConfigError(problems)
+    return found
+
+
+def discover(folders: Sequence[Path] = ()) -> Registry:
+    """Return ``{name: class}`` for ``regft_core/methods``, the project's own and, optionally, further folders.
 
     Importing the method files does not import torch.
 
     Raises:
-        ConfigError: a file cannot be imported or defines none, two define the same name, or a class has a hook that
-            nothing would call or that cannot be called.
+        ConfigError: a file of the package or of ``folders`` cannot be imported or defines none, two define the same
+            name, or a class has a hook that nothing would call or that cannot be called. What is wrong with a file of
+            the project or of an installed package stands in ``broken``.
     """
-    return dict(_discover(tuple(Path(folder) for folder in folders)))
+    found = _discover(tuple(Path(folder) for folder in folders), METHODS.state())
+    copy = Registry()
+    copy.update(found)
+    copy.broken |= found.broken
+    return copy
+
+
+def entry_of(cls: type[Regulariser]) -> str:
+    """What stands for the file of a class in a fingerprint: its module, or its path where it is none of regft's."""
+    module = cls.__module__
+    return module if module.startswith("regft_core.") else str(Path(str(sys.modules[module].__file__)).resolve())

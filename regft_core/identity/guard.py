@@ -21,6 +21,7 @@ from types import CodeType, ModuleType
 from typing import Any
 
 import regft_core
+from regft_core.catalogue import LOADED
 from regft_core.errors import CodeChanged, ConfigError
 from regft_core.identity.code_graph import Reach
 from regft_core.identity.file_states import FileState, file_state
@@ -74,6 +75,8 @@ class LoadedCode:
         if written or after != self.code:
             raise CodeChanged("code-edited", self._message("was edited while it was being loaded", after, written))
         for module, state in reach.files.items():
+            if LOADED.get(module, (state.mtime_ns, state.size)) != (state.mtime_ns, state.size):
+                raise CodeChanged("code-edited", f"{module} was edited after this process had loaded it{_AGAIN}")
             if module in sys.modules:  # else it needs a package that is not installed, see _load
                 _verify_origin(module, state)
                 if module in early:

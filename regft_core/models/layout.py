@@ -134,14 +134,14 @@ def load_modules(directory: Path) -> PooledClassifier:
         raise ModelError(
             "head-missing",
             f"{directory}: a sentence encoder without a head ({DENSE} or {PAIR_HEAD})"
-            "\n    -> give a directory that `python -m stages.export` wrote",
+            "\n    -> give a directory that `regft export` wrote",
         )
     try:
         if head.name == PAIR_HEAD and read_json(head / "config.json").get("vectors") != SCALED:
             raise ModelError(
                 "outdated-export",
                 f"{head}: this head was fitted to vectors that an earlier version of regft did not scale"
-                "\n    -> export the model again (python -m stages.export)",
+                "\n    -> export the model again (regft export)",
             )
         modes = read_json(directory / POOLING / "config.json")
         config = AutoConfig.from_pretrained(directory, local_files_only=True, trust_remote_code=False)

@@ -1,6 +1,6 @@
 """``regft.json`` in an exported directory: what loading the files alone does not tell about the inputs.
 
-Other programs need it for nothing; ``stages.predict`` and people read it.
+Other programs need it for nothing; ``regft predict`` and people read it.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The catalogue of shipped methods: what each is, where it acts, what it costs, what it is compared with.
 
-``python -m stages.methods`` prints it; docs/methods.md is made of it, and a test compares.
+``regft methods`` prints it; docs/methods.md is made of it, and a test compares.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import yaml
 from pydantic_core import to_jsonable_python
 
 from regft_core.config.checks.methods import method_factor
-from regft_core.config.files import METHODS, names_in
+from regft_core.config.files import METHODS, names
 from regft_core.config.method import Method
 from regft_core.config.method_sources import Setting, settings
 from regft_core.config.project import Project
@@ -91,12 +91,12 @@ def all_methods(root: Path) -> dict[str, Method]:
 
 def _project(root: Path) -> Project:
     """A project that lists every shipped method, on built-in tasks that suit most of them."""
-    names = names_in(root / METHODS)
-    names.insert(0, names.pop(names.index("vanilla")))
+    listed = names(root, METHODS)
+    listed.insert(0, listed.pop(listed.index("vanilla")))
     params = {
         "model": {"name": "minilm"},
         "grid": {"tasks": ["cue_pair"], "sizes": [128], "seeds": [0]},
-        "methods": names,
+        "methods": listed,
         "subsample": {},
         "training": {"epochs": 4},
         "report": {},
@@ -217,9 +217,9 @@ def as_text(lines: Sequence[Line], *, values: bool = False) -> str:
 _METHODS_PAGE = """\
 # Methods
 
-<!-- made by python -m stages.methods --markdown -->
+<!-- made by regft methods --markdown -->
 
-`python -m stages.methods NAME` prints more about one method: phases, values with their sources, controls.
+`regft methods NAME` prints more about one method: phases, values with their sources, controls.
 
 - **Cost** counts forward and backward passes of all phases at 4 epochs; plain fine-tuning is 1. Fits without steps
   count their passes over the rows, row by row, so they take longer in seconds. Closed-form solves count as zero
@@ -255,9 +255,9 @@ def sources_markdown(lines: Sequence[Line]) -> str:
     """Where every default of an option is from, and every other value that a method's file sets."""
     parts = [
         "# Where the values are from\n",
-        "<!-- made by python -m stages.methods --sources -->\n",
+        "<!-- made by regft methods --sources -->\n",
         "Each value is from a paper, from released code (repository, file, line), or it is ours, with the reason.",
-        "`python -m stages.methods NAME` prints all values of one method.\n",
+        "`regft methods NAME` prints all values of one method.\n",
         "## Defaults of options\n",
         "| option | default | source |\n|---|---|---|",
     ]

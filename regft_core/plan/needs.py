@@ -141,9 +141,9 @@ def describe(project: Project, command: str) -> str:
         return "\n".join([mark.mark, *lines])
     if missing or not present:
         what = ([] if present else ["the encoder"]) + ([plural(len(missing), "split")] if missing else [])
-        lines.append(f"missing: {' and '.join(what)}\n    -> python -m stages.fetch --preset {command}")
+        lines.append(f"missing: {' and '.join(what)}\n    -> regft fetch --preset {command}")
     else:
-        lines.append(f"nothing is missing\n    -> python -m stages.preset {command}")
+        lines.append(f"nothing is missing\n    -> regft preset {command}")
     return "\n".join(lines)
 
 

@@ -162,7 +162,7 @@ class Draft:
             "metrics": list(rows.metrics),
             "primary": rows.metrics[0],
         }
-        head = f"# Made by `python -m stages.fit` from {asked.file.name}: {rows.why.partition(';')[0]}.\n"
+        head = f"# Made by `regft fit` from {asked.file.name}: {rows.why.partition(';')[0]}.\n"
         return head + _yaml({key: value for key, value in data.items() if value is not None})
 
     def params_text(self, setup: Setup) -> str:
@@ -176,7 +176,7 @@ class Draft:
         first = self.seed * setup.folds  # another seed is another repeat: folds and draws differ
         tuned = any(trials.values())
         sections = [
-            f"# Made by `python -m stages.fit` for {self.minutes:g} minutes: an ordinary project.\n",
+            f"# Made by `regft fit` for {self.minutes:g} minutes: an ordinary project.\n",
             "# Edit it; the same call again, or `dvc repro` here, runs what changed.\n",
             _yaml({"model": {"name": name, "max_length": length, "pooling": "mean"}}),
             f"# max_length cuts {cut:.1%} of the rows.\n",

@@ -15,6 +15,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
+from regft_core import shipped
 from regft_core.config.messages.explain import validate
 from regft_core.config.schema import Name, NameList, StrictModel
 from regft_core.config.schema.training import TrainingConfig
@@ -65,8 +66,9 @@ class OwnPreset(StrictModel):
 
 
 def read_preset(root: Path) -> OwnPreset:
-    """The preset of the project. Raises ConfigError with all that is wrong in it."""
-    document = load_yaml(root / PRESET, root)
+    """The preset of the project, else the shipped one. Raises ConfigError with all that is wrong in it."""
+    own = root / PRESET
+    document = load_yaml(own if own.is_file() else shipped.FOLDER / PRESET, root)
     found, problems = validate(OwnPreset, document)
     if found is None or problems:
         raise ConfigError(problems)

@@ -29,15 +29,15 @@ COLUMNS = (
     *("stated / ours / differs", "what differs", "GPU hours", "miniature"),
 )
 HEAD = f"""\
-<!-- made by python -m stages.papers --markdown from {PROTOCOLS}; tested -->
+<!-- made by regft papers --markdown from {PROTOCOLS}; tested -->
 # Tables and figures of the five papers
 
-`python -m stages.preset NAME` runs a preset and puts the printed numbers beside ours. Each item links its protocol:
+`regft preset NAME` runs a preset and puts the printed numbers beside ours. Each item links its protocol:
 every setting with the section that states it, or with the reason for ours. A test compares protocols with presets.
 
 - *Stated / ours / differs*: settings that the paper states, that it leaves open, and that run otherwise. The next
   column names the last, and what differs apart from settings.
-- *GPU hours*: from nothing, all presets of the item, on one A100 or H100. `python -m stages.config plan --preset NAME`
+- *GPU hours*: from nothing, all presets of the item, on one A100 or H100. `regft plan --preset NAME`
   has the assumptions. Equal runs of several presets are trained once.
 - *Miniature*: whether every method of the presets last finished with a tiny encoder on a few rows, with the settings
   of now.

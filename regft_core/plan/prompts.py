@@ -5,7 +5,6 @@ from __future__ import annotations
 from regft_core.config.files import task_file
 from regft_core.config.method import other_tasks
 from regft_core.config.project import Project
-from regft_core.config.yaml.document import load_yaml
 from regft_core.data.prompts import wrong_words
 from regft_core.errors import ConfigError, Problem
 from regft_core.models.source import resolve_model
@@ -22,7 +21,7 @@ def check_words(project: Project) -> None:
     for task in dict.fromkeys([*project.params.grid.tasks, *other_tasks(reading, labelled=True)]):
         prompt = project.tasks[task].prompt
         if prompt is not None and (wrong := wrong_words(prompt.words, tokenizer)):
-            document = load_yaml(project.root / task_file(task), project.root)
+            document = project.documents[task_file(task)]
             hint = "choose a shorter or more common word, such as yes, no, good"
             problems += [
                 document.problem("word-not-one-token", ("prompt", "words", label), message, hint)

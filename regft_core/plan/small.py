@@ -16,7 +16,7 @@ import yaml
 
 from regft_core.config import small
 from regft_core.config.aliases import ALIASES
-from regft_core.config.files import TASKS, names_in, task_file
+from regft_core.config.files import OVERRIDE, TASKS, names_in, ships, task_file
 from regft_core.config.method import other_tasks
 from regft_core.config.preset import (
     FOLDER,
@@ -88,8 +88,7 @@ def lay_out_small(root: Path, name: str, changes: Iterable[str] = ()) -> Path:
     folder = make_folder(
         root,
         root / FOLDER / f"{name}{SUFFIX}",
-        f"# Made from {file} by `python -m stages.preset {name} --scale small`; an edit here is lost.\n"
-        + folder_text(root, data),
+        f"# Made from {file} by `regft preset {name} --scale small`; an edit here is lost.\n" + folder_text(root, data),
         [file for file in LINKED if file not in (TASKS, "data")],
     )
     for path, text in tasks.files.items():
@@ -97,6 +96,7 @@ def lay_out_small(root: Path, name: str, changes: Iterable[str] = ()) -> Path:
     for task, declared in tasks.tasks.items():
         if (folder / task_file(task)).is_symlink():
             remove(folder / task_file(task))
+        declared = {OVERRIDE: True, **declared} if ships(TASKS, task) else declared
         write_changed(folder / task_file(task), yaml.safe_dump(declared, sort_keys=False, allow_unicode=True))
     # Printed tables name the project's own tasks, which must be there to be named.
     for name_of_other in {*names_in(root / TASKS), *names_in(folder / TASKS)} - tasks.tasks.keys():

@@ -87,7 +87,7 @@ def decide(
             return None
         # The model of a fold lacks the rows that judged it.
         which = "--refit" if block.folded else f"--seed {seeds[0]}"
-        return f"python -m stages.export --method {name} --task {block.task} --size {block.size} {which}"
+        return f"regft export --method {name} --task {block.task} --size {block.size} {which}"
 
     exported = command(pick.method)
     sentences = [

@@ -50,7 +50,7 @@ def warnings(
         found.append("1 seed: it shows no spread, so no method is judged. Add seeds (grid.seeds).")
     elif len(seeds) < FEW_SEEDS:
         found.append(
-            f"{len(seeds)} seeds show large differences only. `python -m stages.config plan --detect 1` says how many "
+            f"{len(seeds)} seeds show large differences only. `regft plan --detect 1` says how many "
             "a difference of 1 point takes."
         )
     present = list(dict.fromkeys(name for block in blocks for name in block.cells))

@@ -10,7 +10,7 @@ from regft_core.catalogue import EVALUATIONS
 from regft_core.config.schema import StrictModel
 from regft_core.config.schema.params import Params
 from regft_core.hooks.base import Regulariser, implements
-from regft_core.hooks.registry import discover
+from regft_core.hooks.registry import discover, entry_of
 from regft_core.identity.fingerprint import Scope, stage_scope
 from regft_core.models.source import ModelSource
 from regft_core.run.scopes import family_module, kind_modules, metric_modules, scope_sha256
@@ -41,7 +41,7 @@ def finding_scope(
 
     ``kinds``: of the tasks that it sees. ``metrics``: those that the tasks are judged by.
     """
-    own = [_entry(evaluation), *kind_modules(kinds)]
+    own = [EVALUATIONS.entry(evaluation.name), *kind_modules(kinds)]
     if evaluation.needs_model(options):
         own += [*stage_scope("evaluate").entries, family_module(source)]
     if evaluation.reads_views:
@@ -58,15 +58,7 @@ def _with_views() -> list[str]:
     def has_some(cls: type[Regulariser]) -> bool:
         return any(implements(cls, hook) for hook in hooks)
 
-    return [cls.__module__ for cls in discover().values() if has_some(cls)]
-
-
-def _entry(evaluation: Evaluation) -> str:
-    """The module of an evaluation, or the path of its file where that is no module of regft."""
-    path = EVALUATIONS.path(evaluation.name)
-    if path.parent == EVALUATIONS.folders[0]:
-        return f"{EVALUATIONS.package}.{evaluation.name}"
-    return str(path.resolve())
+    return [entry_of(cls) for cls in discover().values() if has_some(cls)]
 
 
 def evaluations_inputs(

@@ -9,9 +9,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from regft_core import __version__
+from regft_core import __version__, shipped
 from regft_core.analyses import find
-from regft_core.catalogue import EVALUATIONS, EXECUTORS, KINDS, METRICS, OPTIMISERS
+from regft_core.catalogue import OWN, use_project
 from regft_core.config.checks.builtin_tasks import Builtin
 from regft_core.config.files import CONTAMINATION, FOLDERS
 from regft_core.config.method import Method
@@ -68,10 +68,10 @@ def open_project(
     Raises:
         ConfigError: all problems of all files, together.
     """
+    use_project(root)
     if params_text is not None:
         return _load(root, params_file, params_text, check_composition)
-    catalogues = (KINDS, METRICS, OPTIMISERS, EVALUATIONS, EXECUTORS)
-    folders = tuple(str(folder) for one in catalogues for folder in one.folders)
+    folders = tuple(str(folder) for one in OWN.values() for folder in one.folders)
     asked = os.path.abspath(root), str(root), params_file, check_composition, folders
     if asked in _kept:
         return _kept[asked]
@@ -118,9 +118,13 @@ def kept_open() -> Iterator[None]:
 def _files(root: Path, params_file: str) -> list[FileState]:
     """States of everything that a project is read from: its YAML files, what lies in data/."""
     paths = [str(root / params_file), str(root / CONTAMINATION), os.environ.get("DVC_ROOT", "") or "."]
-    for folder in (*FOLDERS, "data"):
+    for folder in (
+        *(place / folder for place in (root, shipped.FOLDER) for folder in FOLDERS),
+        root / "data",
+        *(root / name for name in OWN),
+    ):
         with suppress(OSError):
-            paths += sorted(entry.path for entry in os.scandir(root / folder))
+            paths += sorted(entry.path for entry in os.scandir(folder))
     states = (file_state(path) or folder_state(path) for path in paths)
     return [state for state in states if state is not None]
 

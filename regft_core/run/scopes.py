@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from regft_core.catalogue import KINDS, METRICS, OPTIMISERS
 from regft_core.config.method import Phase
 from regft_core.hooks import listed
+from regft_core.hooks.registry import entry_of
 from regft_core.identity.fingerprint import EXEMPT, JUDGING, TOKENS, Scope, code_of, stage_scope, training_scope
 from regft_core.io import read_json
 from regft_core.models.source import ModelSource
@@ -41,9 +42,9 @@ def phase_scope(
     import names: the task, the encoder and the protocol do. Where epochs are judged, what judges them counts too
     (``metrics``: by which).
     """
-    own = {cls.__module__ for cls, _ in listed.active(entries)}
+    own = {entry_of(cls) for cls, _ in listed.active(entries)}
     if phase.training.optimizer in OPTIMISERS.names():  # else a regulariser brings its own
-        own.add(f"{OPTIMISERS.package}.{phase.training.optimizer}")
+        own.add(OPTIMISERS.entry(phase.training.optimizer))
     if phase.training.judges_epochs:
         own |= {CHECKPOINT_RULE, JUDGING, *metric_modules(metrics)}
     return training_scope(sorted({*own, *kind_modules(kinds), family_module(source)}))
@@ -69,12 +70,12 @@ def report_scope(metrics: Iterable[str]) -> Scope:
 
 def kind_modules(kinds: Iterable[str]) -> list[str]:
     """The files of some kinds of task."""
-    return sorted({f"{KINDS.package}.{name}" for name in kinds})
+    return sorted({KINDS.entry(name) for name in kinds})
 
 
 def metric_modules(metrics: Iterable[str]) -> list[str]:
     """The files of some metrics."""
-    return sorted({f"{METRICS.package}.{name}" for name in metrics})
+    return sorted({METRICS.entry(name) for name in metrics})
 
 
 def family(source: ModelSource) -> Architecture:

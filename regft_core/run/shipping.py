@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
+from regft_core.catalogue import OWN
 from regft_core.config.checks.sources import file_name, file_of
 from regft_core.config.copies import ENCODER, ROWS, shipped_encoder
 from regft_core.config.files import CONTAMINATION, FOLDERS
@@ -132,7 +133,11 @@ def files_for(project: Project, jobs: Sequence[RunJob]) -> dict[str, Path]:
     root = project.root
     read = [root / "params.yaml", root / CONTAMINATION]
     read += [path for folder in FOLDERS for path in sorted((root / folder).glob("*.yaml"))]
-    found = {path.relative_to(root).as_posix(): path for path in read}
+    found = {name: root / read_from.file for name, read_from in project.documents.items()}  # shipped ones, too
+    found |= {path.relative_to(root).as_posix(): path for path in read}
+    for folder in OWN:  # own code
+        code = _below(root / folder, root)
+        found |= {name: path for name, path in code.items() if "__pycache__" not in path.parts}
     for task in project.tasks:
         found |= {file_name(file): file_of(root, file) for file in task_files(project, task)}
     for task in sorted({job.task for job in jobs}):
@@ -141,8 +146,8 @@ def files_for(project: Project, jobs: Sequence[RunJob]) -> dict[str, Path]:
         found |= _below(root / "work" / "subsamples" / task / size, root)
     store = store_path(root, project.params)
     for other in sorted(set(_other_tasks(project, jobs))):
-        folder = training_rows(project, other, store)
-        found |= {f"{ROWS}/{folder.name}/{name}": folder / name for name in _ROWS_OF_OTHERS}
+        rows = training_rows(project, other, store)
+        found |= {f"{ROWS}/{rows.name}/{name}": rows / name for name in _ROWS_OF_OTHERS}
     encoder = resolve_model(project.params.model, root).path
     found |= {f"{ENCODER}/{path.name}": path for path in _encoder_files(encoder)}
     return {name: path for name, path in found.items() if path.is_file()}

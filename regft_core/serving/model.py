@@ -186,7 +186,7 @@ def load_served(directory: Path, device: str, precision: str = "fp32") -> Served
         raise ModelError(
             "not-an-export",
             f"{directory} {found}, so it is no exported model"
-            "\n    -> write one: python -m stages.export --method METHOD --task TASK --size SIZE --seed SEED",
+            "\n    -> write one: regft export --method METHOD --task TASK --size SIZE --seed SEED",
         )
     tokenizer = _tokenizer(directory)
     model: Any
@@ -293,7 +293,7 @@ def _loaded(auto: Any, directory: Path) -> Any:
         raise ModelError(
             "weights-missing",
             f"{directory}: weights are missing, among them {', '.join(absent[:3])}: an encoder that was not fine-tuned?"
-            "\n    -> give a directory that `python -m stages.export` wrote",
+            "\n    -> give a directory that `regft export` wrote",
         )
     return model
 

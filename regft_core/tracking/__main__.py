@@ -1,7 +1,7 @@
 """Mirror the project into MLflow, and look at it.
 
-python -m regft_core.tracking ui             sync, then open MLflow on http://127.0.0.1:5000
-python -m regft_core.tracking sync           bring mlflow.db up to date with work/
+regft ui       sync, then open MLflow on http://127.0.0.1:5000
+regft sync     bring mlflow.db up to date with work/
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit code."""
     shared = argparse.ArgumentParser(add_help=False)
     shared.add_argument("--root", type=Path, default=Path(), help="project root (default: here)")
-    parser = argparse.ArgumentParser("python -m regft_core.tracking", description=__doc__)
+    parser = argparse.ArgumentParser("regft", description=__doc__)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("sync", parents=[shared], help="bring mlflow.db up to date with work/")

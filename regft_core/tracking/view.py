@@ -19,7 +19,7 @@ RUN_NAME = "attributes.`Run Name`"
 NOTE = """\
 A mirror of `work/`: one run per seed, nested under one run per cell (method x task x training size).
 Numbers of a cell are means over its seeds. The files are the truth; delete the database and
-`python -m regft_core.tracking sync` brings it back.
+`regft sync` brings it back.
 
 Searches find only what the files say now. Runs of an earlier configuration are kept in the state *Deleted* (choose it
 beside the search box; ``tags.`regft.status` = 'superseded'``) and return with the next sync after the configuration

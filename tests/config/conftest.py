@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Literal
 import pytest
 from pydantic import Field
 
+from regft_core import shipped
 from regft_core.config.method import Cost
 from regft_core.config.schema import StrictModel
 from regft_core.errors import ConfigError, Problem
@@ -114,6 +115,12 @@ FILES = {
 
 Build = Callable[[dict[str, str | None]], Path]
 Failures = Callable[[dict[str, str | None]], list[Problem]]
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_shipped(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The projects of these tests have files of their own alone; ``test_search_path.py`` has shipped ones, too."""
+    monkeypatch.setattr(shipped, "FOLDER", tmp_path_factory.mktemp("shipped"))
 
 
 @pytest.fixture

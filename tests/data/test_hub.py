@@ -54,7 +54,7 @@ def test_rows_are_fetched_once_and_damage_is_noticed(tmp_path: Path, monkeypatch
     assert not hub.is_fetched(tmp_path, other, "train")  # another revision is another set of rows
     rows = next(tmp_path.rglob("rows.parquet"))
     rows.write_bytes(rows.read_bytes()[:-1])
-    with raises_code(DataError, "damaged-file", "delete", "python -m stages.fetch"):
+    with raises_code(DataError, "damaged-file", "delete", "regft fetch"):
         read_split(tmp_path, "mine", SOURCE, "train", declare())
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from regft_core.catalogue import METHODS
 from regft_core.errors import ConfigError, Problem
 from regft_core.hooks import registry
 from regft_core.hooks.registry import discover
@@ -70,7 +71,7 @@ def test_a_right_file_is_found(tmp_path: Path) -> None:
         ("(active=active", "(actve=active", 19, "TypeError: Declares.__init__() got an unexpected", "every field"),
         ("says=Says(small", "says=Says(smal", 19, "TypeError: Says.__init__() got an unexpected", "every field"),
         ("options.sigma > 0", "options.sigam > 0", 18, "AttributeError: 'Options' object has no attribute", "field"),
-        ("return Declares(", "Declares(", 16, "returns None in the place of a Declares", "return Declares"),
+        ("return Declares(", "Declares(", 16, "returns None instead of a Declares", "return Declares"),
         (
             "    def change",
             "    edit_order = 3\n\n    def change",
@@ -98,12 +99,12 @@ def test_a_file_of_the_folder_without_a_method_is_refused(tmp_path: Path, monkey
     package = tmp_path / "methods"
     package.mkdir()
     (package / "nameless_method.py").write_text(RIGHT.replace('    name = "gradient_noise"\n', ""))
-    monkeypatch.setattr(registry, "METHODS", package)
+    monkeypatch.setattr(METHODS, "_shipped", package)
     import regft_core.methods
 
     monkeypatch.setattr(regft_core.methods, "__path__", [str(package)])
     with raises_code(ConfigError, "no-method-in-file", "nameless_method.py"):
-        registry._discover.__wrapped__(())
+        registry._discover.__wrapped__((), ())
 
 
 ADDS = "        return Declares(active=active, says=Says(smallest_effect=0.1))"

@@ -20,7 +20,7 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 
 
 def example() -> str:
-    blocks = re.findall(r"```python\n(.*?)```", (REPOSITORY / "CONTRIBUTING.md").read_text(), flags=re.DOTALL)
+    blocks = re.findall(r"```python\n(.*?)```", (REPOSITORY / "docs" / "own_method.md").read_text(), flags=re.DOTALL)
     return textwrap.dedent("   " + blocks[0].lstrip(" "))
 
 

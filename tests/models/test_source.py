@@ -297,7 +297,9 @@ def test_an_alias_with_other_bytes_is_refused(own, tmp_path, monkeypatch):
 
 def test_a_fetched_alias_that_is_absent_says_how_to_fetch_it(tmp_path, monkeypatch):
     monkeypatch.delenv("REGFT_MODELS", raising=False)
-    with raises_code(ModelError, "model-not-installed", f"{tmp_path}/.models/mpnet", "make mpnet", "404 MB"):
+    with raises_code(
+        ModelError, "model-not-installed", f"{tmp_path}/.models/mpnet", "regft fetch --encoder mpnet", "404 MB"
+    ):
         resolve("mpnet", tmp_path)
 
 
@@ -309,7 +311,7 @@ def test_a_fetched_alias_is_found_in_the_project_or_in_the_shared_folder(shared,
     else:
         monkeypatch.delenv("REGFT_MODELS", raising=False)
     shutil.copytree(own, models / "mpnet")
-    with raises_code(ModelError, "wrong-checksum", "model.safetensors", "78c0197b", "make mpnet"):
+    with raises_code(ModelError, "wrong-checksum", "model.safetensors", "78c0197b", "regft fetch --encoder mpnet"):
         resolve("mpnet", tmp_path / "project")
     hashes = {
         name: module.content_sha256(own / name) for name in ("model.safetensors", "config.json", "tokenizer.json")
@@ -318,5 +320,5 @@ def test_a_fetched_alias_is_found_in_the_project_or_in_the_shared_folder(shared,
     found = resolve("mpnet", tmp_path / "project")
     assert (found.name, found.revision, found.path) == ("mpnet", None, (models / "mpnet").resolve())
     (models / "mpnet" / "config.json").unlink()
-    with raises_code(ModelError, "file-missing", "config.json", "make mpnet"):
+    with raises_code(ModelError, "file-missing", "config.json", "regft fetch --encoder mpnet"):
         resolve("mpnet", tmp_path / "project")

@@ -106,7 +106,10 @@ def reproduced(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ignore = shutil.ignore_patterns("__pycache__", "dvc.lock")
     for name in ("regft_core", "stages", "pipelines", "dvc.yaml", ".gitignore"):
         source = REPOSITORY / name
-        (shutil.copytree(source, root / name, ignore=ignore) if source.is_dir() else shutil.copy(source, root / name))
+        if source.is_dir():  # the links to what is shipped lead to the project's own files then
+            shutil.copytree(source, root / name, ignore=ignore, symlinks=True)
+        else:
+            shutil.copy(source, root / name)
     shutil.copytree(tiny_model_dir(tmp_path_factory.mktemp("model"), "bert"), root / "models" / "tiny")
     words = {"train": "good film bad plot", "dev": "great story poor actor", "far": "good food bad place"}
     (root / "data" / "own").mkdir(parents=True)

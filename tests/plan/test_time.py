@@ -107,7 +107,7 @@ def test_nothing_is_measured_for_seconds_or_without_the_encoder(
     found = estimate(open_project(project), shortest=0.0)
     assert not found.measured
     assert found.missing.startswith("encoder 'FacebookAI/roberta-base' is not on this disk")
-    assert found.missing.endswith("-> fetch it: python -m stages.fetch")
+    assert found.missing.endswith("-> fetch it: regft fetch")
     assert found.missing in found.line()
     assert found.seconds > 0
     change(project, execution={"executor": "slurm", "device": "auto"})

@@ -22,7 +22,7 @@ def test_every_preset_is_valid(name: str) -> None:
 @pytest.mark.parametrize("name", names())
 def test_its_head_names_its_protocol_and_its_command(name: str) -> None:
     head = (PRESETS / f"{name}.yaml").read_text(encoding="utf-8").split("model:")[0]
-    assert f"python -m stages.preset {name}\n" in head
+    assert f"regft preset {name}\n" in head
     assert "assumption" not in head, "what a paper leaves open stands in its protocol"
     [protocol] = re.findall(r"^# Sources of all values: (published/protocols/\S+\.yaml)$", head, re.MULTILINE)
     assert name in yaml.safe_load((REPOSITORY / protocol).read_text(encoding="utf-8"))["presets"]

@@ -85,7 +85,7 @@ def test_the_claim_stands_beside_the_decision(advice: Any, idle: Any) -> None:
 def test_the_probe_is_taken_and_exported_where_nothing_is_expected_to_be_better(idle: Any) -> None:
     found = idle.report.blocks[0].decision
     assert found.pick.method == "probe"
-    assert found.commands == ("python -m stages.export --method probe --task sst2 --size 300 --seed 0",)
+    assert found.commands == ("regft export --method probe --task sst2 --size 300 --seed 0",)
 
 
 def test_methods_that_do_not_beat_the_probe_are_named(idle: Any, advice: Any) -> None:
@@ -102,13 +102,13 @@ def test_page_and_terminal_show_the_same_decision(idle: Any) -> None:
     console = Console(width=100, record=True, file=io.StringIO())
     console.print(summary_table(idle.report))
     lines = [line.rstrip() for line in console.export_text().splitlines() if line.strip()]
-    assert "$ python -m stages.export --method probe --task sst2 --size 300 --seed 0" in lines
+    assert "$ regft export --method probe --task sst2 --size 300 --seed 0" in lines
     shown, html = " ".join(lines), idle.report.html
     top = html[html.index('<section id="decision"') : html.index('<section id="verdicts">')]
     for sentence in idle.report.blocks[0].decision.sentences:
         assert sentence in top
         assert " ".join(sentence.split()) in " ".join(shown.split())
-    assert "<pre>python -m stages.export --method probe" in top
+    assert "<pre>regft export --method probe" in top
 
 
 def test_the_numbers_are_in_the_results_for_programs(advice: Any) -> None:
@@ -226,7 +226,7 @@ def test_of_equal_scores_the_cheapest_is_taken() -> None:
 
 def test_with_folds_the_command_trains_the_final_model_on_all_rows() -> None:
     costs = {"reference": 1.0, "dear": 4.0, "middle": 2.0, "cheap": 1.5}
-    command = "python -m stages.export --method cheap --task t --size 100"
+    command = "regft export --method cheap --task t --size 100"
     assert choose(RIGHT, costs).commands == (f"{command} --seed 0",)
     assert choose(RIGHT, costs, folded=True).commands == (f"{command} --refit",)
 

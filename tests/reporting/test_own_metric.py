@@ -52,7 +52,7 @@ metrics: [misses]
 primary: misses
 positive_label: positive
 """,
-    "pipelines/methods/vanilla.yaml": "description: plain\n",
+    "pipelines/methods/vanilla.yaml": "override: true\ndescription: plain\n",
     "data/train.csv": "sentence,label\nGood,1\n",
     "data/dev.csv": "sentence,label\nFine,1\n",
 }

@@ -13,7 +13,7 @@ from regft_core.reporting import show
 from regft_core.reporting.leaderboard import leaderboard
 from regft_core.reporting.page.formatting import interval, score
 
-COMMAND = "$ python -m stages.export --method a_method_with_a_rather_long_name_indeed --task sst2 --size 300 --seed 0"
+COMMAND = "$ regft export --method a_method_with_a_rather_long_name_indeed --task sst2 --size 300 --seed 0"
 
 
 @pytest.fixture(scope="module")

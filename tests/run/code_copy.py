@@ -78,7 +78,8 @@ print(json.dumps(answers))
 def with_code(project: Path) -> Path:
     """Give a project its own copy of the code."""
     for name in ("regft_core", "stages"):
-        shutil.copytree(REPOSITORY / name, project / name, ignore=shutil.ignore_patterns("__pycache__"))
+        # The links to what is shipped lead to the project's own files then.
+        shutil.copytree(REPOSITORY / name, project / name, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
     return project
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
+from regft_core.config.files import METHODS, ships
 from regft_core.data.prepare import prepare_dataset
 from regft_core.data.subsample import write_subsamples
 from regft_core.io import read_json
@@ -59,7 +60,7 @@ def shrink_task(root: Path, name: str) -> None:
     for source in (declared["source"], *(ood["source"] for ood in declared["ood"].values())):
         splits = source["options"].get("rows", ROWS)
         source["options"] = {**source["options"], "rows": {split: ROWS.get(split, 40) for split in splits}}
-    task.write_text(yaml.dump(declared))
+    task.write_text(yaml.dump({"override": True, **declared}))
 
 
 def refresh(root: Path) -> None:
@@ -83,7 +84,8 @@ def change(root: Path, **changes: Any) -> None:
 def write_method(root: Path, name: str, **content: Any) -> None:
     """Write ``pipelines/methods/<name>.yaml`` and list it."""
     path = root / "pipelines" / "methods" / f"{name}.yaml"
-    path.write_text(yaml.dump({"description": "a test", **content}, sort_keys=False))
+    own = {"override": True} if ships(METHODS, name) else {}
+    path.write_text(yaml.dump({**own, "description": "a test", **content}, sort_keys=False))
     listed = yaml.safe_load((root / "params.yaml").read_text())["methods"]
     if name not in listed:
         change(root, methods=[*listed, name])
@@ -97,7 +99,10 @@ def edit(path: Path, old: str, new: str) -> None:
 
 
 def edit_method(root: Path, name: str, old: str, new: str) -> None:
-    edit(root / "pipelines" / "methods" / f"{name}.yaml", old, new)
+    path = root / "pipelines" / "methods" / f"{name}.yaml"
+    if ships(METHODS, name) and not path.read_text().startswith("override"):
+        path.write_text(f"override: true\n{path.read_text()}")
+    edit(path, old, new)
 
 
 #: Noise whose sum overflows: the loss is not a number in the first step.

@@ -18,7 +18,7 @@ from regft_core.reporting import write_report
 from regft_core.run.enabled_evaluations import enabled, finding_scope
 from regft_core.run.project import open_project
 from tests.errors import raises_code
-from tests.run.conftest import DIVERGES, TASK, change, edit, runs, write_method
+from tests.run.conftest import DIVERGES, TASK, change, edit, edit_method, runs, write_method
 from tests.run.test_evaluations import GRID, found, judge, switch_on, train
 
 ALL: dict[str, dict[str, Any]] = {
@@ -100,7 +100,7 @@ def test_a_run_beside_is_trained_first_and_in_key_and_plan(project: Path) -> Non
     (own,) = [one for one in runs(project).values() if one.get("evaluation") == "deletion"]
     assert own["other_run"] in runs(project)
     # Another tdt has another key, and orders tokens in another way; the run itself stays.
-    edit(project / "pipelines" / "methods" / "tdt.yaml", "w_distill: 0.5", "w_distill: 0.4")
+    edit_method(project, "tdt", "w_distill: 0.5", "w_distill: 0.4")
     after = planned(project)
     cell = f"vanilla/{TASK}/24"
     assert json.loads(before["finetune"])[cell] == json.loads(after["finetune"])[cell]

@@ -16,7 +16,7 @@ from regft_core.run.evaluate import evaluate
 from regft_core.run.run_phase import phase_inputs
 from regft_core.run.search import search
 from tests.errors import raises_code
-from tests.run.conftest import DIVERGES, change, job, runs, shrink_task, stored, train, write_method
+from tests.run.conftest import DIVERGES, change, edit_method, job, runs, shrink_task, stored, train, write_method
 
 POSTTRAINING = {
     "data": {"size": "full", "labels": False},
@@ -201,9 +201,8 @@ def test_no_epochs_train_nothing(project: Path) -> None:
 
 
 def test_mask_tuning_takes_its_head_and_its_filler_from_phases(project: Path) -> None:
-    for name in ("mask_tuning", "mask_tuning_two_phase"):
-        shipped = project / "pipelines/methods" / f"{name}.yaml"
-        shipped.write_text(shipped.read_text().replace("epochs: 10", "epochs: 1").replace("epochs: 3", "epochs: 1"))
+    for name, epochs in (("mask_tuning", 10), ("mask_tuning_two_phase", 3)):
+        edit_method(project, name, f"epochs: {epochs}", "epochs: 1")
     change(project, methods=["vanilla", "mask_tuning", "mask_tuning_two_phase"])
     head = train(project, "mask_tuning")
     assert head["status"] == "ok"
@@ -218,8 +217,7 @@ def test_mask_tuning_takes_its_head_and_its_filler_from_phases(project: Path) ->
 
 
 def test_state_that_was_pruned_comes_back_although_nothing_starts_from_its_weights(project: Path) -> None:
-    shipped = project / "pipelines/methods/mask_tuning.yaml"
-    shipped.write_text(shipped.read_text().replace("epochs: 10", "epochs: 1"))
+    edit_method(project, "mask_tuning", "epochs: 10", "epochs: 1")
     change(project, methods=["vanilla", "mask_tuning"])
     record = search(job(project, "mask_tuning"))
     key = record["phases"]["language_model_head"]

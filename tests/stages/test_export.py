@@ -59,7 +59,7 @@ def test_the_card_tells_data_scores_cost_and_limits(trained: Path, exported: dic
         "2 steps in",
         "- Truncation: 3.1% of dev are longer than 32 tokens and were read in part.",
         "- Contamination: ",
-        "python -m stages.predict --model path/to/this/directory --data new.csv --out predictions.csv",
+        "regft predict --model path/to/this/directory --data new.csv --out predictions.csv",
         "(columns `review`; others: `--text`, `--text-pair`)",
     ):
         assert text in card, text
@@ -77,17 +77,17 @@ def test_a_pooled_card_names_its_parts(exported: dict[tuple[str, str], Path]) ->
     card = card_of(exported["pooled", "pairs"])
     assert "library_name: sentence-transformers" in card
     assert '"pair_head"' in card
-    assert "stages.predict" in card
+    assert "regft predict" in card
 
 
 def test_the_commands_that_the_report_names_work(trained: Path) -> None:
     page = (trained / "reports" / "report.html").read_text()
-    command = re.search(r"<pre>python -m (stages\.export [^<]+)</pre>", page)
+    command = re.search(r"<pre>regft (export [^<]+)</pre>", page)
     assert command is not None
     name, *arguments = command[1].split()
-    done = stage(trained, name.removeprefix("stages."), *arguments)
+    done = stage(trained, name, *arguments)
     assert done.returncode == 0, done.stderr
-    printed = re.search(r"python -m stages\.(predict --model \S+ --data new.csv --out predictions.csv)", done.stdout)
+    printed = re.search(r"regft (predict --model \S+ --data new.csv --out predictions.csv)", done.stdout)
     assert printed is not None, done.stdout
     write_csv(trained / "new.csv", [("review", "one", "other"), ("good film", "good", "bad")])
     done = stage(trained, *printed[1].split(), "--overwrite")

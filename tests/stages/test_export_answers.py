@@ -74,7 +74,7 @@ def test_the_commands_work_and_the_card_says_what_it_is(root: Path) -> None:
     for text in (
         "`kept.safetensors` holds all that `tfidf_logistic` has fitted",
         "| dev | accuracy |",
-        "python -m stages.predict --model path/to/this/directory",
+        "regft predict --model path/to/this/directory",
     ):
         assert text in card, text
     for text in ("library_name", "Base model", "Longest input", "Truncation", "pipeline("):

@@ -1,4 +1,4 @@
-"""`python -m stages.fetch` with the real client libraries against a hub on this machine."""
+"""`regft fetch` with the real client libraries against a hub on this machine."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_a_preset_is_planned_fetched_and_runs_offline_from_then_on(root: Path, h
     assert f"MISSING  reviews: someone/reviews at {COMMIT[:12]}, split train" in planned.stdout
     assert "shop (judges reviews): someone/shop at main (moving: no commit is pinned), split test" in planned.stdout
     assert "placed (judges reviews): there is no file data/placed.csv" in planned.stdout
-    assert "-> python -m stages.fetch --preset hubbed" in planned.stdout
+    assert "-> regft fetch --preset hubbed" in planned.stdout
     assert not hub.asked  # a plan asks nobody
     done = stage(root, hub.url, "fetch", "--preset", "hubbed")
     assert done.returncode == 0, done.stderr
@@ -102,7 +102,7 @@ def test_a_preset_is_planned_fetched_and_runs_offline_from_then_on(root: Path, h
     assert len(hub.asked) == asked
     planned = stage(root, hub.url, "preset", "hubbed", "--plan", HF_HUB_OFFLINE="1")
     assert "MISSING" not in planned.stdout
-    assert "nothing is missing\n    -> python -m stages.preset hubbed" in planned.stdout
+    assert "nothing is missing\n    -> regft preset hubbed" in planned.stdout
     ran = stage(root, hub.url, "preset", "hubbed", "--set", "grid.seeds=[0]", HF_HUB_OFFLINE="1")
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert "reviews is not judged on placed (there is no file data/placed.csv)" in ran.stdout

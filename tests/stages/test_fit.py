@@ -1,4 +1,4 @@
-"""`python -m stages.fit`: from one file to predictions; what is refused, and that a repeat is free."""
+"""`regft fit`: from one file to predictions; what is refused, and that a repeat is free."""
 
 from __future__ import annotations
 

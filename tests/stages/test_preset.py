@@ -1,4 +1,4 @@
-"""`python -m stages.preset`: a preset runs beside the user's own project and leaves it alone."""
+"""`regft preset`: a preset runs beside the user's own project and leaves it alone."""
 
 from __future__ import annotations
 

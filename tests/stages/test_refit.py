@@ -208,7 +208,7 @@ def test_predictions_are_at_the_temperature(folded: Path, final: Path) -> None:
     done = stage(folded, "export", "--method", "vanilla", "--refit")
     assert done.returncode == 0, done.stderr
     shown = final.relative_to(folded)
-    assert f"python -m stages.predict --model {shown} --data new.csv --out predictions.csv" in done.stdout
+    assert f"regft predict --model {shown} --data new.csv --out predictions.csv" in done.stdout
     texts = ["good film", "bad story night", "it was red"]
     write_csv(folded / "new.csv", [("review",), *((text,) for text in texts)])
     done = stage(

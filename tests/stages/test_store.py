@@ -1,4 +1,4 @@
-"""``python -m stages.store verify``: what is damaged, and what does not come out the same again."""
+"""``regft store verify``: what is damaged, and what does not come out the same again."""
 
 from __future__ import annotations
 

@@ -25,9 +25,7 @@ def shipped() -> dict[str, Line]:
 def test_the_page_of_methods_is_the_catalogue() -> None:
     shown, wanted = (ROOT / "docs/methods.md").read_text(encoding="utf-8"), as_markdown(list(shipped().values()))
     lacking = sorted(set(wanted.splitlines()) ^ set(shown.splitlines()))
-    assert shown.strip() == wanted.strip(), (
-        f"run `python -m stages.methods --markdown > docs/methods.md`; differs: {lacking}"
-    )
+    assert shown.strip() == wanted.strip(), f"run `regft methods --markdown > docs/methods.md`; differs: {lacking}"
 
 
 def test_every_shipped_method_is_told() -> None:

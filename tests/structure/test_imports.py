@@ -11,7 +11,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 #: From the bottom up; a part may import from itself and from parts on lower lines.
 LAYERS: tuple[tuple[str, ...], ...] = (
-    ("errors", "names", "rng", "lazy", "catalogue", "io", "progress"),
+    ("errors", "names", "rng", "lazy", "catalogue", "io", "progress", "shipped"),
     ("keyed",),
     ("metrics",),
     ("kinds",),
@@ -27,9 +27,10 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("methods", "analyses"),
     ("run",),
     ("plan", "exporting"),
-    ("reporting", "serving"),
+    ("reporting", "serving", "contract"),
     ("tracking", "api"),
     ("stages",),
+    ("__main__",),
 )
 LEVEL = {part: level for level, parts in enumerate(LAYERS) for part in parts}
 

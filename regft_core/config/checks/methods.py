@@ -144,6 +144,9 @@ def _options(
         at = (*path, regulariser)
         if regulariser not in registry:
             hint = suggestion(regulariser, sorted(registry), "there are")
+            if broken := getattr(registry, "broken", {}).get(regulariser):
+                problems += broken.problems
+                continue
             problems.append(document.problem("unknown-regulariser", at, f"unknown regulariser '{regulariser}'", hint))
             continue
         found, wrong = validate(registry[regulariser].Config, document, at)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from regft_core.config.build_method import MethodBuilder
 from regft_core.config.checks.params import EncoderCheck
-from regft_core.config.files import METHODS, method_file, missing, task_file
+from regft_core.config.files import METHODS, find, method_file, missing, task_file
 from regft_core.config.schema.params import Params
 from regft_core.config.schema.settings import MethodLayer, PhaseLayer
 from regft_core.config.schema.tasks import TaskConfig
@@ -64,7 +64,7 @@ def _check_layer(
     own = params.method_settings.get(name)
     base = own.base if own is not None and own.known("base") else None
     if base is not None and at[0] == "method_settings":
-        if (builder.root / method_file(name)).is_file():
+        if find(builder.root, METHODS, name) is not None:
             message = f"'{name}' has a file of its own, {method_file(name)}, so it needs no base"
             return [
                 document.problem("base-not-needed", (*at, "base"), message, "remove base, or give the arm another name")

@@ -12,6 +12,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
+from regft_core import shipped
 from regft_core.config.files import CONTAMINATION
 from regft_core.config.messages.explain import validate
 from regft_core.config.schema import Name, StrictModel
@@ -52,17 +53,18 @@ class Contamination:
 
 
 def read_contamination(root: Path) -> Contamination:
-    """Read the table of the project at ``root``; empty where there is no such file.
+    """Read the table that the package ships, and over it that of the project at ``root``, where there is one.
 
-    Raises ConfigError when the file is wrong.
+    Raises ConfigError when a file is wrong.
     """
-    path = Path(root) / CONTAMINATION
-    if not path.is_file():
-        return Contamination(ContaminationConfig())
-    config, problems = validate(ContaminationConfig, load_yaml(path, Path(root)))
-    if config is None:
-        raise ConfigError(problems)
-    return Contamination(config)
+    found: dict[str, SeenConfig] = {}
+    for path in (shipped.FOLDER / CONTAMINATION, Path(root) / CONTAMINATION):
+        if path.is_file():
+            config, problems = validate(ContaminationConfig, load_yaml(path, Path(root)))
+            if config is None:
+                raise ConfigError(problems)
+            found |= config.trained_on
+    return Contamination(ContaminationConfig(trained_on=found))
 
 
 def sentences(encoder: str, task: str, seen: Mapping[str, str], sets: Iterable[str]) -> list[str]:

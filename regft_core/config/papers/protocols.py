@@ -15,11 +15,11 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from regft_core.config.files import PUBLISHED, names_in
+from regft_core.config.files import PUBLISHED, names, read
 from regft_core.config.messages.explain import validate
 from regft_core.config.preset import preset_names
 from regft_core.config.schema import ConsistentModel, Inconsistency, Name, NameList, StrictModel
-from regft_core.config.yaml.document import Document, KeyPath, load_yaml
+from regft_core.config.yaml.document import Document, KeyPath
 from regft_core.errors import ConfigError, Problem
 from regft_core.names import suggestion
 
@@ -159,11 +159,12 @@ def read_protocols(root: Path) -> tuple[Paper, ...]:
     Raises:
         ConfigError: every problem of every file; presets that are not there, and those that no item names.
     """
-    folder, problems = root / PROTOCOLS, list[Problem]()
-    documents = {}
-    for name in names_in(folder):
+    problems = list[Problem]()
+    documents = dict[str, Document]()
+    for name in names(root, PROTOCOLS):
         try:
-            documents[name] = load_yaml(folder / f"{name}.yaml", root)
+            if (own := read(root, PROTOCOLS, name)) is not None:
+                documents[name] = own
         except ConfigError as error:
             problems += error.problems
     papers, items = dict[str, PaperConfig](), list[Item]()

@@ -21,7 +21,7 @@ from typing import Annotated
 from pydantic import Field
 
 from regft_core.catalogue import METRICS
-from regft_core.config.files import METHODS, PUBLISHED, TASKS, names_in
+from regft_core.config.files import METHODS, PUBLISHED, TASKS, names, read
 from regft_core.config.messages.explain import validate
 from regft_core.config.papers.claims import Claim, check_claims
 from regft_core.config.papers.printed_arithmetic import leaves, wrong_gains, wrong_means
@@ -149,10 +149,11 @@ def read_published(root: Path, name: str) -> Published:
         ConfigError: the file is missing or wrong, names tasks or methods that are not there, or does not add up.
     """
     root = Path(root)
-    document = load_yaml(root / PUBLISHED / f"{name}.yaml", root)
+    # Of a table that is not there the second one says what is.
+    document = read(root, PUBLISHED, name) or load_yaml(root / PUBLISHED / f"{name}.yaml", root)
     config, problems = validate(PublishedConfig, document)
     if config is not None:
-        tasks, methods = (names_in(root / folder) for folder in (TASKS, METHODS))
+        tasks, methods = (names(root, folder) for folder in (TASKS, METHODS))
         arms = [*methods, *config.derived]
         problems += [*_columns(config, tasks, document), *_rows(config, arms, document)]
         problems += check_claims(config, arms, document)
@@ -224,19 +225,19 @@ def _rows(config: PublishedConfig, methods: Sequence[str], document: Document) -
 
 def published_names(root: Path) -> list[str]:
     """The tables that are there."""
-    return names_in(Path(root) / PUBLISHED)
+    return names(Path(root), PUBLISHED)
 
 
 def check_published(root: Path, params: Params, document: Document) -> list[Problem]:
     """Problems of ``report.published``: tables that are not there, or wrong themselves."""
     if not params.known("report") or not params.report.known("published"):
         return []
-    names, given = published_names(root), document.data["report"].get("published")
+    there, given = published_names(root), document.data["report"].get("published")
     found = []
     for i, name in enumerate(params.report.published):
         at: KeyPath = ("report", "published", i) if isinstance(given, list) else ("report", "published")
-        if name not in names:
-            message, hint = f"there is no {PUBLISHED}/{name}.yaml", suggestion(name, names, "tables there")
+        if name not in there:
+            message, hint = f"there is no {PUBLISHED}/{name}.yaml", suggestion(name, there, "tables there")
             found.append(document.problem("unknown-table", at, message, hint))
             continue
         try:

@@ -23,6 +23,7 @@ from pydantic_core import to_jsonable_python
 from regft_core.config.difference import settings_of
 from regft_core.config.method import Method
 from regft_core.config.papers.protocols import ORIGINS, Item, Paper, Value, matches
+from regft_core.config.preset import preset_file
 from regft_core.config.project import Project
 from regft_core.config.schema.tasks import TaskConfig
 from regft_core.config.schema.training import TrainingConfig
@@ -166,7 +167,7 @@ def _own_protocol(project: Project, settings: Settings) -> Iterator[str]:
 def check_preset(paper: Paper, item: Item, preset: str, project: Project) -> list[Problem]:
     """Settings of a preset that its protocol leaves out or says otherwise, and settings that change nothing."""
     settings = resolved(project)
-    document = project.documents[f"pipelines/presets/{preset}.yaml"]
+    document = project.documents[preset_file(project.root, preset)]
     problems = []
     own = named(document.data)
     changed = set(_own_protocol(project, settings))

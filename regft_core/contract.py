@@ -1,0 +1,173 @@
+"""The contract of one regulariser, tried with the project's encoder in a folder of its own: ``regft test-method``.
+
+What a method may not break whatever it does: it trains on texts and on pairs, twice alike; at strength 0 it is plain
+fine-tuning bit for bit; its controls train and are other runs; what is exported answers as what was trained. The
+repository's tests (``tests/methods/test_contract.py``) try shipped methods with every family of encoders besides.
+"""
+
+from __future__ import annotations
+
+import io
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from regft_core.catalogue import OWN, use_project
+from regft_core.config.files import METHODS, find, method_file, task_file
+from regft_core.config.preset import link
+from regft_core.config.yaml.document import load_yaml
+from regft_core.errors import ConfigError, Problem, RegftError, text_of
+from regft_core.exporting.export import export
+from regft_core.hooks.registry import discover
+from regft_core.names import suggestion
+from regft_core.plan.compute import compute_only
+from regft_core.plan.data import prepare
+from regft_core.plan.keys import write_plan
+from regft_core.run.context import Context, Job
+from regft_core.run.one_run import run
+from regft_core.run.project import open_project
+
+SIZE = 16
+#: Task of the trial -> the shipped one that it is a few rows of.
+TASKS = {"contract_text": "cue_sentence", "contract_pair": "cue_pair"}
+ROWS = {"train": 32, "dev": 16, "no_cue": 16, "reversed": 16}
+OFF = "contract_off"
+
+
+@dataclass(frozen=True)
+class Promise:
+    """One promise of the contract, and what was found.
+
+    Attributes:
+        kept: None where the method does not say what the promise is about.
+    """
+
+    says: str
+    kept: bool | None
+    found: str = ""
+
+
+def check_method(root: Path, name: str) -> Iterator[Promise]:
+    """Try the contract of the regulariser ``name`` as the project at ``root`` sees it; each promise as it is tried.
+
+    Raises ConfigError: there is none of that name, or its file is broken.
+    """
+    use_project(root)
+    registry = discover()
+    if name in registry.broken:
+        raise registry.broken[name]
+    if name not in registry:
+        hint = suggestion(name, sorted(registry), "there are")
+        problem = Problem("unknown-regulariser", f"methods/{name}.py", 0, "", f"no file defines '{name}'", hint)
+        raise ConfigError([problem])
+    cls = registry[name]
+    yield Promise("its class declares what its hooks do", True)
+    with tempfile.TemporaryDirectory(prefix="regft-contract-") as scratch:
+        one, two = (_project(root, Path(scratch) / part, name, cls.off) for part in ("one", "two"))
+        try:
+            controls = [listed for listed in open_project(one).methods if listed.startswith(f"{name}_")]
+            trained = {task: _train(one, name, task) for task in TASKS}
+        except RegftError as error:
+            yield Promise("it trains on texts and on pairs", False, text_of(error))
+            return
+        wrong = [f"{task}: {said}" for task, (_, said) in trained.items() if said]
+        yield Promise("it trains on texts and on pairs", not wrong, "; ".join(wrong))
+        if wrong:
+            return
+        text = next(iter(TASKS))
+        weights = trained[text][0]
+        again, _ = _train(two, name, text)
+        yield Promise("trained twice it has the same weights", again == weights)
+        plain, _ = _train(one, "vanilla", text)
+        if cls.off is None:
+            yield Promise("at strength 0 it is plain fine-tuning", None, "the class has no `off`")
+        else:
+            off, said = _train(two, OFF, text)
+            plain_again, _ = _train(two, "vanilla", text)
+            found = said or ("" if off == plain_again else f"weights with {dict(cls.off)} differ from vanilla's")
+            yield Promise("at strength 0 it is plain fine-tuning, bit for bit", not found, found)
+        yield Promise("it changes the weights", weights != plain, "" if weights != plain else "they are vanilla's")
+        for control in controls:
+            other, said = _train(one, control, text)
+            found = said or ("" if other != weights else "its weights are the method's")
+            yield Promise(f"its control {control} trains, and is another run", not found, found)
+        if not controls:
+            yield Promise("a control shows what its ingredient does", None, "the class has no `controls`")
+        try:
+            with _quiet():
+                compute_only(one, "finetune", [f"{name}/{text}"])
+                export(_job(one, name, text))
+            yield Promise("exported it answers as it was trained", True)
+        except RegftError as error:
+            yield Promise("exported it answers as it was trained", False, text_of(error))
+
+
+def _project(root: Path, folder: Path, name: str, off: Mapping[str, Any] | None) -> Path:
+    """A project with the method, the method at strength 0, and plain fine-tuning; with own code of ``root``."""
+    for own in OWN:
+        link(folder / own, (root / own).resolve())
+    for task, shipped in TASKS.items():
+        path = find(root, "pipelines/tasks", shipped)
+        assert path is not None
+        declared = load_yaml(path, root).data
+        source = {**declared["source"], "options": {**declared["source"]["options"], "rows": ROWS}}
+        _write(folder / task_file(task), {**declared, "source": source, "ood": {}})
+    path = find(root, METHODS, name)
+    if path is None:
+        _write(folder / method_file(name), {"regularisers": {name: {}}, "training": {}})
+    elif path.is_relative_to(root):  # else it is shipped, and found
+        _write(folder / method_file(name), load_yaml(path, root).data)
+    if off is not None:
+        _write(folder / method_file(OFF), {"regularisers": {name: dict(off)}, "training": {}})
+    params = load_yaml(root / "params.yaml", root).data if (root / "params.yaml").is_file() else {}
+    model = {**params.get("model", {"name": "minilm"}), "max_length": 128}
+    if (root / str(model["name"])).is_dir():
+        model["name"] = str((root / str(model["name"])).resolve())
+    controls = [f"{name}_{end}" for end in discover()[name].controls]
+    settings = {
+        "model": model,
+        "grid": {"tasks": list(TASKS), "sizes": [SIZE], "seeds": [0]},
+        "methods": ["vanilla", name, *([OFF] if off is not None else []), *controls],
+        "subsample": {},
+        "training": {"max_steps": 2, "epochs": 1, "batch_size": 8, "learning_rate": 1.0e-3},
+        "execution": {"executor": "serial", "device": "cpu"},
+        "report": {"reference": "vanilla"},
+    }
+    _write(folder / "params.yaml", settings)
+    return folder
+
+
+def _write(path: Path, data: Mapping[str, Any]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(yaml.safe_dump(dict(data), sort_keys=False, allow_unicode=True), encoding="utf-8")
+
+
+def _job(root: Path, method: str, task: str) -> Job:
+    return Job(str(root), method, task, str(SIZE), 0)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Within the block nothing is printed: what is said of generated rows helps nobody."""
+    with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
+        yield
+
+
+def _train(root: Path, method: str, task: str) -> tuple[str, str]:
+    """The hash of the trained weights, and what went wrong, if anything did."""
+    if not (root / "work" / "plan").is_dir():
+        with _quiet():
+            prepare(open_project(root))
+            write_plan(open_project(root))
+    job = _job(root, method, task)
+    record = run(job, until="finetune")["finetune"]
+    if record["status"] != "ok":
+        return "", str(record["error"])
+    stored = Context(job).store.get(record["key"])
+    assert stored is not None
+    return stored.tensors_sha256("weights"), ""

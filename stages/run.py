@@ -1,0 +1,81 @@
+"""Run what is out of date, and show the leaderboard (not a DVC stage: it runs `dvc repro`).
+
+regft run
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+
+from regft_core.config.files import LEADERBOARD
+from regft_core.errors import ConfigError, Problem
+from regft_core.identity.fingerprint import package_root
+
+from .common import PRINTED, run
+
+
+def main(root: Path, arguments: argparse.Namespace) -> None:
+    """Run what is stale, print the leaderboard, also when there was nothing to do.
+
+    A killed call goes on where it stopped. It ends with 1 when cells failed.
+    """
+    require_project(root)
+    with tempfile.TemporaryDirectory() as folder:
+        printed = Path(folder) / "printed"
+        done = repro(root, {PRINTED: str(printed)})
+        if done:
+            sys.exit(done)
+        if not printed.is_file() and (root / LEADERBOARD).is_file():
+            print((root / LEADERBOARD).read_text(encoding="utf-8"), end="")
+            print("nothing was out of date; report: reports/report.html")
+
+
+def require_project(root: Path) -> None:
+    """Raise ConfigError for what `dvc repro` needs and the folder lacks."""
+    problems = []
+    for name, what in (("params.yaml", "a project"), ("dvc.yaml", "a pipeline"), (".dvc", "a DVC project")):
+        if not (root / name).exists():
+            hint = "make a new project with `regft init FOLDER`, or go to the folder of yours"
+            if name == ".dvc":
+                hint = "run `dvc init` here (without git: `dvc init --no-scm`)"
+            problems.append(Problem("no-project", name, 0, "", f"is not in {root}, so this is not {what}", hint))
+    if not problems and not no_scm(root) and shutil.which("git") is None:
+        hint = "install git, or write 'no_scm = true' below [core] in .dvc/config"
+        problems.append(Problem("git-missing", ".dvc/config", 0, "", "wants git, which is not on the PATH", hint))
+    if problems:
+        raise ConfigError(problems)
+
+
+def no_scm(root: Path) -> bool:
+    """Whether DVC works without git in a project."""
+    config = root / ".dvc" / "config"
+    return config.is_file() and "no_scm = true" in config.read_text(encoding="utf-8").lower()
+
+
+def repro(folder: Path, more: dict[str, str] | None = None) -> int:
+    """`dvc repro` in a folder; its exit code."""
+    from dvc.cli import main as dvc  # in this process: another Python would take as long as all that DVC then does
+
+    os.environ |= environment() | (more or {})
+    return int(dvc(["--cd", str(folder), "repro"]))
+
+
+def environment() -> dict[str, str]:
+    """That of this process, with this Python first for the commands of stages, and this code in a checkout.
+
+    In a checkout the code is beside its ``pyproject.toml``; an installed package is found by itself.
+    """
+    found = os.environ | {"PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])}
+    code = package_root()
+    if (code / "pyproject.toml").is_file():
+        found["PYTHONPATH"] = os.pathsep.join(filter(None, [str(code), os.environ.get("PYTHONPATH")]))
+    return found
+
+
+if __name__ == "__main__":
+    run(main)

@@ -1,0 +1,32 @@
+"""Try the contract of one regulariser, your own or a shipped one (not a DVC stage).
+
+regft test-method smooth_logits
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from .common import Argument, run
+
+
+def main(root: Path, arguments: argparse.Namespace) -> None:
+    """Train it for two steps on generated rows with the encoder of params.yaml; ends with 1 when a promise is broken.
+
+    The name is that of the class (`name = "..."`) in methods/NAME.py. Nothing is written into the project.
+    """
+    from regft_core.contract import check_method
+
+    broken = 0
+    for promise in check_method(root, arguments.name):
+        mark = {True: "kept", False: "BROKEN", None: "not said"}[promise.kept]
+        print(f"{mark:9} {promise.says}" + (f": {promise.found}" if promise.found else ""), flush=True)
+        broken += promise.kept is False
+    if broken:
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    run(main, Argument("name", "name of a regulariser", positional=True))

@@ -1,0 +1,137 @@
+"""`regft init`: a project of few files that works at once, and nothing lost of what was there."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+import yaml
+
+from regft_core import shipped
+from regft_core.errors import ConfigError
+from regft_core.plan.new_project import OwnRows, make_project
+from regft_core.run.project import open_project
+from tests.errors import raises_code
+from tests.small_project import REPOSITORY, review, write_csv
+from tests.stages.test_cli import regft
+from tests.tiny import tiny_model_dir
+
+FILES = [
+    ".dvc/.gitignore",
+    ".dvc/config",
+    ".dvcignore",
+    ".gitignore",
+    "README.md",
+    "dvc.yaml",
+    "params.yaml",
+    "pipelines/tasks/example.yaml",
+]
+
+
+def files(root: Path) -> list[str]:
+    return sorted(
+        path.relative_to(root).as_posix() for path in root.rglob("*") if path.is_file() and ".git/" not in str(path)
+    )
+
+
+@pytest.fixture
+def rows(tmp_path: Path) -> Path:
+    table = [("review", "verdict"), *((f"{review(n)} {n}", ["bad", "good"][n % 2]) for n in range(30))]
+    return write_csv(tmp_path / "Own Reviews.csv", table)
+
+
+def test_an_example_is_few_files_that_are_right(tmp_path: Path) -> None:
+    folder = tmp_path / "new"
+    make_project(folder, None)
+    assert files(folder) == FILES
+    assert (folder / "dvc.yaml").read_text() == (REPOSITORY / "dvc.yaml").read_text()  # one text for all projects
+    project = open_project(folder)
+    assert list(project.params.grid.tasks) == ["example"]
+    assert "pipelines/methods" in (folder / "README.md").read_text()
+
+
+def test_own_rows_become_a_task(tmp_path: Path, rows: Path) -> None:
+    folder = tmp_path / "new"
+    make_project(folder, OwnRows(rows, "review", "verdict"))
+    task = yaml.safe_load((folder / "pipelines/tasks/own_reviews.yaml").read_text())
+    assert task["labels"] == ["bad", "good"]
+    assert (folder / "data" / task["splits"]["train"]).read_bytes() == rows.read_bytes()
+    project = open_project(folder)
+    assert list(project.params.grid.seeds) == list(range(10))
+    assert list(project.params.grid.sizes) == ["full"]
+
+
+def test_numbers_become_a_regression(tmp_path: Path) -> None:
+    table = write_csv(tmp_path / "stars.csv", [("text", "stars"), *((review(n), n / 10) for n in range(30))])
+    make_project(tmp_path / "new", OwnRows(table, "text", "stars"))
+    task = open_project(tmp_path / "new").tasks["stars"]
+    assert (task.kind, task.range) == ("regression", (0.0, 2.9))
+
+
+def test_a_folder_in_use_is_refused_and_left_alone(tmp_path: Path) -> None:
+    folder = tmp_path / "used"
+    folder.mkdir()
+    (folder / "thesis.tex").write_text("years")
+    with raises_code(ConfigError, "folder-in-use", "thesis.tex"):
+        make_project(folder, None)
+    assert files(folder) == ["thesis.tex"]
+
+
+def test_wrong_columns_come_together_and_write_nothing(tmp_path: Path, rows: Path) -> None:
+    with pytest.raises(ConfigError) as caught:
+        make_project(tmp_path / "new", OwnRows(rows, "reviews", "verdit"))
+    assert [problem.code for problem in caught.value.problems] == ["column-missing"] * 2
+    assert "did you mean 'review'?" in str(caught.value)
+    assert not (tmp_path / "new").exists()
+    with raises_code(ConfigError, "too-many-labels", "30 different"):
+        make_project(tmp_path / "new", OwnRows(rows, "verdict", "review"))
+    with raises_code(ConfigError, "file-missing"):
+        make_project(tmp_path / "new", OwnRows(tmp_path / "no.csv", "a", "b"))
+
+
+def test_without_git_it_says_what_is_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    [said] = make_project(tmp_path / "new", None)
+    assert "no_scm" in said
+    assert "dvc metrics diff" in said
+    assert "no_scm = true" in (tmp_path / "new" / ".dvc" / "config").read_text()
+
+
+def test_a_file_without_columns_is_refused(tmp_path: Path, rows: Path) -> None:
+    done = regft(tmp_path, "init", "new", "--task", str(rows), "--text", "review")
+    assert done.returncode == 2
+    assert "--label missing" in done.stderr
+    assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
+def test_it_runs_and_runs_nothing_twice_and_git_gets_no_result(tmp_path: Path, rows: Path) -> None:
+    encoder = tiny_model_dir(tmp_path / "scratch", "bert")
+    columns = ["--text", "review", "--label", "verdict", "--model", str(encoder)]
+    done = regft(tmp_path, "init", "new", "--task", str(rows), *columns)
+    assert done.returncode == 0, done.stderr
+    assert "cd new && regft run" in done.stdout
+    root = tmp_path / "new"
+    params = yaml.safe_load((root / "params.yaml").read_text())
+    params["grid"]["seeds"] = [0, 1]
+    params |= {"methods": ["majority", "vanilla"], "execution": {"executor": "serial", "device": "cpu"}}
+    params["training"] |= {"epochs": 1}
+    params["report"] = {"reference": "vanilla", "bootstrap_samples": 200}
+    (root / "params.yaml").write_text(yaml.dump(params))
+    first = regft(root, "run")
+    assert first.returncode == 0, first.stdout + first.stderr
+    assert first.stdout.count("Decision: ") == 1
+    again = regft(root, "run")
+    assert again.stdout.count("Decision: ") == 1, "the leaderboard is shown also when nothing is stale"
+    assert again.stdout.endswith("nothing was out of date; report: reports/report.html\n")
+    assert "Running stage 'finetune'" not in again.stdout
+    subprocess.run(["git", "add", "-A"], cwd=root, check=True)
+    listed = subprocess.run(["git", "ls-files"], cwd=root, check=True, capture_output=True, text=True).stdout
+    assert not [name for name in listed.split() if name.startswith((".regft", "work", "reports", "mlflow"))]
+
+
+def test_what_is_shipped_is_what_the_repository_has() -> None:
+    for name, path in shipped.PROJECT.items():
+        assert path.read_text() == (REPOSITORY / name).read_text()

@@ -10,8 +10,9 @@ import argparse
 import os
 from pathlib import Path
 
+from regft_core.data.own_rows import Asked
 from regft_core.errors import ConfigError, Problem
-from regft_core.plan.new_project import OwnRows, make_project
+from regft_core.plan.new_project import make_project
 from regft_core.run.project import open_project
 
 from .common import Argument, run
@@ -37,12 +38,12 @@ def main(root: Path, arguments: argparse.Namespace) -> None:
         print("\n".join(f"  {problem}" for problem in error.problems))
 
 
-def _rows(arguments: argparse.Namespace) -> OwnRows | None:
+def _rows(arguments: argparse.Namespace) -> Asked | None:
     """The file that was given. Raises ConfigError for a file without columns, and for columns without a file."""
     given = {"--text": arguments.text, "--label": arguments.label}
     if arguments.task is not None and all(given.values()):
-        return OwnRows(Path(arguments.task), arguments.text, arguments.label, arguments.text_pair or "")
-    if arguments.task is None and not any((*given.values(), arguments.text_pair)):
+        return Asked(Path(arguments.task), arguments.text, arguments.label, arguments.pair, arguments.group)
+    if arguments.task is None and not any((*given.values(), arguments.pair, arguments.group)):
         return None
     lacks = [name for name, value in {"--task": arguments.task, **given}.items() if value is None]
     message = f"{', '.join(lacks)} missing: a file needs the names of its columns"
@@ -57,6 +58,7 @@ if __name__ == "__main__":
         Argument("task", "file of labelled rows: .csv, .tsv, .jsonl or .parquet; an example without it", False),
         Argument("text", "its column of the text", required=False),
         Argument("label", "its column of the label", required=False),
-        Argument("text-pair", "its column of the second text, where rows are pairs", required=False),
+        Argument("pair", "its column of the second text, where rows are pairs", required=False),
+        Argument("group", "its column whose rows stay together (product, author, premise)", required=False),
         Argument("model", "alias, local directory or hub id of the encoder; minilm when absent", required=False),
     )

@@ -7,12 +7,14 @@ several labels are ``multi_label``, all else are classes. ``Asked.kind`` says ot
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from regft_core.config.schema import NAME_LENGTH
 from regft_core.data.examples import Example
 from regft_core.data.rows import open_table
 from regft_core.errors import DataError, Problem
@@ -51,6 +53,12 @@ class Asked:
         given = {"text": self.text, "pair": self.pair, "label": self.label, "group": self.group}
         return {option: name for option, name in given.items() if name is not None}
 
+    @property
+    def task_name(self) -> str:
+        """The task's name: that of the file, in the letters that names may have."""
+        name = re.sub(r"[^a-z0-9_-]+", "-", self.file.name.split(".")[0].lower()).strip("-_")
+        return name[:NAME_LENGTH] or "rows"
+
 
 @dataclass(frozen=True)
 class OwnRows:
@@ -83,6 +91,26 @@ class OwnRows:
         if not kind.one_label:
             return ("f1_micro", "f1_macro", "accuracy")
         return ("f1_macro", "accuracy") if self.rare else ("accuracy", "f1_macro")
+
+    def task(self, asked: Asked, train: str, dev: Mapping[str, int]) -> dict[str, Any]:
+        """The YAML of a task that reads the rows: ``train`` is their file below ``data/``, ``dev`` the folds."""
+        columns = {"text": asked.text, "text_pair": asked.pair, "label": asked.label, "group": asked.group}
+        columns |= {"label_delimiter": self.delimiter}
+        labels = list(self.labels) if self.labels is not None else None
+        data: dict[str, Any] = {
+            "kind": self.kind,
+            "source": {"kind": "files"},
+            "splits": {"train": train, "dev": dict(dev)},
+            "columns": {key: value for key, value in columns.items() if value is not None},
+            "labels": labels,
+            # Digits are names of labels here, not positions in the list.
+            "label_values": {label: label for label in labels or ()} if any(map(str.isdigit, labels or ())) else None,
+            "drop_labels": [""] if self.without_label else None,
+            "drop_empty": self.without_text > 0 or None,
+            "metrics": list(self.metrics),
+            "primary": self.metrics[0],
+        }
+        return {key: value for key, value in data.items() if value is not None}
 
     @property
     def rare(self) -> str:

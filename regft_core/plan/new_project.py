@@ -11,24 +11,18 @@ import re
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import yaml
 
 from regft_core import __version__, shipped
 from regft_core.config.files import TASKS, names, task_file
-from regft_core.config.schema import NAME_PATTERN
-from regft_core.data.rows import open_table
+from regft_core.data.own_rows import Asked, read_own
 from regft_core.errors import ConfigError, Problem
 from regft_core.io import explained, write_text
-from regft_core.names import listing, suggestion
+from regft_core.names import listing
 
 EXAMPLE = "cue_sentence"
-#: More different labels than this are values, if they are numbers.
-MOST_LABELS = 20
 #: What may lie in the folder already.
 ALLOWED = (".git", ".venv", ".DS_Store")
 WITHOUT_GIT = (
@@ -60,21 +54,7 @@ regft predict --model exports/NAME-{task}-{size}-seed-0 --data new.csv --out pre
 """
 
 
-@dataclass(frozen=True)
-class OwnRows:
-    """A file of labelled rows, and which of its columns are what.
-
-    Attributes:
-        text_pair: column of the second text; empty where rows are single texts.
-    """
-
-    file: Path
-    text: str
-    label: str
-    text_pair: str = ""
-
-
-def make_project(folder: Path, rows: OwnRows | None, model: str = "") -> list[str]:
+def make_project(folder: Path, rows: Asked | None, model: str = "") -> list[str]:
     """Make a project in a folder that is not there, or is empty; returns what the user should know.
 
     Args:
@@ -88,8 +68,8 @@ def make_project(folder: Path, rows: OwnRows | None, model: str = "") -> list[st
     problems = [*_in_use(folder)]
     task, declared = "example", None
     if rows is not None:
-        task = re.sub(r"[^a-z0-9_-]+", "_", rows.file.name.split(".")[0].lower()).strip("_-") or "own"
-        declared, wrong = declare(rows, task)
+        task = rows.task_name
+        declared, wrong = declare(rows)
         problems += wrong
     if problems:
         raise ConfigError(problems)
@@ -155,57 +135,19 @@ def params_text(template: str, task: str, *, own: bool, model: str) -> str:
     return template
 
 
-def declare(rows: OwnRows, task: str) -> tuple[str | None, list[Problem]]:
-    """The YAML of a task that reads these rows; or what is wrong with them."""
-    where, problems = str(rows.file), list[Problem]()
-    if not re.fullmatch(NAME_PATTERN, task):
-        problems.append(Problem("bad-name", where, 0, "", f"'{task}' is no name of a task", "rename the file"))
+def declare(asked: Asked) -> tuple[str | None, list[Problem]]:
+    """The YAML of a task that reads these rows; or the errors in them."""
+    where, problems, task = str(asked.file), list[Problem](), asked.task_name
     if task in names(Path(), TASKS):
         hint = "rename the file: the task gets its name"
         problems.append(Problem("name-taken", where, 0, "", f"regft ships a task '{task}'", hint))
-    if not rows.file.is_file():
-        return None, [*problems, Problem("file-missing", where, 0, "", "there is no such file", "give its path")]
-    with open_table(rows.file) as table:
-        for option, column in (("--text", rows.text), ("--label", rows.label), ("--text-pair", rows.text_pair)):
-            if column and column not in table.names:
-                hint = suggestion(column, table.names, "columns")
-                problems.append(Problem("column-missing", where, 0, option, f"has no column '{column}'", hint))
-        if problems:
-            return None, problems
-        found = (row.values.get(rows.label) for row in table.rows)
-        labels = [str(label) for label in found if label not in (None, "")]
-    different = sorted(set(labels))
-    pair = {"text_pair": rows.text_pair} if rows.text_pair else {}
-    shared: dict[str, Any] = {
-        "source": {"kind": "files"},
-        "splits": {"train": f"{task}/{rows.file.name}", "dev": {"folds": 5, "repeats": 2}},
-        "columns": {"text": rows.text, **pair, "label": rows.label},
-    }
-    if len(different) > MOST_LABELS and all(map(_is_number, different)):
-        values = [float(text) for text in labels]
-        low, high = min(values), max(values)
-        own: Mapping[str, Any] = {"kind": "regression", "range": [low, high], "metrics": ["pearson", "mse"]}
-        return _text(task, {**own, "primary": "pearson", **shared}), []
-    if not 2 <= len(different) <= MOST_LABELS:
-        message = f"column '{rows.label}' has {len(different)} different labels"
-        hint = f"a class label has 2 to {MOST_LABELS}; for numbers or several labels a row write the task by hand"
-        return None, [Problem("too-many-labels", where, 0, "--label", message, hint)]
-    own = {"labels": different, "metrics": ["accuracy", "f1_macro"], "primary": "accuracy"}
-    return _text(task, {**shared, **own}), []
-
-
-def _text(task: str, data: Mapping[str, Any]) -> str:
-    shown = yaml.safe_dump(dict(data), sort_keys=False, allow_unicode=True, default_flow_style=None, width=110)
+    rows, wrong = read_own(asked)
+    if rows is None or problems or wrong:
+        return None, [*problems, *wrong]
     head = (
+        f"# {rows.why}.\n"
         f"# Rows of data/{task}. `folds`: all rows train and judge in turn, so a seed is one fold of one repeat.\n"
         "# `columns: {group: ...}` keeps rows of one author or product together.\n"
     )
-    return head + shown
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
+    data = rows.task(asked, f"{task}/{asked.file.name}", {"folds": 5, "repeats": 2})
+    return head + yaml.safe_dump(data, sort_keys=False, allow_unicode=True, default_flow_style=None, width=110), []

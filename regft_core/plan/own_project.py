@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import io
 import os
-import re
 import shutil
 from collections.abc import Mapping, Sequence
 from contextlib import redirect_stderr, redirect_stdout
@@ -22,7 +21,6 @@ import yaml
 from regft_core.config.aliases import ALIASES
 from regft_core.config.files import TASKS, task_file
 from regft_core.config.preset import LINKED, make_folder, of_the_machine, write_changed
-from regft_core.config.schema import NAME_LENGTH
 from regft_core.config.schema.encoder import EncoderConfig
 from regft_core.config.schema.execution import ExecutionConfig
 from regft_core.config.yaml.layers import nested
@@ -69,9 +67,8 @@ class Draft:
 
     @property
     def task(self) -> str:
-        """The task's name: that of the file, in the letters that names may have."""
-        name = re.sub(r"[^a-z0-9_-]+", "-", self.asked.file.name.split(".")[0].lower()).strip("-_")
-        return name[:NAME_LENGTH] or "rows"
+        """The task's name."""
+        return self.asked.task_name
 
     @cached_property
     def execution(self) -> dict[str, Any]:
@@ -146,24 +143,9 @@ class Draft:
     def task_text(self, setup: Setup) -> str:
         """The task's YAML."""
         rows, asked = self.rows, self.asked
-        columns = {"text": asked.text, "text_pair": asked.pair, "label": asked.label, "group": asked.group}
-        columns |= {"label_delimiter": rows.delimiter}
-        labels = list(rows.labels) if rows.labels is not None else None
-        data: dict[str, Any] = {
-            "kind": rows.kind,
-            "source": {"kind": "files"},
-            "splits": {"train": asked.file.name, "dev": {"folds": setup.folds, "repeats": self.seed + setup.repeats}},
-            "columns": {key: value for key, value in columns.items() if value is not None},
-            "labels": labels,
-            # Digits are names of labels here, not positions in the list.
-            "label_values": {label: label for label in labels or ()} if any(map(str.isdigit, labels or ())) else None,
-            "drop_labels": [""] if rows.without_label else None,
-            "drop_empty": rows.without_text > 0 or None,
-            "metrics": list(rows.metrics),
-            "primary": rows.metrics[0],
-        }
+        dev = {"folds": setup.folds, "repeats": self.seed + setup.repeats}
         head = f"# Made by `regft fit` from {asked.file.name}: {rows.why.partition(';')[0]}.\n"
-        return head + _yaml({key: value for key, value in data.items() if value is not None})
+        return head + _yaml(rows.task(asked, asked.file.name, dev))
 
     def params_text(self, setup: Setup) -> str:
         """``params.yaml``."""

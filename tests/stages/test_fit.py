@@ -93,9 +93,9 @@ def test_from_a_file_to_predictions(root: Path) -> None:
     assert taken[1] in params["methods"]
     # The printed command predicts.
     command = done.stdout.strip().splitlines()[-1].split()
-    assert command[:3] == ["python", "-m", "stages.predict"]
+    assert command[:2] == ["regft", "predict"]
     write_csv(root / "new.csv", [("review",), ("a good film",), ("bad story",)])
-    predicted = python(root, *command[1:])
+    predicted = python(root, "-m", "regft_core", *command[1:])
     assert predicted.returncode == 0, predicted.stderr
     with (root / "predictions.csv").open(newline="") as file:
         assert {row["prediction"] for row in csv.DictReader(file)} <= {"bad", "good", "odd"}

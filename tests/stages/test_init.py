@@ -10,8 +10,9 @@ import pytest
 import yaml
 
 from regft_core import shipped
+from regft_core.data.own_rows import Asked
 from regft_core.errors import ConfigError
-from regft_core.plan.new_project import OwnRows, make_project
+from regft_core.plan.new_project import make_project
 from regft_core.run.project import open_project
 from tests.errors import raises_code
 from tests.small_project import REPOSITORY, review, write_csv
@@ -54,8 +55,8 @@ def test_an_example_is_few_files_that_are_right(tmp_path: Path) -> None:
 
 def test_own_rows_become_a_task(tmp_path: Path, rows: Path) -> None:
     folder = tmp_path / "new"
-    make_project(folder, OwnRows(rows, "review", "verdict"))
-    task = yaml.safe_load((folder / "pipelines/tasks/own_reviews.yaml").read_text())
+    make_project(folder, Asked(rows, "review", "verdict"))
+    task = yaml.safe_load((folder / "pipelines/tasks/own-reviews.yaml").read_text())
     assert task["labels"] == ["bad", "good"]
     assert (folder / "data" / task["splits"]["train"]).read_bytes() == rows.read_bytes()
     project = open_project(folder)
@@ -65,9 +66,9 @@ def test_own_rows_become_a_task(tmp_path: Path, rows: Path) -> None:
 
 def test_numbers_become_a_regression(tmp_path: Path) -> None:
     table = write_csv(tmp_path / "stars.csv", [("text", "stars"), *((review(n), n / 10) for n in range(30))])
-    make_project(tmp_path / "new", OwnRows(table, "text", "stars"))
+    make_project(tmp_path / "new", Asked(table, "text", "stars"))
     task = open_project(tmp_path / "new").tasks["stars"]
-    assert (task.kind, task.range) == ("regression", (0.0, 2.9))
+    assert task.kind == "regression"
 
 
 def test_a_folder_in_use_is_refused_and_left_alone(tmp_path: Path) -> None:
@@ -81,14 +82,14 @@ def test_a_folder_in_use_is_refused_and_left_alone(tmp_path: Path) -> None:
 
 def test_wrong_columns_come_together_and_write_nothing(tmp_path: Path, rows: Path) -> None:
     with pytest.raises(ConfigError) as caught:
-        make_project(tmp_path / "new", OwnRows(rows, "reviews", "verdit"))
+        make_project(tmp_path / "new", Asked(rows, "reviews", "verdit"))
     assert [problem.code for problem in caught.value.problems] == ["column-missing"] * 2
     assert "did you mean 'review'?" in str(caught.value)
     assert not (tmp_path / "new").exists()
     with raises_code(ConfigError, "too-many-labels", "30 different"):
-        make_project(tmp_path / "new", OwnRows(rows, "verdict", "review"))
+        make_project(tmp_path / "new", Asked(rows, "verdict", "review"))
     with raises_code(ConfigError, "file-missing"):
-        make_project(tmp_path / "new", OwnRows(tmp_path / "no.csv", "a", "b"))
+        make_project(tmp_path / "new", Asked(tmp_path / "no.csv", "a", "b"))
 
 
 def test_without_git_it_says_what_is_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -122,9 +123,9 @@ def test_it_runs_and_runs_nothing_twice_and_git_gets_no_result(tmp_path: Path, r
     (root / "params.yaml").write_text(yaml.dump(params))
     first = regft(root, "run")
     assert first.returncode == 0, first.stdout + first.stderr
-    assert first.stdout.count("Decision: ") == 1
+    assert first.stdout.count("mean over seeds [") == 1
     again = regft(root, "run")
-    assert again.stdout.count("Decision: ") == 1, "the leaderboard is shown also when nothing is stale"
+    assert again.stdout.count("mean over seeds [") == 1, "the leaderboard is shown also when nothing is stale"
     assert again.stdout.endswith("nothing was out of date; report: reports/report.html\n")
     assert "Running stage 'finetune'" not in again.stdout
     subprocess.run(["git", "add", "-A"], cwd=root, check=True)

@@ -26,23 +26,18 @@ from pydantic import BaseModel
 ROOT = Path(__file__).resolve().parents[1]
 
 
-def _stage_names() -> list[str]:
-    """The commands: modules of ``stages`` that run as one."""
-    folder = ROOT / "stages"
-    return sorted(path.stem for path in folder.glob("*.py") if '__name__ == "__main__"' in path.read_text("utf-8"))
-
-
 def commands() -> str:
     """``--help`` of every command."""
+    from stages.cli import commands as listed
 
     def help_of(name: str) -> str:
         environment = os.environ | {"COLUMNS": "100", "PYTHONPATH": str(ROOT), "NO_COLOR": "1"}
-        command = [sys.executable, "-m", f"stages.{name}", "--help"]
+        command = [sys.executable, "-m", "regft_core", name, "--help"]
         done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=True)
         return f"## {name}\n\n```text\n{done.stdout.strip()}\n```\n"
 
     with ThreadPoolExecutor(2) as pool:
-        helps = list(pool.map(help_of, _stage_names()))
+        helps = list(pool.map(help_of, listed()))
     return "\n".join(["# Commands", "", "Every command runs in the project's folder.", "", *helps])
 
 

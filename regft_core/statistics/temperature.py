@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-import numpy.typing as npt
+from regft_core.lazy import np
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
 
 #: Smallest and largest temperature that is tried, as logarithms: far beyond what is ever found.
 _LOG_TEMPERATURES = (-4.0, 4.0)

@@ -26,14 +26,14 @@ def prepared(tmp_path: Path) -> Path:
 
 def test_a_size_above_the_prepared_rows_is_said(prepared: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--root", str(prepared)]) == 0
-    assert "grid.sizes" not in capsys.readouterr().err
+    assert "sizes: " not in capsys.readouterr().err
     params = prepared / "params.yaml"
     config = yaml.safe_load(params.read_text())
     config["grid"]["sizes"] = [16, 41, 600]
     params.write_text(yaml.safe_dump(config))
     assert main(["--root", str(prepared)]) == 0
     said = capsys.readouterr().err
-    assert "grid.sizes: 41, 600 is more than the 40 training rows of 'reviews'" in said
+    assert "sizes: 41, 600 is more than the 40 training rows of 'reviews'" in said
     assert "at most 40, or 'full'" in said
 
 

@@ -161,7 +161,7 @@ def test_a_killed_run_goes_on_bit_for_bit() -> None:
 
 def test_families_whose_attention_is_their_own_are_refused() -> None:
     for architecture in PrefixTuning.declare(PrefixTuningConfig()).says.refused_architectures:
-        with pytest.raises(ModelError, match=r"does not go through transformers' attention interface"):
+        with pytest.raises(ModelError, match=r"does not use transformers' attention interface"):
             bench(architecture=architecture)
     with raises_code(ModelError, "encoder-does-not-fit", "bert, electra, roberta", "albert"):
         bench({"positions": "shifted"}, architecture="albert")

@@ -13,7 +13,7 @@ from regft_core.errors import ModelError
 from regft_core.models import families
 from regft_core.models.architectures import FAMILIES, Architecture, architecture_of, architectures, supported
 from tests.errors import raises_code
-from tests.tiny import ARCHITECTURES
+from tests.tiny import ARCHITECTURES, EMBEDDERS
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -41,8 +41,8 @@ def test_every_file_is_a_family_and_every_family_has_a_tiny_checkpoint():
     files = {path.stem for path in Path(families.__path__[0]).glob("*.py")} - {"__init__"}
     rows = set(architectures().values())
     assert {row.module for row in rows} == {f"{FAMILIES}.{file}" for file in files}
-    assert {row.name for row in rows} == set(ARCHITECTURES)
-    assert set(supported()) == {*ARCHITECTURES, "xlm-roberta", "camembert"}
+    assert {row.name for row in rows} == {*ARCHITECTURES, *EMBEDDERS}
+    assert set(supported()) == {*ARCHITECTURES, *EMBEDDERS, "xlm-roberta", "camembert"}
 
 
 def test_the_module_of_a_row_holds_it():

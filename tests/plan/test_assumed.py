@@ -14,7 +14,7 @@ from regft_core.plan.time import gpu_line
 
 def test_hours_are_six_operations_per_weight_and_token_at_the_assumed_speed() -> None:
     training = SimpleNamespace(precision="bf16", batch_size=4, epochs=1, judges_epochs=False)
-    model = SimpleNamespace(name="roberta-large", max_length=100)
+    model = SimpleNamespace(name="roberta-large", max_length=100, windows=1)
     execution = SimpleNamespace(executor="serial")
     project: Any = SimpleNamespace(
         params=SimpleNamespace(model=model, training=training, execution=execution),
@@ -29,4 +29,7 @@ def test_hours_are_six_operations_per_weight_and_token_at_the_assumed_speed() ->
     text = gpu_line(project, rows)
     assert text.startswith("GPU hours: about 5 (assumed: 6 operations")
     assert text.endswith("; 2 runs of unknown length not counted")
+    model.windows = 4
+    assert gpu_line(project, rows).startswith("GPU hours: about 20 (")
+    assert "every example 4 windows of max_length tokens long" in gpu_line(project, rows)
     assert "not known; 2 runs are of unknown length" in gpu_line(project, rows[1:])

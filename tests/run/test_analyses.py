@@ -75,7 +75,7 @@ def test_methods_show_what_they_have_and_say_what_they_have_not(project: Path) -
         assert why in remarks(records[method], name)
     for name in ALL:
         assert numbers["tfidf_logistic"][name] == {}
-        assert "'tfidf_logistic' answers in the place of a model" in remarks(records["tfidf_logistic"], name)
+        assert "'tfidf_logistic' answers instead of a model" in remarks(records["tfidf_logistic"], name)
     # The pretrained model is everybody's.
     assert len({own["layer_probes"]["run"]["cue_pair.last_pretrained"] for own in list(numbers.values())[:-1]}) == 1
     # All of it is shown.
@@ -117,7 +117,7 @@ def test_a_run_beside_that_fails_or_has_no_confidence_is_a_remark(project: Path)
     for method, why in (
         ("diverges", "the run of 'diverges' beside this one failed"),
         ("vanilla", "'vanilla' learns no confidence per token"),
-        ("tfidf_logistic", "'tfidf_logistic' answers in the place of a model of 'tfidf_logistic'"),
+        ("tfidf_logistic", "'tfidf_logistic' answers instead of a model of 'tfidf_logistic'"),
     ):
         asked = {"deletion": {"rows": 10, "shares": [0.5], "confidence_of": method}}
         change(project, methods=methods, grid={**GRID, "seeds": [0]}, evaluations=asked)
@@ -214,8 +214,8 @@ def test_a_run_without_a_model_has_the_evaluations_that_need_none(project: Path)
     change(project, methods=["vanilla", "tfidf_logistic"], grid={**GRID, "seeds": [0]}, evaluations=asked)
     train(project, "tfidf_logistic")
     records = judge(project, "tfidf_logistic")
-    assert "answers in the place of a model" in remarks(records, "speed")
-    assert "answers in the place of a model" in remarks(records, "calibration")
+    assert "answers instead of a model" in remarks(records, "speed")
+    assert "answers instead of a model" in remarks(records, "calibration")
     assert records[0]["evaluations"]["calibration"]["scalars"]["dev"]["nll"] > 0
     written = project / "work" / "evaluate" / "tfidf_logistic" / TASK / "24" / "evaluations" / "speed.json"
     assert json.loads(written.read_text())["runs"][0]["status"] == "ok"

@@ -176,7 +176,7 @@ def test_a_folded_task_from_rows_to_report_and_export(tmp_path: Path) -> None:
     assert results["low"] <= results["mean"] <= results["high"]
     page = (root / "reports" / "report.html").read_text()
     assert "3 folds x 2 repeats of 48 rows" in page
-    assert needs(open_project(root), [], 0.05)[0].estimate is not None
+    assert needs(open_project(root), [], lambda cell: None, 0.05)[0].estimate is not None
     out = export(Job(str(root), "tfidf_logistic", "reviews", "full", 4), None)
     assert "fold 1 of repeat 1" in (out / "README.md").read_text()
     # Nothing is left to do, and one changed row makes the folds stale.

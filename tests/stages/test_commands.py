@@ -20,7 +20,7 @@ def test_help_says_what_it_does_and_what_every_argument_means(name: str) -> None
     assert done.stdout.startswith(f"usage: python -m stages.{name}")
     usage, *rest = done.stdout.split("\n\n")
     assert len(" ".join(rest).split()) > 20
-    if name not in ("preset", "run"):  # which run `dvc repro` themselves
+    if name not in ("preset", "run", "fit"):  # which run `dvc repro` themselves
         assert ("dvc repro" in done.stdout) == (name in DVC_STAGES)
     options = done.stdout.split("options:")[1]
     for line in options.splitlines():
@@ -32,7 +32,7 @@ def test_help_says_what_it_does_and_what_every_argument_means(name: str) -> None
 
 def test_every_stage_of_the_pipeline_is_known() -> None:
     others = {"export", "fetch", "papers", "pick", "predict", "submission", "preset", "store", "config", "methods"}
-    others |= {"init", "run", "test_method", "version"}
+    others |= {"fit", "init", "run", "test_method", "version"}
     assert set(DVC_STAGES) | others == set(COMMANDS)
 
 

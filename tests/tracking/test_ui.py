@@ -68,7 +68,7 @@ def test_sync_and_errors_of_the_command(
     assert command.main(["sync", "--root", str(tree.root)]) == 2  # no params.yaml
     assert "params.yaml" in capsys.readouterr().err
     grid = SimpleNamespace(tasks=("rte",), sizes=(300,), seeds=(0,))
-    project = SimpleNamespace(methods={"vanilla": None}, params=SimpleNamespace(grid=grid))
+    project = SimpleNamespace(methods={"vanilla": None}, params=SimpleNamespace(grid=grid, task_settings={}))
     monkeypatch.setattr("regft_core.run.context.open_project", lambda root: project)
     tree.cell(VANILLA, [0])
     assert command.main(["sync", "--root", str(tree.root)]) == 0

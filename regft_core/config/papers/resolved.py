@@ -26,7 +26,7 @@ from regft_core.config.papers.protocols import ORIGINS, Item, Paper, Value, matc
 from regft_core.config.preset import preset_file
 from regft_core.config.project import Project
 from regft_core.config.schema.tasks import TaskConfig
-from regft_core.config.schema.training import TrainingConfig
+from regft_core.config.schema.training import ONLY_STEPS_READ, TrainingConfig
 from regft_core.config.trial_values import trials_of
 from regft_core.errors import Problem
 from regft_core.names import suggestion
@@ -111,7 +111,9 @@ def _arms(project: Project) -> list[str]:
 
 def _method(project: Project, method: Method, task: str) -> dict[str, Any]:
     assert project.builder is not None
-    return settings_of(method, project.builder.registry, project.builder.settle, project.shared(task))
+    found = settings_of(method, project.builder.registry, project.builder.settle, project.shared(task))
+    idle = {f"training.{name}" for name in ONLY_STEPS_READ} if found.get("training.epochs") == 0 else set[str]()
+    return {path: value for path, value in found.items() if path not in idle}
 
 
 def _tuning(project: Project) -> Iterator[tuple[str, dict[str, Any]]]:

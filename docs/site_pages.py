@@ -28,7 +28,7 @@ ROOT = Path(__file__).resolve().parents[1]
 
 def commands() -> str:
     """``--help`` of every command."""
-    from stages.cli import commands as listed
+    from regft_core.stages.cli import commands as listed
 
     def help_of(name: str) -> str:
         environment = os.environ | {"COLUMNS": "100", "PYTHONPATH": str(ROOT), "NO_COLOR": "1"}

@@ -37,6 +37,7 @@ NEVER: Mapping[str, str] = {
     "regft_core.identity": "identifies runs",
     "regft_core.store": "keeps runs; tensors pass through bit by bit",
     "regft_core.execution": "schedules runs",
+    "regft_core.shipped": "files that are read as a project's are; what they hold is in the key, resolved",
 }
 #: Modules that cannot change what is computed with a configuration that passed.
 EXEMPT: Mapping[str, str] = {
@@ -84,7 +85,11 @@ STAGES: Mapping[StageName, Scope] = {
     "subsample": Scope(("regft_core.data.subsample",), _ROWS),
     "lengths": Scope(
         ("regft_core.data.lengths", "regft_core.plan.lengths"),
-        {**EXEMPT, "regft_core.models": "finds the encoder; the bytes of its tokenizer and its limit are in the key"},
+        {
+            **EXEMPT,
+            "regft_core.models": "finds the encoder; the bytes of its tokenizer and its limit are in the key",
+            "regft_core.hooks.says": "what methods say about themselves",
+        },
     ),
     "evaluate": Scope(
         (

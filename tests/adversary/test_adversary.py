@@ -70,6 +70,7 @@ def project(root: Path) -> Path:
     tuning = {"methods": {"tuned": {"training.learning_rate": [1e-3, 3e-3]}}, "split": 0.75}
     build(root, PARAMS | {"grid": grid, "training": training, "methods": ["vanilla"]})
     with_code(root)
+    (root / "regft_core" / "shipped" / "pipelines").unlink()  # a link to the project's own: a case edits a copy of them
     for path in (root / "pipelines" / "methods").iterdir():
         path.unlink()  # a case reads every one
     (root / "regft_core" / "methods" / "listed.py").write_text(LISTED)

@@ -26,7 +26,7 @@ def load(root: Path, section: str, kind: str = "classification") -> Project:
             text = text.replace("labels: [negative, positive]\n", "kind: regression\n").replace("accuracy", "mse")
             text = text.replace("positive_label: positive\n", "")
         (root / name).parent.mkdir(parents=True, exist_ok=True)
-        (root / name).write_text(text)
+        (root / name).write_text(text.replace("override: true\n", ""))
     return load_project(root, {}, find_evaluation=analyses.find)
 
 

@@ -54,7 +54,7 @@ def build(tmp_path: Path) -> Build:
         written: dict[str, Content | None] = {
             "params.yaml": PARAMS,
             "dvc.yaml": "stages: {}\n",
-            "pipelines/methods/vanilla.yaml": "regularisers: {}\ntraining: {}\n",
+            "pipelines/methods/vanilla.yaml": "override: true\nregularisers: {}\ntraining: {}\n",
             "pipelines/tasks/reviews.yaml": TASK.replace(old, new),
             "data/dev.csv": "text,label\nfine,good\npoor,bad\n",
             "data/rows.csv": ROWS,

@@ -94,9 +94,9 @@ def test_an_edit_runs_what_follows_of_it(
 
 
 def test_a_new_seed_and_a_method_of_ones_own(project: Path) -> None:
-    """The example of CONTRIBUTING.md: one file, one YAML, one line."""
+    """The example of docs/own_method.md: one file, one YAML, one line."""
     before = stored(project)
-    blocks = re.findall(r"```python\n(.*?)```", (REPOSITORY / "CONTRIBUTING.md").read_text(), flags=re.DOTALL)
+    blocks = re.findall(r"```python\n(.*?)```", (REPOSITORY / "docs/own_method.md").read_text(), flags=re.DOTALL)
     code = textwrap.dedent("   " + blocks[0].lstrip(" "))
     name = re.findall(r'^    name = "(\w+)"', code, flags=re.MULTILINE)[0]
     (project / f"regft_core/methods/{name}.py").write_text(code)

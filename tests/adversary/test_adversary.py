@@ -20,6 +20,7 @@ import yaml
 from tests.adversary.driver import CHANGES, IN_THE_PROJECT, METHODS
 from tests.run.code_copy import with_code
 from tests.run.conftest import PARAMS, build, write_method
+from tests.small_project import REPOSITORY
 
 MOMENTS = (
     "before planning",
@@ -70,7 +71,9 @@ def project(root: Path) -> Path:
     tuning = {"methods": {"tuned": {"training.learning_rate": [1e-3, 3e-3]}}, "split": 0.75}
     build(root, PARAMS | {"grid": grid, "training": training, "methods": ["vanilla"]})
     with_code(root)
-    (root / "regft_core" / "shipped" / "pipelines").unlink()  # a link to the project's own: a case edits a copy of them
+    shipped = root / "regft_core" / "shipped" / "pipelines"
+    shipped.unlink()  # it leads to the project's own, and a case edits copies of these
+    shipped.symlink_to(REPOSITORY / "pipelines")
     for path in (root / "pipelines" / "methods").iterdir():
         path.unlink()  # a case reads every one
     (root / "regft_core" / "methods" / "listed.py").write_text(LISTED)

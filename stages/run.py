@@ -6,6 +6,7 @@ regft run
 from __future__ import annotations
 
 import argparse
+import logging
 import os
 import shutil
 import sys
@@ -62,6 +63,7 @@ def repro(folder: Path, more: dict[str, str] | None = None) -> int:
     from dvc.cli import main as dvc  # in this process: another Python would take as long as all that DVC then does
 
     os.environ |= environment() | (more or {})
+    logging.getLogger("dvc").propagate = False  # DVC prints its lines itself; the root's handler would repeat them
     return int(dvc(["--cd", str(folder), "repro"]))
 
 

@@ -30,7 +30,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
         write_csv(root / "data" / "rte" / f"{split}.csv", [("sentence1", "sentence2", "label"), *rows])
     path = root / "pipelines" / "tasks" / "rte.yaml"
     task = yaml.safe_load(path.read_text())
-    task |= {"source": {"kind": "files"}, "splits": {"train": "rte/train.csv", "dev": "rte/dev.csv"}}
+    task |= {"source": {"kind": "files"}, "splits": {"train": "rte/train.csv", "dev": "rte/dev.csv"}, "override": True}
     path.write_text(yaml.dump(task, sort_keys=False))
     return root
 
@@ -105,7 +105,7 @@ def test_tasks_that_an_evaluation_reads_are_small_too(root: Path) -> None:
 
 
 def test_what_is_wrong_is_said_before_anything_is_written(root: Path) -> None:
-    with raises_code(ConfigError, "unknown-preset", "pats_table3"):
+    with raises_code(ConfigError, "unknown-preset", "tdt_table5"):
         lay_out_small(root, "tdt_tabel5")
     with raises_code(ConfigError, "model-missing", "FacebookAI/roberta-base", "--scale small fetches none"):
         lay_out_small(root, "hype_table18", ["model.name=FacebookAI/roberta-base", f"model.revision={'a' * 40}"])

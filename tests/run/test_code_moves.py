@@ -145,7 +145,7 @@ def before(copied: Path) -> dict[str, Any]:
 def test_moved_code_computes_the_runs_of_before(
     copied: Path, before: dict[str, Any], move: str, tmp_path: Path
 ) -> None:
-    root = Path(shutil.copytree(copied, tmp_path / "project"))
+    root = Path(shutil.copytree(copied, tmp_path / "project", symlinks=True))
     MOVES[move](root)
     [after] = answers(root, [])
     assert "error" not in after, after["error"]

@@ -29,9 +29,10 @@ def test_what_changes_no_result_changes_no_key(project: Path) -> None:
     )
     assert key(project) == first
     method = project / "pipelines" / "methods" / "hype_n.yaml"
-    method.write_text("# a comment\n" + method.read_text().replace("HyPe with", "Another text,"))
+    text = "# a comment\noverride: true\n" + method.read_text().replace("HyPe with", "Another text,")
+    method.write_text(text)
     assert key(project) == first
-    edit_method(project, "hype_n", "1.0e-5", "0.00001")
+    edit(method, "1.0e-5", "0.00001")
     assert key(project) == first
     change(project, grid={"seeds": [0, 1, 2], "sizes": [24, 16]})
     refresh(project)

@@ -24,7 +24,7 @@ from regft_core.plan.own_setup import read_preset
 from regft_core.run.project import open_project
 
 from .common import Argument, run
-from .run import environment, repro
+from .run import environment, run_and_show
 
 #: Where projects are made without ``--out``.
 FOLDER = "fits"
@@ -41,8 +41,7 @@ def main(here: Path, arguments: argparse.Namespace) -> None:
     folder = Path(arguments.out or f"{FOLDER}/{file.name.split('.')[0]}")
     root = _project(here)
     _make(root, here / folder, asked, arguments)
-    if done := repro(here / folder):
-        sys.exit(done)
+    run_and_show(here / folder)
     task = read_json(here / folder / RECORD)["task"]
     taken = _decided(here / folder, task)
     exported = folder / _export(here / folder, task, taken)
@@ -83,25 +82,13 @@ def _make(root: Path, folder: Path, asked: Asked, arguments: argparse.Namespace)
 
 
 def _decided(folder: Path, task: str) -> str:
-    """The method that the report takes; prints the scores, best first."""
+    """The method that the report takes."""
     results: dict[str, Any] = json.loads((folder / "reports" / "results.json").read_text(encoding="utf-8"))
-    methods = {name: one for name, one in results[f"{task}-full"].items() if "decision" in one}
-    if not methods:
-        raise RunFailed("nothing-to-take", f"{folder}: no method finished every seed; see reports/report.html")
-    metric = read_metric(folder, task)
-    taken = next(name for name, one in methods.items() if one["decision"]["taken"])
-    print(f"\n{metric}, expected on new rows, and the probability of being the best:")
-    for name, one in sorted(methods.items(), key=lambda item: item[1]["decision"]["expected_loss"]):
-        found = one["decision"]
-        mark = "*" if name == taken else " "
-        print(f" {mark} {name:24} {found['expected']:8.3f} {found['probability_best']:7.0%}")
-    print(f"taken: {taken}")
-    return taken
-
-
-def read_metric(folder: Path, task: str) -> str:
-    """The metric that ranks methods."""
-    return str(read_json(folder / "work" / "datasets" / task / "task.json")["primary"])
+    for name, one in results[f"{task}-full"].items():
+        if one.get("decision", {}).get("taken"):
+            print(f"taken: {name}", flush=True)
+            return name
+    raise RunFailed("nothing-to-take", f"{folder}: no method finished every seed; see reports/report.html")
 
 
 def _export(folder: Path, task: str, method: str) -> str:

@@ -26,6 +26,11 @@ def main(root: Path, arguments: argparse.Namespace) -> None:
     A killed call goes on where it stopped. It ends with 1 when cells failed.
     """
     require_project(root)
+    run_and_show(root)
+
+
+def run_and_show(root: Path) -> None:
+    """`dvc repro` with the leaderboard at the end, also when there was nothing to do; exits when cells failed."""
     with tempfile.TemporaryDirectory() as folder:
         printed = Path(folder) / "printed"
         done = repro(root, {PRINTED: str(printed)})

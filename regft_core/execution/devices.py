@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import os
 from contextlib import suppress
 
 from regft_core.errors import ConfigError, Problem
@@ -19,6 +20,11 @@ def _accelerator_driver() -> bool:
             ctypes.CDLL(name)
             return True
     return False
+
+
+def cores() -> int:
+    """Processor cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def visible_devices(device: str) -> list[str]:

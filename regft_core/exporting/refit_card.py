@@ -46,7 +46,7 @@ def _expected(context: Context, served: Served, refit: Refit, judged: OutOfFold)
     }
     if served.temperature is not None:
         found["Temperature"] = (
-            f"{served.temperature:.3f}, fitted on the answers of these runs; `stages.predict` divides logits by it, "
+            f"{served.temperature:.3f}, fitted on the answers of these runs; `regft predict` divides logits by it, "
             "other programs do not"
         )
     if context.job.values:

@@ -242,7 +242,7 @@ def _pooled_use(facts: Mapping[str, Any]) -> list[str]:
         "",
     ]
     if facts.get("windows", 1) > 1:
-        lines += ["This code reads the first window of a long text. `stages.predict` averages over all of them.", ""]
+        lines += ["This code reads the first window of a long text. `regft predict` averages over all of them.", ""]
     if separate:
         return [*lines, "sentence-transformers loads encoder and pooling, which give u and v, but not the head."]
     return [*lines, "With sentence-transformers:", "", *_code(_SENTENCE_TRANSFORMERS)]

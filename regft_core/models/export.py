@@ -82,7 +82,7 @@ def export_model(
         check_batch: model inputs (tensors [rows, n]) on which the written model must agree.
         max_length: tokens that the model was trained with. The written tokenizer truncates to it wherever truncation
             is asked for (pipelines: ``truncation=True``); None leaves the tokenizer's own length.
-        served: content of ``regft.json``, which ``stages.predict`` reads.
+        served: content of ``regft.json``, which ``regft predict`` reads.
         onnx: write ``model.onnx``, too; the card then says how near its logits are.
 
     Raises:

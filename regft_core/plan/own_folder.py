@@ -1,4 +1,4 @@
-"""The place of a folder that ``stages.fit`` makes: whether it is free, what it was made from, how it gets there."""
+"""The place of a folder that ``regft fit`` makes: whether it is free, what it was made from, how it gets there."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def folder_state(folder: Path, wanted: Mapping[str, Any]) -> tuple[str, list[Pro
     record = read_json(folder / RECORD) if (folder / RECORD).is_file() else None
     if record is None:
         hint = "choose another folder with --out, or move it away"
-        return "", [Problem("in-the-way", str(folder), 0, "--out", "is there, and stages.fit did not make it", hint)]
+        return "", [Problem("in-the-way", str(folder), 0, "--out", "is there, and regft fit did not make it", hint)]
     if record["from"] == wanted:
         return "same", []
     edited = [

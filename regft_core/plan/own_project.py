@@ -26,6 +26,7 @@ from regft_core.config.schema.execution import ExecutionConfig
 from regft_core.config.yaml.layers import nested
 from regft_core.data.lengths import STEP, row_lengths
 from regft_core.data.own_rows import Asked, OwnRows
+from regft_core.execution.devices import cores
 from regft_core.io import sha256_file
 from regft_core.models.source import longest_input, resolve_model
 from regft_core.names import plural
@@ -35,12 +36,8 @@ from regft_core.plan.own_setup import Chooser, OwnPreset, Setup
 from regft_core.plan.own_time import seconds_per_run
 from regft_core.run.project import compose_check, open_project
 
-#: What a folder was made from.
-RECORD = "fit.json"
 #: Rows that ``max_length`` may cut, and tokens that it never exceeds without a word of the user's.
 CUT, LONGEST = 0.05, 512
-#: Encoders from strong to weak that are tried without ``--model``.
-ENCODERS = ("mpnet", "minilm")
 
 
 @dataclass
@@ -73,8 +70,7 @@ class Draft:
     @cached_property
     def execution(self) -> dict[str, Any]:
         """The section of the user's ``params.yaml``; else a worker for each core."""
-        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-        return dict(of_the_machine(self.root).get("execution") or {"executor": "processes", "workers": cores})
+        return dict(of_the_machine(self.root).get("execution") or {"executor": "processes", "workers": cores()})
 
     @cached_property
     def lengths(self) -> dict[str, tuple[int, float]]:

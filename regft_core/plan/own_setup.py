@@ -1,4 +1,4 @@
-"""Which encoder, folds, methods and trials fit the minutes: the rule of ``stages.fit``.
+"""Which encoder, folds, methods and trials fit the minutes: the rule of ``regft fit``.
 
 The strongest encoder that is on this disk and leaves time for the first method of ``pipelines/own_data.yaml``, with
 five folds, else three. Then, each if it still fits: the next method, a second training for every tuned method, the

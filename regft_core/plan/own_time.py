@@ -1,4 +1,4 @@
-"""Seconds of the methods that ``stages.fit`` may take: the one place where its plan becomes time."""
+"""Seconds of the methods that ``regft fit`` may take: the one place where its plan becomes time."""
 
 from __future__ import annotations
 

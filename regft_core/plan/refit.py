@@ -16,6 +16,7 @@ from typing import Any
 
 from regft_core.config.grid import Cell
 from regft_core.config.project import Project
+from regft_core.config.settings import sizes_of
 from regft_core.errors import ConfigError, DataError, Problem
 from regft_core.identity.fingerprint import one_moment
 from regft_core.keyed import is_current
@@ -83,7 +84,7 @@ def judged_run(project: Project, method: str, task: str | None, size: str | None
     """
     grid = project.params.grid
     task = _only("task", task, grid.tasks)
-    size = _only("size", size, [str(one) for one in grid.sizes])
+    size = _only("size", size, [str(one) for one in sizes_of(project.params, task)])
     seed = grid.seeds[0] if seed is None else seed
     check_listed(project, method=method, task=task, size=size, seed=seed)
     return Job(str(project.root), method, task, size, seed)

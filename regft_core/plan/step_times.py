@@ -20,6 +20,7 @@ from typing import Any
 from regft_core.config.schema.encoder import EncoderConfig
 from regft_core.config.schema.training import TrainingConfig
 from regft_core.errors import RegftError, StoreError
+from regft_core.execution.devices import cores
 from regft_core.io import canonical_json, read_json, sha256_text, write_json
 from regft_core.models.source import ModelSource, resolve_model
 
@@ -114,7 +115,7 @@ def step_times(
 def _machine() -> str:
     """The processor, and how many of it this process may use."""
     names = [line.partition(":")[2].strip() for line in _lines(Path("/proc/cpuinfo")) if line.startswith("model name")]
-    return f"{os.uname().machine} {names[0] if names else ''} x{len(os.sched_getaffinity(0)) if names else 0}"
+    return f"{os.uname().machine} {names[0] if names else ''} x{cores()}"
 
 
 def _lines(path: Path) -> list[str]:

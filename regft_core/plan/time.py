@@ -6,7 +6,6 @@ nor evaluations beyond the scores. A phase that all seeds share is counted for e
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -18,6 +17,7 @@ from regft_core.config.schema.training import TrainingConfig
 from regft_core.config.store_path import store_path
 from regft_core.data.drawn import of_seed
 from regft_core.errors import RegftError
+from regft_core.execution.devices import cores
 from regft_core.execution.executors import is_remote, visible_devices
 from regft_core.hooks import compose
 from regft_core.hooks.exports import answers_without_encoder
@@ -82,10 +82,6 @@ class Estimate:
     parallel: int
 
     @property
-    def measured(self) -> bool:
-        return not self.missing
-
-    @property
     def seconds(self) -> float:
         """On the wall, all stages."""
         return sum(self.stages.values())
@@ -99,7 +95,7 @@ class Estimate:
         if not self.runs:
             return f"time: not known{self._why()}"
         parts = ", ".join(f"{stage} {spoken(seconds)}" for stage, seconds in self.stages.items() if seconds)
-        where = "measured on this machine" if self.measured else "assumed speed"
+        where = "measured on this machine" if not self.missing else "assumed speed"
         rest = f"; {plural(self.unknown, 'run')} of unknown length not counted" if self.unknown else ""
         return (
             f"time: about {spoken(self.seconds)}: {parts or 'nothing to train'} "
@@ -178,8 +174,7 @@ def _parallel(project: Project) -> int:
     if is_remote(execution.executor):
         return execution.workers
     devices = visible_devices(execution.device)
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    most = max(1, cores // execution.threads) if devices == ["cpu"] else execution.workers * len(devices)
+    most = max(1, cores() // execution.threads) if devices == ["cpu"] else execution.workers * len(devices)
     return min(execution.workers * len(devices), most)
 
 
@@ -260,7 +255,7 @@ class _Measured:
 
 def _widths(one: Mapping[str, Any], drawn: int) -> list[float]:
     """Lengths of batches of a set, shortest first; of ``drawn`` rows without regard to length the longest counts."""
-    return [_between(share ** (1 / drawn), _SHARES, one["curve"]) for share in [*_READ, 1.0]]
+    return [_between(share ** (1 / drawn), _SHARES, one["curve"]) for share in _READ]
 
 
 def _between(value: float, xs: Sequence[float], ys: Sequence[float]) -> float:
@@ -274,8 +269,8 @@ def _between(value: float, xs: Sequence[float], ys: Sequence[float]) -> float:
 def _rates(times: StepTimes, sets: Mapping[str, Mapping[str, Any]], training: TrainingConfig) -> Rates:
     def row(by_length: Mapping[int, float], one: Mapping[str, Any], drawn: int = 1) -> float:
         lengths = sorted(by_length)
-        widths = _widths(one, drawn)[:-1]
-        seconds = [_between(width, lengths, [by_length[length] for length in lengths]) for width in widths]
+        known = [by_length[length] for length in lengths]
+        seconds = [_between(width, lengths, known) for width in _widths(one, drawn)]
         return float(one["rows"] * sum(seconds) / len(seconds))
 
     drawn = training.batch_size if training.bucket_batches == 1 else 1

@@ -13,8 +13,9 @@ from regft_core.hooks.registry import discover
 from regft_core.io import read_json
 from regft_core.plan import step_times, time
 from regft_core.plan.keys import stale_cells
+from regft_core.plan.rates import Rates, rates_of
 from regft_core.plan.step_times import StepTimes, buckets
-from regft_core.plan.time import Rates, estimate, spend, still_to_train
+from regft_core.plan.time import estimate, spend, still_to_train
 from regft_core.run.project import open_project
 from stages import config
 from tests.plan.conftest import change, make_project, plan, project, reproduce, template
@@ -68,7 +69,7 @@ def test_costs_become_seconds_by_stage_and_method(project: Path) -> None:
 def test_a_step_is_measured_once_for_all_methods_and_kept(project: Path, measured: list[dict[str, Any]]) -> None:
     opened = open_project(project)
     found = estimate(opened, shortest=0.0)
-    assert found.measured
+    assert not found.missing
     assert [request["lengths"] for request in measured] == [[16]] or [r["lengths"] for r in measured] == [[16, 32]]
     assert measured[0]["threads"] == 1
     assert estimate(opened, shortest=0.0) == found
@@ -89,14 +90,14 @@ def test_sets_of_other_lengths_have_their_own_time() -> None:
     short, middle = ({"n": 10, "rows": 1, "curve": [length] * 4} for length in (16, 24))
     pairs = {"n": 5, "rows": 2, "curve": [16] * 4}
     training: Any = type("T", (), {"bucket_batches": 50, "batch_size": 8, "accumulation": 2})
-    found = time._rates(times, {"train": middle, "dev": short, "ood": pairs}, training)
+    found = rates_of(times, {"train": middle, "dev": short, "ood": pairs}, training)
     assert found.train == pytest.approx(0.02 + 0.8 / 16)
     assert found.judge == pytest.approx(10 * 0.1 + 5 * 2 * 0.1)
     assert found.epoch == pytest.approx(1.0)
     # Rows that are not sorted are padded to the longest of their batch.
     spread = {"n": 10, "rows": 1, "curve": [16, 16, 16, 32]}
     mixed: Any = type("T", (), {"bucket_batches": 1, "batch_size": 8, "accumulation": 1})
-    assert time._rates(times, {"train": spread}, mixed).train > time._rates(times, {"train": spread}, training).train
+    assert rates_of(times, {"train": spread}, mixed).train > rates_of(times, {"train": spread}, training).train
 
 
 def test_nothing_is_measured_for_seconds_or_without_the_encoder(
@@ -105,7 +106,6 @@ def test_nothing_is_measured_for_seconds_or_without_the_encoder(
     assert "too short (under 60 s)" in estimate(open_project(project)).line()
     change(project, model={"name": "FacebookAI/roberta-base", "revision": "e2da8e2f811d1448a5b465c236feacd80ffbac7b"})
     found = estimate(open_project(project), shortest=0.0)
-    assert not found.measured
     assert found.missing.startswith("encoder 'FacebookAI/roberta-base' is not on this disk")
     assert found.missing.endswith("-> fetch it: regft fetch")
     assert found.missing in found.line()
@@ -148,7 +148,7 @@ def test_the_commands_say_it(project: Path, capsys: Any) -> None:
 def test_a_real_measurement_of_a_tiny_encoder(project: Path) -> None:
     opened = open_project(project)
     found = estimate(opened, shortest=0.0)
-    assert found.measured, found.line()
+    assert not found.missing, found.line()
     (kept,) = read_json(project / ".regft" / "times.json").values()
     assert all(seconds > 0 for part in ("train", "judge") for seconds in kept[part].values())
     assert kept["update"] > 0

@@ -135,7 +135,7 @@ WRONG = [
     ({"minutes": 0.0}, ["wrong-minutes"]),
     ({"minutes": 0.01}, ["too-few-minutes", "give --minutes 1 or more"]),
     ({"model": "tiny/none"}, ["--model"]),
-    ({"out": "taken"}, ["in-the-way", "stages.fit did not make it"]),
+    ({"out": "taken"}, ["in-the-way", "regft fit did not make it"]),
     ({"out": "taken", "text": "reviw", "minutes": -1.0}, ["column-missing", "in-the-way", "wrong-minutes"]),
 ]
 

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -79,7 +79,7 @@ def decide(
     within = [c for c in choices if c.belief.loss <= config.tolerance * point and _cheaper(c, choices[0])]
     pick = min(within, key=lambda c: _or(c.cost), default=choices[0])
     found = replace(found, choices=tuple(choices), pick=pick)
-    against = {c.method: c for c in _claims(block, found, "dev") if c.method in names}
+    against = {c.method: c for c in sorted(_claims(block, found, "dev"), key=_order(choices)) if c.method in names}
     found = replace(found, beating=tuple(name for name, c in against.items() if c.verdict.word == GAIN))
 
     def command(name: str) -> str | None:
@@ -117,6 +117,12 @@ def _claims(block: Block, found: Decision, set_name: str) -> list[Comparison]:
     if block.opponents is not None:
         return block.opponents.on(set_name)
     return [c for row in block.rows for c in row.against("reference", set_name)]
+
+
+def _order(choices: Sequence[Choice]) -> Callable[[Comparison], int]:
+    """The place of a comparison's method by expected score."""
+    places = {c.method: place for place, c in enumerate(choices)}
+    return lambda c: places.get(c.method, len(places))
 
 
 def _or(value: float | None) -> float:
@@ -203,7 +209,7 @@ def _claimed(found: Decision, against: Mapping[str, Comparison]) -> list[str]:
     if not found.beating:
         return [f"Not established: that any method beats {found.baseline}, {role} ({level})."]
     verb = "beats" if len(found.beating) == 1 else "beat"
-    return [f"Established: {some(list(found.beating))} {verb} {found.baseline}, {role} ({level})."]
+    return [f"Established: {some(list(found.beating), 3)} {verb} {found.baseline}, {role} ({level})."]
 
 
 def _elsewhere(found: Decision, block: Block) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -81,7 +82,7 @@ class Results(pd.DataFrame):  # type: ignore[misc]
 
 
 def _score(report: Report, block: Block, row: Row, score: Score) -> dict[str, Any]:
-    low, high = score.interval or (None, None)
+    low, high = score.interval or (math.nan, math.nan)
     words = {
         f"vs_{role}": overall(c.verdict.word for c in row.against(role, score.set) if c.metric == score.metric)
         for role in ROLES
@@ -114,6 +115,6 @@ def _compared(block: Block) -> Iterator[Comparison]:
 
 
 def _pair(c: Comparison) -> dict[str, Any]:
-    low, high = c.verdict.interval or (None, None)
+    low, high = c.verdict.interval or (math.nan, math.nan)
     own = {"method": c.method, "other": c.other, "role": c.role, "set": c.set, "metric": c.metric}
     return {**own, "difference": c.estimate.mean, **verdict_numbers(c.verdict), "why": c.verdict.why, "low": low, "high": high}

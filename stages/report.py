@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import argparse
+import io
 import os
 import sys
 from pathlib import Path
 
-from regft_core.config.files import LEADERBOARD
+from regft_core.config.files import LEADERBOARD, WIDTHS
 from regft_core.config.grid import cells
 from regft_core.errors import RunFailed
+from regft_core.io import write_text
 from regft_core.names import plural
 from regft_core.plan.keys import read_failures
 from regft_core.reporting import project_report, show
@@ -29,10 +31,12 @@ def main(root: Path, arguments: argparse.Namespace) -> None:
     if not planned:
         raise _failed(failures)
     report = project_report(project, planned, failures)
-    width = None if sys.stdout.isatty() else 180  # two out-of-distribution sets side by side
-    show(report, Console(width=width))
-    with (root / LEADERBOARD).open("w", encoding="utf-8") as file:  # what `regft run` shows when nothing is stale
-        show(report, Console(file=file, width=180))
+    show(report, Console(width=None if sys.stdout.isatty() else WIDTHS[-1]))
+    texts = []
+    for width in WIDTHS:
+        show(report, Console(file=(text := io.StringIO()), width=width))
+        texts.append(text.getvalue())
+    write_text(root / LEADERBOARD, "\f".join(texts))  # what `regft run` shows when nothing is stale
     if PRINTED in os.environ:
         Path(os.environ[PRINTED]).touch()
     # After the report, so that its figures are in the mirror too.

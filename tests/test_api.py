@@ -65,7 +65,7 @@ def test_run_and_results_are_those_of_the_pipeline(tmp_path: Path) -> None:
     start = printed.index("On")  # both begin with the decision
     assert shown[:60] == printed[start : start + 60]
     assert "<span style=" in results._repr_html_()
-    assert "class=\"dataframe\"" in results[results["primary"]]._repr_html_()  # a selection is an ordinary data frame
+    assert 'class="dataframe"' in results[results["primary"]]._repr_html_()  # a selection is an ordinary data frame
 
     before = times(root)
     project.run("vanilla", "reviews")

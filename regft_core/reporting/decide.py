@@ -153,7 +153,7 @@ def _taken(found: Decision, where: str) -> list[str]:
         f"mean of {plural(pick.score.n, 'seed')}."
     )
     if k == 1:
-        return [text, "No other method finished every seed."]
+        return [text, "No other method finished every seed." if found.left_out else "The grid has no other method."]
     basis = "" if found.judges == ("dev",) else f", judged by {some(list(found.judges))}"
     sentences = [
         text,

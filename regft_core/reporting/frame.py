@@ -65,7 +65,9 @@ class Results(pd.DataFrame):  # type: ignore[misc]
         ``comparisons`` of the ``family``. ``detectable`` is the smallest true difference shown four times in five.
         """
         lines = [
-            {"task": block.task, "size": block.size, **_pair(c)} for block in self._report.blocks for c in _compared(block)
+            {"task": block.task, "size": block.size, **_pair(c)}
+            for block in self._report.blocks
+            for c in _compared(block)
         ]
         return pd.DataFrame(lines, columns=list(PAIRS))
 
@@ -117,4 +119,11 @@ def _compared(block: Block) -> Iterator[Comparison]:
 def _pair(c: Comparison) -> dict[str, Any]:
     low, high = c.verdict.interval or (math.nan, math.nan)
     own = {"method": c.method, "other": c.other, "role": c.role, "set": c.set, "metric": c.metric}
-    return {**own, "difference": c.estimate.mean, **verdict_numbers(c.verdict), "why": c.verdict.why, "low": low, "high": high}
+    return {
+        **own,
+        "difference": c.estimate.mean,
+        **verdict_numbers(c.verdict),
+        "why": c.verdict.why,
+        "low": low,
+        "high": high,
+    }

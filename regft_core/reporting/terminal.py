@@ -66,7 +66,7 @@ def _block(report: Report, block: Block) -> Iterator[RenderableType]:
         yield Text(text, style="yellow")
     yield from (Text(f"  {line}", style="red") for line in block.mixed_environments)
     yield from _commands(found)
-    yield BoardTable(leaderboard(block), report.confidence, report.reference)
+    yield BoardTable(leaderboard(block), report)
 
 
 def _commands(found: Decision) -> list[Text]:
@@ -77,8 +77,8 @@ def _commands(found: Decision) -> list[Text]:
 class BoardTable:
     """A leaderboard as text. Columns that do not fit go on below, the methods' names beside them."""
 
-    def __init__(self, board: Board, confidence: float, reference: str | None) -> None:
-        self._board, self._confidence, self._reference = board, confidence, reference
+    def __init__(self, board: Board, report: Report) -> None:
+        self._board, self._confidence, self._reference = board, report.confidence, report.reference
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """The table within the console's width."""
@@ -103,7 +103,7 @@ class BoardTable:
         found = [self._scores("dev", bounds=True), *(self._scores(name, bounds=False) for name in self._board.sets)]
         if any(line.control for line in lines):
             found.append(("vs control", [_against(line.control) for line in lines]))
-        if self._reference is not None:
+        if any(line.reference for line in lines):
             found.append((f"vs {self._reference}", [_against(line.reference) for line in lines]))
         found.append(("cost", [Text(ratio(line.row.cost.declared)) for line in lines]))
         found.append(("measured", [Text(measured(line.row.cost.measured, line.row.cost.spread)) for line in lines]))

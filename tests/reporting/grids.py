@@ -24,7 +24,7 @@ GOLDEN = Path(__file__).resolve().parents[1] / "golden"
 COMMAND = "python -m tests.reporting.grids"
 WIDTHS = (80, 120, 200)
 ROOTS = ("hype", "tdt", "pats", "weight_mixup", "mask_tuning", "r_drop", "mixout", "child_tuning")
-CUES = Task(n=128, ood=("no_cue", "reversed"))
+CUES = Task(metrics=("accuracy",), n=128, ood=("no_cue", "reversed"))
 
 
 def _six() -> dict[str, Arm]:
@@ -63,7 +63,7 @@ GRIDS: dict[str, Callable[[], tuple[dict[str, Arm], dict[str, Task], int]]] = {
     "1-method": lambda: ({"vanilla": Arm(0.88)}, {"reviews": CUES}, 3),
     "6-methods": lambda: (_six(), {"reviews": CUES}, 6),
     "34-methods": lambda: (_many(34), {"reviews": CUES}, 3),
-    "62-methods": lambda: (_many(62), {"reviews": CUES}, 6),
+    "62-methods": lambda: (_many(62), {"reviews": CUES}, 4),
     "3-tasks": lambda: (_six(), _tasks(), 6),
 }
 

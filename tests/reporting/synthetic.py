@@ -148,10 +148,7 @@ def _json(path: Path, value: Any) -> None:
 
 def _task(root: Path, name: str, task: Task) -> dict[str, Any]:
     labels = None if task.kind == "regression" else list(task.labels)
-    sets = {
-        one: {"labels": labels, "label_map": None, "n": task.size(one)}
-        for one in ("dev", *task.ood)
-    }
+    sets = {one: {"labels": labels, "label_map": None, "n": task.size(one)} for one in ("dev", *task.ood)}
     described = {
         "task": name,
         "kind": task.kind,
@@ -189,9 +186,7 @@ def _subsample(root: Path, name: str, task: Task, size: int | str, seeds: Sequen
     n = 5000 if size == "full" else int(size)
     entry = {
         "sha256": "0" * 64,
-        "label_counts": {label: n // len(task.labels) for label in task.labels}
-        if task.kind != "regression"
-        else None,
+        "label_counts": {label: n // len(task.labels) for label in task.labels} if task.kind != "regression" else None,
         "duplicates_with": dict.fromkeys(("dev", *task.ood), 0),
     }
     _json(

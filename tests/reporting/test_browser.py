@@ -152,7 +152,7 @@ def test_print_shows_all_and_nothing_to_click(visit: Any) -> None:
     page.emulate_media(media="print")
     assert not page.locator(".tools").first.is_visible()
     assert page.locator("details:not([open])").count() == 0
-    wide = "tables => tables.filter(table => table.getBoundingClientRect().right > 1047).map(table => table.tHead.innerText)"
+    wide = "tables => tables.filter(one => one.getBoundingClientRect().right > 1047).map(one => one.tHead.innerText)"
     assert page.eval_on_selector_all("table", wide) == []
     assert page.pdf(prefer_css_page_size=True).startswith(b"%PDF")
 

@@ -62,7 +62,7 @@ def _make(root: Path, folder: Path, asked: Asked, arguments: argparse.Namespace)
     encoders, missing = encoders_here(root, arguments.model)
     problems += missing
     if not 0 < arguments.minutes < float("inf"):
-        message = f"{arguments.minutes:g} is no number of minutes above 0"
+        message = f"{arguments.minutes:g} is not a number of minutes above 0"
         problems.append(Problem("wrong-minutes", "--minutes", 0, "", message, "give for instance --minutes 30"))
     state = ""
     if asked.file.is_file():

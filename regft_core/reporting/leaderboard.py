@@ -107,7 +107,7 @@ def alerts(report: Report, block: Block) -> list[str]:
         for count in (lambda row: len(row.failed), lambda row: row.collapsed_on_dev)
     )
     if failed:
-        found.append(f"Runs failed: {some(failed)}. Mend the cause and run `regft run`.")
+        found.append(f"Runs failed: {some(failed)}. Fix the cause, then `regft run`.")
     if collapsed:
         found.append(f"No better than a constant answer: {some(collapsed)}.")
     for name in block.sets:

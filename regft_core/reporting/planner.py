@@ -249,7 +249,7 @@ def table(found: Sequence[Need], difference: float) -> str:
     known = [need for need in found if need.plan is not None]
     unknown = [need for need in found if need.plan is None]
     if not found:
-        return "no pair of arms to compare: list the reference and a method"
+        return "no pair of methods to compare: list the reference and a method"
     parts = []
     if known:
         units = {metrics.find(need.metric or "").unit for need in known}
@@ -263,7 +263,7 @@ def table(found: Sequence[Need], difference: float) -> str:
         pairs = [f"{need.method} - {need.other} on {need.cell.task}-{need.cell.size}" for need in unknown]
         shown = ", ".join(pairs[:6]) + (f" and {len(pairs) - 6} more" if len(pairs) > 6 else "")
         parts.append(
-            f"no spread seen yet for {shown}: finish at least {PILOT} seeds of both arms first (grid.seeds in "
+            f"no spread seen yet for {shown}: finish at least {PILOT} seeds of both methods first (grid.seeds in "
             "params.yaml, then `dvc repro`); six tell the spread to within a factor of two"
         )
     return "\n".join(parts)
@@ -318,7 +318,7 @@ def _notes(known: Sequence[Need]) -> list[str]:
         "verdict now: the report's word for these seeds. "
         "spread: standard deviation of the paired difference over the seeds at hand. needed: if that is the true one; "
         "safe: if it is at the upper end of its 80% interval. Runs, steps (of plain fine-tuning) and time are for "
-        f"safe, both arms. floor: what {LIMIT} seeds show on this development set; shown now: what the grid's seeds "
+        f"safe, both methods. floor: what {LIMIT} seeds show on this development set; shown now: what the grid's seeds "
         "show; never: the difference is below the floor."
     ]
     looked = [need for need in known if need.looks]
@@ -331,7 +331,7 @@ def _notes(known: Sequence[Need]) -> list[str]:
     degenerate = [need for need in known if need.estimate is not None and need.estimate.seed_deviation < NO_SPREAD]
     if degenerate:
         notes.append(
-            f"{plural(len(degenerate), 'pair')} showed no spread at all: arms that predict alike, or too few seeds to "
+            f"{plural(len(degenerate), 'pair')} showed no spread at all: methods that predict alike, or too few seeds to "
             "tell; do not trust 'needed' there."
         )
     small = [need for need in known if need.estimate is not None and need.estimate.n < PILOT]

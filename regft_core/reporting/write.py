@@ -95,7 +95,7 @@ def write_report(
 
     Args:
         root: project root; ``out`` is relative to it unless absolute. Without ``out`` no file is written and
-            no page is drawn; it is a look at the results all the same.
+            no page is drawn; it is still a look at the results.
         cells, seeds: the grid; nothing else in ``work/`` is read.
         methods_meta: the methods by name (``Project.methods``).
         training: the shared training protocol, for the list of what methods override; the

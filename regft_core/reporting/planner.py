@@ -331,8 +331,8 @@ def _notes(known: Sequence[Need]) -> list[str]:
     degenerate = [need for need in known if need.estimate is not None and need.estimate.seed_deviation < NO_SPREAD]
     if degenerate:
         notes.append(
-            f"{plural(len(degenerate), 'pair')} showed no spread at all: methods that predict alike, or too few seeds to "
-            "tell; do not trust 'needed' there."
+            f"{plural(len(degenerate), 'pair')} showed no spread at all: methods that predict alike, or too few seeds "
+            "to tell; do not trust 'needed' there."
         )
     small = [need for need in known if need.estimate is not None and need.estimate.n < PILOT]
     if small:

@@ -109,7 +109,7 @@ def alerts(report: Report, block: Block) -> list[str]:
     if failed:
         found.append(f"Runs failed: {some(failed)}. Fix the cause, then `regft run`.")
     if collapsed:
-        found.append(f"No better than a constant answer: {some(collapsed)}.")
+        found.append(f"At most as good as a constant answer: {some(collapsed)}.")
     for name in block.sets:
         low = [row.method for row in block.rows if name in row.below_chance]
         if low:

@@ -123,7 +123,7 @@ def test_a_right_table_has_no_problem(tmp_path: Path) -> None:
         ({"row": {"deviations": {"rte": 1.0, "time": 1.0}}}, "a deviation of 'time', which has no score"),
         ({"row": {"arm": "vanila"}}, "'vanila' [unknown-method]\n    -> did you mean 'vanilla'?"),
         ({"row": {"encoder": "b"}}, "'b' [unknown-encoder]\n    -> did you mean 'B'?"),
-        ({"row": {"encoder": "C"}}, "an arm needs an encoder whose checkpoint is known"),
+        ({"row": {"encoder": "C"}}, "a row with 'arm' needs an encoder whose checkpoint is known"),
         ({"row": {"scores": {}, "deviations": {}}}, "says nothing"),
         ({"second": {"method": "plain", "gain_over": None, "gains": {}}}, "'plain' is there twice"),
         ({"second": {"gain_over": "plane"}}, "0 rows are 'plane' with this encoder and size"),

@@ -24,7 +24,7 @@ class Columns:
 
 
 def choose_columns(
-    model: ServedModel | ServedAnswers, names: Sequence[str], data: Path, text: str | None, text_pair: str | None
+    model: ServedModel | ServedAnswers, names: Sequence[str], data: Path | str, text: str | None, text_pair: str | None
 ) -> Columns:
     """The columns to read: what the caller says, else those of the training data.
 
@@ -40,7 +40,7 @@ def choose_columns(
     return Columns(first, second)
 
 
-def require_columns(names: Sequence[str], wanted: Sequence[tuple[str, str | None]], data: Path) -> None:
+def require_columns(names: Sequence[str], wanted: Sequence[tuple[str, str | None]], data: Path | str) -> None:
     """Raise DataError when a wanted column (option that names it, column) is not among ``names``."""
     missing = [(option, name) for option, name in wanted if name is not None and name not in names]
     if not missing:

@@ -33,8 +33,8 @@ def main(root: Path, arguments: argparse.Namespace) -> None:
     compares all bits. It ends with 6 when a file is damaged or bits differ.
 
     rekey gives runs of an earlier release the keys of this one, where this release declares their code as unchanged.
-    The others are counted with the reason, and `regft run` trains them. Nothing is deleted. It reads the rows that
-    `dvc repro plan` has prepared.
+    The others are counted with the reason, and `regft run` trains them. Nothing is deleted. It reads the rows that the
+    stage plan has prepared.
     """
     from regft_core.run.context import project_store
     from regft_core.run.project import open_project

@@ -50,6 +50,9 @@ def test_what_is_no_version_is_refused(files: dict[str, str], failures: Any, tex
     assert problem.key == "regft"
 
 
-@pytest.mark.parametrize("file", ["params.yaml", "regft_core/shipped/project/params.yaml.txt"])
-def test_every_project_is_written_for_this_version(file: str) -> None:
-    assert yaml.safe_load((REPOSITORY / file).read_text())["regft"] == __version__
+def test_the_repository_and_new_projects_are_written_for_this_version() -> None:
+    own, new = REPOSITORY / "params.yaml", REPOSITORY / "regft_core" / "shipped" / "project" / "params.yaml.txt"
+    assert {file: yaml.safe_load(file.read_text())["regft"] for file in (own, new)} == {
+        own: __version__,
+        new: __version__,
+    }

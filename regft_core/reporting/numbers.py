@@ -41,7 +41,7 @@ def _columns(value: Any) -> int:
 
 
 def _shown(block: Block, *, means: bool, details: bool) -> dict[str, Any]:
-    """``decision``: the method to take; ``dev``: every method's mean; ``vs_...``: methods by verdict; what went wrong."""
+    """``decision``: the method to take; ``dev``: all means; ``vs_...``: methods by verdict; then what went wrong."""
     scores = {
         row.method: {name: _bounds(own[block.primary].estimate) for name, own in row.scores.items()}
         for row in block.rows

@@ -120,7 +120,8 @@ def write_report(
     with atomic_directory(folder / METRICS) as shown:
         for name, own in report.metrics.items():
             write_json(shown / f"{name}.json", own)
-    with atomic_directory(folder / "plots" / "leaderboard") as boards, atomic_directory(folder / "plots" / "loss") as loss:
+    plots = folder / "plots"
+    with atomic_directory(plots / "leaderboard") as boards, atomic_directory(plots / "loss") as loss:
         for block, data_of in zip(report.blocks, data, strict=True):
             write_text(boards / f"{block.name}.svg", standalone(leaderboard_figure(report, block)))
             if curves := learning_curves(block, data_of):

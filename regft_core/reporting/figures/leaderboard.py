@@ -37,7 +37,8 @@ def leaderboard_figure(report: Report, block: Block) -> str:
         axis.grid(axis="x")
         axis.tick_params(length=0)
         axis.locator_params(axis="x", nbins=5)
-        for y, (line, name) in enumerate(zip(board.lines, names, strict=True)):
+        for i, (line, name) in enumerate(zip(board.lines, names, strict=True)):
+            y = float(i)
             axis.text(-(left - 0.1) / _DRAWN, y, name, transform=axis.get_yaxis_transform(), va="center")
             found = line.row.scores.get("dev", {}).get(block.primary)
             if found is None or not found.estimate.n:
@@ -50,14 +51,14 @@ def leaderboard_figure(report: Report, block: Block) -> str:
         edge = 0.0
         for (head, cells), width in zip(columns, widths, strict=True):
             edge += width
-            for y, text in [(-1.0, head), *enumerate(cells)]:
+            for y, text in zip(range(-1, len(cells)), [head, *cells]):
                 axis.text(
                     1 + edge / _DRAWN, y, text, transform=axis.get_yaxis_transform(), va="center", ha="right",
                     color=MUTED if y < 0 else INK,
                 )  # fmt: skip
-        total = figure.get_figheight()
+        across, total = figure.get_figwidth(), figure.get_figheight()
         for i, text in enumerate(above):
-            bold = i == 0 and len(said) > 0 or i == len(above) - 1
-            figure.text(0.1 / figure.get_figwidth(), 1 - (0.2 + 0.18 * i) / total, text, weight=["normal", "bold"][bold])
-        figure.text(0.1 / figure.get_figwidth(), 0.15 / total, legend().replace(" ", _SPACE), color=MUTED)
+            weight = "bold" if i in (0, len(above) - 1) else "normal"
+            figure.text(0.1 / across, 1 - (0.2 + 0.18 * i) / total, text, weight=weight)
+        figure.text(0.1 / across, 0.15 / total, legend().replace(" ", _SPACE), color=MUTED)
         return to_svg(figure, f"leaderboard-{block.name}", f"Leaderboard of {block.title}")

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from regft_core.io import canonical_json, explained, sha256_text
+from regft_core.results.records import MARK
 from regft_core.tracking.database import CURRENT, SUPERSEDED, Mirror, folder_of, is_active
 from regft_core.tracking.records import CellRecord, DatasetRecord, Point, ReportRecord, RunRecord
 
@@ -26,6 +27,7 @@ PARENT = "mlflow.parentRunId"
 #: Tags that a run has or has not, depending on the files.
 OPTIONAL_TAGS = (
     *("primary", "control_for", "differs_by", "variant", "degraded", "collapsed", "contaminated", "error"),
+    *("verdict_reference", "verdict_control", "below_chance", MARK),
     *("regft.export", "regft.evaluations"),
 )
 

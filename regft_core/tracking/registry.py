@@ -11,13 +11,13 @@ from regft_core.tracking.reading import DIGEST, read_exports
 
 
 def register(root: Path, folder: Path, task: str, tags: dict[str, str], experiment: str = "regft") -> int:
-    """Register a copy of ``folder`` as a version of the model ``task``; returns its number.
+    """Register a copy of the export ``folder`` as a version of the model ``task``; returns its number.
 
     The copy is below ``mlartifacts/models``: a later export to the same folder leaves it as it is. A folder with the
     same content keeps its version. Sync first: the version then names the run in MLflow that was exported.
 
     Args:
-        root: project root, of which ``folder`` is an export.
+        root: project root.
         tags: of the version.
 
     Raises:
@@ -40,11 +40,13 @@ def register(root: Path, folder: Path, task: str, tags: dict[str, str], experime
         copy = artifacts / "models" / task / content
         with atomic_directory(copy) as target:
             shutil.copytree(folder, target, dirs_exist_ok=True)
-        runs = [run.info.run_id for run in mirror.runs() if run.data.tags.get("regft.key") == key and is_active(run)]
+        wanted = {"regft.key": key, **tags}.items()  # methods that amount to the same share a key
+        runs = [run.info.run_id for run in mirror.runs() if key and wanted <= run.data.tags.items() and is_active(run)]
         known = {**tags, "regft.content": content, "regft.export": folder.name} | ({"regft.key": key} if key else {})
         card = folder / "README.md"
-        described = card.read_text(encoding="utf-8") if card.is_file() else ""
+        text = card.read_text(encoding="utf-8") if card.is_file() else ""
+        described = text.split("\n---\n", 1)[-1].strip()  # without the card's metadata
         made = client.create_model_version(
-            task, copy.as_uri(), run_id=runs[0] if key and runs else None, tags=known, description=described[:5000]
+            task, copy.as_uri(), run_id=runs[0] if runs else None, tags=known, description=described[:5000]
         )
     return int(made.version)

@@ -76,7 +76,8 @@ def view_state(records: Sequence[CellRecord]) -> dict[str, Any]:
         *(f"tags.`{name}`" for name in ("verdict_reference", "verdict_control") if name in tags),
         "tags.`status`",
     ]
-    widths = {"params.`method`": 120, "params.`size`": 50} | {f"metrics.`{name}`": 80 for name in PRIMARY}
+    widths = {"params.`method`": 120, "params.`size`": 50}
+    widths |= {f"tags.`verdict_{role}`": 150 for role in ("reference", "control")}
     primaries = {record.tags["primary"] for record in records if "primary" in record.tags}
     return {
         "searchFilter": LINES,
@@ -84,7 +85,7 @@ def view_state(records: Sequence[CellRecord]) -> dict[str, Any]:
         "orderByAsc": bool(primaries) and not any(map(higher_is_better, primaries)),
         "selectedColumns": columns,
         "columnOrder": [RUN_NAME, *columns],
-        "columnWidths": {RUN_NAME: 200} | {name: widths.get(name, 100) for name in columns},
+        "columnWidths": {RUN_NAME: 220} | {name: widths.get(name, 90) for name in columns},
         "runsHiddenMode": "FIRST_20_RUNS",
         **_charts(names, scores),
     }

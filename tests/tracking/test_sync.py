@@ -227,6 +227,10 @@ def test_parents_hold_means_and_the_reports_intervals(grid: Tree) -> None:
     assert (metrics["primary.low"], metrics["primary.high"]) == (0.6, 0.7)
     assert "hans.accuracy.low" not in metrics  # the report's mean is of other runs
     assert current(grid.root, "cell")["vanilla rte-300"].data.metrics["collapsed_runs"] == 1
+    grid.report("second", {"rte-300": {"hype_n": numbers}})
+    sync(grid.root, [VANILLA, HYPE], SEEDS)
+    kept = current(grid.root, "cell")["hype_n rte-300"].data.tags.keys()
+    assert not kept & {"verdict_reference", "below_chance"}  # no word outlives its report
 
 
 def test_curves_are_complete_and_of_each_phase(tree: Tree) -> None:

@@ -74,11 +74,10 @@ class Reconciliation:
         tags = _parent_tags(record)
         status = "FAILED" if record.tags["status"] == "failed" else "FINISHED"
         start, end = min(run.start for run in record.runs), max(run.end for run in record.runs)
-        wanted_data = {(one.name, one.digest) for one in record.datasets}
         candidates = [
             run
             for run in self.parents[record.cell]
-            if run.data.params == dict(record.params) and _datasets(run) <= wanted_data
+            if run.data.params == dict(record.params) and _read_these(run, record.datasets)
         ]
         if not candidates:
             metrics = [Point(name, value, 0, end) for name, value in record.scores.items()]
@@ -192,7 +191,7 @@ class Reconciliation:
         if changed or metrics:
             self.mirror.log(run_id, metrics, tags=changed)
         there = _datasets(run)
-        new_data = [one for one in datasets if (one.name, one.digest) not in there]
+        new_data = [one for one in datasets if one.name not in there]
         if new_data:
             self.mirror.client.log_inputs(run_id, datasets=[_dataset(one) for one in new_data])
         for key in gone:
@@ -297,10 +296,16 @@ def _evaluation_files(record: RunRecord) -> dict[str, str | Path]:
     }
 
 
-def _datasets(run: Run) -> set[tuple[str, str]]:
-    """Name and digest of what a run says that it read."""
+def _datasets(run: Run) -> dict[str, str]:
+    """Name -> digest of what a run says that it read."""
     found = run.inputs.dataset_inputs if run.inputs is not None else ()
-    return {(one.dataset.name, one.dataset.digest) for one in found}
+    return {one.dataset.name: one.dataset.digest for one in found}
+
+
+def _read_these(run: Run, datasets: Sequence[DatasetRecord]) -> bool:
+    """Whether no set has other rows in the run, from which MLflow takes no dataset away."""
+    there = _datasets(run)
+    return all(there.get(one.name, one.digest) == one.digest for one in datasets)
 
 
 def _dataset(one: DatasetRecord) -> Any:

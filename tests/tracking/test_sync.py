@@ -155,6 +155,9 @@ def test_cells_and_seeds_name_the_rows_that_trained_and_judged(grid: Tree) -> No
         }
         assert inputs["rte dev"][1] == sha("rte", "dev", 0)[:32]
     assert sync(grid.root, [HYPE], SEEDS).unchanged == 3
+    (grid.root / "work/evaluate" / HYPE.directory / "result.json").unlink()  # made again meanwhile
+    assert sync(grid.root, [HYPE], SEEDS).superseded == 0
+    grid.evaluation(HYPE, SEEDS)
     grid.task("rte", version=1)  # other rows: another run, since MLflow takes no dataset away
     assert sync(grid.root, [HYPE], SEEDS).superseded == 1
     data = current(grid.root, "cell")["hype_n rte-300"].inputs.dataset_inputs

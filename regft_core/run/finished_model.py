@@ -10,6 +10,7 @@ from regft_core.data.examples import Example
 from regft_core.errors import ModelError
 from regft_core.hooks import listed
 from regft_core.run.context import Context
+from regft_core.run.encoder_tensors import left_out
 from regft_core.run.phase_data import member_rows, run_rows
 from regft_core.run.run_phase import fetch, handed
 from regft_core.scoring.findings import BY_WINDOWS, Unfit
@@ -59,16 +60,20 @@ class FinishedModel:
         return Stack(self._context.entries(phase), self._context.setting(phase))
 
     @cached_property
-    def _tensors(self) -> dict[str, dict[str, Tensor]]:
+    def _read(self) -> tuple[dict[str, dict[str, Tensor]], list[str]]:
+        """The tensors as they are stored, and the names of the weights that are the encoder's own."""
         return self._context.store.read_intact(
             lambda: fetch(self._context, "finetune", "weights" if self._has_model else "state"),
-            lambda run: {name: run.load_tensors(name) for name in ("weights", "kept") if name in run.tensor_names},
+            lambda run: (
+                {name: run.load_tensors(name) for name in ("weights", "kept") if name in run.tensor_names},
+                left_out(self._context, run),
+            ),
         )
 
     @property
     def kept(self) -> Mapping[str, Tensor]:
         """What the regularisers kept for inference and figures; mostly nothing."""
-        return self._tensors.get("kept", {})
+        return self._read[0].get("kept", {})
 
     @cached_property
     def handed(self) -> Mapping[str, Tensor]:
@@ -114,8 +119,9 @@ class FinishedModel:
 
     @cached_property
     def _plain(self) -> Any:
-        model = self._load()
-        model.load_state_dict(self._tensors["weights"])
+        model, (tensors, of_encoder) = self._load(), self._read
+        own = model.state_dict()
+        model.load_state_dict(tensors["weights"] | {name: own[name] for name in of_encoder})
         return model
 
     @cached_property
@@ -155,8 +161,8 @@ class FinishedModel:
             phase.name,
             torch.device(context.device),
         )
-        if "kept" in self._tensors:
-            self._stack.rebuild(trainee, self._tensors["kept"])
+        if self.kept:
+            self._stack.rebuild(trainee, dict(self.kept))
         return trainee
 
     @property
@@ -172,7 +178,7 @@ class FinishedModel:
                 f"{method} has no model of its own to give: '{owner}' answers in its place, which no Hugging Face "
                 "directory can hold; its predictions are in work/evaluate",
             )
-        return self.trainee.model if "kept" in self._tensors else self._plain
+        return self.trainee.model if self.kept else self._plain
 
     def answer(self, examples: Sequence[Example], on_batch: Callable[[int], None] | None = None) -> npt.NDArray[Any]:
         """[n, K] logits for ``examples``; raises RunFailed when one is not finite.

@@ -18,6 +18,7 @@ from regft_core.identity.fingerprint import Scope
 from regft_core.identity.guard import LoadedCode
 from regft_core.progress import ProgressWriter
 from regft_core.run.context import Context
+from regft_core.run.encoder_tensors import load_whole, without_encoder
 from regft_core.run.environment import numerics, other_environments, set_up
 from regft_core.run.epoch_scores import epoch_scores
 from regft_core.run.phase_data import member_label, member_streams, run_rows
@@ -114,12 +115,13 @@ def _train_and_store(context: Context, phase: Phase, member: int | None, need: N
         if found is not None and _serves(found, need):
             return found
         record, tensors = trained(context, phase, member, here, _weights_too(context, phase, need, found), working)
-        return _commit(working, record, tensors)
+        return _commit(context, phase, working, record, tensors)
 
 
-def _commit(working: WorkingRun, record: dict[str, Any], tensors: Tensors) -> StoredRun:
+def _commit(context: Context, phase: Phase, working: WorkingRun, record: dict[str, Any], tensors: Tensors) -> StoredRun:
     same = record["environment"]["deterministic"] or record["status"] != "ok"
-    return working.commit(record, tensors, require_same_tensors=same)
+    stored, files = without_encoder(context, phase, tensors)
+    return working.commit(record, stored, files, require_same_tensors=same)
 
 
 def trained(
@@ -239,7 +241,12 @@ def _read(context: Context, name: str, need: Need) -> tuple[StoredRun, dict[str,
     def load(stored: StoredRun) -> tuple[StoredRun, dict[str, dict[str, Tensor]]]:
         if stored.result["status"] != "ok":
             raise RunFailed("phase-failed", f"phase '{name}' failed: {stored.result['error']}")
-        return stored, {kind: stored.load_tensors(kind) for kind in stored.tensor_names if kind in wanted}
+        found = {
+            kind: load_whole(context, context.phase(name), stored, kind)
+            for kind in stored.tensor_names
+            if kind in wanted
+        }
+        return stored, found
 
     return context.store.read_intact(lambda: fetch(context, name, need), load)
 
@@ -258,7 +265,7 @@ def _merge_and_store(context: Context, phase: Phase, need: Need) -> StoredRun:
         if found is not None and _serves(found, need):
             return found
         record, tensors = merged(context, phase, members, here, _weights_too(context, phase, need, found))
-        return _commit(working, record, tensors)
+        return _commit(context, phase, working, record, tensors)
 
 
 def _members(context: Context, phase: Phase, keys: list[str]) -> list[StoredRun]:
@@ -296,7 +303,7 @@ def merged(
 def computed_again(
     context: Context, phase: Phase, member: int | None, stored: StoredRun
 ) -> tuple[dict[str, Any], Tensors]:
-    """The record and tensors that a stored run would have if it were made now; nothing of it is stored.
+    """The record, and the tensors as they are stored, that a run would have if it were made now; nothing is stored.
 
     Members, and phases before it, are taken from the store; what was pruned of them is trained again and put back.
     Raises as ``produce``, and PlanOutdated when ``stored`` has not the key that it would have now.
@@ -311,11 +318,12 @@ def computed_again(
     unchanged = context.unchanged(guard)
     here, weights = set_up(context.device, context.params.execution), "weights" in stored.tensor_names
     if repeated:
-        found = merged(context, phase, _members(context, phase, identity["members"]), here, weights)
+        record, tensors = merged(context, phase, _members(context, phase, identity["members"]), here, weights)
     else:
-        found = trained(context, phase, member, here, weights)
+        record, tensors = trained(context, phase, member, here, weights)
+    tensors, _ = without_encoder(context, phase, tensors)
     unchanged()
-    return found
+    return record, tensors
 
 
 def _greedy(context: Context, phase: Phase, tensors: list[dict[str, dict[str, Tensor]]]) -> tuple[list[int], Any]:
@@ -343,6 +351,8 @@ def _member_tensors(
     return context.store.read_intact(
         lambda: _member(context, phase, index, need, key),
         lambda stored: {
-            name: stored.load_tensors(name) for name in stored.tensor_names if name != "weights" or need == "weights"
+            name: load_whole(context, phase, stored, name)
+            for name in stored.tensor_names
+            if name != "weights" or need == "weights"
         },
     )

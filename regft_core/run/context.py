@@ -34,6 +34,7 @@ from regft_core.identity.fingerprint import Scope, once
 from regft_core.io import canonical_json, canonical_object, read_json, sha256_text
 from regft_core.kinds import find
 from regft_core.rng import derive
+from regft_core.run.environment import environment
 from regft_core.run.inputs import phase_identity, settled_training
 from regft_core.run.more_rows import with_more_rows
 from regft_core.run.other_task import training_rows
@@ -50,14 +51,16 @@ from regft_core.run.phase_data import (
     without_units,
 )
 from regft_core.run.project import check_listed, open_project
-from regft_core.run.scopes import TOKENISER, merge_scope, phase_scope, scope_sha256
+from regft_core.run.scopes import TOKENISER, feature_scope, merge_scope, phase_scope, scope_sha256
 from regft_core.run.shipping import encoder_source
+from regft_core.store.features import FeatureFiles
 from regft_core.store.lookup import LookupStore
 from regft_core.store.run_store import RunStore
 
 if TYPE_CHECKING:
     from regft_core.data.encode import Encoded
     from regft_core.identity.guard import LoadedCode
+    from regft_core.models.features import Features
     from regft_core.models.source import ModelSource
 
 #: Raised when the meaning of stored runs changes in a way that no fingerprint shows.
@@ -152,6 +155,7 @@ class Context:
         self.task_config = self.project.tasks[job.task]
         self.registry = discover()
         self._data: dict[str, PhaseData] = {}
+        self._feature_files: FeatureFiles | None = None
         self._keys: dict[tuple[str, tuple[tuple[str, str], ...]], str] = {}
 
     @cached_property
@@ -230,6 +234,23 @@ class Context:
             prompt=self.prompt(phase),
             reading=Reading.of(self.encoder),
         )
+
+    @cached_property
+    def features(self) -> Features | None:
+        """Kept vectors of the encoder; for who knows that it is as its checkpoint has it.
+
+        Those that are computed are written with the next result, after code and encoder were checked once more.
+        """
+        from regft_core.identity.guard import LoadedCode
+        from regft_core.models.features import Features
+
+        self._feature_files = FeatureFiles(self.store.path)
+        about = {
+            "encoder": self.source.content_sha256,
+            "code": LoadedCode(feature_scope(self.source)).sha256,
+            "environment": environment(self.device),
+        }
+        return Features(self._feature_files, about)
 
     # --------------------------------------------------------------------------------- data
 
@@ -483,6 +504,8 @@ class Context:
         def check() -> None:
             code.check()
             self.source.check(before)
+            if self._feature_files is not None:
+                self._feature_files.write()
 
         return check
 

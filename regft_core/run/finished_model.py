@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from regft_core.data.batches import Batch
     from regft_core.data.encode import Encoded
     from regft_core.hooks.base import Regulariser
+    from regft_core.models.features import Features
     from regft_core.training.stack import Stack
     from regft_core.training.trainee import Trainee
 
@@ -65,7 +66,7 @@ class FinishedModel:
         return self._context.store.read_intact(
             lambda: fetch(self._context, "finetune", "weights" if self._has_model else "state"),
             lambda run: (
-                {name: run.load_tensors(name) for name in ("weights", "kept") if name in run.tensor_names},
+                {name: run.load_tensors(name) for name in run.tensor_names if name in ("weights", "kept")},
                 left_out(self._context, run),
             ),
         )
@@ -129,6 +130,14 @@ class FinishedModel:
         """The classifier as it was loaded, before any phase; its head is newly drawn."""
         return self._load()
 
+    @cached_property
+    def _features(self) -> Features | None:
+        """Kept vectors of the encoder where all of it has the bits of its checkpoint, and nothing hooks into it."""
+        from regft_core.models.load import NEW_PARAMETERS
+
+        own = set(self._plain.state_dict()) - set(getattr(self._plain, NEW_PARAMETERS))
+        return None if self.kept or not own <= set(self._read[1]) else self._context.features
+
     def _load(self) -> Any:
         from regft_core.config.schema import DropoutConfig
         from regft_core.models.load import load_classifier
@@ -160,6 +169,7 @@ class FinishedModel:
             context.seed(phase),
             phase.name,
             torch.device(context.device),
+            features=self._features,
         )
         if self.kept:
             self._stack.rebuild(trainee, dict(self.kept))
@@ -233,6 +243,7 @@ class FinishedModel:
             padding_side=padding.side,
             kind=self._context.task["kind"],
             on_batch=on_batch,
+            features=self._features,
         )
 
     def batches(self, encoded: Encoded) -> Iterator[Batch]:

@@ -2,6 +2,7 @@
 
 regft store verify
 regft store verify --recompute 5
+regft store prune
 """
 
 from __future__ import annotations
@@ -9,17 +10,24 @@ from __future__ import annotations
 import argparse
 import random
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from regft_core.errors import StoreError
 from regft_core.names import plural
 
 from .common import Argument, run, whole_number
 
+if TYPE_CHECKING:
+    from regft_core.store.run_store import RunStore
+
+
+ACTIONS = ("verify", "prune")
+
 
 def action(text: str) -> str:
     """What to do, for ``Argument.kind``."""
-    if text != "verify":
-        raise argparse.ArgumentTypeError(f"'{text}' is not an action; there is: verify")
+    if text not in ACTIONS:
+        raise argparse.ArgumentTypeError(f"'{text}' is not an action; there are: {', '.join(ACTIONS)}")
     return text
 
 
@@ -27,12 +35,16 @@ def main(root: Path, arguments: argparse.Namespace) -> None:
     """Hash every file of the run store again; with --recompute, compute some runs again and compare all bits.
 
     A run is computed again from the project as it is now. It ends with 6 when a file is damaged or bits differ.
+    With ``prune``, delete weights, checkpoints and kept vectors, least recently used first, down to store.budget_gb.
     """
     from regft_core.run.context import project_store
     from regft_core.run.project import open_project
 
     project = open_project(root)
     store = project_store(project)
+    if arguments.action == "prune":
+        prune(store, arguments.recompute)
+        return
     damaged = store.verify()
     print(f"{store.path}: {plural(len(list(store.keys())), 'run')}, {len(damaged)} damaged", flush=True)
     wrong = [f"{damage.path}: {damage.problem}" for damage in damaged]
@@ -61,9 +73,25 @@ def main(root: Path, arguments: argparse.Namespace) -> None:
         )
 
 
+def prune(store: RunStore, recompute: int | None) -> None:
+    """Prune the store to its budget, and say what went.
+
+    Raises StoreError for a store without a budget, or with an option of ``verify``.
+    """
+    if recompute:
+        raise StoreError("not-with-prune", "--recompute goes with verify\n    -> regft store verify --recompute N")
+    if store.budget_bytes is None:
+        raise StoreError("no-budget", f"{store.path} has no budget\n    -> set store.budget_gb in params.yaml")
+    done = store.prune()
+    print(
+        f"{store.path}: {done.freed_bytes} bytes deleted, {done.remaining_bytes} remain of {store.budget_bytes} "
+        f"allowed; {plural(len(done.keys), 'run')} lost weights or checkpoints, results stay"
+    )
+
+
 if __name__ == "__main__":
     run(
         main,
-        Argument("action", "verify", kind=action, positional=True),
+        Argument("action", " or ".join(ACTIONS), kind=action, positional=True),
         Argument("recompute", "how many randomly chosen runs to compute again", required=False, kind=whole_number),
     )

@@ -86,6 +86,17 @@ def feature_files(store: Path) -> Iterator[tuple[float, int, Path]]:
             yield status.st_mtime, status.st_size, path
 
 
+def damaged_files(store: Path) -> Iterator[tuple[str, Path, str]]:
+    """(key, path, problem) of every file that is not what was written."""
+    for _, _, path in sorted(feature_files(store)):
+        try:
+            _read(path, path.stem)
+        except FileNotFoundError:  # pruned meanwhile
+            continue
+        except (OSError, ValueError) as error:
+            yield path.stem, path, str(error)
+
+
 def _trim(store: Path, limit: int) -> None:
     files = sorted(feature_files(store))
     held = sum(size for _, size, _ in files)

@@ -396,11 +396,27 @@ class Context:
 
     # --------------------------------------------------------------------------------- keys
 
+    def training_of(self, phase: Phase) -> Phase | None:
+        """A phase without what only reads its finished weights, where it has nothing else; else None.
+
+        It is trained under a key of its own, which is that of any method that is trained so.
+        """
+        acting = listed.active(self.entries(phase))
+        alone = phase.repeat is None and phase.training.checkpoint == "last"
+        if not alone or not acting or not all(entry.declares.reads_finished for entry in acting):
+            return None
+        return replace(phase, regularisers=())
+
     def identity(self, name: str, member: int | None = None) -> dict[str, Any]:
         """Everything that determines the result of a phase (of one member of it)."""
-        phase = self.phase(name)
+        return self.identity_of(self.phase(name), member)
+
+    def identity_of(self, phase: Phase, member: int | None = None) -> dict[str, Any]:
+        """``identity`` of a settled phase, which may be the training of another (``training_of``)."""
         if phase.repeat is not None and member is None:
             return self._merged_identity(phase, phase.repeat)
+        if (training := self.training_of(phase)) is not None:
+            return self._finished_identity(phase, training)
         shared, data = self.shared_identity(phase), self.data(phase)
         rows, held_out = member_rows(phase, member, data, self.seed(phase))
         judged_by = self._judged_by(phase, member)
@@ -455,8 +471,18 @@ class Context:
         data = self.data(phase)
         return [data.examples[row] for row in run_rows(phase, member, data, self.seed(phase))[2]]
 
+    def _finished_identity(self, phase: Phase, training: Phase) -> dict[str, Any]:
+        acting = listed.active(self.entries(phase))
+        return {
+            "format": RUN_FORMAT,
+            "phase": phase.name,
+            "finished": {cls.name: options.model_dump(mode="json") for cls, options in acting},
+            "trained": self.store.run_key(self.identity_of(training)),
+            "code": scope_sha256(self.training_scope(phase)),
+        }
+
     def _merged_identity(self, phase: Phase, repeat: RepeatConfig) -> dict[str, Any]:
-        members = [self.store.run_key(self.identity(phase.name, index)) for index in range(repeat.times)]
+        members = [self.store.run_key(self.identity_of(phase, index)) for index in range(repeat.times)]
         identity = {
             "format": RUN_FORMAT,
             "phase": phase.name,
@@ -493,6 +519,11 @@ class Context:
         if asked not in self._keys:
             self._keys[asked] = self._hash(name, self.identity(name))
         return self._keys[asked]
+
+    def training_keys(self, name: str) -> list[str]:
+        """The key of what a phase only reads the finished weights of; empty where it trains them itself."""
+        training = self.training_of(self.phase(name))
+        return [] if training is None else [self.store.run_key(self.identity_of(training))]
 
     def unchanged(self, code: LoadedCode) -> Callable[[], None]:
         """What is asked before a result is stored: whether code and encoder were, from now on, those of its key.
@@ -534,7 +565,7 @@ class Context:
         """What determines a phase besides rows, seed and earlier phases."""
         kinds, primary = self._kinds(phase), self.task["primary"]
         return once(
-            ("shared identity", *self._alike, phase.name, self.task["kind"], primary),
+            ("shared identity", *self._alike, phase.name, bool(phase.regularisers), self.task["kind"], primary),
             lambda: phase_identity(self.encoder, phase, self.entries(phase), self.source, kinds, [primary]),
         )
 

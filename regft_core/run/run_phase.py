@@ -58,9 +58,11 @@ def produce(context: Context, phase: Phase, need: Need = "result") -> StoredRun:
     stored = context.store.get(context.key(phase.name))
     if stored is not None and _serves(stored, need):
         return stored
-    if phase.repeat is None:
-        return _train_and_store(context, phase, None, need)
-    return _merge_and_store(context, phase, need)
+    if phase.repeat is not None:
+        return _merge_and_store(context, phase, need)
+    if (training := context.training_of(phase)) is not None:
+        return _finish_and_store(context, phase, training, need)
+    return _train_and_store(context, phase, None, need)
 
 
 def fetch(context: Context, name: str, need: Need) -> StoredRun:
@@ -94,7 +96,7 @@ def _loaded(context: Context, phase: Phase, member: int | None, scope: Scope) ->
         PlanOutdated: an earlier stage has produced this phase from something else than what is here now.
     """
     guard = LoadedCode(scope)
-    identity = context.identity(phase.name, member)
+    identity = context.identity_of(phase, member)
     if identity["code"] != guard.sha256:
         raise CodeChanged(
             "code-edited", f"the code of phase '{phase.name}' was edited a moment ago; run `dvc repro` again"
@@ -259,6 +261,44 @@ def _read(context: Context, name: str, need: Need) -> tuple[StoredRun, dict[str,
     return context.store.read_intact(lambda: fetch(context, name, need), load)
 
 
+# --------------------------------------------------------------------------- finished weights
+
+
+def _finish_and_store(context: Context, phase: Phase, training: Phase, need: Need) -> StoredRun:
+    """Produce the training of a phase, which others may share, and what the phase makes of its weights."""
+    guard, identity = _loaded(context, phase, None, context.training_scope(phase))
+    trained_run = _train_and_store(context, training, None, "result")
+    if trained_run.key != identity["trained"]:
+        raise InputChanged(f"what phase '{phase.name}' of {context.job.name} is trained with")
+    here = set_up(context.device, context.params.execution)
+    with context.store.open(context.store.run_key(identity), identity, guard=context.unchanged(guard)) as working:
+        found = working.finished
+        if found is not None and _serves(found, need):
+            return found
+        record, tensors = finished(context, phase, training, here, _weights_too(context, phase, need, found))
+        return _commit(context, phase, working, record, tensors)
+
+
+def finished(
+    context: Context, phase: Phase, training: Phase, here: dict[str, Any], weights: bool
+) -> tuple[dict[str, Any], Tensors]:
+    """What a phase makes of the weights of its training, as ``trained`` has it; failed where that has failed."""
+    from regft_core.run.training_run import finish
+
+    done, tensors = context.store.read_intact(
+        lambda: _train_and_store(context, training, None, "weights"),
+        lambda stored: (
+            stored,
+            load_whole(context, training, stored, "weights") if stored.result["status"] == "ok" else {},
+        ),
+    )
+    record = done.result | {"environment": here}
+    if record["status"] != "ok":
+        return record, {}
+    record["marks"] = record["marks"] + other_environments(here, [done])
+    return record, finish(phase_inputs(context, phase, None), tensors, weights_wanted=weights)
+
+
 # --------------------------------------------------------------------------------- all members
 
 
@@ -325,7 +365,10 @@ def computed_again(
         )
     unchanged = context.unchanged(guard)
     here, weights = set_up(context.device, context.params.execution), "weights" in stored.tensor_names
-    if repeated:
+    training = context.training_of(phase)
+    if training is not None:
+        record, tensors = finished(context, phase, training, here, weights)
+    elif repeated:
         record, tensors = merged(context, phase, _members(context, phase, identity["members"]), here, weights)
     else:
         record, tensors = trained(context, phase, member, here, weights)

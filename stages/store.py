@@ -2,6 +2,7 @@
 
 regft store verify
 regft store verify --recompute 5
+regft store rekey
 regft store prune
 """
 
@@ -10,18 +11,15 @@ from __future__ import annotations
 import argparse
 import random
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from regft_core.errors import StoreError
+from regft_core.config.project import Project
+from regft_core.errors import ConfigError, Problem, StoreError
 from regft_core.names import plural
+from regft_core.store.run_store import RunStore
 
 from .common import Argument, run, whole_number
 
-if TYPE_CHECKING:
-    from regft_core.store.run_store import RunStore
-
-
-ACTIONS = ("verify", "prune")
+ACTIONS = ("verify", "rekey", "prune")
 
 
 def action(text: str) -> str:
@@ -32,18 +30,32 @@ def action(text: str) -> str:
 
 
 def main(root: Path, arguments: argparse.Namespace) -> None:
-    """Hash every file of the run store again; with --recompute, compute some runs again and compare all bits.
+    """Look after the run store: verify, rekey or prune.
 
-    A run is computed again from the project as it is now. It ends with 6 when a file is damaged or bits differ.
-    With ``prune``, delete weights, checkpoints and kept vectors, least recently used first, down to store.budget_gb.
+    verify hashes every file again; with --recompute it computes some runs again, from the project as it is now, and
+    compares all bits. It ends with 6 when a file is damaged or bits differ.
+
+    rekey gives runs of an earlier release the keys of this one, where this release declares their code as unchanged.
+    The others are counted with the reason, and `regft run` trains them. Nothing is deleted. It reads the rows that the
+    stage plan has prepared.
+
+    prune deletes weights, checkpoints and kept vectors, least recently used first, down to store.budget_gb.
     """
     from regft_core.run.context import project_store
     from regft_core.run.project import open_project
 
     project = open_project(root)
     store = project_store(project)
+    if arguments.action != "verify" and arguments.recompute is not None:
+        hint = "leave one of them out"
+        raise ConfigError(
+            [Problem("contradicting-arguments", "command line", 0, "", "--recompute is for verify", hint)]
+        )
     if arguments.action == "prune":
-        prune(store, arguments.recompute)
+        prune(store)
+        return
+    if arguments.action == "rekey":
+        _rekey(project, store)
         return
     damaged = store.verify()
     print(f"{store.path}: {plural(len(list(store.keys())), 'run')}, {len(damaged)} damaged", flush=True)
@@ -73,13 +85,19 @@ def main(root: Path, arguments: argparse.Namespace) -> None:
         )
 
 
-def prune(store: RunStore, recompute: int | None) -> None:
-    """Prune the store to its budget, and say what went.
+def _rekey(project: Project, store: RunStore) -> None:
+    from regft_core.run.rekey import rekey
 
-    Raises StoreError for a store without a budget, or with an option of ``verify``.
-    """
-    if recompute:
-        raise StoreError("not-with-prune", "--recompute goes with verify\n    -> regft store verify --recompute N")
+    found = rekey(project, store)
+    print(f"{store.path}: {plural(len(found.runs), 'run')} of earlier releases rekeyed")
+    for name in found.runs:
+        print(f"  {name}")
+    for why, number in found.unproven.most_common():
+        print(f"  to be trained: {plural(number, 'run')}: {why}")
+
+
+def prune(store: RunStore) -> None:
+    """Prune the store to its budget, and say what went; raises StoreError for a store without a budget."""
     if store.budget_bytes is None:
         raise StoreError("no-budget", f"{store.path} has no budget\n    -> set store.budget_gb in params.yaml")
     done = store.prune()
@@ -92,6 +110,6 @@ def prune(store: RunStore, recompute: int | None) -> None:
 if __name__ == "__main__":
     run(
         main,
-        Argument("action", " or ".join(ACTIONS), kind=action, positional=True),
+        Argument("action", "verify, rekey or prune", kind=action, positional=True),
         Argument("recompute", "how many randomly chosen runs to compute again", required=False, kind=whole_number),
     )

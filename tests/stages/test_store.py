@@ -116,11 +116,9 @@ def test_the_keys_of_a_project_are_those_of_its_store(project: Path) -> None:
 
 def test_a_store_is_pruned_to_its_budget_at_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with raises_code(StoreError, "no-budget"):
-        prune(RunStore(tmp_path), None)
-    with raises_code(StoreError, "not-with-prune"):
-        prune(RunStore(tmp_path, 10), 3)
+        prune(RunStore(tmp_path))
     identity = {"seed": 0}
     with RunStore(tmp_path).open(run_key(identity), identity) as run:
         run.commit({}, {"weights": {"w": torch.ones(100)}})
-    prune(RunStore(tmp_path, 10), None)
+    prune(RunStore(tmp_path, 10))
     assert "0 remain of 10 allowed; 1 run lost weights or checkpoints" in capsys.readouterr().out

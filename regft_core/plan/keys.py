@@ -64,7 +64,9 @@ def read_plan(root: Path, stage: Stage) -> dict[str, Keys]:
     """The keys of a stage by cell, as planned. Raises DataError when there is no plan."""
     path = root / FOLDER / f"{stage}.json"
     if not path.is_file():
-        raise DataError("no-plan", f"{FOLDER / stage}.json is missing; run `dvc repro`, whose stage plan writes it")
+        raise DataError(
+            "no-plan", f"{FOLDER / stage}.json is missing\n    -> run `dvc repro`, whose stage plan writes it"
+        )
     return dict(read_json(path))
 
 

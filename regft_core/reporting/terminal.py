@@ -9,7 +9,7 @@ from rich.text import Text
 
 from regft_core.reporting import learning
 from regft_core.reporting.leaderboard import Against, Board, Line, alerts, leaderboard, legend
-from regft_core.reporting.model import Block, Report
+from regft_core.reporting.model import Block, Decision, Report
 from regft_core.reporting.page.formatting import NOT_AVAILABLE, interval, measured, ratio, score
 from regft_core.reporting.published.terminal import PaperTable
 from regft_core.reporting.published.words import RULE
@@ -18,6 +18,8 @@ from regft_core.statistics.verdict import BELOW_MARK, GAIN, LOSS
 STYLES = {GAIN: "green", LOSS: "red"}
 #: Characters of a drawn interval.
 DRAWN = 21
+#: A leaderboard of more lines has the decision below it once more.
+SCREEN = 20
 Column = tuple[str, list[Text]]
 
 
@@ -45,6 +47,9 @@ def summary_table(report: Report) -> RenderableType:
     parts += [PaperTable(table, report.confidence) for table in report.published]
     if any(table.claims for table in report.published):
         parts.append(Text(f"Verdicts on claims: {RULE}.", style="dim"))
+    if any(len(block.rows) > SCREEN for block in report.blocks):  # what stood above has left the screen
+        for found in (block.decision for block in report.blocks if block.decision is not None):
+            parts += [Text(found.sentences[0], style="bold"), *_commands(found)]
     if report.mark:  # its first sentence, where the reading ends
         parts.append(Text(f"{report.mark.partition('. ')[0]}.", style="bold red"))
     return Group(*parts)
@@ -60,16 +65,20 @@ def _block(report: Report, block: Block) -> Iterator[RenderableType]:
     for text in alerts(report, block):
         yield Text(text, style="yellow")
     yield from (Text(f"  {line}", style="red") for line in block.mixed_environments)
-    # No wrapping: a command is copied as it is.
-    yield from (Text(f"$ {command}", style="bold", no_wrap=True, overflow="ignore") for command in found.commands)
-    yield BoardTable(leaderboard(block), report.confidence, report.reference)
+    yield from _commands(found)
+    yield BoardTable(leaderboard(block), report)
+
+
+def _commands(found: Decision) -> list[Text]:
+    """Without wrapping: a command is copied as it is."""
+    return [Text(f"$ {command}", style="bold", no_wrap=True, overflow="ignore") for command in found.commands]
 
 
 class BoardTable:
     """A leaderboard as text. Columns that do not fit go on below, the methods' names beside them."""
 
-    def __init__(self, board: Board, confidence: float, reference: str | None) -> None:
-        self._board, self._confidence, self._reference = board, confidence, reference
+    def __init__(self, board: Board, report: Report) -> None:
+        self._board, self._confidence, self._reference = board, report.confidence, report.reference
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """The table within the console's width."""
@@ -94,7 +103,7 @@ class BoardTable:
         found = [self._scores("dev", bounds=True), *(self._scores(name, bounds=False) for name in self._board.sets)]
         if any(line.control for line in lines):
             found.append(("vs control", [_against(line.control) for line in lines]))
-        if self._reference is not None:
+        if any(line.reference for line in lines):
             found.append((f"vs {self._reference}", [_against(line.reference) for line in lines]))
         found.append(("cost", [Text(ratio(line.row.cost.declared)) for line in lines]))
         found.append(("measured", [Text(measured(line.row.cost.measured, line.row.cost.spread)) for line in lines]))
@@ -124,7 +133,7 @@ class BoardTable:
                 ends = found.interval or (found.estimate.mean, found.estimate.mean)
                 left, right, middle = (round(board.at(v) * (DRAWN - 1)) for v in (*ends, found.estimate.mean))
                 marks[left : right + 1] = ["-"] * (right + 1 - left)
-                marks[middle] = "o"
+                marks[middle] = "<o>"[1 + board.beyond(found.estimate.mean)]
             cells.append(Text("".join(marks)))
         metric = board.block.primary
         return f"{score(board.low, metric)} to {score(board.high, metric)}".ljust(DRAWN), cells
@@ -142,10 +151,7 @@ def _against(found: Against | None) -> Text:
 
 def _seeds(line: Line) -> Text:
     row = line.row
-    text = Text(f"{row.n_ok}/{row.n_expected}", style="red" if row.failed else "")
-    if row.collapsed_on_dev:
-        text.append(f" ({row.collapsed_on_dev} collapsed)", style="red")
-    return text
+    return Text(f"{row.n_ok}/{row.n_expected}", style="red" if row.failed else "")
 
 
 def _widths(columns: Sequence[Column]) -> list[int]:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
+from regft_core.config.files import RESULTS
 from regft_core.config.grid import Cell
 from regft_core.config.papers.contamination import Contamination, read_contamination
 from regft_core.io import canonical_json, read_json, sha256_file, sha256_text
@@ -45,7 +46,7 @@ def read_grid(root: Path, cells: Iterable[Cell], seeds: Sequence[int]) -> list[C
         DataError: a file of ``work/`` is there and is not what it should be.
         StoreError: the report's numbers cannot be read.
     """
-    report_file = root / "reports" / "results.json"
+    report_file = root / RESULTS
     report = read_json(report_file) if report_file.is_file() else {}
     exports, seen = read_exports(root), read_contamination(root)
     found = (_read_cell(Work(root), cell, seeds, report, exports, seen) for cell in cells)

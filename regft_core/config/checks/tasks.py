@@ -137,7 +137,7 @@ def _check_labels(task: TaskConfig, document: Document) -> list[Problem]:
     if task.known("keyword_segment") and task.keyword_segment == "text_pair" and not two:
         message = "is text_pair, but columns.text_pair is missing"
         problems.append(
-            document.problem("column-not-declared", ("keyword_segment",), message, "say text, or add the column")
+            document.problem("column-not-declared", ("keyword_segment",), message, "write text, or add the column")
         )
     return problems
 

@@ -83,10 +83,10 @@ class BoardTable:
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """The table within the console's width."""
         block, lines = self._board.block, self._board.lines
-        names = [Text(_name(line)) for line in lines]
+        names = [Text(line_name(line)) for line in lines]
         first: Column = ("method", names)
-        yield Text(f"{block.title}: {block.primary}, mean over seeds [{self._confidence:.0%} interval]", style="bold")
-        columns, drawn = self._columns(), self._drawn()
+        yield Text(heading(block, self._confidence), style="bold")
+        columns, drawn = text_columns(self._board, self._reference), self._drawn()
         # The drawing repeats numbers: it stands where everything fits on one line with it.
         if _width([first, *columns[:1], drawn, *columns[1:]]) <= options.max_width:
             columns.insert(1, drawn)
@@ -97,32 +97,6 @@ class BoardTable:
             yield from _rows([first, *columns[:count]])
             columns = columns[count:]
         yield Text(legend(), style="dim", no_wrap=True, overflow="ignore")
-
-    def _columns(self) -> list[Column]:
-        lines = self._board.lines
-        found = [self._scores("dev", bounds=True), *(self._scores(name, bounds=False) for name in self._board.sets)]
-        if any(line.control for line in lines):
-            found.append(("vs control", [_against(line.control) for line in lines]))
-        if any(line.reference for line in lines):
-            found.append((f"vs {self._reference}", [_against(line.reference) for line in lines]))
-        found.append(("cost", [Text(ratio(line.row.cost.declared)) for line in lines]))
-        found.append(("measured", [Text(measured(line.row.cost.measured, line.row.cost.spread)) for line in lines]))
-        found.append(("seeds", [_seeds(line) for line in lines]))
-        return found
-
-    def _scores(self, name: str, *, bounds: bool) -> Column:
-        metric, cells = self._board.block.primary, []
-        for line in self._board.lines:
-            found = line.row.scores.get(name, {}).get(metric)
-            if found is None or not found.estimate.n:
-                cells.append(Text(NOT_AVAILABLE))
-                continue
-            text = Text(score(found.estimate.mean, metric))
-            if bounds:
-                text.append(f" {interval(found.interval, metric)}", style="dim")
-            text.append(f" {BELOW_MARK}" if found.below_chance else "  ", style="red")
-            cells.append(text)
-        return name, cells
 
     def _drawn(self) -> Column:
         board, cells = self._board, []
@@ -139,7 +113,42 @@ class BoardTable:
         return f"{score(board.low, metric)} to {score(board.high, metric)}".ljust(DRAWN), cells
 
 
-def _name(line: Line) -> str:
+def heading(block: Block, confidence: float) -> str:
+    """What the scores of a leaderboard are."""
+    return f"{block.title}: {block.primary}, mean over seeds [{confidence:.0%} interval]"
+
+
+def text_columns(board: Board, reference: str | None) -> list[Column]:
+    """The leaderboard's columns beside the methods' names, a text for each line."""
+    lines = board.lines
+    found = [_scores(board, "dev", bounds=True), *(_scores(board, name, bounds=False) for name in board.sets)]
+    if any(line.control for line in lines):
+        found.append(("vs control", [_against(line.control) for line in lines]))
+    if any(line.reference for line in lines):
+        found.append((f"vs {reference}", [_against(line.reference) for line in lines]))
+    found.append(("cost", [Text(ratio(line.row.cost.declared)) for line in lines]))
+    found.append(("measured", [Text(measured(line.row.cost.measured, line.row.cost.spread)) for line in lines]))
+    found.append(("seeds", [_seeds(line) for line in lines]))
+    return found
+
+
+def _scores(board: Board, name: str, *, bounds: bool) -> Column:
+    metric, cells = board.block.primary, []
+    for line in board.lines:
+        found = line.row.scores.get(name, {}).get(metric)
+        if found is None or not found.estimate.n:
+            cells.append(Text(NOT_AVAILABLE))
+            continue
+        text = Text(score(found.estimate.mean, metric))
+        if bounds:
+            text.append(f" {interval(found.interval, metric)}", style="dim")
+        text.append(f" {BELOW_MARK}" if found.below_chance else "  ", style="red")
+        cells.append(text)
+    return name, cells
+
+
+def line_name(line: Line) -> str:
+    """Rank and method; controls stand in."""
     rank = "-" if line.rank is None else str(line.rank)
     same = f" (same runs as {line.row.same_runs_as})" if line.row.same_runs_as else ""
     return f"{rank:>3} {'  ' if line.row.control_for else ''}{line.row.method}{same}"

@@ -30,6 +30,9 @@ from regft_core.reporting import (
 from regft_core.reporting.across import across_tasks
 from regft_core.reporting.compare import MethodMeta
 from regft_core.reporting.figures.curves import thinned
+from regft_core.reporting.figures.leaderboard import leaderboard_figure
+from regft_core.reporting.figures.scores import learning_curves
+from regft_core.reporting.figures.svg import standalone
 from regft_core.reporting.interim import FILE, Looks
 from regft_core.reporting.model import Block, PublishedTable, Report
 from regft_core.reporting.opponents import unbeaten
@@ -90,8 +93,9 @@ def write_report(
 ) -> Report:
     """Write the report's files to ``out``.
 
-    ``report.html``, ``results.json`` (all its numbers), ``metrics/<task>-<size>/<method>.json`` (the few that
-    ``dvc metrics show`` prints, a line for each), ``plots/curves.csv`` and ``plots/leaderboard.csv``.
+    ``report.html``, ``results.json`` (all its numbers), ``metrics/<task>-<size>.json`` (the few that
+    ``dvc metrics show`` prints, a line for each), ``plots/curves.csv`` and ``plots/leaderboard.csv``; for
+    ``dvc plots show`` pictures, ``plots/leaderboard/<task>-<size>.svg`` and ``plots/loss/<task>-<size>.svg``.
 
     Args:
         root: project root; ``out`` is relative to it unless absolute. Without ``out`` no file is written and
@@ -140,9 +144,14 @@ def write_report(
         beside.unlink(missing_ok=True)
     write_json(folder / "results.json", report.results)
     with atomic_directory(folder / METRICS) as shown:
-        for block, arms in report.metrics.items():
-            for method, own in arms.items():
-                write_json(shown / block / f"{method}.json", own)
+        for name, own in report.metrics.items():
+            write_json(shown / f"{name}.json", own)
+    plots = folder / "plots"
+    with atomic_directory(plots / "leaderboard") as boards, atomic_directory(plots / "loss") as loss:
+        for block, data_of in zip(report.blocks, data, strict=True):
+            write_text(boards / f"{block.name}.svg", standalone(leaderboard_figure(report, block)))
+            if curves := learning_curves(block, data_of):
+                write_text(loss / f"{block.name}.svg", standalone(curves))
     write_text(folder / "report.html", report.html)
     return report
 

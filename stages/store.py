@@ -3,6 +3,7 @@
 regft store verify
 regft store verify --recompute 5
 regft store rekey
+regft store prune
 """
 
 from __future__ import annotations
@@ -18,16 +19,18 @@ from regft_core.store.run_store import RunStore
 
 from .common import Argument, run, whole_number
 
+ACTIONS = ("verify", "rekey", "prune")
+
 
 def action(text: str) -> str:
     """What to do, for ``Argument.kind``."""
-    if text not in ("verify", "rekey"):
-        raise argparse.ArgumentTypeError(f"'{text}' is not an action; there are: verify, rekey")
+    if text not in ACTIONS:
+        raise argparse.ArgumentTypeError(f"'{text}' is not an action; there are: {', '.join(ACTIONS)}")
     return text
 
 
 def main(root: Path, arguments: argparse.Namespace) -> None:
-    """Look after the run store: verify or rekey.
+    """Look after the run store: verify, rekey or prune.
 
     verify hashes every file again; with --recompute it computes some runs again, from the project as it is now, and
     compares all bits. It ends with 6 when a file is damaged or bits differ.
@@ -35,14 +38,24 @@ def main(root: Path, arguments: argparse.Namespace) -> None:
     rekey gives runs of an earlier release the keys of this one, where this release declares their code as unchanged.
     The others are counted with the reason, and `regft run` trains them. Nothing is deleted. It reads the rows that the
     stage plan has prepared.
+
+    prune deletes weights, checkpoints and kept vectors, least recently used first, down to store.budget_gb.
     """
     from regft_core.run.context import project_store
     from regft_core.run.project import open_project
 
     project = open_project(root)
     store = project_store(project)
+    if arguments.action != "verify" and arguments.recompute is not None:
+        hint = "leave one of them out"
+        raise ConfigError(
+            [Problem("contradicting-arguments", "command line", 0, "", "--recompute is for verify", hint)]
+        )
+    if arguments.action == "prune":
+        prune(store)
+        return
     if arguments.action == "rekey":
-        _rekey(project, store, arguments.recompute)
+        _rekey(project, store)
         return
     damaged = store.verify()
     print(f"{store.path}: {plural(len(list(store.keys())), 'run')}, {len(damaged)} damaged", flush=True)
@@ -72,13 +85,9 @@ def main(root: Path, arguments: argparse.Namespace) -> None:
         )
 
 
-def _rekey(project: Project, store: RunStore, recompute: int | None) -> None:
+def _rekey(project: Project, store: RunStore) -> None:
     from regft_core.run.rekey import rekey
 
-    if recompute is not None:
-        hint = "leave one of them out"
-        message = "--recompute is for verify"
-        raise ConfigError([Problem("contradicting-arguments", "command line", 0, "", message, hint)])
     found = rekey(project, store)
     print(f"{store.path}: {plural(len(found.runs), 'run')} of earlier releases rekeyed")
     for name in found.runs:
@@ -87,9 +96,20 @@ def _rekey(project: Project, store: RunStore, recompute: int | None) -> None:
         print(f"  to be trained: {plural(number, 'run')}: {why}")
 
 
+def prune(store: RunStore) -> None:
+    """Prune the store to its budget, and say what went; raises StoreError for a store without a budget."""
+    if store.budget_bytes is None:
+        raise StoreError("no-budget", f"{store.path} has no budget\n    -> set store.budget_gb in params.yaml")
+    done = store.prune()
+    print(
+        f"{store.path}: {done.freed_bytes} bytes deleted, {done.remaining_bytes} remain of {store.budget_bytes} "
+        f"allowed; {plural(len(done.keys), 'run')} lost weights or checkpoints, results stay"
+    )
+
+
 if __name__ == "__main__":
     run(
         main,
-        Argument("action", "verify or rekey", kind=action, positional=True),
+        Argument("action", "verify, rekey or prune", kind=action, positional=True),
         Argument("recompute", "how many randomly chosen runs to compute again", required=False, kind=whole_number),
     )

@@ -41,6 +41,7 @@ _NEEDED = (
     ("owns_weights", ("prepare",)),
     ("owns_weights", ("export",)),
     ("freezes_encoder", ("prepare",)),
+    ("reads_finished", ("finish",)),
     ("edits", ("edit_weights", "prepare", "fit")),
 )
 #: Hook -> field of ``Declares`` without which nothing calls it.

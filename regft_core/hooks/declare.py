@@ -121,6 +121,8 @@ class Declares:
         moves_tokens: whether hidden states have positions before those of the batch's tokens (virtual tokens).
         reads_positions: whether it reads or changes hidden states at the positions of the batch's tokens; refused
             beside ``moves_tokens``. None: where it has a step program or needs hidden states.
+        reads_finished: whether it acts on finished weights only (``finish``), so that a phase with nothing else in it
+            is trained as plain fine-tuning is, under that key, and shares this training with others.
         validation_share: whether the phase must set rows aside (``data.split`` below 1).
         keeps_for_inference: whether a plain model cannot hold what was learned, so that ``rebuild`` is needed.
         owns_prediction: whether ``predict`` answers in place of the model (a bag of words, a similarity).
@@ -155,6 +157,7 @@ class Declares:
     trains_encoder: bool | None = None
     moves_tokens: bool = False
     reads_positions: bool | None = None
+    reads_finished: bool = False
     validation_share: bool = False
     keeps_for_inference: bool = False
     owns_prediction: bool = False

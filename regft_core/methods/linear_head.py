@@ -150,24 +150,18 @@ class LinearHead(Regulariser):
         Raises ModelError when the logits are not this linear's map of what it receives.
         """
         model, linear = self.trainee.model, self._linear()
-        received: list[Tensor] = []
-        handle = linear.register_forward_pre_hook(lambda _module, args: received.append(args[0].detach()))
         features, labels = [], []
-        try:
-            for batch, logits in data.answers(FEATURE_BATCH):
-                rows = _one_each(received[-1], batch.attention_mask)
-                mapped = linear.weight.detach() @ rows.T + linear.bias.detach()[:, None]
-                if rows.shape[0] != logits.shape[0] or not torch.allclose(mapped.T, logits, atol=1e-3, rtol=1e-3):
-                    raise ModelError(
-                        "head-not-linear",
-                        f"linear_head: the logits of {type(model).__name__} are not a linear map of what "
-                        f"{self._name} receives, so no head can be solved for; use model: {{pooling: mean}}",
-                    )
-                received.clear()
-                features.append(rows.float().cpu())
-                labels.append(batch.labels.cpu())
-        finally:
-            handle.remove()
+        for batch, received, logits in data.received(self._name, FEATURE_BATCH):
+            rows = _one_each(received, batch.attention_mask)
+            mapped = linear.weight.detach() @ rows.T + linear.bias.detach()[:, None]
+            if rows.shape[0] != logits.shape[0] or not torch.allclose(mapped.T, logits, atol=1e-3, rtol=1e-3):
+                raise ModelError(
+                    "head-not-linear",
+                    f"linear_head: the logits of {type(model).__name__} are not a linear map of what "
+                    f"{self._name} receives, so no head can be solved for; use model: {{pooling: mean}}",
+                )
+            features.append(rows.float().cpu())
+            labels.append(batch.labels.cpu())
         return torch.cat(features), torch.cat(labels)
 
 

@@ -90,26 +90,19 @@ class ZeroShotSimilarity(Regulariser):
         """Means [n, H] over the tokens of each text, on the CPU."""
         from regft_core.data.batches import collate, evaluation_batches, padding_of
         from regft_core.data.encode import encode
-        from regft_core.models.pooling import pool
-        from regft_core.models.sites import takes_token_types
+        from regft_core.models.features import token_means
 
-        model: Any = trainee.model
         rows = [Example(str(i), text, None, 0) for i, text in enumerate(texts)]
         limit = self.setting.max_length or trainee.tokenizer.model_max_length
         encoded = encode(rows, trainee.tokenizer, limit, reading=self.setting.reading)
         padding = padding_of(trainee.tokenizer)
         found: Tensor | None = None
-        model.eval()
+        trainee.model.eval()
+        means = token_means(trainee.model, trainee.features)
         with torch.inference_mode():
             for chosen in evaluation_batches(encoded.lengths, BATCH):
                 batch = collate(encoded, chosen, padding.pad_id, padding.pad_token_type_id, padding.side)
-                inputs = batch.to(trainee.device).model_inputs()
-                windows = inputs.pop("windows", None)
-                if not takes_token_types(model):
-                    inputs.pop("token_type_ids", None)
-                hidden = model.base_model(**inputs)[0].float()
-                vectors = pool(hidden, inputs["attention_mask"], "mean", "first")
-                vectors = (vectors if windows is None else windows @ vectors).cpu()
+                vectors = means(batch.to(trainee.device))
                 found = vectors.new_empty(len(rows), vectors.shape[1]) if found is None else found
                 found[chosen] = vectors
         assert found is not None

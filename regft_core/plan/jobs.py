@@ -143,10 +143,13 @@ class Planner:
             return known[judged]  # two methods that amount to the same
         earlier = [context.key(phase.name) for phase in context.method.earlier]
         steps = self.steps(job, context.phase(FINETUNE))
-        index = known[judged] = jobs.add(job, steps | shares, finetuned, *earlier)
-        # One that another task judges by other sets: not at the same time, for it would wait for the lock.
-        before = {known[finetuned]} if finetuned in known else set()
-        known.setdefault(finetuned, index)
+        # Its training may be another method's, and another task may judge it by other sets: not at the same time, for
+        # it would wait for the lock.
+        made = [finetuned, *context.training_keys(FINETUNE)]
+        index = known[judged] = jobs.add(job, steps | shares, *made, *earlier)
+        before = {known[key] for key in made if key in known}
+        for key in made:
+            known.setdefault(key, index)
         jobs.after[index] = before | set(indices.values())
         return index
 

@@ -34,6 +34,7 @@ from regft_core.identity.fingerprint import Scope, once
 from regft_core.io import canonical_json, canonical_object, read_json, sha256_text
 from regft_core.kinds import find
 from regft_core.rng import derive
+from regft_core.run.environment import environment
 from regft_core.run.inputs import phase_identity, settled_training
 from regft_core.run.more_rows import with_more_rows
 from regft_core.run.other_task import training_rows
@@ -50,14 +51,16 @@ from regft_core.run.phase_data import (
     without_units,
 )
 from regft_core.run.project import check_listed, open_project
-from regft_core.run.scopes import TOKENISER, merge_scope, phase_scope, scope_sha256
+from regft_core.run.scopes import TOKENISER, feature_scope, merge_scope, phase_scope, scope_sha256
 from regft_core.run.shipping import encoder_source
+from regft_core.store.features import FeatureFiles
 from regft_core.store.lookup import LookupStore
 from regft_core.store.run_store import RunStore
 
 if TYPE_CHECKING:
     from regft_core.data.encode import Encoded
     from regft_core.identity.guard import LoadedCode
+    from regft_core.models.features import Features
     from regft_core.models.source import ModelSource
 
 #: Raised when the meaning of stored runs changes in a way that no fingerprint shows.
@@ -152,6 +155,7 @@ class Context:
         self.task_config = self.project.tasks[job.task]
         self.registry = discover()
         self._data: dict[str, PhaseData] = {}
+        self._feature_files: FeatureFiles | None = None
         self._keys: dict[tuple[str, tuple[tuple[str, str], ...]], str] = {}
 
     @cached_property
@@ -230,6 +234,23 @@ class Context:
             prompt=self.prompt(phase),
             reading=Reading.of(self.encoder),
         )
+
+    @cached_property
+    def features(self) -> Features | None:
+        """Kept vectors of the encoder; for who knows that it is as its checkpoint has it.
+
+        Those that are computed are written with the next result, after code and encoder were checked once more.
+        """
+        from regft_core.identity.guard import LoadedCode
+        from regft_core.models.features import Features
+
+        self._feature_files = FeatureFiles(self.store.path)
+        about = {
+            "encoder": self.source.content_sha256,
+            "code": LoadedCode(feature_scope(self.source)).sha256,
+            "environment": environment(self.device),
+        }
+        return Features(self._feature_files, about)
 
     # --------------------------------------------------------------------------------- data
 
@@ -375,11 +396,27 @@ class Context:
 
     # --------------------------------------------------------------------------------- keys
 
+    def training_of(self, phase: Phase) -> Phase | None:
+        """A phase without what only reads its finished weights, where it has nothing else; else None.
+
+        It is trained under a key of its own, which is that of any method that is trained so.
+        """
+        acting = listed.active(self.entries(phase))
+        alone = phase.repeat is None and phase.training.checkpoint == "last"
+        if not alone or not acting or not all(entry.declares.reads_finished for entry in acting):
+            return None
+        return replace(phase, regularisers=())
+
     def identity(self, name: str, member: int | None = None) -> dict[str, Any]:
         """Everything that determines the result of a phase (of one member of it)."""
-        phase = self.phase(name)
+        return self.identity_of(self.phase(name), member)
+
+    def identity_of(self, phase: Phase, member: int | None = None) -> dict[str, Any]:
+        """``identity`` of a settled phase, which may be the training of another (``training_of``)."""
         if phase.repeat is not None and member is None:
             return self._merged_identity(phase, phase.repeat)
+        if (training := self.training_of(phase)) is not None:
+            return self._finished_identity(phase, training)
         shared, data = self.shared_identity(phase), self.data(phase)
         rows, held_out = member_rows(phase, member, data, self.seed(phase))
         judged_by = self._judged_by(phase, member)
@@ -434,8 +471,18 @@ class Context:
         data = self.data(phase)
         return [data.examples[row] for row in run_rows(phase, member, data, self.seed(phase))[2]]
 
+    def _finished_identity(self, phase: Phase, training: Phase) -> dict[str, Any]:
+        acting = listed.active(self.entries(phase))
+        return {
+            "format": RUN_FORMAT,
+            "phase": phase.name,
+            "finished": {cls.name: options.model_dump(mode="json") for cls, options in acting},
+            "trained": self.store.run_key(self.identity_of(training)),
+            "code": scope_sha256(self.training_scope(phase)),
+        }
+
     def _merged_identity(self, phase: Phase, repeat: RepeatConfig) -> dict[str, Any]:
-        members = [self.store.run_key(self.identity(phase.name, index)) for index in range(repeat.times)]
+        members = [self.store.run_key(self.identity_of(phase, index)) for index in range(repeat.times)]
         identity = {
             "format": RUN_FORMAT,
             "phase": phase.name,
@@ -473,6 +520,11 @@ class Context:
             self._keys[asked] = self._hash(name, self.identity(name))
         return self._keys[asked]
 
+    def training_keys(self, name: str) -> list[str]:
+        """The key of what a phase only reads the finished weights of; empty where it trains them itself."""
+        training = self.training_of(self.phase(name))
+        return [] if training is None else [self.store.run_key(self.identity_of(training))]
+
     def unchanged(self, code: LoadedCode) -> Callable[[], None]:
         """What is asked before a result is stored: whether code and encoder were, from now on, those of its key.
 
@@ -483,6 +535,8 @@ class Context:
         def check() -> None:
             code.check()
             self.source.check(before)
+            if self._feature_files is not None:
+                self._feature_files.write()
 
         return check
 
@@ -511,7 +565,7 @@ class Context:
         """What determines a phase besides rows, seed and earlier phases."""
         kinds, primary = self._kinds(phase), self.task["primary"]
         return once(
-            ("shared identity", *self._alike, phase.name, self.task["kind"], primary),
+            ("shared identity", *self._alike, phase.name, bool(phase.regularisers), self.task["kind"], primary),
             lambda: phase_identity(self.encoder, phase, self.entries(phase), self.source, kinds, [primary]),
         )
 

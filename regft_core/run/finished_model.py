@@ -10,6 +10,7 @@ from regft_core.data.examples import Example
 from regft_core.errors import ModelError
 from regft_core.hooks import listed
 from regft_core.run.context import Context
+from regft_core.run.encoder_tensors import left_out
 from regft_core.run.phase_data import member_rows, run_rows
 from regft_core.run.run_phase import fetch, handed
 from regft_core.scoring.findings import BY_WINDOWS, Unfit
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from regft_core.data.batches import Batch
     from regft_core.data.encode import Encoded
     from regft_core.hooks.base import Regulariser
+    from regft_core.models.features import Features
     from regft_core.training.stack import Stack
     from regft_core.training.trainee import Trainee
 
@@ -59,16 +61,20 @@ class FinishedModel:
         return Stack(self._context.entries(phase), self._context.setting(phase))
 
     @cached_property
-    def _tensors(self) -> dict[str, dict[str, Tensor]]:
+    def _read(self) -> tuple[dict[str, dict[str, Tensor]], list[str]]:
+        """The tensors as they are stored, and the names of the weights that are the encoder's own."""
         return self._context.store.read_intact(
             lambda: fetch(self._context, "finetune", "weights" if self._has_model else "state"),
-            lambda run: {name: run.load_tensors(name) for name in ("weights", "kept") if name in run.tensor_names},
+            lambda run: (
+                {name: run.load_tensors(name) for name in run.tensor_names if name in ("weights", "kept")},
+                left_out(self._context, run),
+            ),
         )
 
     @property
     def kept(self) -> Mapping[str, Tensor]:
         """What the regularisers kept for inference and figures; mostly nothing."""
-        return self._tensors.get("kept", {})
+        return self._read[0].get("kept", {})
 
     @cached_property
     def handed(self) -> Mapping[str, Tensor]:
@@ -114,14 +120,23 @@ class FinishedModel:
 
     @cached_property
     def _plain(self) -> Any:
-        model = self._load()
-        model.load_state_dict(self._tensors["weights"])
+        model, (tensors, of_encoder) = self._load(), self._read
+        own = model.state_dict()
+        model.load_state_dict(tensors["weights"] | {name: own[name] for name in of_encoder})
         return model
 
     @cached_property
     def pretrained(self) -> Any:
         """The classifier as it was loaded, before any phase; its head is newly drawn."""
         return self._load()
+
+    @cached_property
+    def _features(self) -> Features | None:
+        """Kept vectors of the encoder where all of it has the bits of its checkpoint, and nothing hooks into it."""
+        from regft_core.models.load import NEW_PARAMETERS
+
+        own = set(self._plain.state_dict()) - set(getattr(self._plain, NEW_PARAMETERS))
+        return None if self.kept or not own <= set(self._read[1]) else self._context.features
 
     def _load(self) -> Any:
         from regft_core.config.schema import DropoutConfig
@@ -154,9 +169,10 @@ class FinishedModel:
             context.seed(phase),
             phase.name,
             torch.device(context.device),
+            features=self._features,
         )
-        if "kept" in self._tensors:
-            self._stack.rebuild(trainee, self._tensors["kept"])
+        if self.kept:
+            self._stack.rebuild(trainee, dict(self.kept))
         return trainee
 
     @property
@@ -172,7 +188,7 @@ class FinishedModel:
                 f"{method} has no model of its own to give: '{owner}' answers in its place, which no Hugging Face "
                 "directory can hold; its predictions are in work/evaluate",
             )
-        return self.trainee.model if "kept" in self._tensors else self._plain
+        return self.trainee.model if self.kept else self._plain
 
     def answer(self, examples: Sequence[Example], on_batch: Callable[[int], None] | None = None) -> npt.NDArray[Any]:
         """[n, K] logits for ``examples``; raises RunFailed when one is not finite.
@@ -227,6 +243,7 @@ class FinishedModel:
             padding_side=padding.side,
             kind=self._context.task["kind"],
             on_batch=on_batch,
+            features=self._features,
         )
 
     def batches(self, encoded: Encoded) -> Iterator[Batch]:

@@ -42,22 +42,27 @@ NAMES = {
     "sets": "evaluation sets",
 }
 #: Parts that are keys of other runs: they differ because those do.
-_OTHER_RUNS = ("start", "needs", "members", "run")
+_OTHER_RUNS = ("start", "needs", "members", "trained", "run")
 
 
 @dataclass(frozen=True)
 class Made:
-    """How this project makes a run of the store: a phase of a job, one member of it, or the evaluation."""
+    """How this project makes a run of the store: a phase of a job, one member of it, its training, or the evaluation.
+
+    ``training``: what the phase only reads the finished weights of (``Context.training_of``).
+    """
 
     job: Job
     phase: str
     member: int | None
     identity: Mapping[str, Any]
+    training: bool = False
 
     @property
     def name(self) -> str:
         """For people: ``finetune-1 of soup cue_pair 300 seed 0``."""
         label = self.phase if self.member is None else f"{self.phase}-{self.member}"
+        label = f"training of {label}" if self.training else label
         return f"{label} of {self.job.name}"
 
 
@@ -130,6 +135,10 @@ def expected(project: Project, jobs: Iterable[Job]) -> dict[str, Made]:
                 for member in members:
                     identity = context.identity(phase.name, member)
                     found.setdefault(context.store.run_key(identity), Made(job, phase.name, member, identity))
+                if (training := context.training_of(context.phase(phase.name))) is not None:
+                    identity = context.identity_of(training)
+                    made = Made(job, phase.name, None, identity, training=True)
+                    found.setdefault(context.store.run_key(identity), made)
             if job.trial is None:
                 keys = {phase.name: context.key(phase.name) for phase in context.method.phases}
                 identity = evaluation_identity(context, keys["finetune"])
@@ -174,6 +183,7 @@ def differences(project: Project, made: Made, stored: StoredRun, device: str) ->
     from regft_core.run.run_phase import computed_again
 
     context = Context(made.job, device, project)
+    context.features = None  # what is compared is computed
     here = set_up(device, project.params.execution)
     there = stored.result.get("environment", here)
     if there != here:
@@ -184,7 +194,10 @@ def differences(project: Project, made: Made, stored: StoredRun, device: str) ->
         raise DataError("not-reproducible", "execution.deterministic is off, so its bits are not reproducible")
     if made.phase == EVALUATE:
         return _evaluation_differences(context, made, stored)
-    record, tensors = computed_again(context, context.phase(made.phase), made.member, stored)
+    phase = context.phase(made.phase)
+    if made.training:
+        phase = context.training_of(phase) or phase
+    record, tensors = computed_again(context, phase, made.member, stored)
     found = _result_differences(stored.result, record)
     if sorted(tensors) != stored.tensor_names:
         return [*found, f"tensors {sorted(tensors)} in place of {stored.tensor_names}"]

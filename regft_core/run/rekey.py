@@ -39,8 +39,8 @@ from regft_core.store.stored_run import REKEYED
 
 FILE = shipped.FOLDER / "releases.yaml"
 
-#: Of a run: key, identity, job, phase, member.
-Old = tuple[str, dict[str, Any], Job, str, int | None]
+#: Of a run: key, identity, job, phase, member, whether it is the training that its phase reads.
+Old = tuple[str, dict[str, Any], Job, str, int | None, bool]
 
 
 class Edit(StrictModel):
@@ -109,16 +109,16 @@ def _pairs(project: Project, store: RunStore, release: Release) -> Iterator[tupl
     """Runs that the store lacks, with their key and why they could not be rekeyed (empty: they were)."""
     same: dict[str, str] = {}
     waiting, differ = list(_made_by(project.root, release)), dict[str, tuple[Made, str]]()
-    now: dict[str, dict[tuple[str, int | None], tuple[str, Made]]] = {}
+    now: dict[str, dict[tuple[str, int | None, bool], tuple[str, Made]]] = {}
     while True:
         left = []
         for one in waiting:
-            old, identity, job, phase, member = one
+            old, identity, job, phase, member, training = one
             if repr(job) not in now:
                 with one_moment():
                     here = expected(project, [job])
-                now[repr(job)] = {(made.phase, made.member): (key, made) for key, made in here.items()}
-            key, made = now[repr(job)][phase, member]
+                now[repr(job)] = {(made.phase, made.member, made.training): (key, made) for key, made in here.items()}
+            key, made = now[repr(job)][phase, member, training]
             if other := _differences(identity, made.identity, same):
                 left.append(one)  # perhaps a run that it names comes later: an average's members do
                 differ[key] = made, f"{release.after} makes it with other {', '.join(other)}"
@@ -176,7 +176,7 @@ def _made_by(root: Path, release: Release) -> Iterator[Old]:
         last = (done.stderr.strip().splitlines() or ["no reason given"])[-1]
         raise RunFailed("release-keys", f"the keys of {release.after} cannot be computed: {last}")
     for one in json.loads(done.stdout):
-        yield one["key"], one["identity"], Job(**one["job"]), one["phase"], one["member"]
+        yield one["key"], one["identity"], Job(**one["job"]), one["phase"], one["member"], one.get("training", False)
 
 
 @contextmanager
@@ -212,6 +212,7 @@ def _say() -> None:
             "job": {**asdict(one.job), "keys": {}},
             "phase": one.phase,
             "member": one.member,
+            "training": one.training,
         }
         for key, one in made.items()
     ]

@@ -13,11 +13,13 @@ from typing import TYPE_CHECKING, Any, Literal
 from regft_core.config.method import Phase
 from regft_core.errors import CodeChanged, InputChanged, PlanOutdated, RunFailed
 from regft_core.execution.devices import free_memory
+from regft_core.hooks import listed
 from regft_core.hooks.declare import Handed
 from regft_core.identity.fingerprint import Scope
 from regft_core.identity.guard import LoadedCode
 from regft_core.progress import ProgressWriter
 from regft_core.run.context import Context
+from regft_core.run.encoder_tensors import load_whole, without_encoder
 from regft_core.run.environment import numerics, other_environments, set_up
 from regft_core.run.epoch_scores import epoch_scores
 from regft_core.run.phase_data import member_label, member_streams, run_rows
@@ -56,9 +58,11 @@ def produce(context: Context, phase: Phase, need: Need = "result") -> StoredRun:
     stored = context.store.get(context.key(phase.name))
     if stored is not None and _serves(stored, need):
         return stored
-    if phase.repeat is None:
-        return _train_and_store(context, phase, None, need)
-    return _merge_and_store(context, phase, need)
+    if phase.repeat is not None:
+        return _merge_and_store(context, phase, need)
+    if (training := context.training_of(phase)) is not None:
+        return _finish_and_store(context, phase, training, need)
+    return _train_and_store(context, phase, None, need)
 
 
 def fetch(context: Context, name: str, need: Need) -> StoredRun:
@@ -92,7 +96,7 @@ def _loaded(context: Context, phase: Phase, member: int | None, scope: Scope) ->
         PlanOutdated: an earlier stage has produced this phase from something else than what is here now.
     """
     guard = LoadedCode(scope)
-    identity = context.identity(phase.name, member)
+    identity = context.identity_of(phase, member)
     if identity["code"] != guard.sha256:
         raise CodeChanged(
             "code-edited", f"the code of phase '{phase.name}' was edited a moment ago; run `dvc repro` again"
@@ -114,12 +118,13 @@ def _train_and_store(context: Context, phase: Phase, member: int | None, need: N
         if found is not None and _serves(found, need):
             return found
         record, tensors = trained(context, phase, member, here, _weights_too(context, phase, need, found), working)
-        return _commit(working, record, tensors)
+        return _commit(context, phase, working, record, tensors)
 
 
-def _commit(working: WorkingRun, record: dict[str, Any], tensors: Tensors) -> StoredRun:
+def _commit(context: Context, phase: Phase, working: WorkingRun, record: dict[str, Any], tensors: Tensors) -> StoredRun:
     same = record["environment"]["deterministic"] or record["status"] != "ok"
-    return working.commit(record, tensors, require_same_tensors=same)
+    stored, files = without_encoder(context, phase, tensors)
+    return working.commit(record, stored, files, require_same_tensors=same)
 
 
 def trained(
@@ -199,7 +204,14 @@ def phase_inputs(context: Context, phase: Phase, member: int | None) -> PhaseInp
         reading=Reading.of(context.encoder),
         value_range=data.value_range,
         prompt=context.prompt(phase),
+        features=context.features if _fits_to_checkpoint(context, phase) else None,
     )
+
+
+def _fits_to_checkpoint(context: Context, phase: Phase) -> bool:
+    """Whether a phase's fit reads the encoder as its checkpoint has it: nothing else acts, nothing came before."""
+    acting = listed.active(context.entries(phase))
+    return phase.start == "checkpoint" and len(acting) == 1 and acting[0].declares.freezes_encoder
 
 
 def _judge(context: Context, phase: Phase, member: int | None) -> Judge | None:
@@ -239,9 +251,52 @@ def _read(context: Context, name: str, need: Need) -> tuple[StoredRun, dict[str,
     def load(stored: StoredRun) -> tuple[StoredRun, dict[str, dict[str, Tensor]]]:
         if stored.result["status"] != "ok":
             raise RunFailed("phase-failed", f"phase '{name}' failed: {stored.result['error']}")
-        return stored, {kind: stored.load_tensors(kind) for kind in stored.tensor_names if kind in wanted}
+        found = {
+            kind: load_whole(context, context.phase(name), stored, kind)
+            for kind in stored.tensor_names
+            if kind in wanted
+        }
+        return stored, found
 
     return context.store.read_intact(lambda: fetch(context, name, need), load)
+
+
+# --------------------------------------------------------------------------- finished weights
+
+
+def _finish_and_store(context: Context, phase: Phase, training: Phase, need: Need) -> StoredRun:
+    """Produce the training of a phase, which others may share, and what the phase makes of its weights."""
+    guard, identity = _loaded(context, phase, None, context.training_scope(phase))
+    trained_run = _train_and_store(context, training, None, "result")
+    if trained_run.key != identity["trained"]:
+        raise InputChanged(f"what phase '{phase.name}' of {context.job.name} is trained with")
+    here = set_up(context.device, context.params.execution)
+    with context.store.open(context.store.run_key(identity), identity, guard=context.unchanged(guard)) as working:
+        found = working.finished
+        if found is not None and _serves(found, need):
+            return found
+        record, tensors = finished(context, phase, training, here, _weights_too(context, phase, need, found))
+        return _commit(context, phase, working, record, tensors)
+
+
+def finished(
+    context: Context, phase: Phase, training: Phase, here: dict[str, Any], weights: bool
+) -> tuple[dict[str, Any], Tensors]:
+    """What a phase makes of the weights of its training, as ``trained`` has it; failed where that has failed."""
+    from regft_core.run.training_run import finish
+
+    done, tensors = context.store.read_intact(
+        lambda: _train_and_store(context, training, None, "weights"),
+        lambda stored: (
+            stored,
+            load_whole(context, training, stored, "weights") if stored.result["status"] == "ok" else {},
+        ),
+    )
+    record = done.result | {"environment": here}
+    if record["status"] != "ok":
+        return record, {}
+    record["marks"] = record["marks"] + other_environments(here, [done])
+    return record, finish(phase_inputs(context, phase, None), tensors, weights_wanted=weights)
 
 
 # --------------------------------------------------------------------------------- all members
@@ -258,7 +313,7 @@ def _merge_and_store(context: Context, phase: Phase, need: Need) -> StoredRun:
         if found is not None and _serves(found, need):
             return found
         record, tensors = merged(context, phase, members, here, _weights_too(context, phase, need, found))
-        return _commit(working, record, tensors)
+        return _commit(context, phase, working, record, tensors)
 
 
 def _members(context: Context, phase: Phase, keys: list[str]) -> list[StoredRun]:
@@ -296,7 +351,7 @@ def merged(
 def computed_again(
     context: Context, phase: Phase, member: int | None, stored: StoredRun
 ) -> tuple[dict[str, Any], Tensors]:
-    """The record and tensors that a stored run would have if it were made now; nothing of it is stored.
+    """The record, and the tensors as they are stored, that a run would have if it were made now; nothing is stored.
 
     Members, and phases before it, are taken from the store; what was pruned of them is trained again and put back.
     Raises as ``produce``, and PlanOutdated when ``stored`` has not the key that it would have now.
@@ -310,12 +365,16 @@ def computed_again(
         )
     unchanged = context.unchanged(guard)
     here, weights = set_up(context.device, context.params.execution), "weights" in stored.tensor_names
-    if repeated:
-        found = merged(context, phase, _members(context, phase, identity["members"]), here, weights)
+    training = context.training_of(phase)
+    if training is not None:
+        record, tensors = finished(context, phase, training, here, weights)
+    elif repeated:
+        record, tensors = merged(context, phase, _members(context, phase, identity["members"]), here, weights)
     else:
-        found = trained(context, phase, member, here, weights)
+        record, tensors = trained(context, phase, member, here, weights)
+    tensors, _ = without_encoder(context, phase, tensors)
     unchanged()
-    return found
+    return record, tensors
 
 
 def _greedy(context: Context, phase: Phase, tensors: list[dict[str, dict[str, Tensor]]]) -> tuple[list[int], Any]:
@@ -343,6 +402,8 @@ def _member_tensors(
     return context.store.read_intact(
         lambda: _member(context, phase, index, need, key),
         lambda stored: {
-            name: stored.load_tensors(name) for name in stored.tensor_names if name != "weights" or need == "weights"
+            name: load_whole(context, phase, stored, name)
+            for name in stored.tensor_names
+            if name != "weights" or need == "weights"
         },
     )

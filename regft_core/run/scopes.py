@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 #: What makes token ids of texts, beside the tokenizer's files.
 TOKENISER = Scope(TOKENS, EXEMPT)
+#: What computes vectors of a frozen encoder, beside its family's file.
+FEATURES = ("regft_core.models.features", "regft_core.models.load", "regft_core.data.batches")
 #: What judges an epoch, to choose one or to show how the score went.
 CHECKPOINT_RULE = "regft_core.run.checkpoint_rule"
 #: What averages the members of a phase.
@@ -48,6 +50,11 @@ def phase_scope(
     if phase.training.judges_epochs:
         own |= {CHECKPOINT_RULE, JUDGING, *metric_modules(metrics)}
     return training_scope(sorted({*own, *kind_modules(kinds), family_module(source)}))
+
+
+def feature_scope(source: ModelSource) -> Scope:
+    """The code that computes vectors of a frozen encoder from tokens."""
+    return Scope((*FEATURES, family_module(source)), EXEMPT)
 
 
 def merge_scope(merge: str, kinds: Iterable[str], metrics: Iterable[str], source: ModelSource) -> Scope:

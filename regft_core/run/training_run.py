@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from regft_core.data.examples import Example
     from regft_core.data.prompts import Prompt
     from regft_core.data.reading import Reading
+    from regft_core.models.features import Features
     from regft_core.models.source import ModelSource
 
 
@@ -57,6 +58,7 @@ class PhaseInputs:
         start: weights to start from, or None for the checkpoint's; ``start_head``: with their head.
         handed: what the phases that regularisers need have left.
         final: whether this is the last phase.
+        features: kept vectors of the frozen encoder; None where it is not that of the checkpoint, as it is.
     """
 
     phase: Phase
@@ -86,6 +88,7 @@ class PhaseInputs:
     reading: Reading | None = None
     value_range: tuple[float, float] | None = None
     prompt: Prompt | None = None
+    features: Features | None = None
 
     @property
     def training(self) -> TrainingConfig:
@@ -154,6 +157,7 @@ def build(inputs: PhaseInputs) -> tuple[Trainee, Stack]:
     ).to(inputs.device)
     device = torch.device(inputs.device)
     trainee = Trainee(model, inputs.tokenizer, inputs.source, inputs.seed, inputs.streams["noise"], device)
+    trainee.features = inputs.features
     stack = Stack(inputs.entries, inputs.setting())
     if "checkpoint" in stack.anchors:
         trainee.drop_anchor("checkpoint")
@@ -252,6 +256,17 @@ def train(
         loop.watched,
         loop.steps_per_epoch,
     )
+
+
+@computing_alone()
+def finish(inputs: PhaseInputs, weights: Mapping[str, Tensor], *, weights_wanted: bool) -> dict[str, dict[str, Tensor]]:
+    """What is stored of a phase whose regularisers only read finished weights, given those (plain names)."""
+    make_deterministic(inputs.device, inputs.deterministic, inputs.tf32)
+    trainee, stack = build(inputs)
+    stack.prepare(trainee, inputs.handed)
+    trainee.load_weights(weights, head=True)
+    stack.finish(trainee)
+    return outcome_tensors(inputs, TrainedPhase(trainee, stack, Progression(), 0.0, None, None), weights=weights_wanted)
 
 
 def _stream(inputs: PhaseInputs, trainee: Trainee, rows: Sequence[int], name: str) -> BatchStream:

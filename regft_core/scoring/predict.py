@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
-from regft_core.data.batches import collate, evaluation_batches
+from regft_core.data.batches import Batch, collate, evaluation_batches
 from regft_core.data.encode import Encoded
 from regft_core.data.prompts import appended
-from regft_core.errors import OutOfMemory, RunFailed
+from regft_core.errors import ModelError, OutOfMemory, RunFailed
+from regft_core.models.features import answers
+from regft_core.models.heads import last_linear
+from regft_core.models.load import NEW_PARAMETERS
 from regft_core.models.sites import classify
+
+if TYPE_CHECKING:
+    from regft_core.models.features import Features
 
 #: Examples per forward pass; results do not depend on it beyond rounding.
 EVALUATION_BATCH = 64
@@ -37,6 +43,7 @@ def predict(
     kind: str = "classification",
     on_batch: Callable[[int], None] | None = None,
     batch_tokens: int | None = None,
+    features: Features | None = None,
 ) -> npt.NDArray[np.float32]:
     """Return logits [n, K] in the order of ``encoded``.
 
@@ -44,6 +51,7 @@ def predict(
     on which examples share a batch beyond the rounding of matrix products (about 1e-6 in fp32).
     ``on_batch`` is called after each batch with the number of examples so far. ``batch_tokens`` cuts batches by
     their padded tokens instead of ``batch_size``, and by half of it whenever memory runs out.
+    ``features`` are kept vectors of a frozen encoder; what they have is not computed again.
     ``model`` must already be on ``device``. Every submodule's training flag is as before afterwards.
 
     Raises:
@@ -60,6 +68,7 @@ def predict(
     order = [index for batch in evaluation_batches(lengths, batch_size) for index in batch]
     if not order:
         raise ValueError("the set has no examples to predict")
+    answer = _answer(model, features, precision)
     done = 0
     parts: list[torch.Tensor] = []  # stay on the device, so that no batch waits for the one before
     with _evaluating(model), torch.inference_mode(), _autocast(device, precision):
@@ -69,7 +78,7 @@ def predict(
             indices = order[done : done + count]
             batch = collate(encoded, indices, pad_id, pad_token_type_id, padding_side, kind).to(device)
             try:
-                parts.append(classify(model, batch.model_inputs(), padded=batch.padded)[0].float())
+                parts.append(answer(batch).float())
             except torch.OutOfMemoryError as error:
                 if batch_tokens is None or len(indices) == 1:
                     raise OutOfMemory(
@@ -95,6 +104,16 @@ def predict(
             + (f" or use precision fp32 instead of {precision}" if precision != "fp32" else ""),
         )
     return logits
+
+
+def _answer(model: Any, features: Features | None, precision: str) -> Callable[[Batch], torch.Tensor]:
+    """A function of a batch: its logits [B, K]. Heads that do not end with a linear run with their encoder."""
+    if features is not None:
+        with contextlib.suppress(ModelError):
+            linear = last_linear(model, getattr(model, NEW_PARAMETERS), model.config.num_labels)
+            answer = answers(model, linear, features, precision)
+            return lambda batch: answer(batch)[1]
+    return lambda batch: classify(model, batch.model_inputs(), padded=batch.padded)[0]
 
 
 def over_sets(

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Literal
 
 from regft_core.errors import StoreError
 from regft_core.io import explained, may_not_write, write_json
+from regft_core.store.features import discarded, feature_files
 from regft_core.store.killpoints import killpoint
 from regft_core.store.ledger import at_most, note_look
 from regft_core.store.manifest import MANIFEST
@@ -29,7 +30,7 @@ Outcome = Literal["pruned", "needed", "in use", "read-only"]
 
 @dataclass(frozen=True)
 class Pruned:
-    """What pruning did, in bytes of tensors; ``keys`` lost their weights or checkpoints.
+    """What pruning did, in bytes of tensors; the runs ``keys`` lost their weights or checkpoints.
 
     ``remaining_bytes`` may be too high where nothing had to be deleted (see ``ledger.py``). ``needed_bytes`` is
     the part of what remains that other work, or other processes, need.
@@ -55,7 +56,7 @@ def prune(store: RunStore, budget: int | None, keep: Collection[str]) -> Pruned:
         outcome: Outcome = "in use" if is_whole and key in keep else _prune_one(store, key, path)
         if outcome == "pruned":
             remaining -= size
-            pruned.append(key)
+            pruned += [key] * (path.suffix != TENSORS_SUFFIX)  # else vectors of an encoder, no run
         else:
             kept[outcome] += size
     note_look(store.path, remaining)
@@ -90,6 +91,7 @@ def _candidates(store: RunStore) -> list[tuple[bool, float, str, int, Path]]:
     for key, path in store.partials():
         used, size = _newest_and_size(path)
         found.append((True, used, key, size, path))
+    found += [(True, used, path.stem, size, path) for used, size, path in feature_files(store.path)]
     return found
 
 
@@ -108,6 +110,8 @@ def _use_and_tensors(path: Path) -> tuple[float, int, bool]:
 
 
 def _prune_one(store: RunStore, key: str, path: Path) -> Outcome:
+    if path.suffix == TENSORS_SUFFIX:
+        return "pruned" if discarded(path) else "read-only"
     lock = store.lock(key)
     try:
         if not lock.try_acquire():

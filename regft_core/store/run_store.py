@@ -9,7 +9,7 @@ torch before tensors are read or written.
 
 Pruning deletes tensors only, the least recently used first, until they fit the budget. It spares
 runs that are open, the keys its caller names, and the keys that any living process, on any machine
-that shares the store, has said to need (``needed``).
+that shares the store, has said to need (``needed``). ``features/`` beside ``runs/`` has vectors of frozen encoders.
 """
 
 from __future__ import annotations
@@ -257,5 +257,5 @@ class RunStore:
     # ------------------------------------------------------------------------- verification
 
     def verify(self) -> list[Damage]:
-        """Hash every file of every complete run and checkpoint again; return what is damaged."""
+        """Hash every file of every complete run and checkpoint, and kept vectors, again; return what is damaged."""
         return verify(self)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from regft_core.errors import DamagedRun, StoreError
+from regft_core.store.features import damaged_files
 from regft_core.store.manifest import problems, read_manifest
 from regft_core.store.stored_run import TENSORS_SUFFIX, StoredRun
 
@@ -55,4 +56,4 @@ def verify(store: RunStore) -> list[Damage]:
                 ]
             except (StoreError, ValueError) as error:
                 found.append(Damage(key, path, str(error)))
-    return found
+    return found + [Damage(*damage) for damage in damaged_files(store.path)]

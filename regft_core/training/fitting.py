@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
@@ -11,6 +12,7 @@ from torch import Tensor
 from regft_core.data.batches import Batch
 from regft_core.data.examples import Example
 from regft_core.hooks.declare import Setting
+from regft_core.models.features import answers
 from regft_core.models.sites import classify
 from regft_core.training.step import Step, autocast
 from regft_core.training.stream import BatchStream
@@ -62,16 +64,29 @@ class FitData:
         self, batch_size: int, *, aside: bool = False, precision: str = "fp32"
     ) -> Iterator[tuple[Batch, Tensor]]:
         """The batches of ``sequential`` with their logits [B, K], as evaluation computes them."""
-        model = self.trainee.model
         for batch in self.sequential(batch_size, aside=aside):
-            training = model.training
-            model.eval()
-            try:
-                with torch.no_grad(), autocast(self.trainee.device, precision):
-                    logits, _ = classify(model, batch.model_inputs(), padded=batch.padded)
-            finally:
-                model.train(training)
+            with self._evaluating(precision):
+                logits, _ = classify(self.trainee.model, batch.model_inputs(), padded=batch.padded)
             yield batch, logits
+
+    def received(self, linear: str, batch_size: int) -> Iterator[tuple[Batch, Tensor, Tensor]]:
+        """The batches of ``sequential``, what the linear of that name receives of them in fp32, and their logits."""
+        answer = answers(self.trainee.model, linear, self.trainee.features)
+        for batch in self.sequential(batch_size):
+            with self._evaluating("fp32"):
+                received, logits = answer(batch)
+            yield batch, received, logits
+
+    @contextmanager
+    def _evaluating(self, precision: str) -> Iterator[None]:
+        model = self.trainee.model
+        training = model.training
+        model.eval()
+        try:
+            with torch.no_grad(), autocast(self.trainee.device, precision):
+                yield
+        finally:
+            model.train(training)
 
     def step(self, batch: Batch, index: int) -> Step:
         """Passes and the task's own losses over ``batch``; ``index`` names the random draws (dropout)."""

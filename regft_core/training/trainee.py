@@ -15,6 +15,7 @@ from regft_core.rng import derive
 
 if TYPE_CHECKING:
     from regft_core.hooks.declare import Anchor
+    from regft_core.models.features import Features
     from regft_core.models.source import ModelSource
 
 
@@ -42,7 +43,8 @@ class Trainee:
 
     Parameters go by their names in the plain model; under a parametrisation ``raw`` gives the
     tensor that is trained. ``anchors`` are copies of untouched weights, for regularisers that
-    declared which they pull toward.
+    declared which they pull toward. ``features`` are kept vectors of the encoder, where it is frozen with the weights
+    of its checkpoint and nothing hooks into the model.
     """
 
     model: nn.Module
@@ -53,6 +55,7 @@ class Trainee:
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
     current: Pass | None = None
     anchors: dict[Anchor, dict[str, Tensor]] = field(default_factory=dict)
+    features: Features | None = None
 
     def __post_init__(self) -> None:
         self.sites = find_sites(self.model)

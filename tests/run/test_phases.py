@@ -12,6 +12,7 @@ import torch
 from regft_core.errors import ConfigError
 from regft_core.run import training_run
 from regft_core.run.context import Context
+from regft_core.run.encoder_tensors import load_whole
 from regft_core.run.evaluate import evaluate
 from regft_core.run.run_phase import phase_inputs
 from regft_core.run.search import search
@@ -35,7 +36,8 @@ def start_of(root: Path, method: str, seed: int = 0) -> dict[str, torch.Tensor]:
 
 
 def weights_of(root: Path, key: str) -> dict[str, torch.Tensor]:
-    return stored(root, key).load_tensors()
+    context = Context(job(root, "vanilla"))
+    return load_whole(context, context.phase("finetune"), stored(root, key), "weights")
 
 
 def differing(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> set[str]:

@@ -8,9 +8,10 @@ import shutil
 from pathlib import Path
 
 import pytest
+import torch
 import yaml
 
-from regft_core.errors import DataError
+from regft_core.errors import DataError, StoreError
 from regft_core.execution.failures import torch_threads
 from regft_core.io import canonical_json, sha256_file, sha256_text
 from regft_core.run.context import project_store
@@ -19,6 +20,8 @@ from regft_core.run.recompute import differences, expected, jobs_of, recompute
 from regft_core.store.run_store import RunStore
 from regft_core.store.stored_run import run_key
 from regft_core.store.tensors import read_tensors, write_tensors
+from stages.store import prune
+from tests.errors import raises_code
 from tests.small_project import stage
 
 
@@ -109,3 +112,13 @@ def test_the_keys_of_a_project_are_those_of_its_store(project: Path) -> None:
     assert set(known) == set(store.keys())
     for key, made in known.items():
         assert run_key(made.identity) == key == sha256_text(canonical_json(made.identity))
+
+
+def test_a_store_is_pruned_to_its_budget_at_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with raises_code(StoreError, "no-budget"):
+        prune(RunStore(tmp_path))
+    identity = {"seed": 0}
+    with RunStore(tmp_path).open(run_key(identity), identity) as run:
+        run.commit({}, {"weights": {"w": torch.ones(100)}})
+    prune(RunStore(tmp_path, 10))
+    assert "0 remain of 10 allowed; 1 run lost weights or checkpoints" in capsys.readouterr().out

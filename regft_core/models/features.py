@@ -1,0 +1,144 @@
+"""Vectors of a frozen encoder, computed once for each batch and kept.
+
+The bits of a row's vector depend on the batch that it is computed in: on its width, and on how many rows share a
+matrix product. So whole batches are kept, under a key of all that determines them: the encoder's content, the drawn
+parameters before the last linear, kernels, precision, code, and the batch's tokens in their order. What is read is
+bit for bit what would be computed. Sets that every seed, size and method reads in the same batches (dev and OOD sets)
+are encoded once; draws of one seed nest, so the whole batches of a smaller size are the first ones of a larger.
+
+Whoever asks knows that the encoder has the weights of its checkpoint and that nothing hooks into the model.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from regft_core.data.batches import Batch
+from regft_core.io import canonical_json
+from regft_core.models.load import NEW_PARAMETERS
+from regft_core.models.pooling import pool
+from regft_core.models.sites import classify, takes_token_types
+
+#: Part of every key; raise it when the content of a file changes.
+FORMAT = 1
+
+
+class Kept(Protocol):
+    """Where vectors are kept."""
+
+    def get(self, key: str) -> Tensor | None: ...
+
+    def put(self, key: str, vectors: Tensor) -> None: ...
+
+
+@dataclass(frozen=True)
+class Features:
+    """What vectors are kept of, and where.
+
+    Attributes:
+        about: what determines them beside model and batch, as JSON: encoder, code, packages, environment.
+    """
+
+    kept: Kept
+    about: Mapping[str, Any]
+
+    def of(self, model: Any, what: str, precision: str, drawn: Mapping[str, Tensor]) -> KeptVectors:
+        """The kept vectors ``what`` of a model; ``drawn``: parameters that they depend on and no checkpoint has."""
+        settings = {
+            "format": FORMAT,
+            "what": what,
+            "about": self.about,
+            "class": type(model).__qualname__,
+            "pooling": [getattr(model, name, None) for name in ("pooling", "rows_per_example")],
+            "attention": str(model.config._attn_implementation),
+            "precision": precision,
+        }
+        digest = hashlib.sha256(canonical_json(settings).encode())
+        for name in sorted(drawn):
+            _add(digest, name, drawn[name])
+        return KeptVectors(self.kept, digest)
+
+
+class KeptVectors:
+    """The vectors of one model, by batch."""
+
+    def __init__(self, kept: Kept, digest: Any) -> None:
+        self._kept, self._digest = kept, digest
+
+    def key(self, batch: Batch) -> str:
+        """The key of a batch's vectors; labels and numbers of its examples are no part of it."""
+        digest = self._digest.copy()
+        digest.update(str(batch.padded).encode())
+        for name, tensor in sorted(batch.model_inputs().items()):
+            _add(digest, name, tensor)
+        return str(digest.hexdigest())
+
+    def get(self, batch: Batch) -> Tensor | None:
+        found = self._kept.get(self.key(batch))
+        return None if found is None else found.to(batch.input_ids.device)
+
+    def put(self, batch: Batch, vectors: Tensor) -> None:
+        self._kept.put(self.key(batch), vectors)
+
+
+def _add(digest: Any, name: str, tensor: Tensor) -> None:
+    digest.update(f"{name}:{tensor.dtype}:{tuple(tensor.shape)};".encode())
+    digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy())
+
+
+def answers(
+    model: Any, linear: str, features: Features | None, precision: str = "fp32"
+) -> Callable[[Batch], tuple[Tensor, Tensor]]:
+    """A function of a batch: what the linear of that name receives, and the logits [B, K]; in the caller's modes.
+
+    With ``features``, vectors [B, d] are read where they are kept, and the linear is all that runs. They are kept
+    where the logits are what the linear alone gives, bit for bit: not of heads that do more behind it.
+    """
+    module: nn.Linear = model.get_submodule(linear)
+    vectors = None
+    if features is not None:
+        named = dict(model.named_parameters())
+        drawn = {name: named[name] for name in getattr(model, NEW_PARAMETERS) if not name.startswith(f"{linear}.")}
+        vectors = features.of(model, f"input of {linear}", precision, drawn)
+
+    def answer(batch: Batch) -> tuple[Tensor, Tensor]:
+        if vectors is not None and (found := vectors.get(batch)) is not None:
+            return found, module(found)
+        received: list[Tensor] = []
+        handle = module.register_forward_pre_hook(lambda _module, args: received.append(args[0].detach()))
+        try:
+            logits, _ = classify(model, batch.model_inputs(), padded=batch.padded)
+        finally:
+            handle.remove()
+        if vectors is not None and received[-1].dim() == 2 and torch.equal(module(received[-1]), logits):
+            vectors.put(batch, received[-1])
+        return received[-1], logits
+
+    return answer
+
+
+def token_means(model: Any, features: Features | None) -> Callable[[Batch], Tensor]:
+    """A function of a batch: the mean over its tokens' last states [texts, H], in fp32, on the CPU."""
+    vectors = None if features is None else features.of(model, "means of the tokens", "fp32", {})
+
+    def means(batch: Batch) -> Tensor:
+        if vectors is not None and (found := vectors.get(batch)) is not None:
+            return found.cpu()
+        inputs = batch.model_inputs()
+        windows = inputs.pop("windows", None)
+        if not takes_token_types(model):
+            inputs.pop("token_type_ids", None)
+        hidden = model.base_model(**inputs)[0].float()
+        pooled = pool(hidden, inputs["attention_mask"], "mean", "first")
+        found = (pooled if windows is None else windows @ pooled).cpu()
+        if vectors is not None:
+            vectors.put(batch, found)
+        return found
+
+    return means

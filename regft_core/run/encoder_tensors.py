@@ -1,0 +1,95 @@
+"""Weights that a run has in common with its pretrained encoder are stored once: in the encoder's own files.
+
+A tensor whose bits are those of the loaded checkpoint is left out of a run's ``weights``; ``encoder_tensors.json``
+beside them names it and the encoder's content hash. A frozen probe stores its head, BitFit its biases and head, LoRA
+the matrices that it changed. Who reads weights gets them whole, with the same bits. Drawn tensors (heads) are never
+left out: no file has them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from regft_core.errors import InputChanged
+from regft_core.io import json_text
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from regft_core.config.method import Phase
+    from regft_core.run.context import Context
+    from regft_core.store.stored_run import StoredRun
+
+    Tensors = Mapping[str, Mapping[str, Tensor]]
+
+FILE = "encoder_tensors.json"
+WEIGHTS = "weights"
+
+
+def load_pretrained(context: Context, phase: Phase) -> Any:
+    """The classifier that a phase begins with, before any edit, on the CPU; its drawn head is that of seed 0."""
+    from regft_core.config.schema import DropoutConfig
+    from regft_core.models.load import load_classifier
+
+    data = context.data(phase)
+    return load_classifier(
+        context.source,
+        kind=data.kind,
+        labels=data.labels,
+        dropout=DropoutConfig(),
+        head_seed=0,
+        pooling=context.encoder.pooling,
+        rows_per_example=context.rows_per_example(data.examples),
+    )
+
+
+def without_encoder(context: Context, phase: Phase, tensors: Tensors) -> tuple[Tensors, dict[str, str]]:
+    """What is stored of a phase's tensors, and the file that names what is not."""
+    if WEIGHTS not in tensors:
+        return tensors, {}
+    from regft_core.models.load import NEW_PARAMETERS
+
+    model = load_pretrained(context, phase)
+    drawn = getattr(model, NEW_PARAMETERS)
+    own = {name: tensor for name, tensor in model.state_dict().items() if name not in drawn}
+    weights = tensors[WEIGHTS]
+    same = sorted(name for name, tensor in weights.items() if name in own and _same_bits(tensor, own[name]))
+    if not same:
+        return tensors, {}
+    kept = {name: tensor for name, tensor in weights.items() if name not in set(same)}
+    listed = {"encoder": context.source.content_sha256, "tensors": same}
+    return {**tensors, WEIGHTS: kept}, {FILE: json_text(listed)}
+
+
+def _same_bits(one: Tensor, other: Tensor) -> bool:
+    """Unlike ``torch.equal``, NaN is itself and -0 is not 0."""
+    import torch
+
+    if one.dtype != other.dtype or one.shape != other.shape:
+        return False
+    first, second = (tensor.detach().cpu().contiguous().flatten().view(torch.uint8) for tensor in (one, other))
+    return torch.equal(first, second)
+
+
+def left_out(context: Context, stored: StoredRun) -> list[str]:
+    """Names of the weights of a run that are the encoder's.
+
+    Raises InputChanged when the encoder is another than the one that they were compared with.
+    """
+    if FILE not in stored.files:
+        return []
+    listed = json.loads(stored.read_text(FILE))
+    if listed["encoder"] != context.source.content_sha256:
+        raise InputChanged(f"the encoder '{context.source.name}', of which run {stored.key} has weights,")
+    return list(listed["tensors"])
+
+
+def load_whole(context: Context, phase: Phase, stored: StoredRun, name: str) -> dict[str, Tensor]:
+    """Tensors of a run as they were when it was computed; raises as ``StoredRun.load_tensors`` and ``left_out``."""
+    tensors = stored.load_tensors(name)
+    if name == WEIGHTS and (names := left_out(context, stored)):
+        own = load_pretrained(context, phase).state_dict()
+        tensors |= {name: own[name] for name in names}
+    return tensors

@@ -1,0 +1,137 @@
+"""Kept vectors of a frozen encoder: what is read gives the logits of a pass, bit for bit."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from regft_core.config.schema import DropoutConfig
+from regft_core.data.batches import Batch, collate, padding_of
+from regft_core.data.encode import encode
+from regft_core.models.features import Features, answers, token_means
+from regft_core.models.heads import last_linear
+from regft_core.models.load import NEW_PARAMETERS, load_classifier
+from regft_core.models.sites import classify
+from regft_core.scoring.predict import predict
+from tests.methods.harness import examples, source_of, tokenizer_of
+
+
+def loaded(architecture: str, *, head_seed: int = 0, **options: Any) -> Any:
+    return load_classifier(
+        source_of(architecture),
+        kind="classification",
+        labels=("no", "yes"),
+        dropout=DropoutConfig(),
+        head_seed=head_seed,
+        **options,
+    )
+
+
+class Memory(dict[str, Tensor]):
+    """Vectors in memory, and how often some were asked for that are there."""
+
+    hits = 0
+
+    def get(self, key: str) -> Tensor | None:  # type: ignore[override]
+        self.hits += key in self
+        return self[key].clone() if key in self else None
+
+    def put(self, key: str, vectors: Tensor) -> None:
+        self[key] = vectors.clone()
+
+
+def batch_of(architecture: str, rows: list[int], *, pair: bool = False, per_example: int = 1) -> Batch:
+    tokenizer = tokenizer_of(source_of(architecture))
+    encoded = encode(examples(12, pair=pair), tokenizer, 32, rows_per_example=per_example)
+    padding = padding_of(tokenizer)
+    return collate(encoded, rows, padding.pad_id, padding.pad_token_type_id, padding.side)
+
+
+def linear_of(model: Any) -> str:
+    return last_linear(model, getattr(model, NEW_PARAMETERS), model.config.num_labels)
+
+
+CASES = [
+    ("bert", "mean", 2),
+    ("mpnet", "mean", 1),
+    ("deberta-v2", "cls", 1),
+    ("bert", "head", 1),
+    ("roberta", "head", 1),
+]
+
+
+@pytest.mark.parametrize(("architecture", "pooling", "per_example"), CASES)
+def test_logits_of_kept_vectors_are_those_of_a_pass(architecture: str, pooling: str, per_example: int) -> None:
+    model = loaded(architecture, pooling=pooling, rows_per_example=per_example).eval()
+    batch = batch_of(architecture, [3, 0, 7, 5, 11], pair=per_example == 2, per_example=per_example)
+    memory, calls = Memory(), []
+    model.base_model.register_forward_pre_hook(lambda *_: calls.append(1))
+    features = Features(memory, {"encoder": "e"})
+    with torch.no_grad():
+        expected, _ = classify(model, batch.model_inputs(), padded=batch.padded)
+        first = answers(model, linear_of(model), features)(batch)
+        with torch.inference_mode():  # predictions are made so
+            second = answers(model, linear_of(model), features)(batch)
+    assert (len(calls), len(memory), memory.hits) == (2, 1, 1)
+    for received, logits in (first, second):
+        assert torch.equal(logits, expected)
+        assert torch.equal(received, first[0])
+
+
+def test_heads_with_more_behind_the_linear_run_with_their_encoder() -> None:
+    """EuroBERT averages the logits of its tokens: nothing is kept, and the answer is the model's."""
+    model = loaded("eurobert").eval()
+    batch, memory = batch_of("eurobert", [0, 1, 2]), Memory()
+    with torch.no_grad():
+        expected, _ = classify(model, batch.model_inputs(), padded=batch.padded)
+        for _ in range(2):
+            assert torch.equal(answers(model, linear_of(model), Features(memory, {}))(batch)[1], expected)
+    assert not memory
+
+
+def test_the_key_has_the_tokens_the_width_the_drawn_parameters_and_the_precision() -> None:
+    model = loaded("roberta").eval()
+    batch = batch_of("roberta", [3, 0, 7])
+    kept = Features(Memory(), {"encoder": "e"})
+    drawn = {"dense": torch.ones(2)}
+    key = kept.of(model, "x", "fp32", drawn).key(batch)
+    assert key == kept.of(model, "x", "fp32", {"dense": torch.ones(2)}).key(replace(batch, labels=batch.labels + 1))
+    others = [
+        kept.of(model, "x", "fp32", drawn).key(batch_of("roberta", [0, 3, 7])),
+        kept.of(model, "x", "fp32", drawn).key(batch_of("roberta", [3, 0])),
+        kept.of(model, "x", "fp32", drawn).key(replace(batch, padded=not batch.padded)),
+        kept.of(model, "x", "fp32", {"dense": torch.zeros(2)}).key(batch),
+        kept.of(model, "x", "bf16", drawn).key(batch),
+        kept.of(model, "y", "fp32", drawn).key(batch),
+        Features(Memory(), {"encoder": "f"}).of(model, "x", "fp32", drawn).key(batch),
+    ]
+    assert len({key, *others}) == 8
+
+
+def test_a_whole_set_is_predicted_from_its_batches() -> None:
+    model, tokenizer = loaded("bert", pooling="mean").eval(), tokenizer_of(source_of("bert"))
+    encoded, memory = encode(examples(12), tokenizer, 32), Memory()
+    padding = padding_of(tokenizer)
+    options: dict[str, Any] = {"batch_size": 5, "pad_id": padding.pad_id, "pad_token_type_id": 0}
+    plain = predict(model, encoded, **options)
+    for _ in range(2):
+        assert (predict(model, encoded, **options, features=Features(memory, {})) == plain).all()
+    assert (len(memory), memory.hits) == (3, 3)
+    with torch.no_grad():
+        model.classifier.weight.mul_(2.0)  # another head on the same vectors
+    assert (
+        predict(model, encoded, **options, features=Features(memory, {})) == predict(model, encoded, **options)
+    ).all()
+
+
+def test_means_over_tokens_are_kept_whatever_the_head() -> None:
+    batch, memory = batch_of("bert", [1, 4]), Memory()
+    with torch.inference_mode():
+        plain = token_means(loaded("bert").eval(), None)(batch)
+        assert torch.equal(token_means(loaded("bert", head_seed=3).eval(), Features(memory, {}))(batch), plain)
+        assert torch.equal(token_means(loaded("bert", head_seed=4).eval(), Features(memory, {}))(batch), plain)
+    assert (len(memory), memory.hits) == (1, 1)

@@ -27,6 +27,7 @@ from regft_core.run.one_run import STAGES, look_up, run
 from regft_core.run.project import kept_open, open_project
 from regft_core.run.search import search
 from regft_core.store.run_store import RunStore
+from tests.extras import needs
 from tests.plan.conftest import bits, plan, quiet, reproduce, scores, tree
 from tests.plan.other_executors import on_other_executors
 from tests.run.conftest import DIVERGES, TASK, change, edit_method, job, runs, stored, train, write_method
@@ -302,7 +303,7 @@ def test_other_executors_come_to_the_same(
     package: str,
     options: dict[str, Any],
 ) -> None:
-    pytest.importorskip(package, reason=f"an optional extra: pip install -e '.[{executor}]'")
+    needs(package, executor)
     repository = str(Path(__file__).resolve().parents[2])
     monkeypatch.setenv("PYTHONPATH", repository)
     root = make_project(execution={"executor": executor, "workers": 2, "device": "cpu", **options})

@@ -11,12 +11,13 @@ from regft_core.config.files import LEADERBOARD
 from regft_core.config.grid import cells
 from regft_core.config.store_path import store_path
 from regft_core.errors import RunFailed
+from regft_core.io import json_text
 from regft_core.names import plural
 from regft_core.plan.keys import read_failures
 from regft_core.reporting import interim, show, write_report
 from regft_core.run.project import open_project
 
-from .common import PRINTED, run
+from .common import PRINTED, Argument, run
 
 
 def main(root: Path, arguments: argparse.Namespace) -> None:
@@ -43,8 +44,11 @@ def main(root: Path, arguments: argparse.Namespace) -> None:
         small_scale=params.small_scale,
         left_out=project.left_out,
     )
-    width = None if sys.stdout.isatty() else 180  # two out-of-distribution sets side by side
-    show(report, Console(width=width))
+    if arguments.json:
+        print(json_text(report.results), end="")
+    else:
+        width = None if sys.stdout.isatty() else 180  # two out-of-distribution sets side by side
+        show(report, Console(width=width))
     with (root / LEADERBOARD).open("w", encoding="utf-8") as file:  # what `regft run` shows when nothing is stale
         show(report, Console(file=file, width=180))
     if PRINTED in os.environ:
@@ -52,8 +56,9 @@ def main(root: Path, arguments: argparse.Namespace) -> None:
     # After the report, so that its figures are in the mirror too.
     from regft_core.tracking.sync import sync
 
-    print(sync(root, planned, params.grid.seeds))
-    print("report: reports/report.html    runs: regft ui")
+    said = sys.stderr if arguments.json else sys.stdout
+    print(sync(root, planned, params.grid.seeds), file=said)
+    print("report: reports/report.html    runs: regft ui", file=said)
     if failures:
         raise _failed(failures)
 
@@ -66,4 +71,4 @@ def _failed(failures: dict[str, str]) -> RunFailed:
 
 
 if __name__ == "__main__":
-    run(main)
+    run(main, Argument("json", "print reports/results.json instead of the table, for scripts", flag=True))

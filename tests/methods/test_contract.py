@@ -67,6 +67,19 @@ def on(cases: Sequence[Case]) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("case", cases, ids=[case.key for case in cases])
 
 
+def in_turn(places: Sequence[tuple[str, str]]) -> list[Any]:
+    """Every case at these places. Where an encoder sees several of ``COMMON``, quick tests take one of them in turn."""
+    chosen = []
+    for number, case in enumerate(CASES):
+        for architecture, form in places:
+            turn = COMMON[(number + FIRST.index(architecture)) % 3] if architecture in FIRST[1:] else form
+            if not case.refused(architecture, FORMS[form]):
+                marks = [pytest.mark.slow] if form in COMMON and form != turn else []
+                key = f"{case.key}-{architecture}-{form}"
+                chosen.append(pytest.param(case, architecture, form, marks=marks, id=key))
+    return chosen
+
+
 def accepted(cases: Sequence[Case], places: Sequence[tuple[str, str]]) -> pytest.MarkDecorator:
     """These cases wherever they are not refused. ``test_refused_architectures_say_why`` and others try refusals."""
     chosen = [(case, *place) for case in cases for place in places if not case.refused(place[0], FORMS[place[1]])]
@@ -183,7 +196,7 @@ def test_a_method_of_strength_zero_shifts_no_other_draw(name: str) -> None:
 # ------------------------------------------------------------------------- trained and exported
 
 
-@accepted(CASES, [*TASKS, *HEADS])
+@pytest.mark.parametrize(("case", "architecture", "form"), in_turn([*TASKS, *HEADS]))
 def test_it_trains_is_inert_in_eval_and_leaves_a_plain_model(case: Case, architecture: str, form: str) -> None:
     declares, run = case.declares, case.bench(architecture, training=short(case), **FORMS[form])
     first, second = eval_logits(run), eval_logits(run)

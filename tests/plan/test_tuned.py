@@ -154,6 +154,7 @@ def test_an_edit_recomputes_the_trials_of_that_method_only(
     assert Counter(trained) == {("finetune", 0): 3, ("finetune", 1): 3}
 
 
+@pytest.mark.slow  # test_compute.py has the quick one
 @on_other_executors
 def test_on_other_executors_the_runs_find_what_was_chosen(
     tuned: Callable[..., Path],

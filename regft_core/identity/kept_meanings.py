@@ -65,13 +65,19 @@ def keep(module: str, source: bytes, is_package: bool, found: Meaning) -> None:
 
 
 def _meaning(given: Mapping[str, Any]) -> Meaning:
-    values = {one.name: given[one.name] for one in fields(Meaning)}
+    values = _values(Meaning, given)
     values["pieces"] = tuple(map(_piece, values["pieces"]))
     values["bound"] = {name: tuple(found) for name, found in values["bound"].items()}
-    return Meaning(**{name: tuple(value) if isinstance(value, list) else value for name, value in values.items()})
+    return Meaning(**values)
 
 
 def _piece(given: Mapping[str, Any]) -> Piece:
-    values = {one.name: given[one.name] for one in fields(Piece)}
+    values = _values(Piece, given)
     values["said"] = {name: _piece(piece) for name, piece in values["said"].items()}
-    return Piece(**{name: tuple(value) if isinstance(value, list) else value for name, value in values.items()})
+    return Piece(**values)
+
+
+def _values(cls: type[Meaning | Piece], given: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of a record as JSON has them, with tuples again in place of lists."""
+    found = {one.name: given[one.name] for one in fields(cls)}
+    return {name: tuple(value) if isinstance(value, list) else value for name, value in found.items()}

@@ -101,7 +101,7 @@ class Catalogue:
             if path.parent == self._shipped:
                 return importlib.import_module(f"{self.package}.{name}")
             state = path.stat().st_mtime_ns, path.stat().st_size
-            # Whoever hashes the file means what it says now.
+            # The file is hashed as it is now, so the code that runs must be the same.
             if path not in self._loaded or self._loaded[path][0] != state:
                 self._loaded[path] = state, import_file(path, f"regft_extra_{self.what.replace(' ', '_')}_{name}")
                 LOADED[str(path.resolve())] = state

@@ -72,10 +72,9 @@ def build(root: Path, *, tasks: dict[str, Any] | None = None, words: int = 6, **
         (shutil.copytree if source.is_dir() else shutil.copy)(source, root / name)
     for name, declared in (tasks or {"reviews": TASK}).items():
         (root / "pipelines" / "tasks" / f"{name}.yaml").write_text(yaml.dump(declared))
-    params = {
-        key: {**value, **changes.get(key, {})} if isinstance(value, dict) else value for key, value in PARAMS.items()
+    params = PARAMS | {
+        key: {**PARAMS.get(key, {}), **value} if isinstance(value, dict) else value for key, value in changes.items()
     }
-    params |= {key: value for key, value in changes.items() if not isinstance(value, dict)}
     (root / "params.yaml").write_text(yaml.dump(params))
     names = ["bad", "good"]
     texts = {"train": words, "dev": 6, "shop": 9}

@@ -184,6 +184,7 @@ def _timed(
 ) -> dict[str, Any]:
     import torch
 
+    from regft_core.models.mask_head import MaskClassifier
     from regft_core.models.sites import classify
     from regft_core.training.optim import build_optimizer, parameter_groups
     from regft_core.training.step import DTYPES
@@ -196,7 +197,7 @@ def _timed(
 
     def rows(length: int, count: int) -> dict[str, torch.Tensor]:
         ids = torch.randint(model.config.vocab_size // 2, model.config.vocab_size, (count, length), generator=draw)
-        if model.__class__.__name__ == "MaskClassifier":
+        if isinstance(model, MaskClassifier):
             model.mask_token.fill_(ids[0, 1])
             ids[:, 1] = ids[0, 1]
         return {"input_ids": ids.to(device), "attention_mask": torch.ones_like(ids).to(device)}

@@ -27,49 +27,17 @@ from regft_core.run.shipping import files_for
 from tests.errors import raises_code
 from tests.small_project import build
 
-CODE = '''"""Noise on gradients."""
-
-from __future__ import annotations
-
-import json
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
-
-from pydantic import Field
-
-from regft_core.config.schema import StrictModel
-from regft_core.hooks.base import Declares, Regulariser
-from regft_core.hooks.says import Flip
-
-if TYPE_CHECKING:
-    from regft_core.training.step import Step
-
-SCALE = json.loads(Path(__file__).with_name("shaky.json").read_text())
-
-
-class ShakyConfig(StrictModel):
-    """Options."""
-
-    sigma: float = Field(0.5, ge=0)
-
-
-class Shaky(Regulariser):
-    """Gradients times a number."""
-
-    name = "shaky"
-    Config = ShakyConfig
-    off: ClassVar[dict[str, Any]] = {"sigma": 0.0}
-    controls: ClassVar[dict[str, Flip]] = {"double": Flip({"sigma": 1.0}, "twice as much")}
-
-    @classmethod
-    def declare(cls, options: ShakyConfig) -> Declares:
-        return Declares(active=options.sigma > 0)
-
-    def change_gradients(self, step: Step) -> None:
-        for _, parameter in step.trainee.named_trainable():
-            if parameter.grad is not None:
-                parameter.grad.mul_(1 + self.options.sigma * SCALE)
-'''
+#: The method of the wheel's check, with a data file beside it.
+CODE = (
+    (Path(__file__).parents[1] / "wheel" / "own_method.py")
+    .read_text()
+    .replace(
+        "class ShakyConfig",
+        'SCALE = json.loads(Path(__file__).with_name("shaky.json").read_text())\n\n\nclass ShakyConfig',
+    )
+    .replace("options.sigma)", "options.sigma * SCALE)")
+    .replace("from typing", "import json\nfrom pathlib import Path\nfrom typing", 1)
+)
 METRIC = """
 KINDS = ("classification",)
 LOWER_IS_BETTER = False
@@ -126,7 +94,7 @@ def test_the_key_holds_content_and_no_place(project: Path, tmp_path: Path) -> No
     copy = Path(shutil.copytree(project, tmp_path / "elsewhere"))
     assert key(copy) == before
     path = project / "methods" / "shaky.py"
-    path.write_text(CODE.replace('"""Noise on gradients."""', '"""Other words."""'))
+    path.write_text(CODE.replace('"""Gradients times a number."""', '"""Other words."""'))
     assert key(project) == before
     path.write_text(CODE.replace("1 + self", "2 + self"))
     edited = key(project)

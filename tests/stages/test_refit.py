@@ -19,7 +19,7 @@ import yaml
 from regft_core.errors import ConfigError, DataError, ModelError
 from regft_core.exporting.export import export, finished_run
 from regft_core.exporting.out_of_fold import OutOfFold
-from regft_core.plan.refit import refit
+from regft_core.plan.refit import judged_run, refit
 from regft_core.run.context import Context, Job
 from regft_core.run.evaluation_key import evaluation_key
 from regft_core.run.logits import from_npy
@@ -42,10 +42,6 @@ def make(root: Path, methods: list[str], task: dict[str, Any] | None = None, **c
     """A project whose 40 rows are hard to tell apart for a tiny encoder, so that answers are wrong, too."""
     sections = {"grid": GRID, "report": {"reference": methods[0]}, **changes}
     root = build(root, tasks={"reviews": task or FOLDED}, methods=methods, **sections)
-    params = yaml.safe_load((root / "params.yaml").read_text())
-    (root / "params.yaml").write_text(
-        yaml.dump(params | {name: changes[name] for name in ("tuning",) if name in changes})
-    )
     random = Random(0)
     rows = []
     for row in range(ROWS):
@@ -74,6 +70,15 @@ def folded(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def final(folded: Path) -> Path:
     return export(refit(folded, "vanilla", say=quiet))
+
+
+def test_a_task_s_own_sizes_are_the_sizes_of_its_final_model(tmp_path: Path) -> None:
+    own = {"reviews": {"sizes": [12]}}
+    root = make(tmp_path / "project", ["vanilla"], grid={**GRID, "sizes": [16, 24]}, task_settings=own)
+    project = open_project(root)
+    assert judged_run(project, "vanilla", None, None, None).size == "12"
+    with raises_code(ConfigError, "not-listed", "size"):
+        judged_run(project, "vanilla", None, "16", None)
 
 
 # ------------------------------------------------------------------------------------ training

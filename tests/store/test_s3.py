@@ -12,6 +12,7 @@ from regft_core.errors import StoreError
 from regft_core.store.remote import Remote
 from regft_core.store.run_store import RunStore
 from regft_core.store.stored_run import run_key
+from tests.errors import raises_code
 from tests.extras import needs
 
 pytestmark = pytest.mark.slow
@@ -20,9 +21,9 @@ KEY = run_key(IDENTITY)
 
 
 @pytest.fixture
-def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+def bucket(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     s3fs = needs("s3fs", "s3")
-    server = needs("moto.server", "s3").ThreadedMotoServer(port=0)
+    server = needs("moto.server", "s3").ThreadedMotoServer("127.0.0.1", port=0)
     server.start()
     host, port = server.get_host_and_port()
     for name, value in {
@@ -33,8 +34,9 @@ def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     }.items():
         monkeypatch.setenv(name, value)
     s3fs.S3FileSystem.clear_instance_cache()
-    s3fs.S3FileSystem().mkdir("bucket")
-    yield "s3://bucket/regft"
+    name = tmp_path.name.replace("_", "-")  # moto keeps buckets while the process lives
+    s3fs.S3FileSystem().mkdir(name)
+    yield f"s3://{name}/regft"
     s3fs.S3FileSystem.clear_instance_cache()
     server.stop()
 
@@ -58,5 +60,5 @@ def test_what_one_host_finished_another_has(bucket: str, tmp_path: Path) -> None
 
 def test_a_bucket_that_is_not_there_is_named(bucket: str, tmp_path: Path) -> None:
     store = RunStore(tmp_path / "one", remote=Remote("s3://nowhere/regft"))
-    with pytest.raises(StoreError, match="nowhere"):
+    with raises_code(StoreError, "remote-missing", "s3://nowhere/regft"):
         commit(store, "one")

@@ -1,11 +1,11 @@
-"""Regret of three rules that choose a method: the report's, the best mean, and always the frozen encoder.
+"""Regret of rules that choose a method: the report's, the best mean, and always the frozen encoder.
 
     python benchmarks/decisions.py simulate
     python benchmarks/decisions.py split --out PROJECT --rows 100 sst2 mrpc    # after real_tasks.py
     python benchmarks/decisions.py regret PROJECT                              # after `dvc repro` there
 
 Regret is the true score of the best method minus that of the chosen one, in points. ``split`` keeps ``--rows`` rows of
-each development set to decide by and makes the rest the set ``held_out``, whose score counts as the true one.
+each development set to judge by and makes the rest the set ``held_out``. ``regret`` divides the answers on both anew.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ import numpy.typing as npt
 import yaml
 from scipy.stats import norm
 
-from regft_core.statistics.decision import beliefs
+from regft_core.statistics.arms import Arms
+from regft_core.statistics.decision import beliefs, taken
 
 POINT = 0.01
 TOLERANCE = 0.5
@@ -60,8 +61,8 @@ def simulate(worlds: int) -> None:
                 weights = rng.multinomial(rows, np.full(rows, 1 / rows), 300) / rows
                 held = beliefs(observed, np.einsum("bn,isn->bis", weights, right), point=POINT)
                 losses = np.array([b.loss for b in held])
-                # Costs rise with the number of the method: the first within the tolerance is the cheapest.
-                chosen = (int(np.flatnonzero(losses <= TOLERANCE * POINT)[0]), int(losses.argmin()))
+                # Costs rise with the number of the method.
+                chosen = (taken(list(losses), range(methods), TOLERANCE * POINT), int(losses.argmin()))
                 picks = (*chosen, int(observed.mean(axis=1).argmax()), 0)
                 regrets.append([100 * (true.max() - true[pick]) for pick in picks])
             means = " | ".join(f"{value:.2f}" for value in np.mean(regrets, axis=0))
@@ -90,31 +91,64 @@ def split(project: Path, tasks: list[str], rows: int) -> None:
         file.write_text(yaml.safe_dump(declared, sort_keys=False, allow_unicode=True), encoding="utf-8")
 
 
-def regret(project: Path) -> None:
-    """Print what each rule chose and its regret on ``held_out``."""
+def regret(project: Path, splits: int, rows: int) -> None:
+    """Print each rule's mean regret, and how far the expected score is from the one on the other rows.
+
+    The judged rows of both sets are divided anew ``splits`` times: ``rows`` rows decide, the others tell the truth.
+    """
     results: dict[str, dict[str, Any]] = json.loads((project / "reports" / "results.json").read_text(encoding="utf-8"))
-    primaries = {
-        path.parent.name: yaml.safe_load((project / "pipelines/tasks" / f"{path.parent.name}.yaml").read_text())[
-            "primary"
-        ]
-        for path in (project / "work" / "datasets").glob("*/task.json")
-    }
     params = yaml.safe_load((project / "params.yaml").read_text(encoding="utf-8"))
-    frozen = params["report"]["reference"]
-    print("| set | report | best mean | best there | regret: report | best mean | " + f"{frozen} |")
-    print("|---|---|---|---|---|---|---|")
-    regrets = []
-    for block, methods in sorted(results.items()):
-        metric = primaries[block.rpartition("-")[0]]
-        dev = {name: row["dev"][metric]["mean"] for name, row in methods.items() if "decision" in row}
-        true = {name: 100 * methods[name]["held_out"][metric]["mean"] for name in dev}
-        taken = next(name for name in dev if methods[name]["decision"]["taken"])
-        best = max(dev, key=lambda name: dev[name])
-        top = max(true, key=lambda name: true[name])
-        found = [true[top] - true[name] for name in (taken, best, frozen)]
-        regrets.append(found)
-        print(f"| {block} | {taken} | {best} | {top} | " + " | ".join(f"{value:.1f}" for value in found) + " |")
-    print("| mean | | | | " + " | ".join(f"{value:.2f}" for value in np.mean(regrets, axis=0)) + " |")
+    rules = ("report", "expected score alone", "best mean", params["report"]["reference"])
+    print(f"| set | regret: {' | '.join(rules)} | expected - true | within its interval |")
+    print("|---|" + "---|" * 6)
+    every = []
+    for block, described in sorted(results.items()):
+        task, _, size = block.rpartition("-")
+        names = [name for name, row in described.items() if "decision" in row]
+        costs = [described[name]["cost_ratio"]["measured"] for name in names]
+        declared = yaml.safe_load((project / "pipelines" / "tasks" / f"{task}.yaml").read_text(encoding="utf-8"))
+        labels, positive = declared.get("labels"), declared.get("positive_label")
+        index = labels.index(positive) if positive in (labels or ()) else None
+        gold, predictions = _judged(project, names, task, size)
+        rng, found = np.random.default_rng(0), []
+        for _ in range(splits):
+            order = rng.permutation(len(gold))
+            near, far = (
+                Arms(
+                    {name: {seed: of[part] for seed, of in runs.items()} for name, runs in predictions.items()},
+                    gold[part],
+                    declared["primary"],
+                    samples=samples,
+                    positive_label_index=index,
+                )
+                for part, samples in ((order[:rows], 300), (order[rows:], 2))
+            )
+            observed, resampled = near.table(names)
+            true = 100 * far.table(names)[0].mean(axis=1)
+            held = beliefs(observed, resampled, point=POINT)
+            losses = [one.loss for one in held]
+            pick = taken(losses, costs, TOLERANCE * POINT)
+            picks = (pick, int(np.argmin(losses)), int(observed.mean(axis=1).argmax()), names.index(rules[-1]))
+            interval = near.one(names[pick])
+            inside = 100 * interval.low <= true[pick] <= 100 * interval.high
+            found.append([*(true.max() - true[list(picks)]), 100 * held[pick].expected - true[pick], 100 * inside])
+        every.append(np.mean(found, axis=0))
+        print(f"| {block} | " + " | ".join(f"{value:.2f}" for value in every[-1][:-1]) + f" | {every[-1][-1]:.0f}% |")
+    mean = np.mean(every, axis=0)
+    print("| mean | " + " | ".join(f"{value:.2f}" for value in mean[:-1]) + f" | {mean[-1]:.0f}% |")
+
+
+def _judged(project: Path, names: list[str], task: str, size: str) -> tuple[Array, dict[str, dict[int, Array]]]:
+    """Gold labels [n] of both sets, and method -> seed -> predictions [n]."""
+    gold = np.empty(0)
+    found: dict[str, dict[int, Array]] = {name: {} for name in names}
+    for name in names:
+        for seed in (project / "work" / "evaluate" / name / task / size / "predictions").iterdir():
+            texts = [(seed / f"{part}.jsonl").read_text(encoding="utf-8") for part in ("dev", "held_out")]
+            rows = [json.loads(line) for text in texts for line in text.splitlines()]
+            gold = np.array([row["label"] for row in rows])
+            found[name][int(seed.name.removeprefix("seed-"))] = np.array([row["prediction"] for row in rows])
+    return gold, found
 
 
 def main() -> None:
@@ -128,13 +162,15 @@ def main() -> None:
     two.add_argument("tasks", nargs="+")
     three = commands.add_parser("regret")
     three.add_argument("project", type=Path)
+    three.add_argument("--splits", type=int, default=60)
+    three.add_argument("--rows", type=int, default=100)
     options = parser.parse_args()
     if options.command == "simulate":
         simulate(options.worlds)
     elif options.command == "split":
         split(options.out, options.tasks, options.rows)
     else:
-        regret(options.project)
+        regret(options.project, options.splits, options.rows)
 
 
 if __name__ == "__main__":

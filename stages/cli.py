@@ -67,7 +67,20 @@ class Command:
 
 
 #: In the order in which a project needs them; files that are not named here follow.
-ORDER = ("init", "check", "plan", "run", "report", "export", "predict", "fit", "pick", "methods", "test-method")
+ORDER = (
+    "init",
+    "check",
+    "plan",
+    "run",
+    "report",
+    "export",
+    "predict",
+    "serve",
+    "fit",
+    "pick",
+    "methods",
+    "test-method",
+)
 _CONFIG = "regft_core.stages.config"
 #: Subcommands that are part of a file.
 PARTS = {

@@ -29,7 +29,7 @@ class Argument:
         default: makes the argument optional, as does ``required=False`` (then None).
         flag: no value; true when given.
         repeated: may be given more than once; a list.
-        positional: given without its name; required.
+        positional: given without its name.
         choices: the values that are allowed; any without it.
     """
 
@@ -45,7 +45,8 @@ class Argument:
 
     def add(self, parser: argparse.ArgumentParser) -> None:
         if self.positional:
-            parser.add_argument(self.name, help=self.help, metavar=self.name.upper(), type=self.kind)
+            count = None if self.required else "?"
+            parser.add_argument(self.name, help=self.help, metavar=self.name.upper(), type=self.kind, nargs=count)
             return
         if self.flag:
             parser.add_argument(f"--{self.name}", action="store_true", help=self.help)

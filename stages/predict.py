@@ -1,37 +1,81 @@
-"""Predict a file of new texts with an exported model (not a DVC stage).
+"""Predict new texts, of a file or of standard input, with an exported model (not a DVC stage).
 
 regft predict --model exports/hype_n-sst2-300-seed-0 --data new.csv --out predictions.csv
+echo "a fine film" | regft predict --model exports/hype_n-sst2-300-seed-0 --data - --format text
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from pathlib import Path
+from typing import IO, Any
 
 from regft_core.data.lengths import share
+from regft_core.errors import ConfigError, Problem
 from regft_core.names import plural
+from regft_core.serving.lines import Counted
+from regft_core.serving.model import ServedAnswers, ServedModel, load_served
 from regft_core.serving.predict import predict_file
+from regft_core.serving.stream import FORMATS, predict_stream
 
 from .common import SERVING, Argument, device_of, run
 
+#: What ``--data`` is for standard input.
+STANDARD = "-"
+
 
 def main(root: Path, arguments: argparse.Namespace) -> None:
-    """Predict every row of a file with an exported model; write one line per row, in the order of the file."""
-    from regft_core.serving.model import load_served
+    """Predict every row of a file; write one line per row, in the order of the file.
 
+    With --data - it reads standard input. It writes each answer to standard output at once, as a JSON line.
+    """
+    _check(arguments)
     model = load_served(Path(arguments.model), device_of(arguments.device), arguments.precision)
-    counted = predict_file(
-        model,
-        Path(arguments.data),
-        Path(arguments.out),
-        text=arguments.text,
-        text_pair=arguments.text_pair,
-        keep=arguments.keep,
-        overwrite=arguments.overwrite,
-    )
+    columns = {"text": arguments.text, "text_pair": arguments.text_pair, "keep": arguments.keep}
+    if arguments.data == STANDARD:
+        _say(model, _stream(model, arguments.format or FORMATS[0], columns), sys.stderr)
+        return
+    out = Path(arguments.out)
+    counted = predict_file(model, Path(arguments.data), out, overwrite=arguments.overwrite, **columns)
     before = f", {counted.resumed} of them by an earlier call" if counted.resumed else ""
     print(f"{arguments.out}: {plural(counted.rows, 'prediction')} in {counted.seconds:.1f} s{before}")
+    _say(model, counted, sys.stdout)
+
+
+def _check(arguments: argparse.Namespace) -> None:
+    """Raise ConfigError for arguments that would be ignored, and for an output that is missing."""
+    standard = arguments.data == STANDARD
+    wrong = [
+        (standard and arguments.out, "--out", "has no use with --data -, which answers to standard output"),
+        (standard and arguments.overwrite, "--overwrite", "has no use with --data -, which writes no file"),
+        (not standard and not arguments.out, "--out", "is missing: a file's predictions go into a file"),
+        (not standard and arguments.format, "--format", "is for --data -: a file's name tells its format"),
+    ]
+    hint = "regft predict --model FOLDER --data FILE --out FILE, or --model FOLDER --data - --format FORMAT"
+    if problems := [
+        Problem("contradicting-arguments", "command line", 0, "", f"{name} {why}", hint)
+        for is_wrong, name, why in wrong
+        if is_wrong
+    ]:
+        raise ConfigError(problems)
+
+
+def _stream(model: ServedModel | ServedAnswers, form: str, columns: dict[str, Any]) -> Counted:
+    """Answer standard input. A reader that has enough (``| head``) ends it without an error."""
+    try:
+        return predict_stream(model, sys.stdin.buffer, sys.stdout, form, **columns)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the interpreter flushes it at its end
+        return Counted()
+    except KeyboardInterrupt:
+        print("regft: interrupted; the rows so far are answered", file=sys.stderr)
+        sys.exit(130)
+
+
+def _say(model: ServedModel | ServedAnswers, counted: Counted, out: IO[str]) -> None:
+    """What the answers themselves do not show: rows cut, not answered, without a text."""
     if counted.cut:
         rows = f"{plural(counted.cut, 'row')} ({share(counted.cut / counted.rows)})"
         text = (
@@ -42,11 +86,22 @@ def main(root: Path, arguments: argparse.Namespace) -> None:
         assert model.abstain is not None
         print(
             f"{plural(counted.abstained, 'row')} ({share(counted.abstained / counted.rows)}) not answered: "
-            f"confidence below {model.abstain.threshold:.3f}, guaranteeing {model.abstain.accuracy:.0%} right answers"
+            f"confidence below {model.abstain.threshold:.3f}, guaranteeing {model.abstain.accuracy:.0%} right answers",
+            file=out,
         )
     if counted.empty:
         print(f"warning: no prediction for {plural(counted.empty, 'row')}, which have no text", file=sys.stderr)
 
 
 if __name__ == "__main__":
-    run(main, *SERVING, Argument("keep", "column to copy; may be repeated", required=False, repeated=True))
+    arguments = [one for one in SERVING if one.name not in ("data", "out")]
+    run(
+        main,
+        Argument("data", "file with the texts: .csv, .tsv, .jsonl or .parquet, also .gz; - for standard input"),
+        Argument("out", "file to write: .csv or .jsonl; not with --data -", required=False),
+        Argument(
+            "format", "of standard input: an object, fields or a text a line (default: jsonl)", False, choices=FORMATS
+        ),
+        *arguments,
+        Argument("keep", "column to copy; may be repeated", required=False, repeated=True),
+    )

@@ -1,5 +1,6 @@
 """Run a preset in a folder of its own (not a DVC stage): params.yaml and work/ are left alone.
 
+regft preset                             list the presets
 regft preset hype_table3 --plan          what it needs: data, encoder, disk, hours, what is missing
 regft fetch --preset hype_table3         bring the data and the encoder
 regft preset hype_table3                 run it
@@ -14,7 +15,8 @@ import shlex
 import sys
 from pathlib import Path
 
-from regft_core.config.preset import FOLDER, lay_out, preset_data, preset_file
+from regft_core.config.papers.protocols import read_protocols
+from regft_core.config.preset import FOLDER, lay_out, preset_data, preset_file, preset_names
 from regft_core.config.project import Project
 from regft_core.plan.needs import describe, require_named_sets
 from regft_core.plan.small import lay_out_small
@@ -30,6 +32,9 @@ def main(root: Path, arguments: argparse.Namespace) -> None:
     That is `dvc repro` in that folder. A second call runs what is stale; a killed one goes on. execution and
     store are those of params.yaml unless the preset has its own.
     """
+    if arguments.name is None:
+        print(listed(root))
+        return
     if not arguments.set:
         open_project(root, preset_file(root, arguments.name))  # a mistake is said with the preset's own lines
     small = arguments.scale == "small"
@@ -44,6 +49,26 @@ def main(root: Path, arguments: argparse.Namespace) -> None:
     if done := repro(folder):
         sys.exit(done)
     print(f"report: {folder.relative_to(root)}/reports/report.html")
+
+
+def listed(root: Path) -> str:
+    """Every preset with what it makes and its encoder: by paper, then the project's own."""
+    titles = {
+        name: (paper.config.title, f"{item.config.item}: {item.config.shows}")
+        for paper in read_protocols(root)
+        for item in paper.items
+        for name in item.config.presets
+    }
+    known = [*titles, *(name for name in preset_names(root) if name not in titles)]
+    lines: list[str] = []
+    title = ""
+    for name in known:
+        of, shows = titles.get(name, ("others", ""))
+        lines += [of] if of != title else []
+        title = of
+        encoder = str(preset_data(root, name).get("model", {}).get("name", "")).rpartition("/")[2]
+        lines.append(f"  {name:<27} {shows} ({encoder})")
+    return "\n".join([*lines, "what one needs: regft preset NAME --plan"])
 
 
 def _announce(root: Path, folder: Path, project: Project, name: str) -> None:
@@ -63,7 +88,7 @@ def _announce(root: Path, folder: Path, project: Project, name: str) -> None:
 if __name__ == "__main__":
     run(
         main,
-        Argument("name", f"a preset of pipelines/presets; it runs in {FOLDER}/NAME", positional=True),
+        Argument("name", f"a preset; it runs in {FOLDER}/NAME. Without it: the list", False, positional=True),
         CHANGES,
         Argument("plan", "say what the preset needs and what of it is missing; run nothing", flag=True),
         Argument(

@@ -2,6 +2,7 @@
 
 regft store verify
 regft store verify --recompute 5
+regft store rekey
 """
 
 from __future__ import annotations
@@ -10,29 +11,39 @@ import argparse
 import random
 from pathlib import Path
 
-from regft_core.errors import StoreError
+from regft_core.config.project import Project
+from regft_core.errors import ConfigError, Problem, StoreError
 from regft_core.names import plural
+from regft_core.store.run_store import RunStore
 
 from .common import Argument, run, whole_number
 
 
 def action(text: str) -> str:
     """What to do, for ``Argument.kind``."""
-    if text != "verify":
-        raise argparse.ArgumentTypeError(f"'{text}' is not an action; there is: verify")
+    if text not in ("verify", "rekey"):
+        raise argparse.ArgumentTypeError(f"'{text}' is not an action; there are: verify, rekey")
     return text
 
 
 def main(root: Path, arguments: argparse.Namespace) -> None:
-    """Hash every file of the run store again; with --recompute, compute some runs again and compare all bits.
+    """Look after the run store: verify or rekey.
 
-    A run is computed again from the project as it is now. It ends with 6 when a file is damaged or bits differ.
+    verify hashes every file again; with --recompute it computes some runs again, from the project as it is now, and
+    compares all bits. It ends with 6 when a file is damaged or bits differ.
+
+    rekey gives runs of an earlier release the keys of this one, where this release declares their code as unchanged.
+    The others are counted with the reason, and `regft run` trains them. Nothing is deleted. It reads the rows that the
+    stage plan has prepared.
     """
     from regft_core.run.context import project_store
     from regft_core.run.project import open_project
 
     project = open_project(root)
     store = project_store(project)
+    if arguments.action == "rekey":
+        _rekey(project, store, arguments.recompute)
+        return
     damaged = store.verify()
     print(f"{store.path}: {plural(len(list(store.keys())), 'run')}, {len(damaged)} damaged", flush=True)
     wrong = [f"{damage.path}: {damage.problem}" for damage in damaged]
@@ -61,9 +72,24 @@ def main(root: Path, arguments: argparse.Namespace) -> None:
         )
 
 
+def _rekey(project: Project, store: RunStore, recompute: int | None) -> None:
+    from regft_core.run.rekey import rekey
+
+    if recompute is not None:
+        hint = "leave one of them out"
+        message = "--recompute is for verify"
+        raise ConfigError([Problem("contradicting-arguments", "command line", 0, "", message, hint)])
+    found = rekey(project, store)
+    print(f"{store.path}: {plural(len(found.runs), 'run')} of earlier releases rekeyed")
+    for name in found.runs:
+        print(f"  {name}")
+    for why, number in found.unproven.most_common():
+        print(f"  to be trained: {plural(number, 'run')}: {why}")
+
+
 if __name__ == "__main__":
     run(
         main,
-        Argument("action", "verify", kind=action, positional=True),
+        Argument("action", "verify or rekey", kind=action, positional=True),
         Argument("recompute", "how many randomly chosen runs to compute again", required=False, kind=whole_number),
     )

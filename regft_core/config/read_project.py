@@ -35,6 +35,7 @@ from regft_core.config.schema.params import GridConfig, Params
 from regft_core.config.schema.training import TrainingConfig
 from regft_core.config.settings import training_of
 from regft_core.config.trial_values import check_tuning
+from regft_core.config.version import check_version
 from regft_core.config.yaml.document import Document, KeyPath, load_yaml
 from regft_core.config.yaml.valid_parts import parts
 from regft_core.errors import ConfigError, Problem
@@ -74,6 +75,7 @@ def load_project(
     if params_file.startswith(PRESETS):
         document = without_override(document)
     reading = Reading(root, {params_file: document})
+    reading.warnings += check_version(document)
     params, found = validate(Params, document)
     reading.note(found)
     partial, wrong = (params, set()) if params is not None else _partial(document, found)

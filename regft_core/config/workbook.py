@@ -12,8 +12,9 @@ from typing import Any
 from regft_core.config.file_format import WrongFile, check_names, damaged
 from regft_core.names import listing, nearest
 
-#: What openpyxl raises for archives that are not whole, or not workbooks.
-_DAMAGED = (zipfile.BadZipFile, KeyError, ValueError, OSError, EOFError)
+#: What openpyxl raises for archives that are not whole, or not workbooks. XML parsers raise SyntaxError, also for
+#: entities that multiply or name other files.
+_DAMAGED = (zipfile.BadZipFile, KeyError, ValueError, OSError, EOFError, SyntaxError)
 
 
 @dataclass(frozen=True)

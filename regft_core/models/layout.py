@@ -17,6 +17,7 @@ from torch import Tensor
 from regft_core.errors import ModelError
 from regft_core.io import read_json, write_json
 from regft_core.models.load import quiet
+from regft_core.models.outside import plain_config
 from regft_core.models.pooling import PooledClassifier, without_pooler
 
 POOLING, DENSE, PAIR_HEAD = "1_Pooling", "2_Dense", "pair_head"
@@ -127,7 +128,7 @@ def load_modules(directory: Path) -> PooledClassifier:
     Raises ModelError when a part is missing (a sentence encoder without a head) or does not fit.
     """
     from safetensors.torch import load_file
-    from transformers import AutoConfig, AutoModel
+    from transformers import AutoModel
 
     head = next((directory / name for name in (DENSE, PAIR_HEAD) if (directory / name).is_dir()), None)
     if head is None:
@@ -144,11 +145,12 @@ def load_modules(directory: Path) -> PooledClassifier:
                 "\n    -> export the model again (regft export)",
             )
         modes = read_json(directory / POOLING / "config.json")
-        config = AutoConfig.from_pretrained(directory, local_files_only=True, trust_remote_code=False)
+        config = plain_config(directory)
         options = without_pooler(AutoModel._model_mapping[type(config)])
         with quiet():
             encoder, info = AutoModel.from_pretrained(
                 directory,
+                config=config,
                 local_files_only=True,
                 use_safetensors=True,
                 trust_remote_code=False,

@@ -23,6 +23,7 @@ from regft_core.errors import InputChanged, ModelError
 from regft_core.identity.file_states import FileState, content_sha256, file_state
 from regft_core.models.architectures import Architecture, architecture_of, no_pooling
 from regft_core.models.hub import hub_encoder, present_encoder
+from regft_core.models.outside import refuse_paths
 
 TOKENIZER_FILES = (
     "added_tokens.json",
@@ -180,6 +181,7 @@ def encoder_problems(encoder: EncoderConfig, root: Path) -> list[tuple[str, str,
     if not found:  # positions are counted as the family counts them
         found = _failures("max_length", lambda: _check_length(config, path, encoder))
         found += _failures("pooling", lambda: _check_pooling(config, path, encoder))
+    found += _failures("name", lambda: refuse_paths(path))
     found += _failures("name", lambda: _weight_files(path, encoder.name))
     return found + _failures("name", lambda: _tokenizer_files(path, encoder.name))
 
@@ -242,6 +244,7 @@ def _from_hub(encoder: EncoderConfig, root: Path) -> ModelSource:
 def _from_directory(path: Path, encoder: EncoderConfig, revision: str | None) -> ModelSource:
     name = encoder.name
     _refuse_adapters(path, name)
+    refuse_paths(path)
     config = _read_json(path / "config.json", name)
     _check_config(config, path, name)
     _check_length(config, path, encoder)

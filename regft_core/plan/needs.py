@@ -126,10 +126,11 @@ def describe(project: Project, command: str) -> str:
         f"  {'present' if one.present else 'MISSING'}  {', '.join(one.used)}: {_source(project, one)}" for one in rows
     ]
     if project.left_out:
-        out = [
-            f"{judge} of {task} ({one.why})" for task, sets in project.left_out.items() for judge, one in sets.items()
-        ]
-        lines.append(f"  left out  {listing(out)}")
+        out: dict[str, list[str]] = {}  # a line for each reason
+        for task, sets in project.left_out.items():
+            for judge, one in sets.items():
+                out.setdefault(one.why, []).append(f"{judge} (judges {task})")
+        lines += [f"  left out  {why}: {listing(judges)}" for why, judges in out.items()]
     lines += ["by hand", *(f"  {text}" for text in hands)] if hands else []
     times = [gpu_line(project, planned), estimate(project, planned).line()]
     lines += ["", *_disk(project, planned, missing, present), *times]

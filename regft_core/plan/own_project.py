@@ -18,6 +18,7 @@ from typing import Any
 
 import yaml
 
+from regft_core import __version__
 from regft_core.config.aliases import ALIASES
 from regft_core.config.files import TASKS, task_file
 from regft_core.config.preset import LINKED, make_folder, of_the_machine, write_changed
@@ -156,7 +157,7 @@ class Draft:
         sections = [
             f"# Made by `regft fit` for {self.minutes:g} minutes: an ordinary project.\n",
             "# Edit it; the same call again, or `dvc repro` here, runs what changed.\n",
-            _yaml({"model": {"name": name, "max_length": length, "pooling": "mean"}}),
+            _yaml({"regft": __version__, "model": {"name": name, "max_length": length, "pooling": "mean"}}),
             f"# max_length cuts {cut:.1%} of the rows.\n",
             f"# Seed s is judged on fold s % {setup.folds} of repeat s // {setup.folds}.\n",
             _yaml({"grid": {"tasks": [self.task], "sizes": ["full"], "seeds": [first + seed for seed in setup.seeds]}}),

@@ -176,7 +176,10 @@ def shown(hours: float) -> str:
 
 
 def spoken(seconds: float) -> str:
-    """``95 s``, ``14 min``, ``2.5 h``."""
+    """``95 s``, ``14 min``, ``2.5 h``, ``12 days``, ``2.3 years``."""
+    hours = seconds / 3600
     if seconds < 100:
         return f"{max(1.0, seconds):.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+    if hours < 48:
+        return f"{seconds / 60:.0f} min" if hours < 1.5 else f"{hours:.1f} h"
+    return f"{hours / 24:,.0f} days" if hours < 2 * 8766 else f"{hours / 8766:,.1f} years"

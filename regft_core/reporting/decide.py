@@ -18,11 +18,8 @@ from regft_core.reporting.compare import point_of
 from regft_core.reporting.model import Block, Choice, Comparison, Decision, Row
 from regft_core.reporting.page.formatting import interval, number, ratio, score, some, unit
 from regft_core.statistics.arms import Arms
-from regft_core.statistics.decision import ASSUMED_SPREAD, beliefs
+from regft_core.statistics.decision import ASSUMED_SPREAD, beliefs, taken
 from regft_core.statistics.verdict import BELOW, GAIN, LOSS, NONE
-
-#: A method is called cheaper when it costs less than this share of another: seconds vary by a few per cent.
-CHEAPER = 0.95
 
 
 def decide(
@@ -76,8 +73,8 @@ def decide(
         for row, belief in zip(entered, held, strict=True)
     ]
     choices.sort(key=lambda c: (c.belief.loss, _or(c.cost)))
-    within = [c for c in choices if c.belief.loss <= config.tolerance * point and _cheaper(c, choices[0])]
-    pick = min(within, key=lambda c: _or(c.cost), default=choices[0])
+    losses, costs = [c.belief.loss for c in choices], [_or(c.cost) for c in choices]
+    pick = choices[taken(losses, costs, config.tolerance * point)]
     found = replace(found, choices=tuple(choices), pick=pick)
     against = {c.method: c for c in _claims(block, found, "dev") if c.method in names}
     found = replace(found, beating=tuple(name for name, c in against.items() if c.verdict.word == GAIN))
@@ -121,10 +118,6 @@ def _claims(block: Block, found: Decision, set_name: str) -> list[Comparison]:
 
 def _or(value: float | None) -> float:
     return math.inf if value is None else value
-
-
-def _cheaper(one: Choice, other: Choice) -> bool:
-    return one.cost is not None and other.cost is not None and one.cost < CHEAPER * other.cost
 
 
 def _entering(rows: Sequence[Row]) -> tuple[list[Row], tuple[tuple[str, str], ...]]:

@@ -30,7 +30,7 @@ EVALUATE = "evaluate"
 #: Parts of a result that no two computations share.
 _TIMES = ("seconds", "cost")
 #: Part of an identity -> what to call it where the project's differs; others are told by their names.
-_NAMES = {
+NAMES = {
     "code": "code",
     "packages": "package versions",
     "model": "encoder or tokenizer",
@@ -156,7 +156,7 @@ def foreign_runs(others: Mapping[str, Mapping[str, Any]], known: Mapping[str, Ma
             reasons[f"this project has no phase '{phase}'"] += 1
             continue
         other = [part for part, value in identity.items() if canonical_json(value) not in own.get(part, ())]
-        named = [_NAMES.get(part, part) for part in other if part not in _OTHER_RUNS]
+        named = [NAMES.get(part, part) for part in other if part not in _OTHER_RUNS]
         if named:
             reasons[f"made with other {', '.join(named)}"] += 1
         else:

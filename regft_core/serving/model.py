@@ -6,6 +6,7 @@ A transformers classifier, an encoder with pooling and head (models/layout.py), 
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +27,7 @@ from regft_core.kinds import find, of_model
 from regft_core.models.layout import is_pooled, load_modules
 from regft_core.models.load import empty_mask_classifier, quiet
 from regft_core.models.mask_head import MaskClassifier
+from regft_core.models.outside import ignored, plain_config, refuse_outside
 from regft_core.models.precision import in_precision
 from regft_core.models.served import Abstain, Served, ServedPrompt, read_served
 from regft_core.scoring.answers import Answers, load_answers
@@ -157,9 +159,13 @@ def load_served(directory: Path, device: str, precision: str = "fp32") -> Served
         precision: fp32, bf16 or int8 (models/precision.py).
 
     Raises:
-        ModelError: no model directory, no safetensors weights, no head, no fast tokenizer; the device or the model
-            cannot answer in ``precision``.
+        ModelError: no model directory, one that leads elsewhere (models/outside.py), no safetensors weights, no head,
+            no fast tokenizer; the device or the model cannot answer in ``precision``.
     """
+    if directory.is_dir():
+        refuse_outside(directory)
+        for said in ignored(directory):
+            print(f"warning: {said}", file=sys.stderr)
     served = read_served(directory) if directory.is_dir() else None
     if served is not None and served.answered_by is not None:
         names = served.labels or ("value",)
@@ -278,6 +284,7 @@ def _loaded(auto: Any, directory: Path) -> Any:
         with quiet():
             model, info = auto.from_pretrained(
                 directory,
+                config=plain_config(directory),
                 local_files_only=True,
                 use_safetensors=True,
                 trust_remote_code=False,

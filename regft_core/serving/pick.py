@@ -102,7 +102,7 @@ def pick_file(
         raise DataError("column-taken", f"{data} has a column '{taken[0]}', which is written\n    -> rename it")
     kind, given_rows = find(model.kind), list(rows.values())
     with atomic_file(out) as file:
-        writer = Writer(out, file, [*names, *own])
+        writer = Writer(out.suffix.lower(), file, [*names, *own])
         for index in chosen:
             answer = kind.answer(scores[index].tolist(), model.labels)
             writer.row(

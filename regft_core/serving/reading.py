@@ -24,23 +24,27 @@ class Columns:
 
 
 def choose_columns(
-    model: ServedModel | ServedAnswers, names: Sequence[str], data: Path, text: str | None, text_pair: str | None
+    model: ServedModel | ServedAnswers, names: Sequence[str], data: Path | str, text: str | None, text_pair: str | None
 ) -> Columns:
     """The columns to read: what the caller says, else those of the training data.
 
     Raises DataError when they are not there, or a pair is given to a model of single texts.
     """
+    columns = columns_of_requests(model, text, text_pair)
+    require_columns(names, [("--text", columns.text), ("--text-pair", columns.text_pair)], data)
+    return columns
+
+
+def columns_of_requests(model: ServedModel | ServedAnswers, text: str | None, text_pair: str | None) -> Columns:
+    """The columns to read, not compared with those of any file. Raises DataError for a pair for a model of texts."""
     if text_pair is not None and model.pairs is False:
         raise DataError(
             "single-text-model", "--text-pair: this model was trained on single texts\n    -> leave --text-pair out"
         )
-    first = text or model.text or "text"
-    second = text_pair or model.text_pair
-    require_columns(names, [("--text", first), ("--text-pair", second)], data)
-    return Columns(first, second)
+    return Columns(text or model.text or "text", text_pair or model.text_pair)
 
 
-def require_columns(names: Sequence[str], wanted: Sequence[tuple[str, str | None]], data: Path) -> None:
+def require_columns(names: Sequence[str], wanted: Sequence[tuple[str, str | None]], data: Path | str) -> None:
     """Raise DataError when a wanted column (option that names it, column) is not among ``names``."""
     missing = [(option, name) for option, name in wanted if name is not None and name not in names]
     if not missing:

@@ -29,10 +29,10 @@ def safe_cell(value: Any) -> Any:
 
 
 class Writer:
-    """Writes one line per row to an open text file, in the format that ``path`` names; of CSV the ``header`` first."""
+    """Writes one line per row to an open text file, in a format of ``FORMATS``; of CSV the ``header`` first."""
 
-    def __init__(self, path: Path, file: IO[str], columns: Sequence[str], *, header: bool = True) -> None:
-        self._json = path.suffix.lower() == ".jsonl"
+    def __init__(self, form: str, file: IO[str], columns: Sequence[str], *, header: bool = True) -> None:
+        self._json = form == ".jsonl"
         self._file = file
         self._columns = list(columns)
         if not self._json:

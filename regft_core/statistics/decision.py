@@ -7,14 +7,16 @@ Significance answers another question. A rule that keeps the baseline until some
   runs of different seeds, so it is what all seeds share. Its part over seeds is each method's variance around the
   seeds' common effect, divided by S; few seeds say little of it, so it is moderated towards the methods' median
   variance with ``PRIOR_SEEDS`` seeds of weight (Smyth, Statistical Applications in Genetics 2004).
-- The true scores scatter around their median with a normal prior of deviation t. t is taken from the median absolute
-  deviation, less the noise, and is never below ``FLOOR`` points: with few methods an estimate near zero would
-  make all methods equal.
+- The true scores scatter around their median by Student's t with ``FREEDOM`` degrees of freedom: a method far off says
+  nothing about the others. Its scale is the median absolute deviation, less the noise, and never below ``FLOOR``
+  points: with few methods an estimate near zero would make all methods equal. The t is a normal whose variance is
+  different for each method; those variances and the scores are found in turn (expectation maximisation).
 - Posterior draws give the expected score, the probability of being the best and the expected loss of each method.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -26,11 +28,15 @@ Array = npt.NDArray[np.float64]
 
 #: Seeds' worth of evidence for the methods' common variance over seeds.
 PRIOR_SEEDS = 4
+#: Degrees of freedom of the prior, and how often it is adapted.
+FREEDOM, ROUNDS = 3, 30
 #: Smallest deviation, in points, with which true scores are taken to differ.
-FLOOR = 2.0
+FLOOR = 4.0
 #: Deviation over seeds, in points, that a single seed is taken to have.
 ASSUMED_SPREAD = 2.0
 DRAWS = 20_000
+#: A method is called cheaper when it costs less than this share of another: seconds vary by a few per cent.
+CHEAPER = 0.95
 #: Consistent with a normal deviation.
 _MAD = 1.4826
 
@@ -71,15 +77,32 @@ def beliefs(
     noise = float(np.median(np.diag(error)) - np.median(error))
     scatter = (_MAD * float(np.median(np.abs(means - centre)))) ** 2 - noise
     prior = max(FLOOR**2, scatter)
-    weights = prior * np.linalg.inv(prior * np.eye(k) + error)
-    expected = centre + weights @ (means - centre)
-    covariance = prior * (np.eye(k) - weights)
+    variances = np.full(k, prior)
+    for _ in range(ROUNDS):
+        weights = variances[:, None] * np.linalg.inv(np.diag(variances) + error)
+        deviations = weights @ (means - centre)
+        covariance = np.diag(variances) - weights * variances
+        variances = (FREEDOM * prior + deviations**2 + np.diag(covariance)) / (FREEDOM + 1)
+    expected = centre + deviations
     rng = np.random.default_rng(derive(rng_seed, "statistics.decision"))
     values, vectors = np.linalg.eigh((covariance + covariance.T) / 2)
     draws = expected + (rng.standard_normal((DRAWS, k)) * np.sqrt(np.clip(values, 0, None))) @ vectors.T
     best = _shares(draws)
     top = float(expected.max())
     return [Belief(float(e / sign), float(p), float((top - e) * point)) for e, p in zip(expected, best, strict=True)]
+
+
+def taken(losses: Sequence[float], costs: Sequence[float], allowed: float) -> int:
+    """Which method to take: the cheapest that is expected to lose at most ``allowed``, if it is cheaper than the best.
+
+    Args:
+        losses: ``Belief.loss`` of each method.
+        costs: of each method, in one unit; infinite where it is not known.
+        allowed: expected loss that a lower cost is worth, in the metric's unit.
+    """
+    best = min(range(len(losses)), key=lambda i: (losses[i], costs[i]))
+    within = [i for i, loss in enumerate(losses) if loss <= allowed and costs[i] < CHEAPER * costs[best] < np.inf]
+    return min(within, key=lambda i: costs[i], default=best)
 
 
 def _error(observed: Array, resampled: Array) -> Array:

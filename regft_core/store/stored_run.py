@@ -21,6 +21,8 @@ IDENTITY, RESULT = "identity.json", "result.json"
 USED = "used"
 #: Present when the weights were deleted to stay within the budget. Not in the manifest either.
 PRUNED = "pruned.json"
+#: In a run that was made under another key (run/rekey.py): which one, and why it is the same.
+REKEYED = "rekeyed.json"
 TENSORS_SUFFIX = ".safetensors"
 
 
@@ -121,7 +123,8 @@ class StoredRun:
     @property
     def files(self) -> list[str]:
         """Names of the files committed beside result and tensors."""
-        return [n for n in self.manifest["files"] if n not in (IDENTITY, RESULT) and not n.endswith(TENSORS_SUFFIX)]
+        own = (IDENTITY, RESULT, REKEYED)
+        return [n for n in self.manifest["files"] if n not in own and not n.endswith(TENSORS_SUFFIX)]
 
     def read_bytes(self, name: str) -> bytes:
         """Return a committed file, hash-checked; raises ``StoreError`` when unknown, ``DamagedRun``."""

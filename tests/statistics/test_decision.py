@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from regft_core.statistics.decision import FLOOR, beliefs
+from regft_core.statistics.decision import FLOOR, beliefs, taken
 
 POINT = 0.01
 
@@ -34,13 +34,15 @@ def test_noise_that_all_methods_share_changes_nothing() -> None:
     assert [b.expected for b in found] == pytest.approx([0.80, 0.85, 0.90], abs=1e-6)
 
 
-def test_the_posterior_is_that_of_the_normal_model() -> None:
-    """Two methods, one seed each: all quantities in closed form."""
+def test_the_posterior_is_where_scores_and_their_variances_agree() -> None:
+    """Two methods, one seed each: the fixed point in closed form."""
     observed = np.array([[0.70], [0.71]])
     found = beliefs(observed, resampled(observed, 0.0), point=POINT)
     # A single seed is taken to have a spread of 2 points, and so close means a scatter of FLOOR.
-    weight = FLOOR**2 / (FLOOR**2 + 2.0**2)
-    assert found[1].expected - found[0].expected == pytest.approx(0.01 * weight, abs=1e-9)
+    error, off = 2.0**2, 0.5
+    weight = (found[1].expected - found[0].expected) / 0.01
+    variance = error * weight / (1 - weight)
+    assert variance == pytest.approx((3 * FLOOR**2 + (weight * off) ** 2 + error * weight) / 4, rel=1e-6)
     assert found[0].loss == pytest.approx(0.01 * weight, abs=1e-9)
     assert found[0].best + found[1].best == pytest.approx(1)
 
@@ -99,3 +101,26 @@ def test_the_choice_loses_no_more_than_the_best_mean_does() -> None:
         best_mean.append(gains.max() - gains[int(observed.mean(axis=1).argmax())])
     # 150 worlds leave a standard error of about 0.05 points between the two.
     assert np.mean(ours) <= np.mean(best_mean) + 0.001
+
+
+def test_a_group_of_bad_methods_takes_nothing_from_the_expected_score_of_good_ones() -> None:
+    """Rows are hard for all alike: what a far method scores says nothing of that."""
+    rng = np.random.default_rng(0)
+    observed = np.repeat([[0.43], [0.54], [0.77], [0.763], [0.75]], 3, axis=1)
+    values = observed + 0.05 * rng.standard_normal((400, 1, 1)) + 0.03 * rng.standard_normal((400, 5, 1))
+    found = beliefs(observed, values, point=POINT)
+    assert found[3].expected == pytest.approx(0.763, abs=0.02)
+
+
+@pytest.mark.parametrize(
+    ("losses", "costs", "allowed", "index"),
+    [
+        ([0.0, 0.004], [10.0, 1.0], 0.005, 1),  # cheaper, and within what is allowed
+        ([0.0, 0.006], [10.0, 1.0], 0.005, 0),
+        ([0.0, 0.004], [10.0, 9.6], 0.005, 0),  # hardly cheaper
+        ([0.0, 0.004], [np.inf, 1.0], 0.005, 0),  # nobody knows whether it is cheaper
+        ([0.0, 0.0], [2.0, 1.0], 0.0, 1),
+    ],
+)
+def test_what_is_taken(losses: list[float], costs: list[float], allowed: float, index: int) -> None:
+    assert taken(losses, costs, allowed) == index

@@ -29,7 +29,7 @@ BANNED = {
     r"\bheld against\b": "compared with",
 }
 #: Written by hand. Generated pages and the history of changes are not.
-DOCUMENTS = ("README.md", "CONTRIBUTING.md", "ARCHITECTURE.md", "data/README.md", "docs/*.md")
+DOCUMENTS = ("README.md", "CONTRIBUTING.md", "SECURITY.md", "ARCHITECTURE.md", "data/README.md", "docs/*.md")
 GENERATED = ("docs/methods.md", "docs/sources.md", "docs/papers.md")
 
 

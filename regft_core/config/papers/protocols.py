@@ -15,7 +15,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from regft_core.config.files import PUBLISHED, names, read
+from regft_core.config.files import PRESETS, PUBLISHED, names, read, ships
 from regft_core.config.messages.explain import validate
 from regft_core.config.preset import preset_names
 from regft_core.config.schema import ConsistentModel, Inconsistency, Name, NameList, StrictModel
@@ -198,7 +198,7 @@ def _wrong_presets(root: Path, items: Collection[Item]) -> Iterator[Problem]:
                 hint = suggestion(name, presets, "presets there")
                 yield item.document.problem("unknown-preset", ("presets", i), f"no preset is called '{name}'", hint)
     named = {name for item in items for name in item.config.presets}
-    for name in presets:
-        if name not in named:
+    for name in presets:  # a project's own preset needs no paper
+        if name not in named and ships(PRESETS, name):
             message = f"no item of {PROTOCOLS} names the preset '{name}'"
             yield Problem("undeclared-preset", PROTOCOLS, 0, "presets", message, "add it to its table or figure")

@@ -45,7 +45,7 @@ class SlurmConfig(StrictModel):
     at_once: int = Field(64, ge=1, description="jobs of one array that may run at the same time")
     requeues: int = Field(10, ge=0, description="times that a job is queued again after a time-out or a preemption")
     signal: str = Field("USR2", pattern=r"^[A-Z0-9]+$", description="what the cluster sends before it preempts a job")
-    setup: tuple[str, ...] = Field((), description="shell lines of the job script before Python starts")
+    setup: tuple[str, ...] = Field((), strict=False, description="shell lines of the job script before Python starts")
 
 
 class ExecutionConfig(ConsistentModel):

@@ -13,6 +13,7 @@ from regft_core.config.schema.report import ReportConfig
 from regft_core.config.schema.settings import MethodSettings, TaskSettings
 from regft_core.config.schema.training import TrainingConfig
 from regft_core.config.schema.tuning import TuningConfig
+from regft_core.config.version import PATTERN
 
 
 class GridConfig(StrictModel):
@@ -64,6 +65,9 @@ class Params(StrictModel):
     The sections without a default are those that DVC watches: it stops at one that is missing.
     """
 
+    regft: Override[Annotated[str, Field(pattern=PATTERN)]] = Field(
+        None, description="version of regft that the file was written for, such as 0.1.0; changing it trains nothing"
+    )
     model: EncoderConfig
     grid: GridConfig
     methods: Annotated[tuple[Name, ...], Field(strict=False, min_length=1)]

@@ -1,0 +1,125 @@
+"""What the JSON files of a model folder from elsewhere may say: no path that leaves the folder, no code, no kernel.
+
+Weights are safetensors and tokenizers JSON, so reading them runs nothing. But a configuration can name other files
+(shards, vocabularies, an adapter's encoder), code of its own (``auto_map``), or a repository whose kernel transformers
+would fetch and run (``attn_implementation``).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from regft_core.errors import ModelError
+
+CONFIGS = ("config.json", "tokenizer_config.json")
+#: Keys of a configuration that say what computes; transformers fetches what they name. Our choice replaces them.
+_IMPLEMENTATIONS = ("attn_implementation", "experts_implementation")
+#: Keys that name files, beside those that end in ``_file``.
+_NAMING = ("transformers_weights", "fast_tokenizer_files")
+_ADAPTER = "adapter_config.json"
+
+
+def refuse_paths(directory: Path) -> None:
+    """Raise ModelError where a JSON file of ``directory`` names a file that is not directly in it."""
+    for path in sorted(directory.glob("*.index.json")):
+        shards = _content(path).get("weight_map")
+        for shard in shards.values() if isinstance(shards, dict) else ():
+            _refuse_path(path, "weight_map", shard)
+    for name in CONFIGS:
+        content = _content(directory / name)
+        for key, value in content.items():
+            if key.endswith("_file") or key in _NAMING:
+                for one in value if isinstance(value, list) else [value]:
+                    _refuse_path(directory / name, key, one)
+
+
+def refuse_outside(directory: Path) -> None:
+    """Raise ModelError where reading ``directory`` would lead out of it: as ``refuse_paths``, and links, and adapters.
+
+    Links of the hub's cache lead to its own ``blobs``, which is allowed.
+    """
+    refuse_paths(directory)
+    if (directory / _ADAPTER).exists():
+        raise ModelError(
+            "adapter-in-encoder",
+            f"{directory} has an adapter ({_ADAPTER}), whose encoder would be looked up elsewhere"
+            "\n    -> merge it into the weights once, with peft: merge_and_unload().save_pretrained(new)",
+        )
+    inside = directory.resolve()
+    allowed = (inside, inside.parents[1] / "blobs") if inside.parent.name == "snapshots" else (inside,)
+    for path in _links(directory):
+        target = path.resolve()
+        if not any(target.is_relative_to(one) for one in allowed):
+            raise ModelError(
+                "leads-elsewhere",
+                f"{path} is a link that leads out of the folder\n    -> put the file itself there, if you trust it",
+            )
+
+
+def ignored(directory: Path) -> list[str]:
+    """What the configurations ask for and do not get, as sentences."""
+    found = []
+    for name in CONFIGS:
+        content = _content(directory / name)
+        if "auto_map" in content:
+            found.append(f"{directory / name}: names code of its own (auto_map), which is not run")
+        for key, value in _nested(content):
+            if key.strip("_").removesuffix("_internal") in _IMPLEMENTATIONS and value is not None:
+                found.append(f"{directory / name}: {key} is {json.dumps(value)[:60]}, which is ignored")
+    return found
+
+
+def plain_config(directory: Path) -> Any:
+    """The configuration of ``directory`` for transformers, without what ``ignored`` lists.
+
+    Raises what transformers raises for a damaged one, or one of an unknown family.
+    """
+    from transformers import AutoConfig
+
+    config = AutoConfig.from_pretrained(directory, local_files_only=True, trust_remote_code=False)
+    for key in _IMPLEMENTATIONS:
+        if getattr(config, f"_{key}", None) is not None:
+            setattr(config, f"_{key}", None)
+    return config
+
+
+def _refuse_path(file: Path, key: str, name: Any) -> None:
+    if name is None:
+        return
+    if not isinstance(name, str) or name in ("", ".", "..") or "/" in name or "\\" in name or "\0" in name:
+        raise ModelError(
+            "leads-elsewhere",
+            f"{file}: {key} names {json.dumps(name)[:80]}, which is no file of this folder\n    -> do not use this "
+            "model unless you know who made it; its files belong beside each other",
+        )
+
+
+def _links(directory: Path) -> Iterator[Path]:
+    for parent, folders, names in os.walk(directory):
+        yield from (path for name in (*folders, *names) if (path := Path(parent, name)).is_symlink())
+
+
+def _nested(content: dict[str, Any], depth: int = 0) -> Iterator[tuple[str, Any]]:
+    for key, value in content.items():
+        yield key, value
+        if isinstance(value, dict) and depth < 4:
+            yield from _nested(value, depth + 1)
+
+
+def _content(path: Path) -> dict[str, Any]:
+    """A JSON object; empty where the file is not there. Raises ModelError for anything else."""
+    if not path.is_file():
+        return {}
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise ModelError(
+            "not-json", f"{path} cannot be read as JSON: {error}\n    -> export the model again"
+        ) from error
+    if not isinstance(found, dict):
+        raise ModelError("not-an-object", f"{path} must hold a JSON object\n    -> export the model again")
+    return found

@@ -1,0 +1,88 @@
+"""Answer texts over HTTP with an exported model (not a DVC stage).
+
+regft serve exports/hype_n-sst2-300-seed-0
+curl localhost:8000/predict -H 'Content-Type: application/json' -d '{"rows": [{"sentence": "a fine film"}]}'
+curl localhost:8000/health
+"""
+
+from __future__ import annotations
+
+import argparse
+import ipaddress
+import socket
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+import uvicorn
+
+from regft_core.errors import DataError
+from regft_core.serving.http import LOCAL, Limits, application
+from regft_core.serving.model import load_served
+from regft_core.serving.reading import columns_of_requests
+
+from .common import SERVING, Argument, device_of, run, whole_number
+
+#: Connections at a time; further ones get 503.
+CONNECTIONS = 512
+
+
+def main(root: Path, arguments: argparse.Namespace) -> None:
+    """Serve until it is interrupted. Requests that come together share batches; answers are those of `regft predict`.
+
+    It listens on this machine only. With another --host it says that there is no password and no encryption.
+    """
+    opened = _listen(arguments.host, arguments.port)
+    with opened:
+        model = load_served(Path(arguments.model), device_of(arguments.device), arguments.precision)
+        columns = columns_of_requests(model, arguments.text, arguments.text_pair)
+        limits = Limits(arguments.seconds, arguments.bytes, arguments.rows)
+        local = _is_local(arguments.host)
+        app = application(model, columns, limits, LOCAL if local else ("*",))
+        config = uvicorn.Config(
+            app, log_level="warning", limit_concurrency=CONNECTIONS, server_header=False, timeout_graceful_shutdown=5
+        )
+        if not local:
+            warning = (
+                "whoever reaches this address may ask: no password, no encryption; put a proxy with both before it"
+            )
+            print(f"warning: --host {arguments.host}: {warning}", file=sys.stderr)
+        host, port = opened.getsockname()[:2]
+        shown = f"[{host}]" if ":" in host else host
+        print(f"serving {arguments.model} at http://{shown}:{port} (POST /predict, GET /health)", flush=True)
+        with suppress(KeyboardInterrupt):  # the ordinary end
+            uvicorn.Server(config).run(sockets=[opened])
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    """A socket that listens there. Raises DataError for an address in use, or one that this machine has not."""
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        return socket.create_server(found[4][:2], family=found[0])  # type: ignore[arg-type]
+    except (OSError, OverflowError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise DataError(
+            "cannot-listen", f"--host {host} --port {port}: cannot listen there ({reason})\n    -> another --port"
+        ) from error
+
+
+def _is_local(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+if __name__ == "__main__":
+    given = {one.name: one for one in SERVING}
+    limits = Limits()
+    run(
+        main,
+        Argument("model", "directory that `regft export` wrote", positional=True),
+        Argument("host", "address to listen on", default="127.0.0.1"),
+        Argument("port", "port to listen on; 0 for any that is free", default=8000, kind=int),
+        Argument("rows", "of one request, at most", default=limits.rows, kind=whole_number),
+        Argument("bytes", "of the body of one request, at most", default=limits.bytes, kind=whole_number),
+        Argument("seconds", "for one request, at most", default=int(limits.seconds), kind=whole_number),
+        *(given[name] for name in ("text", "text-pair", "precision", "device")),
+    )

@@ -70,6 +70,8 @@ class ConfigError(RegftError):
     def __init__(self, problems: list[Problem]) -> None:
         self.problems = problems
         count = f"{len(problems)} problem" + ("s" if len(problems) != 1 else "")
+        files = list(dict.fromkeys(p.file for p in problems))
+        problems = sorted(problems, key=lambda p: (files.index(p.file), p.line))  # a file at a time, from its top
         super().__init__("configuration", f"configuration: {count}\n" + "\n".join(f"  {p}" for p in problems))
 
     def __str__(self) -> str:

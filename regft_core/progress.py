@@ -19,9 +19,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from regft_core.pace import Pace
+
 REFRESH_SECONDS = 0.5
-#: Share of the work below which most of the time went into starting up: "97 hours left" of ten minutes' work.
-ENOUGH = 0.01
 LOG_SECONDS = 15.0
 
 
@@ -85,12 +85,11 @@ class ProgressBoard:
         self._work = {run: sum(shares.values()) if each else 1.0 for run, shares in self.phases.items()}
         self.folder = tempfile.mkdtemp(prefix="regft-progress-", dir=parent)
         self._ended: dict[str, bool] = {}
-        self._started = time.monotonic()
+        self._pace = Pace(self._work)
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
 
     def __enter__(self) -> ProgressBoard:
-        self._started = time.monotonic()
         self._thread.start()
         return self
 
@@ -106,6 +105,7 @@ class ProgressBoard:
         file = Path(self.folder) / f"{run}.json"
         computed = file.is_file()
         self._ended[run] = computed
+        self._pace.ended(run, computed, time.monotonic())
         file.unlink(missing_ok=True)
         return computed
 
@@ -132,9 +132,11 @@ class ProgressBoard:
         done += sum(self._work[run] * self._share_of_run(run, state) for run, state in states.items())
         return min(1.0, done / work)
 
-    def seconds_left(self, done: float) -> float | None:
-        """Time left at the pace so far; None when too little is done to tell."""
-        return (time.monotonic() - self._started) * (1 - done) / done if done >= ENOUGH else None
+    def seconds_left(self, states: Mapping[str, Mapping[str, Any]]) -> float | None:
+        """Time left, see ``pace``; None when too little is done to tell."""
+        now = time.monotonic()
+        self._pace.at_work({run: self._share_of_run(run, state) for run, state in states.items()}, now)
+        return self._pace.left(now)
 
     def _share_of_run(self, run: str, state: Mapping[str, Any]) -> float:
         inside = min(1.0, state["step"] / state["total"]) if state["total"] else 0.0
@@ -159,7 +161,7 @@ class ProgressBoard:
             while not self._stop.wait(REFRESH_SECONDS):
                 states = self.states()
                 done = self.share_done(states)
-                bars.update(whole, completed=done, text=self.summary(done))
+                bars.update(whole, completed=done, text=self.summary(states))
                 for run in [run for run in tasks if run not in states]:
                     bars.remove_task(tasks.pop(run))
                 for run, state in states.items():
@@ -169,18 +171,22 @@ class ProgressBoard:
                     bars.update(tasks[run], description=f"  {run}", completed=share, text=position(state))
 
     def _print_lines(self) -> None:
-        shown = ""
-        while not self._stop.wait(LOG_SECONDS):
+        shown, last = "", time.monotonic()
+        while not self._stop.wait(min(REFRESH_SECONDS, LOG_SECONDS)):
             states = self.states()
+            summary = self.summary(states)
+            if time.monotonic() - last < LOG_SECONDS:
+                continue
+            last = time.monotonic()
             runs = "; ".join(f"{run}: {position(state)}" for run, state in states.items())
-            line = f"  {self.title}: {self.summary(self.share_done(states))}" + (f" ({runs})" if runs else "")
+            line = f"  {self.title}: {summary}" + (f" ({runs})" if runs else "")
             if line != shown:
                 print(line, file=sys.stderr, flush=True)
             shown = line
 
-    def summary(self, done: float) -> str:
+    def summary(self, states: Mapping[str, Mapping[str, Any]]) -> str:
         """``2 of 6 runs, about 3 min left``."""
-        left = self.seconds_left(done)
+        left = self.seconds_left(states)
         return f"{len(self._ended)} of {len(self.runs)} {self.called}" + (
             "" if left is None else f", about {_duration(left)} left"
         )

@@ -118,7 +118,7 @@ def controls(root: Path, params_file: str, write: bool) -> str:
     for line in found.unreadable:
         print(f"warning: {line}", file=sys.stderr)
     without = [
-        f"no control is declared for '{name}': no arm tells what its ingredient does; "
+        f"no control is declared for '{name}': no method tells what its ingredient does; "
         f"write a method with 'control_for: {name}'"
         for name in found.without
     ]
@@ -130,7 +130,8 @@ def controls(root: Path, params_file: str, write: bool) -> str:
             listed = "no listed method has a declared control"
         return "\n".join([*without, listed])
     if not write:
-        return "\n".join([*without, *(str(control) for control in found.missing)])
+        add = "Add them under methods, or run `regft controls --write`."
+        return "\n".join([*without, *(str(control) for control in found.missing), add])
     # The controls' own files were not checked so far: nothing lists them. Check before writing.
     text = (root / params_file).read_bytes().decode("utf-8-sig")
     open_project(root, params_file, with_controls(text, found.missing, params_file))

@@ -23,6 +23,7 @@ def main(root: Path, arguments: argparse.Namespace) -> None:
 
     With --refit the method is trained on all labelled rows first, and the directory is
     exports/METHOD-TASK-SIZE-refit-seed-SEED. --size is then that of the runs that judge the method.
+    With --register MLflow's model registry gets a copy of the directory.
     """
     named = arguments.method, arguments.task, arguments.size, arguments.seed
     job = refit(root, *named) if arguments.refit else judged_run(open_project(root), *named)
@@ -30,6 +31,14 @@ def main(root: Path, arguments: argparse.Namespace) -> None:
     shown = target.relative_to(root) if target.is_relative_to(root) else target
     print(f"exported to {shown}; {shown}/README.md says how to load it. Predict new texts:")
     print(f"  regft predict --model {shown} --data new.csv --out predictions.csv")
+    if arguments.register:
+        from regft_core.tracking.__main__ import sync_project
+        from regft_core.tracking.registry import register
+
+        sync_project(root)
+        tags = {"method": job.method, "task": job.task, "size": str(job.size), "seed": str(job.seed)}
+        version = register(root, target, job.task, tags)
+        print(f"registered as version {version} of '{job.task}' in mlflow.db; `regft ui` shows it under Model registry")
 
 
 if __name__ == "__main__":
@@ -46,5 +55,6 @@ if __name__ == "__main__":
             required=False,
             kind=float,
         ),
+        Argument("register", "add a copy to MLflow's model registry, as a version of its task", flag=True),
         Argument("onnx", "write model.onnx, too, for onnxruntime; its logits are compared with torch's", flag=True),
     )

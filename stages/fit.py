@@ -7,13 +7,13 @@ regft fit pairs.csv --text one --pair other --group product --label verdict --mi
 from __future__ import annotations
 
 import argparse
-import json
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 from regft_core.catalogue import KINDS
+from regft_core.config.files import RESULTS
 from regft_core.data.own_rows import Asked, read_own
 from regft_core.errors import ConfigError, Problem, RunFailed
 from regft_core.identity.fingerprint import package_root
@@ -62,7 +62,7 @@ def _make(root: Path, folder: Path, asked: Asked, arguments: argparse.Namespace)
     encoders, missing = encoders_here(root, arguments.model)
     problems += missing
     if not 0 < arguments.minutes < float("inf"):
-        message = f"{arguments.minutes:g} is no number of minutes above 0"
+        message = f"{arguments.minutes:g} is not a number of minutes above 0"
         problems.append(Problem("wrong-minutes", "--minutes", 0, "", message, "give for instance --minutes 30"))
     state = ""
     if asked.file.is_file():
@@ -83,7 +83,7 @@ def _make(root: Path, folder: Path, asked: Asked, arguments: argparse.Namespace)
 
 def _decided(folder: Path, task: str) -> str:
     """The method that the report takes."""
-    results: dict[str, Any] = json.loads((folder / "reports" / "results.json").read_text(encoding="utf-8"))
+    results: dict[str, Any] = read_json(folder / RESULTS)
     for name, one in results[f"{task}-full"].items():
         if one.get("decision", {}).get("taken"):
             print(f"taken: {name}", flush=True)

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import argparse
+import io
 import os
 import sys
 from pathlib import Path
 
-from regft_core.config.files import LEADERBOARD
+from regft_core.config.files import LEADERBOARD, WIDTHS
 from regft_core.config.grid import cells
-from regft_core.config.store_path import store_path
 from regft_core.errors import RunFailed
-from regft_core.io import json_text
+from regft_core.io import json_text, write_text
 from regft_core.names import plural
 from regft_core.plan.keys import read_failures
-from regft_core.reporting import interim, show, write_report
+from regft_core.reporting import project_report, show
 from regft_core.run.project import open_project
 
 from .common import PRINTED, Argument, run
@@ -30,27 +30,16 @@ def main(root: Path, arguments: argparse.Namespace) -> None:
     planned = [cell for cell in cells(project) if cell.directory not in failures]
     if not planned:
         raise _failed(failures)
-    remembered = store_path(root, params) / interim.FILE
-    report = write_report(
-        root,
-        planned,
-        params.grid.seeds,
-        params.report,
-        project.methods,
-        training=params.training,
-        looks=remembered,
-        task_training={task: project.shared(task) for task in params.grid.tasks},
-        failed=failures,
-        small_scale=params.small_scale,
-        left_out=project.left_out,
-    )
+    report = project_report(project, planned, failures)
     if arguments.json:
         print(json_text(report.results), end="")
     else:
-        width = None if sys.stdout.isatty() else 180  # two out-of-distribution sets side by side
-        show(report, Console(width=width))
-    with (root / LEADERBOARD).open("w", encoding="utf-8") as file:  # what `regft run` shows when nothing is stale
-        show(report, Console(file=file, width=180))
+        show(report, Console(width=None if sys.stdout.isatty() else WIDTHS[-1]))
+    texts = []
+    for width in WIDTHS:
+        show(report, Console(file=(text := io.StringIO()), width=width))
+        texts.append(text.getvalue())
+    write_text(root / LEADERBOARD, "\f".join(texts))  # what `regft run` shows when nothing is stale
     if PRINTED in os.environ:
         Path(os.environ[PRINTED]).touch()
     # After the report, so that its figures are in the mirror too.

@@ -13,7 +13,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from regft_core.config.files import LEADERBOARD
+from regft_core.config.files import LEADERBOARD, WIDTHS
 from regft_core.errors import ConfigError, Problem
 from regft_core.identity.fingerprint import package_root
 
@@ -37,7 +37,10 @@ def run_and_show(root: Path) -> None:
         if done:
             sys.exit(done)
         if not printed.is_file() and (root / LEADERBOARD).is_file():
-            print((root / LEADERBOARD).read_text(encoding="utf-8"), end="")
+            columns = shutil.get_terminal_size().columns if sys.stdout.isatty() else WIDTHS[-1]
+            texts = (root / LEADERBOARD).read_text(encoding="utf-8").split("\f")
+            fitting = [text for text, width in zip(texts, WIDTHS) if width <= columns]
+            print((fitting or texts)[-1 if fitting else 0], end="")
             print("nothing was out of date; report: reports/report.html")
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import random
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from regft_core import progress
+from regft_core.pace import Pace
 from regft_core.progress import ProgressBoard, ProgressWriter, position
 
 RUNS = ["16 seed 0", "16 seed 1", "16 seed 2"]
@@ -34,25 +36,67 @@ def test_the_share_counts_what_is_computed_only(board: ProgressBoard) -> None:
     assert board.share_done(board.states()) == 0.25
     board.ended(RUNS[1])
     assert board.share_done(board.states()) == 0.5
-    assert board.summary(0.5).startswith("2 of 3 runs, about ")
-    assert board.summary(0.0) == "2 of 3 runs"
+    assert board.summary({}).startswith("2 of 3 runs")
     board.ended(RUNS[2])
     assert board.share_done(board.states()) == 1.0
 
 
 def test_the_time_left_follows_from_the_pace(board: ProgressBoard, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(progress.time, "monotonic", lambda: board._started + 60)
-    assert board.seconds_left(0.25) == 180
-    assert board.seconds_left(0.0) is None
-    assert board.seconds_left(0.005) is None  # mostly the start of the workers
-    assert board.summary(0.25) == "0 of 3 runs, about 3 min left"
-    assert board.summary(0.5) == "0 of 3 runs, about 60 s left"
+    monkeypatch.setattr(progress.time, "monotonic", lambda: now)
+    at = {RUNS[0]: {"phase": "finetune", "step": 0, "total": 100}}
+    now = 1000.0
+    assert board.seconds_left({}) is None  # workers start
+    assert board.summary(at) == "0 of 3 runs"
+    now, at[RUNS[0]]["step"] = 1040.0, 10
+    assert board.summary(at) == "0 of 3 runs"  # it may have loaded libraries until now
+    now, at[RUNS[0]]["step"] = 1100.0, 60
+    assert board.summary(at) == "0 of 3 runs, about 5 min left"  # half of one of three took a minute
+
+
+def simulated(works: list[float], fixed: float, workers: int, jitter: float) -> list[tuple[float, float | None]]:
+    """(true time left, what was said) at every second since a job ended; a job takes ``fixed`` seconds and its work."""
+    rng, said, now = random.Random(0), list[tuple[float, float | None]](), 25.0  # workers start
+    jobs = {f"run {i}": work for i, work in enumerate(works)}
+    pace, done, waits = Pace(jobs), dict.fromkeys(jobs, 0.0), dict.fromkeys(jobs, fixed)
+    while open_ := [job for job in jobs if done[job] < jobs[job] or waits[job] > 0][:workers]:
+        now += 1
+        for job in open_:
+            if waits[job] > fixed / 2 or done[job] >= jobs[job]:  # half before the work, half after it
+                waits[job] -= 1
+            else:
+                done[job] += rng.uniform(1 - jitter, 1 + jitter)
+            if done[job] >= jobs[job] and waits[job] <= 0:
+                pace.ended(job, True, now)
+        seen = [job for job in open_ if waits[job] <= fixed / 2 and (done[job] < jobs[job] or waits[job] > 0)]
+        pace.at_work({job: min(1.0, done[job] / jobs[job]) for job in seen}, now)
+        if fixed == 0 or (len(open_) < len(jobs) and any(done[job] >= jobs[job] and waits[job] <= 0 for job in jobs)):
+            said.append((now, pace.left(now)))
+    return [(now - at, left) for at, left in said]
+
+
+@pytest.mark.parametrize("workers", [1, 2, 4])
+@pytest.mark.parametrize(
+    ("works", "fixed"),
+    [
+        ([30.0, 35.0, 40.0] * 6, 0.0),
+        ([60.0] * 4 + [30.0] * 8, 10.0),
+        ([20.0] * 24, 20.0),
+        ([120.0] * 6 + [1.0] * 6, 2.0),
+    ],
+)
+def test_the_time_left_is_right_within_a_third(works: list[float], fixed: float, workers: int) -> None:
+    """Work is declared right, up to a time that every job takes besides: nobody knows that before a job has ended."""
+    said = simulated(works, fixed, workers, jitter=0.3)
+    judged = [(truth, left) for truth, left in said if truth > 5 and left is not None]
+    assert len(judged) > 0.9 * len(said) - 10
+    right = [abs(left - truth) <= truth / 3 for truth, left in judged]
+    assert sum(right) > 0.9 * len(right), [(t, round(w)) for (t, w), ok in zip(judged, right) if not ok]
 
 
 def test_what_is_counted_has_its_own_name() -> None:
     """The engine used to count its jobs as runs, beside another number of runs in the line above."""
     with ProgressBoard("finetune", RUNS, {}, called="jobs") as board:
-        assert board.summary(0.0) == "0 of 3 jobs"
+        assert board.summary({}) == "0 of 3 jobs"
 
 
 def test_a_later_phase_stands_after_the_earlier_ones() -> None:
@@ -80,8 +124,8 @@ def test_a_log_gets_one_line_for_the_stage(
         while "row 30/60" not in printed:  # the thread may have drawn before the run wrote
             printed += capsys.readouterr().err
     line = next(line for line in printed.splitlines() if "row 30/60" in line)
-    assert line.startswith("  evaluate vanilla reviews: 0 of 3 runs, about ")
-    assert line.endswith("left (16 seed 0: evaluate row 30/60)")
+    assert line.startswith("  evaluate vanilla reviews: 0 of 3 runs")
+    assert line.endswith(" (16 seed 0: evaluate row 30/60)")
 
 
 def test_a_board_that_is_gone_stops_no_run(board: ProgressBoard, tmp_path: Path) -> None:

@@ -125,7 +125,7 @@ def header(told: Told) -> list[str] | None:
     except csv.Error as error:
         if not told.whole:
             return None
-        raise WrongFile("csv-syntax", f"has a first line that is no header ({error})", "check its quotes") from error
+        raise WrongFile("csv-syntax", f"has a first line that is not a header ({error})", "check its quotes") from error
     if names is None and not told.whole:
         return None
     if not names:

@@ -21,8 +21,10 @@ METHODS = "pipelines/methods"
 PRESETS = "pipelines/presets"
 CONTAMINATION = "pipelines/contamination.yaml"
 PUBLISHED = "published"
-#: The leaderboard as text, which stage report writes.
+#: All numbers of the report, and its leaderboard as text, once for each of ``WIDTHS``, with form feeds between.
+RESULTS = "reports/results.json"
 LEADERBOARD = "reports/leaderboard.txt"
+WIDTHS = (80, 120, 180)
 #: Folders of the YAML files that a project is read from, beside its params file and ``CONTAMINATION``.
 FOLDERS = (TASKS, METHODS, PUBLISHED)
 #: The key by which a project's file says that it takes the place of a shipped one; no part of what is read.

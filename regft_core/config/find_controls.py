@@ -7,7 +7,7 @@ as a control is that control.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -17,6 +17,7 @@ from regft_core.config.files import METHODS, names, read
 from regft_core.config.method import Method, Registry, is_name
 from regft_core.config.trial_values import trials_of
 from regft_core.errors import ConfigError
+from regft_core.names import listing, plural
 
 
 @dataclass(frozen=True)
@@ -32,10 +33,19 @@ class Control:
     def __str__(self) -> str:
         differs = f" (differs by: {self.differs_by})" if self.differs_by else ""
         lacks = "needs its own control" if self.in_turn else "is listed without its control"
-        return (
-            f"'{self.control_for}' {lacks} '{self.name}'{differs}; add it under "
-            f"methods, or run `regft controls --write`"
-        )
+        return f"'{self.control_for}' {lacks} '{self.name}'{differs}"
+
+
+def lacking(missing: Sequence[Control]) -> list[str]:
+    """One warning for all missing controls; none where none is missing."""
+    if not missing:
+        return []
+    methods = dict.fromkeys(control.control_for for control in missing if not control.in_turn)
+    lack = "has no control in the grid" if len(methods) == 1 else "have no control, or not all of them, in the grid"
+    return [
+        f"{listing(methods)} {lack}, so a gain cannot be traced to one ingredient. "
+        f"`regft controls` lists {plural(len(missing), 'control')}; `regft controls --write` adds them."
+    ]
 
 
 @dataclass

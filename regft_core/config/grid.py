@@ -31,7 +31,7 @@ class Cell:
     def __post_init__(self) -> None:
         for name in (self.method, self.task):
             if not is_name(name):
-                raise ValueError(f"'{name}' is no method or task name: use a-z, 0-9, _ and -")
+                raise ValueError(f"'{name}' is not a name of a method or task: use a-z, 0-9, _ and -")
         parse_size(self.size)
 
     @property

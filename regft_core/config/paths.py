@@ -16,7 +16,7 @@ def expand(root: Path, text: str) -> Path:
     try:
         return root / Path(text).expanduser()
     except RuntimeError:
-        raise ValueError(f"'{Path(text).parts[0]}' is no known home directory") from None
+        raise ValueError(f"'{Path(text).parts[0]}' is not a known home directory") from None
 
 
 def what_is(path: Path) -> str | None:

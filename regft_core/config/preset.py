@@ -144,7 +144,7 @@ def _changed(data: dict[str, Any], change: str, file: str) -> dict[str, Any]:
     path = key.strip().split(".")
     if not sign or not all(path):
         raise _wrong(
-            "not-key-value", file, key, f"'{change}' is no KEY=VALUE", "write for instance --set grid.seeds=[0,1]"
+            "not-key-value", file, key, f"'{change}' is not KEY=VALUE", "write for instance --set grid.seeds=[0,1]"
         )
     try:
         value = load_yaml(Path(f"--set {key}"), Path(), f"value: {text.strip()}").data["value"]
@@ -202,7 +202,7 @@ def link(path: Path, target: Path) -> None:
             return
         path.unlink()
     elif path.exists():
-        message = "is in the way: here a link to the project's own is made"
+        message = "is in the way of a link to the project's own"
         raise ConfigError([Problem("in-the-way", str(path), 0, "", message, "move it away")])
     if target.exists():
         path.parent.mkdir(parents=True, exist_ok=True)

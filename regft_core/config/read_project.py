@@ -21,7 +21,7 @@ from regft_core.config.checks.scales import odd_methods
 from regft_core.config.checks.settings import check_settings
 from regft_core.config.difference import Settle
 from regft_core.config.files import PRESETS, method_file, without_override
-from regft_core.config.find_controls import find_controls, with_twins
+from regft_core.config.find_controls import find_controls, lacking, with_twins
 from regft_core.config.messages.explain import validate
 from regft_core.config.method import Method, Registry, is_name
 from regft_core.config.papers.contamination import read_contamination, sentences
@@ -131,7 +131,7 @@ def load_project(
     odd = odd_methods(methods.right, list(methods.on_task.values()), partial.training, plain)
     reading.warnings += [f"{params_file}: {text}" for text in odd]
     controls = find_controls(builder, methods.right, methods.shared_for(None))
-    reading.warnings += [str(control) for control in controls.missing] + controls.unreadable
+    reading.warnings += [f"{params_file}: {text}" for text in lacking(controls.missing)] + controls.unreadable
     return Project(
         root,
         params,

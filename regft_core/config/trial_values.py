@@ -140,7 +140,7 @@ def check_tuning(
             counts[name] = len(trials)
     if tuning.selection == "split" and len(set(numbers.values())) > 1:
         listed = ", ".join(f"{name} {count}" for name, count in numbers.items())
-        message = f"arms have different numbers of trials ({listed}), so the best of them cannot be compared"
+        message = f"methods have different numbers of trials ({listed}), so the best of them cannot be compared"
         hint = f"set tuning.trials: {min(numbers.values())}, or give the others more values"
         problems.append(document.problem("unequal-trials", ("tuning",), message, hint))
     if tuning.trials is not None:
@@ -219,7 +219,7 @@ def _misplaced(key: str, data: Mapping[str, Any]) -> str:
         )
     if parts[0] in ("repeat", "data") and len(parts) == 2 and at is not data:
         return ""
-    return "is no setting of a run"
+    return "is not a setting of a run"
 
 
 def _place(tuning: TuningConfig, name: str) -> KeyPath:

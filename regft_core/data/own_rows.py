@@ -212,7 +212,7 @@ def _too_little(asked: Asked, kind: str, cells: Sequence[str], counts: Mapping[s
     if not rare:
         return []
     shown = ", ".join(f"'{label}' has {plural(count, 'row')}" for label, count in list(rare.items())[:5])
-    more = f" and {len(rare) - 5} labels more" if len(rare) > 5 else ""
+    more = f" and {len(rare) - 5} more labels" if len(rare) > 5 else ""
     message = f"{shown}{more}; every label needs {LEAST_ROWS}, one for each fold"
     return [_problem("rare-label", asked, "--label", message, "label more of them, or remove or rename their rows")]
 

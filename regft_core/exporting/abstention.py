@@ -28,7 +28,7 @@ def check_accuracy(context: Context, accuracy: float) -> None:
     """Raise ModelError where ``accuracy`` is no share, or the task has no answers that are right or wrong."""
     if not 0 < accuracy < 1:
         raise ModelError(
-            "bad-accuracy", f"--accuracy {accuracy:g} is no share of right answers\n    -> give a number like 0.95"
+            "bad-accuracy", f"--accuracy {accuracy:g} is not a share of right answers\n    -> give a number like 0.95"
         )
     if not find(context.task["kind"]).one_label:
         raise ModelError(

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any, TypeVar
 
+from regft_core.config.files import RESULTS
 from regft_core.data.drawn import fold_line
 from regft_core.data.lengths import share
 from regft_core.data.reading import Reading
@@ -111,7 +112,7 @@ def _judged(context: Context) -> EvaluationRecord | None:
 
 def _reported(context: Context) -> dict[str, Any]:
     """What the report has of the run's cell; empty before there is one."""
-    reported = _there(read_json, context.root / "reports" / "results.json") or {}
+    reported = _there(read_json, context.root / RESULTS) or {}
     return (reported.get(f"{context.job.task}-{context.job.size}") or {}).get(context.job.method) or {}
 
 

@@ -165,12 +165,12 @@ class _Engine:
         with store.needed(read) as needed, board:
 
             def ended(index: int, line: str) -> None:
-                board.ended(names[index])
                 self.say(line)
                 for name in cells.get(index, ()):
                     waiting[name].discard(index)
                     if not waiting[name] and (reason := self._collect(name, stale[name])) is not None:
                         failures[name] = reason
+                board.ended(names[index])  # after its cell is written, which takes time, too
                 if index not in kept:
                     needed.done(work.keys[index])
                 try:

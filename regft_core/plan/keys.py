@@ -12,7 +12,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from regft_core.config.files import method_file
 from regft_core.config.grid import Cell, cells
 from regft_core.config.method import FINETUNE
 from regft_core.config.method_sources import settings
@@ -47,15 +46,13 @@ Keys = dict[str, Any]
 
 
 def write_plan(project: Project) -> None:
-    """Write ``work/plan``: the keys of the three stages, what the report shows, and the methods' own values."""
+    """Write ``work/plan``: the keys of the three stages, and what the report shows."""
     with one_moment(), kept_open():
         every = {cell.directory: cell_keys(project, cell) for cell in cells(project)}
         plan: dict[str, Any] = {
             stage: {name: keys[stage] for name, keys in every.items() if stage in keys} for stage in STAGES
         }
         plan["report"] = report_inputs(project)
-    # As they are, so that `dvc params diff` shows their values.
-    plan["methods"] = {name: project.documents[method_file(name)].data for name in project.methods}
     for name, content in plan.items():
         write_json(project.root / FOLDER / f"{name}.json", content)
 
@@ -64,7 +61,9 @@ def read_plan(root: Path, stage: Stage) -> dict[str, Keys]:
     """The keys of a stage by cell, as planned. Raises DataError when there is no plan."""
     path = root / FOLDER / f"{stage}.json"
     if not path.is_file():
-        raise DataError("no-plan", f"{FOLDER / stage}.json is missing; run `dvc repro`, whose stage plan writes it")
+        raise DataError(
+            "no-plan", f"{FOLDER / stage}.json is missing\n    -> run `dvc repro`, whose stage plan writes it"
+        )
     return dict(read_json(path))
 
 

@@ -102,7 +102,7 @@ def _in_use(folder: Path) -> list[Problem]:
     if not folder.exists():
         return []
     if not folder.is_dir():
-        return [Problem("in-the-way", str(folder), 0, "", "is no folder", "give the name of a new one")]
+        return [Problem("in-the-way", str(folder), 0, "", "is not a folder", "give the name of a new one")]
     there = sorted(set(os.listdir(folder)) - set(ALLOWED))
     hint = "give the name of a folder that is not there, or is empty; a project is run with `regft run`"
     return [Problem("folder-in-use", str(folder), 0, "", f"holds {listing(there[:5])}", hint)] if there else []

@@ -71,7 +71,7 @@ def lay_out_small(root: Path, name: str, changes: Iterable[str] = ()) -> Path:
     printed, given = preset_data(root, name), before["model"]["name"]
     encoder = small.ENCODER if given == printed["model"]["name"] else given
     if encoder not in ALIASES and not (root / encoder).is_dir():
-        message = f"'{encoder}' is no encoder on this disk, and --scale small fetches none"
+        message = f"'{encoder}' is not an encoder on this disk, and --scale small fetches none"
         hint = f"give an alias ({', '.join(ALIASES)}) or a directory, or leave it out"
         raise ConfigError([Problem("model-missing", file, 0, "model.name", message, hint)])
     depth = layers_of(EncoderConfig(name=encoder), root)

@@ -4,6 +4,6 @@ from __future__ import annotations
 
 from regft_core.reporting.model import Report
 from regft_core.reporting.terminal import show, summary_table
-from regft_core.reporting.write import write_report
+from regft_core.reporting.write import project_report, write_report
 
-__all__ = ["Report", "show", "summary_table", "write_report"]
+__all__ = ["Report", "project_report", "show", "summary_table", "write_report"]

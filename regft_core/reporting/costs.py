@@ -73,7 +73,7 @@ def cost_of(cell: CellData, plain: CellData | None) -> Cost:
     elif plain is None:
         note = "no plain fine-tuning in the grid"
     elif not both:
-        note = "no seed finished in both arms"
+        note = "no seed of both methods finished"
     elif own != devices(plain) or len(own) > 1:
         note = f"measured on {', '.join(own)}, plain fine-tuning on {', '.join(devices(plain))}"
     else:

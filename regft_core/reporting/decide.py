@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -76,7 +76,7 @@ def decide(
     losses, costs = [c.belief.loss for c in choices], [_or(c.cost) for c in choices]
     pick = choices[taken(losses, costs, config.tolerance * point)]
     found = replace(found, choices=tuple(choices), pick=pick)
-    against = {c.method: c for c in _claims(block, found, "dev") if c.method in names}
+    against = {c.method: c for c in sorted(_claims(block, found, "dev"), key=_order(choices)) if c.method in names}
     found = replace(found, beating=tuple(name for name, c in against.items() if c.verdict.word == GAIN))
 
     def command(name: str) -> str | None:
@@ -116,6 +116,12 @@ def _claims(block: Block, found: Decision, set_name: str) -> list[Comparison]:
     return [c for row in block.rows for c in row.against("reference", set_name)]
 
 
+def _order(choices: Sequence[Choice]) -> Callable[[Comparison], int]:
+    """The place of a comparison's method by expected score."""
+    places = {c.method: place for place, c in enumerate(choices)}
+    return lambda c: places.get(c.method, len(places))
+
+
 def _or(value: float | None) -> float:
     return math.inf if value is None else value
 
@@ -140,7 +146,7 @@ def _taken(found: Decision, where: str) -> list[str]:
         f"mean of {plural(pick.score.n, 'seed')}."
     )
     if k == 1:
-        return [text, "No other method finished every seed."]
+        return [text, "No other method finished every seed." if found.left_out else "The grid has no other method."]
     basis = "" if found.judges == ("dev",) else f", judged by {some(list(found.judges))}"
     sentences = [
         text,
@@ -196,7 +202,7 @@ def _claimed(found: Decision, against: Mapping[str, Comparison]) -> list[str]:
     if not found.beating:
         return [f"Not established: that any method beats {found.baseline}, {role} ({level})."]
     verb = "beats" if len(found.beating) == 1 else "beat"
-    return [f"Established: {some(list(found.beating))} {verb} {found.baseline}, {role} ({level})."]
+    return [f"Established: {some(list(found.beating), 3)} {verb} {found.baseline}, {role} ({level})."]
 
 
 def _elsewhere(found: Decision, block: Block) -> list[str]:

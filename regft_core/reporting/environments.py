@@ -70,7 +70,7 @@ def check(blocks: Sequence[BlockData], mixed: str) -> dict[str, tuple[str, ...]]
         if mixed == "refuse":
             message = f"the runs of {block.name} come from {len(places)} environments\n      " + "\n      ".join(lines)
             hint = (
-                "train all arms and seeds of it on one machine with one device and thread count (`dvc repro -f` for "
+                "train all its methods and seeds on one machine with one device and thread count (`dvc repro -f` for "
                 "the finetune stages of those elsewhere), or set report.mixed_environments: mark, and the report is "
                 "written with a visible mark"
             )
@@ -98,6 +98,6 @@ def _encoders(block: BlockData) -> list[Problem]:
     if len(found) < 2:
         return []
     lines = "\n      ".join(f"{digest[:12]}: {listed(methods)}" for digest, methods in found.items())
-    message = f"the arms of {block.name} started from {plural(len(found), 'different encoder')}\n      {lines}"
-    hint = "arms of one comparison share the encoder's content: run `dvc repro`, which trains the outdated arms again"
+    message = f"the methods of {block.name} started from {plural(len(found), 'different encoder')}\n      {lines}"
+    hint = "compared methods share the encoder's content: run `dvc repro`, which trains the outdated ones again"
     return [Problem("mixed-encoders", "params.yaml", 0, "model", message, hint)]

@@ -73,6 +73,10 @@ class Board:
         """Place of ``value`` on the scale, from 0 to 1; what is beyond stands at the end."""
         return min(1.0, max(0.0, (value - self.low) / (self.high - self.low)))
 
+    def beyond(self, value: float) -> int:
+        """-1 where ``value`` is left of the scale, 1 where it is right of it, else 0."""
+        return int(value > self.high) - int(value < self.low)
+
 
 def leaderboard(block: Block) -> Board:
     """Sort and rank the methods of ``block``."""
@@ -98,11 +102,14 @@ def alerts(report: Report, block: Block) -> list[str]:
     found = []
     if block.mixed_environments:
         found.append("MIXED ENVIRONMENTS: runs of this table were made in different places")
-    failed = [
-        f"{row.method} ({len(row.failed)} of {plural(row.n_expected, 'seed')})" for row in block.rows if row.failed
-    ]
+    failed, collapsed = (
+        [f"{row.method} ({count(row)} of {plural(row.n_expected, 'seed')})" for row in block.rows if count(row)]
+        for count in (lambda row: len(row.failed), lambda row: row.collapsed_on_dev)
+    )
     if failed:
-        found.append(f"Runs failed: {some(failed)}. Mend the cause and run `dvc repro`.")
+        found.append(f"Runs failed: {some(failed)}. Fix the cause, then `regft run`.")
+    if collapsed:
+        found.append(f"At most as good as a constant answer: {some(collapsed)}.")
     for name in block.sets:
         low = [row.method for row in block.rows if name in row.below_chance]
         if low:

@@ -7,11 +7,14 @@ from collections.abc import Sequence
 from typing import Any
 
 from regft_core.reporting.model import Block, Comparison, Role, Row
+from regft_core.reporting.page.formatting import some
 from regft_core.statistics.bootstrap import Estimate
-from regft_core.statistics.verdict import Verdict, Word, overall
+from regft_core.statistics.verdict import GAIN, LOSS, Verdict, Word, overall
 
 #: Of the comparisons that a method's own table shows.
 ROLES: tuple[Role, ...] = ("reference", "control")
+#: Most columns of ``dvc exp show`` that scores may take; settings take about forty beside them.
+COLUMNS = 60
 
 
 def results(blocks: Sequence[Block]) -> dict[str, Any]:
@@ -20,23 +23,48 @@ def results(blocks: Sequence[Block]) -> dict[str, Any]:
 
 
 def primary(blocks: Sequence[Block]) -> dict[str, Any]:
-    """block -> method -> set -> primary metric's mean; on the development set with its interval.
+    """block -> the few numbers of the primary metric that DVC shows; each block becomes a file (``write.METRICS``).
 
-    Each method of each block becomes a file (``write.METRICS``), a line of ``dvc metrics show``. DVC prints one column
-    per number, so everything else is in ``results.json`` only, and what went wrong is a column where something did.
+    A block is a line of ``dvc metrics show``, and each of its numbers a column of ``dvc exp show``. So of a large grid
+    the details of decisions are left out first, then the means of the methods; ``results.json`` has everything.
     """
-    return {block.name: {row.method: _shown(block, row) for row in block.rows} for block in blocks}
+    found: dict[str, Any] = {}
+    for means, details in ((True, True), (True, False), (False, True), (False, False)):
+        found = {block.name: _shown(block, means=means, details=details) for block in blocks}
+        if sum(_columns(own) for own in found.values()) <= COLUMNS:
+            break
+    return found
 
 
-def _shown(block: Block, row: Row) -> dict[str, Any]:
-    bounds = {name: _bounds(scores[block.primary].estimate) for name, scores in row.scores.items()}
-    keys = {"dev": ("mean", "low", "high")}
-    found: dict[str, Any] = {name: {key: own[key] for key in keys.get(name, ("mean",))} for name, own in bounds.items()}
-    found |= {f"vs_{role}": word for role, word in words(row).items()}
-    if row.below_chance:
-        found["below_chance"] = ", ".join(row.below_chance)
-    if row.failed:
-        found["failed"] = len(row.failed)
+def _columns(value: Any) -> int:
+    return sum(map(_columns, value.values())) if isinstance(value, dict) else 1
+
+
+def _shown(block: Block, *, means: bool, details: bool) -> dict[str, Any]:
+    """``decision``: the method to take; ``dev``: all means; ``vs_...``: methods by verdict; then what went wrong."""
+    scores = {
+        row.method: {name: _bounds(own[block.primary].estimate) for name, own in row.scores.items()}
+        for row in block.rows
+    }
+    found: dict[str, Any] = {}
+    if block.decision is not None and block.decision.pick is not None:
+        own = dict(scores[block.decision.pick.method])
+        dev = own.pop("dev")
+        found["decision"] = {"method": block.decision.pick.method, "dev": dev["mean"]}
+        if details:
+            ood = {name: one["mean"] for name, one in own.items()}
+            found["decision"] |= {"low": dev["low"], "high": dev["high"], **({"ood": ood} if ood else {})}
+    if means:
+        found["dev"] = {method: own["dev"]["mean"] for method, own in scores.items() if "dev" in own}
+    said = {row.method: words(row) for row in block.rows}
+    for role in ROLES if details else ():
+        if any(role in own for own in said.values()):
+            by_word = {word: [method for method, own in said.items() if own.get(role) == word] for word in (GAIN, LOSS)}
+            found[f"vs_{role}"] = {word: some(methods) or "none" for word, methods in by_word.items()}
+    if below := [f"{row.method} on {name}" for row in block.rows for name in row.below_chance]:
+        found["below_chance"] = some(below)
+    if failed := sum(len(row.failed) for row in block.rows):
+        found["failed"] = failed
     if block.mixed_environments:
         found["mixed_environments"] = True
     return found

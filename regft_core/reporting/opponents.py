@@ -22,7 +22,7 @@ def _sentences(block: Block) -> list[str]:
     if block.opponents is None:
         return []
     best, n = block.opponents.best, block.opponents.n
-    what = f"{best}, which does not train it" if n == 1 else f"{best}, the best of {n} arms that do not train it"
+    what = f"{best}, which does not train it" if n == 1 else f"{best}, the best of {n} methods that do not train it"
     found = []
     for word in (SAME, LOSS):
         arms = [c for c in block.opponents.on("dev") if c.verdict.word == word]

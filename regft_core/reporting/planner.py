@@ -15,10 +15,12 @@ from typing import Any
 
 from regft_core import metrics
 from regft_core.config.cost import PlanRow, duration
+from regft_core.config.files import RESULTS
 from regft_core.config.grid import Cell, parse_size
 from regft_core.config.project import Project
 from regft_core.config.settings import sizes_of
 from regft_core.errors import DataError
+from regft_core.io import read_json
 from regft_core.names import plural
 from regft_core.reporting.compare import Pair, opposites, point_of
 from regft_core.reporting.interim import Looks, digests
@@ -64,6 +66,8 @@ class Need:
     metric: str | None
     #: The pilot; None without two seeds that both arms finished.
     estimate: Estimate | None
+    #: The last report's word for it; None where there is none, or it is about other runs.
+    word: str | None
     plan: SeedPlan | None
     #: Comparisons of its family; earlier looks at it, and the confidence that the family's next one has.
     comparisons: int
@@ -104,10 +108,12 @@ def needs(
 
     Raises:
         DataError: predictions cannot be read.
-        StoreError: the file of looks cannot be read.
+        StoreError: the file of looks, or the report's numbers, cannot be read.
     """
     names, reference = list(project.methods), project.params.report.reference
     costs, seen = {row.cell: row.cost for row in rows}, Looks(looks)
+    file = project.root / RESULTS
+    reported = read_json(file) if file.is_file() else {}
     found = []
     for task in project.params.grid.tasks:
         for size in sizes_of(project.params, task):
@@ -116,7 +122,7 @@ def needs(
             for pair in pairs:
                 place = (Cell(pair.method, task, size), Cell(pair.other, task, size))
                 family = [other for other in pairs if other.role == pair.role]
-                found.append(_need(project, pilot, place, pair, family, difference, costs, seconds, seen))
+                found.append(_need(project, pilot, place, pair, family, difference, costs, seconds, seen, reported))
     return found
 
 
@@ -130,6 +136,7 @@ def _need(
     costs: Mapping[Cell, float | None],
     seconds: Callable[[Cell], float | None],
     seen: Looks,
+    reported: Mapping[str, Any],
 ) -> Need:
     method, other, role = pair.method, pair.other, pair.role
     keys = [dict(pilot.keys.get(name, {})) if pilot else {} for name in (method, other)]
@@ -143,7 +150,7 @@ def _need(
     if pilot is None or len(runs) < 2:
         metric = pilot.metric if pilot else None
         counts = (len(family), earlier, confidence)
-        return Need(method, other, role, place[0], metric, None, None, *counts, None, None, None)
+        return Need(method, other, role, place[0], metric, None, None, None, *counts, None, None, None)
     arms = Arms(
         {name: pilot.predictions[name] for name in (method, other)},
         pilot.gold,
@@ -170,7 +177,15 @@ def _need(
     if total is not None and all(one is not None for one in timed):
         time = sum((one or 0.0) * (count or 0) for one, count in zip(timed, added, strict=True))
     counts = (len(family), earlier, confidence)
-    return Need(method, other, role, place[0], pilot.metric, estimate, plan, *counts, total, steps, time)
+    word = _word(reported.get(block, {}).get(method, {}), pair, estimate)
+    return Need(method, other, role, place[0], pilot.metric, estimate, word, plan, *counts, total, steps, time)
+
+
+def _word(reported: Mapping[str, Any], pair: Pair, estimate: Estimate) -> str | None:
+    found = reported.get(f"versus_{pair.role}", {}).get(pair.other, {}).get("dev")
+    if found is None or found["n"] != estimate.n or abs(found["mean"] - estimate.mean) > 1e-9:
+        return None  # the report is about other runs
+    return str(found["verdict"])
 
 
 def plan_seeds(
@@ -234,7 +249,7 @@ def table(found: Sequence[Need], difference: float) -> str:
     known = [need for need in found if need.plan is not None]
     unknown = [need for need in found if need.plan is None]
     if not found:
-        return "no pair of arms to compare: list the reference and a method"
+        return "no pair of methods to compare: list the reference and a method"
     parts = []
     if known:
         units = {metrics.find(need.metric or "").unit for need in known}
@@ -248,7 +263,7 @@ def table(found: Sequence[Need], difference: float) -> str:
         pairs = [f"{need.method} - {need.other} on {need.cell.task}-{need.cell.size}" for need in unknown]
         shown = ", ".join(pairs[:6]) + (f" and {len(pairs) - 6} more" if len(pairs) > 6 else "")
         parts.append(
-            f"no spread seen yet for {shown}: finish at least {PILOT} seeds of both arms first (grid.seeds in "
+            f"no spread seen yet for {shown}: finish at least {PILOT} seeds of both methods first (grid.seeds in "
             "params.yaml, then `dvc repro`); six tell the spread to within a factor of two"
         )
     return "\n".join(parts)
@@ -259,6 +274,7 @@ def _lines(known: Sequence[Need]) -> str:
         "pair",
         "task",
         "seeds",
+        "verdict now",
         "spread",
         "floor",
         "shown now",
@@ -278,6 +294,7 @@ def _lines(known: Sequence[Need]) -> str:
                 f"{need.method} - {need.other} ({need.role})",
                 f"{need.cell.task}-{need.cell.size}",
                 str(need.estimate.n),
+                need.word or "-",
                 number(need.estimate.seed_deviation * shown, 2),
                 number(need.plan.floor * shown, 2),
                 number(need.plan.shown * shown, 2),
@@ -298,9 +315,10 @@ def _lines(known: Sequence[Need]) -> str:
 
 def _notes(known: Sequence[Need]) -> list[str]:
     notes = [
+        "verdict now: the report's word for these seeds. "
         "spread: standard deviation of the paired difference over the seeds at hand. needed: if that is the true one; "
         "safe: if it is at the upper end of its 80% interval. Runs, steps (of plain fine-tuning) and time are for "
-        f"safe, both arms. floor: what {LIMIT} seeds show on this development set; shown now: what the grid's seeds "
+        f"safe, both methods. floor: what {LIMIT} seeds show on this development set; shown now: what the grid's seeds "
         "show; never: the difference is below the floor."
     ]
     looked = [need for need in known if need.looks]
@@ -313,8 +331,8 @@ def _notes(known: Sequence[Need]) -> list[str]:
     degenerate = [need for need in known if need.estimate is not None and need.estimate.seed_deviation < NO_SPREAD]
     if degenerate:
         notes.append(
-            f"{plural(len(degenerate), 'pair')} showed no spread at all: arms that predict alike, or too few seeds to "
-            "tell; do not trust 'needed' there."
+            f"{plural(len(degenerate), 'pair')} showed no spread at all: methods that predict alike, or too few seeds "
+            "to tell; do not trust 'needed' there."
         )
     small = [need for need in known if need.estimate is not None and need.estimate.n < PILOT]
     if small:

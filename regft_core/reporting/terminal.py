@@ -9,7 +9,7 @@ from rich.text import Text
 
 from regft_core.reporting import learning
 from regft_core.reporting.leaderboard import Against, Board, Line, alerts, leaderboard, legend
-from regft_core.reporting.model import Block, Report
+from regft_core.reporting.model import Block, Decision, Report
 from regft_core.reporting.page.formatting import NOT_AVAILABLE, interval, measured, ratio, score
 from regft_core.reporting.published.terminal import PaperTable
 from regft_core.reporting.published.words import RULE
@@ -18,6 +18,8 @@ from regft_core.statistics.verdict import BELOW_MARK, GAIN, LOSS
 STYLES = {GAIN: "green", LOSS: "red"}
 #: Characters of a drawn interval.
 DRAWN = 21
+#: A leaderboard of more lines has the decision below it once more.
+SCREEN = 20
 Column = tuple[str, list[Text]]
 
 
@@ -45,6 +47,9 @@ def summary_table(report: Report) -> RenderableType:
     parts += [PaperTable(table, report.confidence) for table in report.published]
     if any(table.claims for table in report.published):
         parts.append(Text(f"Verdicts on claims: {RULE}.", style="dim"))
+    if any(len(block.rows) > SCREEN for block in report.blocks):  # what stood above has left the screen
+        for found in (block.decision for block in report.blocks if block.decision is not None):
+            parts += [Text(found.sentences[0], style="bold"), *_commands(found)]
     if report.mark:  # its first sentence, where the reading ends
         parts.append(Text(f"{report.mark.partition('. ')[0]}.", style="bold red"))
     return Group(*parts)
@@ -60,24 +65,28 @@ def _block(report: Report, block: Block) -> Iterator[RenderableType]:
     for text in alerts(report, block):
         yield Text(text, style="yellow")
     yield from (Text(f"  {line}", style="red") for line in block.mixed_environments)
-    # No wrapping: a command is copied as it is.
-    yield from (Text(f"$ {command}", style="bold", no_wrap=True, overflow="ignore") for command in found.commands)
-    yield BoardTable(leaderboard(block), report.confidence, report.reference)
+    yield from _commands(found)
+    yield BoardTable(leaderboard(block), report)
+
+
+def _commands(found: Decision) -> list[Text]:
+    """Without wrapping: a command is copied as it is."""
+    return [Text(f"$ {command}", style="bold", no_wrap=True, overflow="ignore") for command in found.commands]
 
 
 class BoardTable:
     """A leaderboard as text. Columns that do not fit go on below, the methods' names beside them."""
 
-    def __init__(self, board: Board, confidence: float, reference: str | None) -> None:
-        self._board, self._confidence, self._reference = board, confidence, reference
+    def __init__(self, board: Board, report: Report) -> None:
+        self._board, self._confidence, self._reference = board, report.confidence, report.reference
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """The table within the console's width."""
         block, lines = self._board.block, self._board.lines
-        names = [Text(_name(line)) for line in lines]
+        names = [Text(line_name(line)) for line in lines]
         first: Column = ("method", names)
-        yield Text(f"{block.title}: {block.primary}, mean over seeds [{self._confidence:.0%} interval]", style="bold")
-        columns, drawn = self._columns(), self._drawn()
+        yield Text(heading(block, self._confidence), style="bold")
+        columns, drawn = text_columns(self._board, self._reference), self._drawn()
         # The drawing repeats numbers: it stands where everything fits on one line with it.
         if _width([first, *columns[:1], drawn, *columns[1:]]) <= options.max_width:
             columns.insert(1, drawn)
@@ -89,32 +98,6 @@ class BoardTable:
             columns = columns[count:]
         yield Text(legend(), style="dim", no_wrap=True, overflow="ignore")
 
-    def _columns(self) -> list[Column]:
-        lines = self._board.lines
-        found = [self._scores("dev", bounds=True), *(self._scores(name, bounds=False) for name in self._board.sets)]
-        if any(line.control for line in lines):
-            found.append(("vs control", [_against(line.control) for line in lines]))
-        if self._reference is not None:
-            found.append((f"vs {self._reference}", [_against(line.reference) for line in lines]))
-        found.append(("cost", [Text(ratio(line.row.cost.declared)) for line in lines]))
-        found.append(("measured", [Text(measured(line.row.cost.measured, line.row.cost.spread)) for line in lines]))
-        found.append(("seeds", [_seeds(line) for line in lines]))
-        return found
-
-    def _scores(self, name: str, *, bounds: bool) -> Column:
-        metric, cells = self._board.block.primary, []
-        for line in self._board.lines:
-            found = line.row.scores.get(name, {}).get(metric)
-            if found is None or not found.estimate.n:
-                cells.append(Text(NOT_AVAILABLE))
-                continue
-            text = Text(score(found.estimate.mean, metric))
-            if bounds:
-                text.append(f" {interval(found.interval, metric)}", style="dim")
-            text.append(f" {BELOW_MARK}" if found.below_chance else "  ", style="red")
-            cells.append(text)
-        return name, cells
-
     def _drawn(self) -> Column:
         board, cells = self._board, []
         for line in board.lines:
@@ -124,13 +107,48 @@ class BoardTable:
                 ends = found.interval or (found.estimate.mean, found.estimate.mean)
                 left, right, middle = (round(board.at(v) * (DRAWN - 1)) for v in (*ends, found.estimate.mean))
                 marks[left : right + 1] = ["-"] * (right + 1 - left)
-                marks[middle] = "o"
+                marks[middle] = "<o>"[1 + board.beyond(found.estimate.mean)]
             cells.append(Text("".join(marks)))
         metric = board.block.primary
         return f"{score(board.low, metric)} to {score(board.high, metric)}".ljust(DRAWN), cells
 
 
-def _name(line: Line) -> str:
+def heading(block: Block, confidence: float) -> str:
+    """What the scores of a leaderboard are."""
+    return f"{block.title}: {block.primary}, mean over seeds [{confidence:.0%} interval]"
+
+
+def text_columns(board: Board, reference: str | None) -> list[Column]:
+    """The leaderboard's columns beside the methods' names, a text for each line."""
+    lines = board.lines
+    found = [_scores(board, "dev", bounds=True), *(_scores(board, name, bounds=False) for name in board.sets)]
+    if any(line.control for line in lines):
+        found.append(("vs control", [_against(line.control) for line in lines]))
+    if any(line.reference for line in lines):
+        found.append((f"vs {reference}", [_against(line.reference) for line in lines]))
+    found.append(("cost", [Text(ratio(line.row.cost.declared)) for line in lines]))
+    found.append(("measured", [Text(measured(line.row.cost.measured, line.row.cost.spread)) for line in lines]))
+    found.append(("seeds", [_seeds(line) for line in lines]))
+    return found
+
+
+def _scores(board: Board, name: str, *, bounds: bool) -> Column:
+    metric, cells = board.block.primary, []
+    for line in board.lines:
+        found = line.row.scores.get(name, {}).get(metric)
+        if found is None or not found.estimate.n:
+            cells.append(Text(NOT_AVAILABLE))
+            continue
+        text = Text(score(found.estimate.mean, metric))
+        if bounds:
+            text.append(f" {interval(found.interval, metric)}", style="dim")
+        text.append(f" {BELOW_MARK}" if found.below_chance else "  ", style="red")
+        cells.append(text)
+    return name, cells
+
+
+def line_name(line: Line) -> str:
+    """Rank and method; controls stand in."""
     rank = "-" if line.rank is None else str(line.rank)
     same = f" (same runs as {line.row.same_runs_as})" if line.row.same_runs_as else ""
     return f"{rank:>3} {'  ' if line.row.control_for else ''}{line.row.method}{same}"
@@ -142,10 +160,7 @@ def _against(found: Against | None) -> Text:
 
 def _seeds(line: Line) -> Text:
     row = line.row
-    text = Text(f"{row.n_ok}/{row.n_expected}", style="red" if row.failed else "")
-    if row.collapsed_on_dev:
-        text.append(f" ({row.collapsed_on_dev} collapsed)", style="red")
-    return text
+    return Text(f"{row.n_ok}/{row.n_expected}", style="red" if row.failed else "")
 
 
 def _widths(columns: Sequence[Column]) -> list[int]:

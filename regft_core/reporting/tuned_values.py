@@ -37,7 +37,7 @@ def warnings(arms: Sequence[TunedArm]) -> list[str]:
         numbers = {arm.method: arm.trials for arm in own}
         if len(set(numbers.values())) > 1:
             listed = ", ".join(f"{method} {count}" for method, count in numbers.items())
-            texts.append(f"{block}: arms were tuned with different numbers of trials ({listed})")
+            texts.append(f"{block}: methods were tuned with different numbers of trials ({listed})")
     return texts
 
 

@@ -11,10 +11,11 @@ from typing import Any
 
 from regft_core.config.grid import Cell
 from regft_core.config.papers.published import Published, read_published
-from regft_core.config.project import LeftOut
+from regft_core.config.project import LeftOut, Project
 from regft_core.config.schema.params import SmallScale
 from regft_core.config.schema.report import ReportConfig
 from regft_core.config.schema.training import TrainingConfig
+from regft_core.config.store_path import store_path
 from regft_core.io import atomic_directory, write_json, write_text
 from regft_core.reporting import (
     averages,
@@ -29,7 +30,10 @@ from regft_core.reporting import (
 from regft_core.reporting.across import across_tasks
 from regft_core.reporting.compare import MethodMeta
 from regft_core.reporting.figures.curves import thinned
-from regft_core.reporting.interim import Looks
+from regft_core.reporting.figures.leaderboard import leaderboard_figure
+from regft_core.reporting.figures.scores import learning_curves
+from regft_core.reporting.figures.svg import standalone
+from regft_core.reporting.interim import FILE, Looks
 from regft_core.reporting.model import Block, PublishedTable, Report
 from regft_core.reporting.opponents import unbeaten
 from regft_core.reporting.page.formatting import listed
@@ -51,13 +55,34 @@ PUBLISHED_COLUMNS = (
 LEADERBOARD_COLUMNS = ("task", "size", "method", "set", "metric", "seed", "value")
 
 
+def project_report(
+    project: Project, cells: Iterable[Cell], failed: Mapping[str, str], out: Path | None = Path("reports")
+) -> Report:
+    """``write_report`` of some cells of a project's grid, with the project's settings."""
+    params = project.params
+    return write_report(
+        project.root,
+        cells,
+        params.grid.seeds,
+        params.report,
+        project.methods,
+        out,
+        training=params.training,
+        looks=store_path(project.root, params) / FILE,
+        task_training={task: project.shared(task) for task in params.grid.tasks},
+        failed=failed,
+        small_scale=params.small_scale,
+        left_out=project.left_out,
+    )
+
+
 def write_report(
     root: Path,
     cells: Iterable[Cell],
     seeds: Sequence[int],
     report_config: ReportConfig,
     methods_meta: Mapping[str, MethodMeta],
-    out: Path = Path("reports"),
+    out: Path | None = Path("reports"),
     *,
     training: TrainingConfig | None = None,
     looks: Path | None = None,
@@ -68,11 +93,13 @@ def write_report(
 ) -> Report:
     """Write the report's files to ``out``.
 
-    ``report.html``, ``results.json`` (all its numbers), ``metrics/<task>-<size>/<method>.json`` (the few that
-    ``dvc metrics show`` prints, a line for each), ``plots/curves.csv`` and ``plots/leaderboard.csv``.
+    ``report.html``, ``results.json`` (all its numbers), ``metrics/<task>-<size>.json`` (the few that
+    ``dvc metrics show`` prints, a line for each), ``plots/curves.csv`` and ``plots/leaderboard.csv``; for
+    ``dvc plots show`` pictures, ``plots/leaderboard/<task>-<size>.svg`` and ``plots/loss/<task>-<size>.svg``.
 
     Args:
-        root: project root; ``out`` is relative to it unless absolute.
+        root: project root; ``out`` is relative to it unless absolute. Without ``out`` no file is written and
+            no page is drawn; it is still a look at the results.
         cells, seeds: the grid; nothing else in ``work/`` is read.
         methods_meta: the methods by name (``Project.methods``).
         training: the shared training protocol, for the list of what methods override; the
@@ -102,8 +129,11 @@ def write_report(
             report, warnings=(*absent, *report.warnings), results={**report.results, "failed": dict(failed)}
         )
     report = _marked(report, small_scale, left_out or {})
-    report = replace(report, html=render(report, data, methods_meta, shared, on_tasks))
+    if out is not None:
+        report = replace(report, html=render(report, data, methods_meta, shared, on_tasks))
     remembered.save()  # before anybody can have seen it
+    if out is None:
+        return report
     folder = root / out
     write_text(folder / "plots" / "curves.csv", _csv(CURVE_COLUMNS, _curve_rows(data)))
     write_text(folder / "plots" / "leaderboard.csv", _csv(LEADERBOARD_COLUMNS, _leaderboard_rows(report.blocks)))
@@ -114,9 +144,14 @@ def write_report(
         beside.unlink(missing_ok=True)
     write_json(folder / "results.json", report.results)
     with atomic_directory(folder / METRICS) as shown:
-        for block, arms in report.metrics.items():
-            for method, own in arms.items():
-                write_json(shown / block / f"{method}.json", own)
+        for name, own in report.metrics.items():
+            write_json(shown / f"{name}.json", own)
+    plots = folder / "plots"
+    with atomic_directory(plots / "leaderboard") as boards, atomic_directory(plots / "loss") as loss:
+        for block, data_of in zip(report.blocks, data, strict=True):
+            write_text(boards / f"{block.name}.svg", standalone(leaderboard_figure(report, block)))
+            if curves := learning_curves(block, data_of):
+                write_text(loss / f"{block.name}.svg", standalone(curves))
     write_text(folder / "report.html", report.html)
     return report
 

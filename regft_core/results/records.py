@@ -322,6 +322,8 @@ class PreparedTask(Record):
     leaks: dict[str, Any] = {}
     sets: dict[str, PreparedSet]
     source: dict[str, Any] = {}
+    #: Hashes of the rows by set; ``folds``: of all that folds judge.
+    content: dict[str, str] = {}
 
     @property
     def folded(self) -> bool:

@@ -107,9 +107,13 @@ class Work:
         """What the methods logged."""
         return Log(self.folder(stage, cell) / "method_metrics.csv", stage)
 
+    def task_file(self, task: str) -> Path:
+        """What was prepared of a task."""
+        return self.root / "work" / "datasets" / task / "task.json"
+
     def task(self, task: str) -> PreparedTask:
         """What was prepared of a task."""
-        return read(self.root / "work" / "datasets" / task / "task.json", PreparedTask, "plan")
+        return read(self.task_file(task), PreparedTask, "plan")
 
     def groups(self, task: str) -> dict[str, dict[str, str]]:
         """Set -> identifier of each of its rows -> the row's group; empty for a task without groups."""

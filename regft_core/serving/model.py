@@ -191,7 +191,7 @@ def load_served(directory: Path, device: str, precision: str = "fp32") -> Served
         found = "is not a directory" if not directory.is_dir() else "has no config.json"
         raise ModelError(
             "not-an-export",
-            f"{directory} {found}, so it is no exported model"
+            f"{directory} {found}, so it is not an exported model"
             "\n    -> write one: regft export --method METHOD --task TASK --size SIZE --seed SEED",
         )
     tokenizer = _tokenizer(directory)
@@ -268,7 +268,7 @@ def _tokenizer(directory: Path) -> Any:
         ) from error
     if not getattr(tokenizer, "is_fast", False):
         raise ModelError(
-            "slow-tokenizer", f"{directory}: {type(tokenizer).__name__} is no fast tokenizer (no tokenizer.json)"
+            "slow-tokenizer", f"{directory}: {type(tokenizer).__name__} is not a fast tokenizer (no tokenizer.json)"
         )
     return tokenizer
 

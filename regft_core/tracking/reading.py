@@ -7,11 +7,12 @@ trained here. Nothing here imports MLflow.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
+from regft_core.config.files import RESULTS
 from regft_core.config.grid import Cell
 from regft_core.config.papers.contamination import Contamination, read_contamination
 from regft_core.io import canonical_json, read_json, sha256_file, sha256_text
@@ -22,6 +23,7 @@ from regft_core.results.records import (
     EvaluationResult,
     Finding,
     FindingRecord,
+    PreparedTask,
     SearchManifest,
     SearchRecord,
     Subsample,
@@ -30,11 +32,13 @@ from regft_core.results.records import (
 )
 from regft_core.results.work import Work
 from regft_core.tracking.flatten import parameters, regulariser_names
-from regft_core.tracking.records import CellRecord, ReportRecord, RunRecord
+from regft_core.tracking.records import CellRecord, DatasetRecord, ReportRecord, RunRecord
 from regft_core.tracking.scores import cell_scores, evaluation_scores, run_scores
 
 #: Digits of a digest that are kept; enough to tell the contents of one run apart.
 DIGEST = 16
+#: Characters of a dataset's digest; MLflow keeps 36.
+MOST = 32
 S = TypeVar("S", SearchRecord, TrainingRecord, EvaluationRecord, FindingRecord)
 
 
@@ -45,7 +49,7 @@ def read_grid(root: Path, cells: Iterable[Cell], seeds: Sequence[int]) -> list[C
         DataError: a file of ``work/`` is there and is not what it should be.
         StoreError: the report's numbers cannot be read.
     """
-    report_file = root / "reports" / "results.json"
+    report_file = root / RESULTS
     report = read_json(report_file) if report_file.is_file() else {}
     exports, seen = read_exports(root), read_contamination(root)
     found = (_read_cell(Work(root), cell, seeds, report, exports, seen) for cell in cells)
@@ -124,6 +128,7 @@ def _read_cell(
         result,
         work.findings(cell),
         work.subsample(cell.task, str(cell.size)) if drawn else None,
+        work.task(cell.task) if work.task_file(cell.task).is_file() else None,
         exports,
         [work.curves(stage, cell) for stage in ("search", "finetune")],
         [work.logged(stage, cell) for stage in ("search", "finetune")],
@@ -139,7 +144,9 @@ def _read_cell(
             tags["below_chance"] = ", ".join(reported["below_chance"])
     outcomes = {"ok" if run.ok else "failed" for run in runs}
     tags["status"] = outcomes.pop() if len(outcomes) == 1 else "partly failed"
-    return CellRecord(base.identifier, name, tags, params, scores, base.config, runs)
+    judged = [name for run in (result.runs if result else ()) for name in run.sets]
+    datasets = tuple(_sets(base, ["train", *judged]))
+    return CellRecord(base.identifier, name, tags, params, scores, base.config, runs, datasets)
 
 
 @dataclass(frozen=True)
@@ -157,6 +164,7 @@ class _Base:
     result: EvaluationResult | None
     findings: Mapping[str, Finding]
     subsample: Subsample | None
+    prepared: PreparedTask | None
     exports: Mapping[str, str]
     curves: Sequence[Log]
     diagnostics: Sequence[Log]
@@ -219,7 +227,7 @@ def _read_run(base: _Base, main: TrainingRecord) -> RunRecord:
         config=base.config,
         record={"training": found, "evaluation": judged},
         predictions=predictions,
-        dataset=_dataset(base, seed),
+        datasets=(*_drawn(base, seed), *_sets(base, evaluated.sets if evaluated else ())),
         evaluations={name: record.plain() for name, record in findings.items()},
     )
 
@@ -228,13 +236,28 @@ def _of_seed(runs: Iterable[S], seed: int) -> S | None:
     return next((run for run in runs if run.seed == seed), None)
 
 
-def _dataset(base: _Base, seed: int) -> tuple[str, str, str] | None:
+def _drawn(base: _Base, seed: int) -> Iterator[DatasetRecord]:
+    """The training rows of one seed."""
     drawn = base.subsample.seeds.get(str(seed)) if base.subsample else None
     if drawn is None or base.subsample is None:
-        return None
-    profile = {"rows": base.subsample.n, "seed": seed, "label_counts": drawn.label_counts}
-    # MLflow keeps 36 characters of a digest.
-    return f"{base.cell.task}-{base.cell.size}", drawn.sha256[:32], canonical_json(profile)
+        return
+    name = f"{base.cell.task}-{base.cell.size}"
+    profile = canonical_json({"rows": base.subsample.n, "seed": seed, "label_counts": drawn.label_counts})
+    yield DatasetRecord(name, drawn.sha256[:MOST], "training", f"work/subsamples/{name}", profile)
+
+
+def _sets(base: _Base, names: Iterable[str]) -> Iterator[DatasetRecord]:
+    """Whole sets of the task: ``train``, from which seeds draw, and those that judged."""
+    task = base.prepared
+    if task is None:
+        return
+    for name in dict.fromkeys(names):
+        digest = task.content.get("folds" if name == "dev" and task.folded else name)
+        if digest is not None:
+            rows = task.sets[name].n if name in task.sets else task.counts.get(name)
+            context = "training" if name == "train" else "evaluation"
+            profile, place = canonical_json({"rows": rows}), f"work/datasets/{base.cell.task}"
+            yield DatasetRecord(f"{base.cell.task} {name}", digest[:MOST], context, place, profile)
 
 
 def _digest(*parts: str) -> str:

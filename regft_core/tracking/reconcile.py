@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from regft_core.io import canonical_json, explained, sha256_text
+from regft_core.results.records import MARK
 from regft_core.tracking.database import CURRENT, SUPERSEDED, Mirror, folder_of, is_active
-from regft_core.tracking.records import CellRecord, Point, ReportRecord, RunRecord
+from regft_core.tracking.records import CellRecord, DatasetRecord, Point, ReportRecord, RunRecord
 
 if TYPE_CHECKING:
     from mlflow.entities import Run
@@ -26,6 +27,7 @@ PARENT = "mlflow.parentRunId"
 #: Tags that a run has or has not, depending on the files.
 OPTIONAL_TAGS = (
     *("primary", "control_for", "differs_by", "variant", "degraded", "collapsed", "contaminated", "error"),
+    *("verdict_reference", "verdict_control", "below_chance", MARK),
     *("regft.export", "regft.evaluations"),
 )
 
@@ -35,6 +37,8 @@ class Reconciliation:
     """Compares the files' records with what MLflow has, and writes the difference."""
 
     mirror: Mirror
+    #: Tags that new runs get and keep: where they come from.
+    source: Mapping[str, str]
     #: what the database holds, by what identifies it
     seeds: dict[tuple[str, str, str], list[Run]] = field(default_factory=lambda: defaultdict(list))
     parents: dict[str, list[Run]] = field(default_factory=lambda: defaultdict(list))
@@ -70,11 +74,15 @@ class Reconciliation:
         tags = _parent_tags(record)
         status = "FAILED" if record.tags["status"] == "failed" else "FINISHED"
         start, end = min(run.start for run in record.runs), max(run.end for run in record.runs)
-        candidates = [run for run in self.parents[record.cell] if run.data.params == dict(record.params)]
+        candidates = [
+            run
+            for run in self.parents[record.cell]
+            if run.data.params == dict(record.params) and _read_these(run, record.datasets)
+        ]
         if not candidates:
             metrics = [Point(name, value, 0, end) for name, value in record.scores.items()]
             files = {"config.yaml": _yaml(record.config)}
-            return self._create(record.name, start, end, status, tags, record.params, metrics, files)
+            return self._create(record.name, start, end, status, tags, record.params, metrics, files, record.datasets)
         run = _best(candidates)
         now = int(time.time() * 1000)
         # A number that is gone (a set no longer evaluated) cannot be deleted in MLflow; NaN says so.
@@ -82,7 +90,7 @@ class Reconciliation:
         changed = [
             Point(name, value, 0, now) for name, value in wanted.items() if not _same(value, run.data.metrics.get(name))
         ]
-        self._refresh(run, tags, changed, status, end)
+        self._refresh(run, tags, changed, status, end, record.datasets)
         return str(run.info.run_id)
 
     def _seed(self, record: RunRecord, parent: str) -> None:
@@ -106,7 +114,7 @@ class Reconciliation:
                     missing, at = _changed(record, run.data.metrics), int(time.time() * 1000)
                     _write_files(run, _evaluation_files(record))
                 new = [Point(name, value, 0, at) for name, value in missing.items()]
-                self._refresh(run, tags, new, status, record.end)
+                self._refresh(run, tags, new, status, record.end, record.datasets)
             else:
                 self._refresh(run, run.data.tags | {"regft.status": CURRENT, PARENT: parent}, [], run.info.status)
             return
@@ -116,11 +124,12 @@ class Reconciliation:
             run = _best(unjudged)
             _write_files(run, files)
             new = [metric for metric in scores if not _same(metric.value, run.data.metrics.get(metric.name))]
-            self._refresh(run, tags, new, status, record.end)
+            self._refresh(run, tags, new, status, record.end, record.datasets)
             return
         # Scores first: the compare page starts with the first metric it finds.
         numbers = scores + record.points()
-        self._create(record.name, record.start, record.end, status, tags, record.params, numbers, files, record.dataset)
+        data = record.datasets
+        self._create(record.name, record.start, record.end, status, tags, record.params, numbers, files, data)
 
     # ----------------------------------------------------------------------------- report
 
@@ -148,16 +157,17 @@ class Reconciliation:
         params: Mapping[str, str],
         metrics: Sequence[Point],
         files: Mapping[str, str | Path],
-        dataset: tuple[str, str, str] | None = None,
+        datasets: Sequence[DatasetRecord] = (),
     ) -> str:
         """Make a run; it has ended last, so that what a killed sync leaves is seen to be incomplete."""
         client = self.mirror.client
-        run = client.create_run(self.mirror.experiment_id, start_time=start, tags=dict(tags), run_name=name)
+        known = {**self.source, **tags}
+        run = client.create_run(self.mirror.experiment_id, start_time=start, tags=known, run_name=name)
         run_id = str(run.info.run_id)
         _write_files(run, files)
         self.mirror.log(run_id, metrics, params)
-        if dataset is not None:
-            client.log_inputs(run_id, datasets=[_dataset(*dataset)])
+        if datasets:
+            client.log_inputs(run_id, datasets=[_dataset(one) for one in datasets])
         client.set_terminated(run_id, status, end)
         self.kept.add(run_id)
         self.created += 1
@@ -170,6 +180,7 @@ class Reconciliation:
         metrics: Sequence[Point],
         status: str = "FINISHED",
         end: int | None = None,
+        datasets: Sequence[DatasetRecord] = (),
     ) -> None:
         """Make a run that is there say what the files say now."""
         run_id, known, retired = run.info.run_id, run.data.tags, not is_active(run)
@@ -179,12 +190,16 @@ class Reconciliation:
         gone = [key for key in OPTIONAL_TAGS if key in known and key not in tags]
         if changed or metrics:
             self.mirror.log(run_id, metrics, tags=changed)
+        there = _datasets(run)
+        new_data = [one for one in datasets if one.name not in there]
+        if new_data:
+            self.mirror.client.log_inputs(run_id, datasets=[_dataset(one) for one in new_data])
         for key in gone:
             self.mirror.client.delete_tag(run_id, key)
         if run.info.status != status:
             self.mirror.client.set_terminated(run_id, status, end)
         self.kept.add(run_id)
-        if retired or changed or metrics or gone or run.info.status != status:
+        if retired or changed or metrics or new_data or gone or run.info.status != status:
             self.updated += 1
         else:
             self.unchanged += 1
@@ -281,10 +296,20 @@ def _evaluation_files(record: RunRecord) -> dict[str, str | Path]:
     }
 
 
-def _dataset(name: str, digest: str, profile: str) -> Any:
+def _datasets(run: Run) -> dict[str, str]:
+    """Name -> digest of what a run says that it read."""
+    found = run.inputs.dataset_inputs if run.inputs is not None else ()
+    return {one.dataset.name: one.dataset.digest for one in found}
+
+
+def _read_these(run: Run, datasets: Sequence[DatasetRecord]) -> bool:
+    """Whether no set has other rows in the run, from which MLflow takes no dataset away."""
+    there = _datasets(run)
+    return all(there.get(one.name, one.digest) == one.digest for one in datasets)
+
+
+def _dataset(one: DatasetRecord) -> Any:
     from mlflow.entities import Dataset, DatasetInput, InputTag
 
-    source = json.dumps({"uri": f"work/subsamples/{name}"})
-    return DatasetInput(
-        Dataset(name, digest, "local", source, profile=profile), [InputTag("mlflow.data.context", "training")]
-    )
+    data = Dataset(one.name, one.digest, "local", json.dumps({"uri": one.source}), profile=one.profile)
+    return DatasetInput(data, [InputTag("mlflow.data.context", one.context)])

@@ -22,6 +22,19 @@ class Point:
 
 
 @dataclass(frozen=True)
+class DatasetRecord:
+    """Rows that a run or the runs of a cell read; ``profile`` is JSON."""
+
+    name: str
+    digest: str
+    #: ``training`` or ``evaluation``.
+    context: str
+    #: Folder or file, relative to the project.
+    source: str
+    profile: str
+
+
+@dataclass(frozen=True)
 class RunRecord:
     """One seed of one cell.
 
@@ -49,8 +62,7 @@ class RunRecord:
     config: Mapping[str, Any]
     record: Mapping[str, Any]
     predictions: tuple[Path, ...]
-    dataset: tuple[str, str, str] | None
-    """Name, digest and JSON profile of the training rows."""
+    datasets: tuple[DatasetRecord, ...] = ()
     evaluations: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """What each evaluation beyond the scores found about this run."""
 
@@ -105,6 +117,7 @@ class CellRecord:
     scores: Mapping[str, float]
     config: Mapping[str, Any]
     runs: tuple[RunRecord, ...] = field(default=())
+    datasets: tuple[DatasetRecord, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -57,6 +57,10 @@ def cell_scores(runs: Sequence[RunRecord], reported: Mapping[str, Any]) -> dict[
             if mean is None or name not in found or abs(mean - found[name]) > 1e-9 or bounds.get("n") != len(good):
                 continue
             found |= {f"{name}.{side}": bounds[side] for side in ("low", "high") if bounds.get(side) is not None}
+    if "primary" in found:
+        metric = f"dev.{runs[0].tags['primary']}"
+        bounds = {f"primary.{side}": found.get(f"{metric}.{side}") for side in ("low", "high")}
+        found |= {name: value for name, value in bounds.items() if value is not None}
     ratios = reported.get("cost_ratio") or {}
     found |= {f"cost.ratio_{kind}": value for kind, value in ratios.items() if kind != "declared" and value is not None}
     return found

@@ -24,8 +24,8 @@ def content(cells: Sequence[CellRecord], report: ReportRecord | None, place: Map
     """
     parts: list[Any] = [sorted(place.items()), installed(["mlflow"]), report and report.digest]
     for cell in cells:
-        parts.append((cell.cell, cell.name, cell.tags, cell.params, cell.scores))
-        parts += [(r.key, r.training, r.evaluation, r.tags, r.scores, r.evaluations) for r in cell.runs]
+        parts.append((cell.cell, cell.name, cell.tags, cell.params, cell.scores, cell.datasets))
+        parts += [(r.key, r.training, r.evaluation, r.tags, r.scores, r.evaluations, r.datasets) for r in cell.runs]
     return sha256_text(repr(parts))
 
 

@@ -17,6 +17,7 @@ from regft_core.config.grid import Cell
 from regft_core.tracking.database import locked, open_mirror
 from regft_core.tracking.reading import read_grid, read_report
 from regft_core.tracking.reconcile import Reconciliation
+from regft_core.tracking.source import source_tags
 from regft_core.tracking.stamp import Stamp, content
 from regft_core.tracking.view import experiment_tags
 
@@ -69,7 +70,7 @@ def sync(
         if stamp.holds(mirrored):
             return SyncResult(0, 0, sum(1 + len(r.runs) for r in records) + (report is not None), 0)
         with open_mirror(database, artifacts, experiment) as mirror:
-            work = Reconciliation(mirror)
+            work = Reconciliation(mirror, source_tags(root))
             work.load()
             for record in records:
                 work.cell(record)

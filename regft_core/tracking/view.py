@@ -11,15 +11,23 @@ from collections.abc import Sequence
 from typing import Any
 from urllib.parse import quote
 
+from regft_core.metrics import higher_is_better
 from regft_core.tracking.records import CellRecord
 
 VIEW = "regft"
+#: One line per method, task and size, and the report; the page nests seeds under them only without a filter.
+LINES = "tags.`regft.kind` != 'run'"
+#: The score that sorts, and its interval.
+PRIMARY = ("primary", "primary.low", "primary.high")
+COSTS = ("cost.declared_ratio", "cost.ratio_measured", "cost.train_seconds", "cost.peak_memory_bytes")
+CURVES = ("loss", "learning_rate", "gradient_norm")
 RUN_NAME = "attributes.`Run Name`"
 
 NOTE = """\
-A mirror of `work/`: one run per seed, nested under one run per cell (method x task x training size).
-Numbers of a cell are means over its seeds. The files are the truth; delete the database and
-`regft sync` brings it back.
+A mirror of `work/`: one run per cell (method x task x training size), sorted by its primary score on dev, and below
+it one run per seed. Numbers of a cell are means over its seeds; `primary.low` and `primary.high` are the interval.
+Delete the filter to see the seeds: sorted by *Created*, they nest under their cell. The files are the truth; delete
+the database and `regft sync` brings it back.
 
 Searches find only what the files say now. Runs of an earlier configuration are kept in the state *Deleted* (choose it
 beside the search box; ``tags.`regft.status` = 'superseded'``) and return with the next sync after the configuration
@@ -36,7 +44,9 @@ Filters need the prefix `tags.`, `params.` or `metrics.` (a bare `task = 'rte'` 
 - by score: ``metrics.`dev.accuracy` > 0.8``, or `metrics.primary > 0.8` (the task's main metric on dev, named by the
   tag `primary`)
 
-The run named `report` holds the report. The button *Override saved view* keeps these columns for later visits.
+Columns to add: *Dataset* (rows that trained and judged), *Version* (commit of the project when the run came in). The
+run named `report` holds the report. `regft export --register` adds a model to the registry.
+The button *Override saved view* keeps these columns for later visits.
 """
 
 
@@ -51,54 +61,56 @@ def experiment_tags(records: Sequence[CellRecord]) -> dict[str, str]:
 
 
 def view_state(records: Sequence[CellRecord]) -> dict[str, Any]:
-    """Columns and order of the runs page: the main score, then what was run.
+    """Columns and order of the runs page: sorted by the main score, its interval, then what was run.
 
     The page puts all metrics before all parameters, so each further score would push method, task, size and seed out
     of sight; the others are in the charts, and a click on *Columns* away.
     """
     names = list(dict.fromkeys(name for record in records for name in record.scores))
-    scores = [n for n in names if "." in n and not n.startswith("cost.") and n.count(".") == 1 and "collapsed" not in n]
+    tags = {name for record in records for name in record.tags}
+    own = ("cost.", "primary.")
+    scores = [n for n in names if n.count(".") == 1 and not n.startswith(own) and "collapsed" not in n]
     columns = [
-        *(f"metrics.`{name}`" for name in ("primary",) if name in names),
-        *(f"params.`{name}`" for name in ("method", "task", "size", "seed")),
+        *(f"metrics.`{name}`" for name in PRIMARY if name in names),
+        *(f"params.`{name}`" for name in ("method", "task", "size")),
+        *(f"tags.`{name}`" for name in ("verdict_reference", "verdict_control") if name in tags),
         "tags.`status`",
     ]
-    widths = {"metrics.`primary`": 80, "params.`method`": 120, "params.`size`": 50, "params.`seed`": 50}
+    widths = {"params.`method`": 120, "params.`size`": 50}
+    widths |= {f"tags.`verdict_{role}`": 150 for role in ("reference", "control")}
+    primaries = {record.tags["primary"] for record in records if "primary" in record.tags}
     return {
-        "searchFilter": "",
-        # Only in the order of creation does the page nest seeds under their cell.
-        "orderByKey": "attributes.start_time",
-        "orderByAsc": False,
+        "searchFilter": LINES,
+        "orderByKey": "metrics.`primary`",
+        "orderByAsc": bool(primaries) and not any(map(higher_is_better, primaries)),
         "selectedColumns": columns,
         "columnOrder": [RUN_NAME, *columns],
-        # Wide enough for an indented name with its seed.
-        "columnWidths": {RUN_NAME: 240} | {name: widths.get(name, 100) for name in columns},
+        "columnWidths": {RUN_NAME: 220} | {name: widths.get(name, 90) for name in columns},
         "runsHiddenMode": "FIRST_20_RUNS",
-        **_charts(scores),
+        **_charts(names, scores),
     }
 
 
-def _charts(scores: Sequence[str]) -> dict[str, Any]:
-    """A section of bars for the scores, above the charts that the page makes of everything by itself."""
+def _charts(names: Sequence[str], scores: Sequence[str]) -> dict[str, Any]:
+    """Sections in the order in which one asks, above the charts that the page makes of everything by itself.
+
+    How good, at what cost, and how it trained (of seeds, once the filter is deleted).
+    """
 
     def section(name: str, generated: bool) -> dict[str, Any]:
         return {"uuid": name, "name": name, "display": True, "isReordered": False, "isGenerated": generated}
 
-    charts = [
-        {
-            "uuid": f"score-{name}",
-            "type": "BAR",
-            "metricKey": name,
-            "displayName": name,
-            "metricSectionId": "Scores",
-            "runsCountToCompare": 20,
-            "deleted": False,
-            "isGenerated": True,
-        }
-        for name in scores
-    ]
-    sections = [section("Scores", False), section("Model metrics", True), section("System metrics", True)]
-    return {"compareRunCharts": charts, "compareRunSections": sections}
+    def chart(name: str, place: str, kind: str) -> dict[str, Any]:
+        shown = {"metricKey": name, "displayName": name, "metricSectionId": place, "runsCountToCompare": 20}
+        return {"uuid": f"chart-{name}", "type": kind, "deleted": False, "isGenerated": True, **shown}
+
+    charts = [chart(name, "Scores", "BAR") for name in scores]
+    charts += [chart(name, "Cost", "BAR") for name in COSTS if name in names]
+    charts += [chart(name, "Training", "LINE") for name in CURVES]
+    ours = [section(name, False) for name in ("Scores", "Cost", "Training")]
+    sections = [*ours, section("Model metrics", True), section("System metrics", True)]
+    # Else the page sorts sections by name.
+    return {"compareRunCharts": charts, "compareRunSections": sections, "isAccordionReordered": True}
 
 
 def runs_page(base: str, experiment_id: str) -> str:

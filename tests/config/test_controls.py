@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from regft_core.config.controls import with_controls, write_controls
-from regft_core.config.find_controls import Control
+from regft_core.config.find_controls import Control, lacking
 from regft_core.config.read_project import load_project
 from regft_core.errors import ConfigError
 from regft_core.run.project import open_project
@@ -188,3 +188,12 @@ def test_controls_of_shipped_methods_go_into_a_list_over_several_lines() -> None
     assert written.splitlines()[10:] == SHIPPED.splitlines()[10:]
     assert written.splitlines()[9].startswith("    lp_ft, ")
     assert written.splitlines()[9].endswith("]          # the last one")
+
+
+def test_missing_controls_are_one_warning() -> None:
+    missing = [Control("a_off", "a", ""), Control("a_flat", "a", ""), Control("b_off", "b", "")]
+    missing.append(Control("c", "a_off", "", in_turn=True))
+    (text,) = lacking(missing)
+    assert text.startswith("a, b have no control, or not all of them, in the grid, so a gain")
+    assert "`regft controls` lists 4 controls; `regft controls --write` adds them." in text
+    assert lacking([]) == []

@@ -154,7 +154,7 @@ def test_warnings(files: dict[str, str], build: Any, registry: dict[str, Any]) -
         "params.yaml:6: 3 seeds",
         "params.yaml:2: revision 'main' of org/encoder can move",
         f"{TASK}:1: revision 'main' of org/set can move",
-        "'noise' is listed without its control 'quiet' (differs by: training.epochs is 1 instead of 2)",
+        "params.yaml: noise has no control in the grid, so",
         "broken.yaml may be a control but cannot be read",
     ):
         assert any(part in warning for warning in warnings), part

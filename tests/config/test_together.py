@@ -163,7 +163,7 @@ control_for: noise
             "control_for: control_for needs 'differs_in'",
             "phases.later: is 3",
             "phases.search.data: is 7",
-            "phases.search.start: 'search' starts from 'later', which is no earlier phase",
+            "phases.search.start: 'search' starts from 'later', which is not an earlier phase",
             "phases.search.training.epoch: unknown key 'epoch'",
             "phases.tune.regularisers.mask.taken: is 1",
             "phases.tune.repeat.times: is 0",

@@ -110,7 +110,7 @@ WRONG: list[tuple[str, dict[str, Content | None], str, str, str, tuple[str, ...]
         "{kind: files}",
         "{kind: files, encoding: utf-9}",
         "invalid-value",
-        ("reviews.yaml:1", "'utf-9' is no text encoding"),
+        ("reviews.yaml:1", "'utf-9' is not a text encoding"),
     ),
     (
         "a delimiter for JSON lines",

@@ -93,7 +93,7 @@ def test_from_a_table_to_predictions(root: Path) -> None:
     assert "f1_macro" in json.dumps(results)
 
     cell = ["--method", "linear_probe", "--task", "cells", "--size", "16", "--seed", "0"]
-    run(root, "export", *cell)
+    assert "registered as version 1 of 'cells'" in run(root, "export", *cell, "--register")
     model, out = root / "exports/linear_probe-cells-16-seed-0", root / "out.csv"
     run(root, "predict", "--model", str(model), "--data", "data/cells-dev.csv", "--out", str(out), "--keep", "tags")
     with out.open(newline="") as file:

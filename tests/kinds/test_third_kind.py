@@ -52,8 +52,9 @@ import regft_core
 from regft_core.api import load
 assert Path(regft_core.__file__).is_relative_to(Path.cwd())
 project = load(Path.cwd())
-scores = project.run("vanilla", "tagged") + project.run("r_drop", "tagged")
-print(json.dumps([[s.method, s.set, s.metric, s.per_seed] for s in scores]))
+project.run("vanilla", "tagged")
+project.run("r_drop", "tagged")
+print(project.results()[["method", "set", "metric", "seed 0"]].to_json(orient="values"))
 """
 KEYS = """
 import json

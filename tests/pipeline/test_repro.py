@@ -11,6 +11,7 @@ import sys
 import textwrap
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -23,6 +24,11 @@ CHAIN = "pipelines/methods/chain.yaml"
 
 def tree(root: Path) -> dict[str, bytes]:
     return {p.relative_to(root).as_posix(): p.read_bytes() for p in sorted(root.rglob("*")) if p.is_file()}
+
+
+def shown(root: Path) -> dict[str, Any]:
+    """What DVC shows of the task."""
+    return dict(json.loads((root / "reports/metrics/own-16.json").read_text()))
 
 
 def cells(root: Path) -> dict[str, int]:
@@ -38,17 +44,17 @@ def test_everything_from_nothing(reproduced: Path) -> None:
     assert ran((reproduced.parent / "output").read_text()) == ALL
     for name in (
         "report.html",
-        "metrics/own-16/chain.json",
+        "metrics/own-16.json",
         "results.json",
         "plots/curves.csv",
         "plots/leaderboard.csv",
+        "plots/leaderboard/own-16.svg",
+        "plots/loss/own-16.svg",
     ):
         assert (reproduced / "reports" / name).is_file()
     assert (reproduced / "mlflow.db").is_file()
     assert (reproduced / "work/evaluate/chain/own/16/predictions/seed-0/far.jsonl").is_file()
     assert [path.name for path in (reproduced / "work/search").iterdir() if path.is_dir()] == ["chain"]
-    shown = dvc(reproduced, "metrics", "show", "--json")
-    assert "reports/metrics/own-16/vanilla.json" in shown
     assert (reproduced / "dvc.lock").stat().st_size < 5000  # whatever the grid: no line for a cell
 
 
@@ -107,7 +113,34 @@ def test_a_new_seed_and_a_method_of_ones_own(project: Path) -> None:
     assert ran(dvc(project, "repro")) == ALL
     # Of the new seed two phases, two runs and two evaluations; of the new method two runs and two evaluations.
     assert stored(project) == before + 6 + 4
-    assert (project / f"reports/metrics/own-16/{name}.json").is_file()
+    assert name in shown(project)["dev"]
+
+
+# ---------------------------------------------------------------------------- what DVC shows
+
+
+def test_what_dvc_shows_after_one_changed_value(project: Path) -> None:
+    edit(project / "params.yaml", "bootstrap_samples: 200", "bootstrap_samples: 300")
+    dvc(project, "repro")
+    assert json.loads(dvc(project, "params", "diff", "--json")) == {
+        "params.yaml": {"report.bootstrap_samples": {"old": 200, "new": 300, "diff": 100}}
+    }
+    assert json.loads(dvc(project, "metrics", "diff", "--json")) == {}
+    columns = dvc(project, "exp", "show", "--csv").splitlines()[0].split(",")
+    assert len(columns) < 60
+    assert {"decision.method", "decision.dev", "decision.ood.far", "dev.chain", "dev.vanilla"} < {*columns}
+    # A line for each block, and nothing from the net on the page; the leaderboard is its first picture.
+    assert [*json.loads(dvc(project, "metrics", "show", "--json"))[""]["data"]] == ["reports/metrics/own-16.json"]
+    dvc(project, "plots", "diff", "HEAD")
+    page = (project / "dvc_plots" / "index.html").read_text()
+    pictures = re.findall(r'<img src="([^"]+)"', page)
+    assert [re.sub(".*_plots_", "", picture) for picture in pictures] == [
+        *["leaderboard_own-16.svg"] * 2,
+        *["loss_own-16.svg"] * 2,
+    ]
+    assert all((project / "dvc_plots" / picture).is_file() for picture in pictures)
+    assert "http" not in page
+    assert max(len(line.rstrip()) for line in dvc(project, "dag").splitlines()) <= 64
 
 
 # ------------------------------------------------------------------------------ what DVC has
@@ -173,13 +206,12 @@ def test_a_cell_that_fails_stops_no_other_and_is_tried_again(project: Path) -> N
     assert "1 cell without a result" in said
     assert "fits/own/16: finetune: fits own 16 seed 0: " in said
     assert ran(said) == ALL
-    assert (project / "reports/metrics/own-16/chain.json").is_file()
-    assert not (project / "reports/metrics/own-16/fits.json").exists()
+    assert shown(project)["dev"].keys() == {"vanilla", "chain"}
     before = stored(project)
     (project / fits).write_text("description: a layer\nregularisers: {hype: {layers: [0]}}\n")
     assert ran(dvc(project, "repro")) == ["plan", "finetune", "evaluate", "report"]
     assert stored(project) == before + 2
-    assert (project / "reports/metrics/own-16/fits.json").is_file()
+    assert "fits" in shown(project)["dev"]
 
 
 @pytest.mark.parametrize("seconds", [3.0, 8.0])

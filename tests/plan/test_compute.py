@@ -248,7 +248,9 @@ def test_a_command_that_failed_says_so_by_its_exit_code(project: Path) -> None:
 
 
 def test_without_a_plan_the_stage_that_makes_it_is_named(project: Path) -> None:
-    with pytest.raises(DataError, match=r"work/plan/finetune\.json is missing; run `dvc repro`, whose stage plan"):
+    with pytest.raises(
+        DataError, match=r"work/plan/finetune\.json is missing\n    -> run `dvc repro`, whose stage plan"
+    ):
         compute(project, "finetune", say=quiet)
 
 

@@ -147,19 +147,16 @@ def _json(path: Path, value: Any) -> None:
 
 
 def _task(root: Path, name: str, task: Task) -> dict[str, Any]:
-    classes = task.kind == "classification"
-    sets = {
-        one: {"labels": list(task.labels) if classes else None, "label_map": None, "n": task.size(one)}
-        for one in ("dev", *task.ood)
-    }
+    labels = None if task.kind == "regression" else list(task.labels)
+    sets = {one: {"labels": labels, "label_map": None, "n": task.size(one)} for one in ("dev", *task.ood)}
     described = {
         "task": name,
         "kind": task.kind,
-        "labels": list(task.labels) if classes else None,
+        "labels": labels,
         "metrics": list(task.metrics),
         "primary": task.metrics[0],
-        "positive_label": task.labels[-1] if classes else None,
-        "range": None if classes else [0.0, 5.0],
+        "positive_label": task.labels[-1] if task.kind == "classification" else None,
+        "range": [0.0, 5.0] if labels is None else None,
         "keyword_segment": None,
         "counts": {"train": 5000, **{one: task.size(one) for one in sets}},
         "dropped": {},
@@ -179,8 +176,9 @@ def _task(root: Path, name: str, task: Task) -> dict[str, Any]:
 
 def _gold(name: str, task: Task) -> dict[str, np.ndarray]:
     rng = np.random.default_rng(derive(1, name))
-    if task.kind == "classification":
-        return {one: rng.integers(len(task.labels), size=task.size(one)) for one in ("dev", *task.ood)}
+    if task.kind != "regression":
+        values = len(task.labels) if task.kind == "classification" else 2 ** len(task.labels)
+        return {one: rng.integers(values, size=task.size(one)) for one in ("dev", *task.ood)}
     return {one: rng.uniform(0, 5, size=task.size(one)) for one in ("dev", *task.ood)}
 
 
@@ -188,9 +186,7 @@ def _subsample(root: Path, name: str, task: Task, size: int | str, seeds: Sequen
     n = 5000 if size == "full" else int(size)
     entry = {
         "sha256": "0" * 64,
-        "label_counts": {label: n // len(task.labels) for label in task.labels}
-        if task.kind == "classification"
-        else None,
+        "label_counts": {label: n // len(task.labels) for label in task.labels} if task.kind != "regression" else None,
         "duplicates_with": dict.fromkeys(("dev", *task.ood), 0),
     }
     _json(
@@ -208,6 +204,11 @@ def _logits(arm: Arm, gold: np.ndarray, task: Task, seed: int, set_name: str, sh
         noise = np.random.default_rng(derive(seed, "noise", set_name)).normal(0, 1.5, gold.size)
         constant = seed in arm.collapsed
         return np.full((gold.size, 1), 2.5) if constant else (skill * gold + (1 - skill) * (noise + 2.5))[:, None]
+    if task.kind == "multi_label":
+        each = np.random.default_rng(derive(seed, "labels", set_name)).random((gold.size, len(task.labels)))
+        present = (gold[:, None] >> np.arange(len(task.labels))) & 1 == 1
+        constant = seed in arm.collapsed
+        return np.ones(present.shape) if constant else np.where((each < skill) == present, 3.0, -3.0)
     right = difficulty < skill
     predicted = np.where(right, gold, (gold + 1) % len(task.labels))
     if seed in arm.collapsed:

@@ -95,7 +95,7 @@ def test_methods_that_do_not_beat_the_probe_are_named(idle: Any, advice: Any) ->
     assert "worse than probe" in worse
     (one,) = advice.report.unbeaten
     assert "vanilla" in one
-    assert "the best of 2 arms that do not train it" in one
+    assert "the best of 2 methods that do not train it" in one
 
 
 def test_page_and_terminal_show_the_same_decision(idle: Any) -> None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import html
 import re
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any
+from xml.etree import ElementTree
+from xml.sax.saxutils import escape
 
 import pytest
 from hypothesis import given, settings
@@ -13,7 +16,9 @@ from hypothesis import strategies as st
 
 from regft_core.reporting.figures import scores as figures
 from regft_core.reporting.figures.svg import VARIABLES, panels
+from regft_core.reporting.leaderboard import leaderboard
 from regft_core.reporting.read_grid import read_grid
+from regft_core.reporting.terminal import text_columns
 from regft_core.results.logs import CurvePoint
 
 
@@ -92,3 +97,18 @@ def test_a_run_that_diverged_does_not_flatten_the_rest(built: Any) -> None:
     points = [CurvePoint(0, "finetune", i, float("nan") if i == 3 else 0.5, None, None) for i in range(1, 9)]
     (found,) = figures._losses(points, built.report.blocks[0])
     assert 3.0 not in found[0]
+
+
+def test_what_dvc_shows_stands_alone_and_says_what_the_terminal_says(built: Any) -> None:
+    for block in built.report.blocks:
+        for kind in ("leaderboard", "loss"):
+            text = (built.root / "reports" / "plots" / kind / f"{block.name}.svg").read_text()
+            ElementTree.fromstring(text)
+            assert not re.findall(r"var\(|https?://(?!www\.w3\.org/2000/svg)|<script|#0[1-7]0[1-7]0[1-7]", text)
+        text = (built.root / "reports" / "plots" / "leaderboard" / f"{block.name}.svg").read_text()
+        assert block.decision.sentences[0].split(":")[0] in html.unescape(text)
+        board = leaderboard(block)
+        for head, cells in text_columns(board, built.report.reference):
+            assert f">{head}<" in text
+            assert all(f">{escape(cell.plain.rstrip())}<" in text for cell in cells if cell.plain.strip())
+        assert all(line.row.method in text for line in board.lines)

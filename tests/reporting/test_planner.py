@@ -86,7 +86,7 @@ def test_without_results_it_says_what_to_run_first(project: Any, tmp_path: Path)
     text = table(found, 1.0)
     assert "no spread seen yet for good - vanilla on sst2-300" in text
     assert "at least 3 seeds" in text
-    assert table([], 1.0).startswith("no pair of arms")
+    assert table([], 1.0).startswith("no pair of methods")
 
 
 def test_arms_without_results_do_not_hide_the_others(project: Any, synthetic: Any) -> None:

@@ -112,7 +112,7 @@ def test_trials_are_shown_with_the_expected_best(grid: Any) -> None:
     for k, value in arm.curve:  # to 2, for one seed finished no more
         assert value == pytest.approx(math.fsum(expected_max(scores, k) for scores in known) / 4)
     assert [k for k, _ in arm.curve] == [1, 2]
-    assert "rte-300: arms were tuned with different numbers of trials (vanilla 0, hype_n 3)" in report.warnings
+    assert "rte-300: methods were tuned with different numbers of trials (vanilla 0, hype_n 3)" in report.warnings
     assert "training.learning_rate 2e-05 (2)" in report.html
     assert "Expected best of k trials, rte-300" in report.html
     assert report.html.count("Expected best of k trials, ") == 1  # nothing was tuned on the other tasks

@@ -143,7 +143,7 @@ def test_a_task_without_a_prompt_is_refused_with_its_line(tmp_path: Path) -> Non
         ({"words": {"bad": "sad"}}, "no word for good; give every label one"),
         (
             {"words": {"bad": "sad", "good": "new", "goood": "old"}},
-            "'goood' is no label of this task; did you mean 'good'?",
+            "'goood' is not a label of this task; did you mean 'good'?",
         ),
         ({"words": {"bad": "sad", "good": "sad"}}, "bad, good have the same word"),
     ],

@@ -43,6 +43,13 @@ def test_all_texts_are_in_the_golden_file() -> None:
     )
 
 
+def test_problems_stand_file_by_file_from_the_top() -> None:
+    places = [("b.yaml", 9), ("a.yaml", 4), ("b.yaml", 2), ("a.yaml", 0)]
+    error = ConfigError([Problem("unknown-key", file, line, "", "unknown") for file, line in places])
+    shown = [line.split(": ")[0].strip() for line in str(error).splitlines()[1:]]
+    assert shown == ["b.yaml:2", "b.yaml:9", "a.yaml", "a.yaml:4"]
+
+
 def test_the_code_ends_the_first_line() -> None:
     error = DataError("no-rows", "data/x.csv: no rows\n    -> one JSON object per line")
     problem = Problem("unknown-key", "params.yaml", 3, "model.nam", "unknown key 'nam'", "did you mean 'name'?")

@@ -17,9 +17,10 @@ from mlflow.entities import ViewType
 
 from regft_core.errors import DataError, StoreError
 from regft_core.tracking.database import database_uri
+from regft_core.tracking.registry import register
 from regft_core.tracking.sync import SyncResult, sync
 from tests.errors import raises_code
-from tests.tracking.tree import HYPE, SEARCHED, VANILLA, Tree
+from tests.tracking.tree import HYPE, SEARCHED, VANILLA, Tree, sha
 
 SEEDS = [0, 1]
 
@@ -140,6 +141,74 @@ def test_numbers_parameters_files_and_data_of_a_run(grid: Tree) -> None:
     assert current(grid.root)["seed 1 of vanilla rte-300"].data.tags["collapsed"] == "dev: constant"
 
 
+def test_cells_and_seeds_name_the_rows_that_trained_and_judged(grid: Tree) -> None:
+    sync(grid.root, [HYPE], SEEDS)
+    grid.task("rte")  # an earlier version of the mirror named only the training rows
+    assert sync(grid.root, [HYPE], SEEDS) == SyncResult(created=0, updated=3, unchanged=0, superseded=0)
+    cell, seed = current(grid.root, "cell")["hype_n rte-300"], current(grid.root)["seed 1 of hype_n rte-300"]
+    for run, training in ((cell, "rte train"), (seed, "rte-300")):
+        inputs = {one.dataset.name: (one.tags[0].value, one.dataset.digest) for one in run.inputs.dataset_inputs}
+        assert {name: context for name, (context, _) in inputs.items()} == {
+            training: "training",
+            "rte dev": "evaluation",
+            "rte hans": "evaluation",
+        }
+        assert inputs["rte dev"][1] == sha("rte", "dev", 0)[:32]
+    assert sync(grid.root, [HYPE], SEEDS).unchanged == 3
+    (grid.root / "work/evaluate" / HYPE.directory / "result.json").unlink()  # made again meanwhile
+    assert sync(grid.root, [HYPE], SEEDS).superseded == 0
+    grid.evaluation(HYPE, SEEDS)
+    grid.task("rte", version=1)  # other rows: another run, since MLflow takes no dataset away
+    assert sync(grid.root, [HYPE], SEEDS).superseded == 1
+    data = current(grid.root, "cell")["hype_n rte-300"].inputs.dataset_inputs
+    assert sorted(one.dataset.name for one in data) == ["rte dev", "rte hans", "rte train"]
+
+
+def test_runs_name_the_commit_of_the_project_when_they_came_in(grid: Tree) -> None:
+    git = ["git", "-c", "user.name=t", "-c", "user.email=t@t"]
+    subprocess.run([*git, "init", "-q", "-b", "trunk"], cwd=grid.root, check=True)
+    grid.write("params.yaml", "a: 1\n")
+    subprocess.run([*git, "add", "params.yaml"], cwd=grid.root, check=True)
+    subprocess.run([*git, "commit", "-qm", "one"], cwd=grid.root, check=True)
+    head = subprocess.run([*git, "rev-parse", "HEAD"], cwd=grid.root, capture_output=True, text=True).stdout.strip()
+    sync(grid.root, [VANILLA], SEEDS)
+    grid.write("params.yaml", "a: 2\n")
+    sync(grid.root, [VANILLA, HYPE], SEEDS)
+    tags = {name: run.data.tags for name, run in (current(grid.root) | current(grid.root, "cell")).items()}
+    assert {own["mlflow.source.git.commit"] for own in tags.values()} == {head}
+    assert {own["mlflow.source.git.branch"] for own in tags.values()} == {"trunk"}
+    assert {own["mlflow.source.name"] for own in tags.values()} == {"dvc.yaml"}
+    dirty = {name: own["mlflow.source.git.dirty"] for name, own in tags.items()}
+    assert (dirty["vanilla rte-300"], dirty["seed 0 of hype_n rte-300"]) == ("false", "true")
+
+
+def test_an_export_becomes_a_version_of_its_task_on_request(grid: Tree) -> None:
+    sync(grid.root, [HYPE], SEEDS)
+    key = grid.key(HYPE, 0, 1e-4)
+    folder = grid.write("exports/hype_n-rte-300-seed-0/README.md", f"- **Run**: `{key}`\n").parent
+    (folder / "model.safetensors").write_text("weights")
+    assert register(grid.root, folder, "rte", {"method": "hype_n"}) == 1
+    assert register(grid.root, folder, "rte", {"method": "hype_n"}) == 1  # the same content
+    (folder / "model.safetensors").write_text("others")
+    assert register(grid.root, folder, "rte", {"method": "hype_n"}) == 2
+    first, second = (client(grid.root).get_model_version("rte", number) for number in ("1", "2"))
+    assert first.run_id == second.run_id == current(grid.root)["seed 0 of hype_n rte-300"].info.run_id
+    assert (first.tags["method"], first.tags["regft.key"]) == ("hype_n", key)
+    # What is registered stays as it was.
+    copies = [Path(one.source.removeprefix("file://")) / "model.safetensors" for one in (first, second)]
+    assert [copy.read_text() for copy in copies] == ["weights", "others"]
+
+
+def test_mirrored_files_open_in_the_pages_viewer(grid: Tree) -> None:
+    grid.report("first")
+    grid.write("reports/leaderboard.txt", "1 hype_n\n")
+    sync(grid.root, [VANILLA, HYPE], SEEDS)
+    files = [path for path in (grid.root / "mlartifacts").rglob("*") if path.is_file()]
+    assert files
+    # Of the viewer of MLflow 3.17: text, images, tables, pages.
+    assert {path.suffix for path in files} <= {".yaml", ".json", ".jsonl", ".txt", ".csv", ".svg", ".html"}
+
+
 def test_parents_hold_means_and_the_reports_intervals(grid: Tree) -> None:
     bounds = {"mean": 0.655, "low": 0.6, "high": 0.7, "n": 2}
     stale = {"mean": 0.9, "low": 0.8, "high": 1.0, "n": 2}
@@ -158,8 +227,13 @@ def test_parents_hold_means_and_the_reports_intervals(grid: Tree) -> None:
         0.7,
         1.2,
     )
+    assert (metrics["primary.low"], metrics["primary.high"]) == (0.6, 0.7)
     assert "hans.accuracy.low" not in metrics  # the report's mean is of other runs
     assert current(grid.root, "cell")["vanilla rte-300"].data.metrics["collapsed_runs"] == 1
+    grid.report("second", {"rte-300": {"hype_n": numbers}})
+    sync(grid.root, [VANILLA, HYPE], SEEDS)
+    kept = current(grid.root, "cell")["hype_n rte-300"].data.tags.keys()
+    assert not kept & {"verdict_reference", "below_chance"}  # no word outlives its report
 
 
 def test_curves_are_complete_and_of_each_phase(tree: Tree) -> None:

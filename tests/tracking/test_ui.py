@@ -16,12 +16,15 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from mlflow import MlflowClient
 
 from regft_core.errors import RegftError
 from regft_core.tracking import __main__ as command
+from regft_core.tracking.database import database_uri
 from regft_core.tracking.reading import read_grid
+from regft_core.tracking.sync import sync
 from regft_core.tracking.ui import port_is_free, require_port, server_command, server_environment
-from regft_core.tracking.view import runs_page, view_state
+from regft_core.tracking.view import LINES, runs_page, view_state
 from tests.errors import raises_code
 from tests.tracking.tree import HYPE, VANILLA, Tree
 
@@ -75,17 +78,42 @@ def test_sync_and_errors_of_the_command(
     assert "2 runs created" in capsys.readouterr().out
 
 
-def test_the_shared_view_shows_scores_of_every_set(tree: Tree) -> None:
+def test_the_shared_view_sorts_by_score_and_shows_its_interval(tree: Tree) -> None:
     tree.cell(HYPE, [0])
+    bounds = {"dev": {"accuracy": {"mean": 0.65, "low": 0.6, "high": 0.7, "n": 1}}, "verdict_reference": "better"}
+    tree.report("first", {"rte-300": {"hype_n": bounds}})
     state = view_state(read_grid(tree.root, [HYPE], [0]))
-    what_was_run = [f"params.`{name}`" for name in ("method", "task", "size", "seed")]
-    assert state["selectedColumns"][:5] == ["metrics.`primary`", *what_was_run], "further scores would hide these"
-    assert [chart["metricKey"] for chart in state["compareRunCharts"]] == ["dev.accuracy", "hans.accuracy"]
-    assert state["searchFilter"] == ""  # what is not current is not found anyway
+    scores = [f"metrics.`{name}`" for name in ("primary", "primary.low", "primary.high")]
+    what_was_run = [f"params.`{name}`" for name in ("method", "task", "size")]
+    assert state["selectedColumns"] == [*scores, *what_was_run, "tags.`verdict_reference`", "tags.`status`"]
+    assert (state["orderByKey"], state["orderByAsc"]) == (scores[0], False)
+    places = {chart["metricKey"]: chart["metricSectionId"] for chart in state["compareRunCharts"]}
+    assert [name for name, place in places.items() if place == "Scores"] == ["dev.accuracy", "hans.accuracy"]
+    assert [name for name, place in places.items() if place == "Training"] == ["loss", "learning_rate", "gradient_norm"]
+    sections = [section["name"] for section in state["compareRunSections"]]
+    assert (sections[:4], state["isAccordionReordered"]) == (["Scores", "Cost", "Training", "Model metrics"], True)
+    assert {*places.values()} <= {*sections}
     json.dumps(state, allow_nan=False)
     assert runs_page("http://127.0.0.1:5000", "1").startswith(
         "http://127.0.0.1:5000/#/experiments/1/runs?workflowType="
     )
+
+
+def test_of_errors_the_smallest_stands_first(tree: Tree) -> None:
+    tree.cell(HYPE, [0])
+    path = tree.root / "work" / "evaluate" / HYPE.directory / "result.json"
+    path.write_text(path.read_text().replace('"primary": "accuracy"', '"primary": "mse"'))
+    assert view_state(read_grid(tree.root, [HYPE], [0]))["orderByAsc"] is True
+
+
+def test_the_views_filter_finds_cells_and_the_report(tree: Tree) -> None:
+    tree.cell(HYPE, [0])
+    tree.cell(VANILLA, [0])
+    tree.report("first")
+    sync(tree.root, [VANILLA, HYPE], [0])
+    uri = database_uri(tree.root / "mlflow.db")
+    found = MlflowClient(uri, uri).search_runs(["1"], LINES, order_by=["metrics.`primary` DESC"])
+    assert [run.info.run_name for run in found] == ["hype_n rte-300", "vanilla rte-300", "report"]
 
 
 SERVE = """

@@ -31,6 +31,12 @@ class Tree:
         target.write_text(content if isinstance(content, str) else json.dumps(content, sort_keys=True))
         return target
 
+    def task(self, task: str, sets: tuple[str, ...] = ("dev", "hans"), version: int = 0) -> None:
+        described = {"task": task, "kind": "classification", "labels": ["no", "yes"], "metrics": ["accuracy"]}
+        described |= {"primary": "accuracy", "sets": {name: {"n": 2} for name in sets}}
+        described |= {"content": {name: sha(task, name, version) for name in ("train", *sets)}}
+        self.write(f"work/datasets/{task}/task.json", described)
+
     def subsample(self, task: str, size: int, seeds: list[int]) -> None:
         described = {str(s): {"sha256": sha("rows", task, size, s), "label_counts": {"yes": 150}} for s in seeds}
         self.write(

@@ -128,5 +128,5 @@ def _without_options(name: str, found: Declared, document: Document, at: KeyPath
     except ValidationError as error:
         missing = listing(str(item["loc"][0]) for item in error.errors() if item["loc"])
         hint = f"write `evaluations: {{{name}: {{...}}}}` with every evaluation as a key of its own"
-        return [document.problem("options-missing", at, f"'{name}' cannot do without options: {missing}", hint)]
+        return [document.problem("options-missing", at, f"'{name}' needs the options {missing}", hint)]
     return []

@@ -41,7 +41,7 @@ def check_ood(ood: str, task: TaskConfig, tasks: Mapping[str, TaskConfig], docum
         return problems
     for key in _IN_PLACE:
         if key in config.model_fields_set:
-            hint = f"say it in {task_file(ood)}, or give 'source' here"
+            hint = f"write it in {task_file(ood)}, or give 'source' here"
             problems.append(
                 document.problem("in-place-only", (*path, key), f"'{key}' is for sets with a 'source' in place", hint)
             )

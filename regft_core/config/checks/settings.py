@@ -67,7 +67,9 @@ def _check_layer(
         if find(builder.root, METHODS, name) is not None:
             message = f"'{name}' has a file of its own, {method_file(name)}, so it needs no base"
             return [
-                document.problem("base-not-needed", (*at, "base"), message, "remove base, or give the arm another name")
+                document.problem(
+                    "base-not-needed", (*at, "base"), message, "remove base, or give the method another name"
+                )
             ]
         problem = None if builder.knows(base) else missing(builder.root, METHODS, base, document, (*at, "base"))
         return [problem] if problem is not None else []
@@ -116,7 +118,7 @@ def _slips(
             if regulariser not in names:
                 message = f"method '{name}' has no regulariser '{regulariser}' here"
                 hint = suggestion(regulariser, names, "it has") if names else "it has none"
-                hint += "; another ingredient makes another arm: give it a name and base"
+                hint += "; another ingredient makes another method: give it a name and base"
                 yield document.problem("regulariser-absent", (*path, "regularisers", regulariser), message, hint)
 
 

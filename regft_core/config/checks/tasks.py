@@ -33,8 +33,6 @@ RESERVED_SETS = {
     "verdict_reference": "a verdict in the files of the report",
     "verdict_control": "a verdict in the files of the report",
     "versus_opponent": "a comparison in the files of the report",
-    "vs_reference": "a verdict in the files of the report",
-    "vs_control": "a verdict in the files of the report",
     "below_chance": "a verdict in the files of the report",
     "findings": "sentences in the files of the report",
     "same_answers_under_every_seed": "a note in the files of the report",
@@ -137,7 +135,7 @@ def _check_labels(task: TaskConfig, document: Document) -> list[Problem]:
     if task.known("keyword_segment") and task.keyword_segment == "text_pair" and not two:
         message = "is text_pair, but columns.text_pair is missing"
         problems.append(
-            document.problem("column-not-declared", ("keyword_segment",), message, "say text, or add the column")
+            document.problem("column-not-declared", ("keyword_segment",), message, "write text, or add the column")
         )
     return problems
 

@@ -173,7 +173,7 @@ def _columns(config: PublishedConfig, tasks: Sequence[str], document: Document) 
         for part in leaves(column.mean_of or ()):
             if part not in config.columns:
                 hint = suggestion(part, config.columns, "columns")
-                yield document.problem("unknown-column", at, f"'{part}' is no column", hint)
+                yield document.problem("unknown-column", at, f"'{part}' is not a column", hint)
 
 
 def _rows(config: PublishedConfig, methods: Sequence[str], document: Document) -> Iterator[Problem]:
@@ -189,19 +189,21 @@ def _rows(config: PublishedConfig, methods: Sequence[str], document: Document) -
             hint = suggestion(row.encoder, config.encoders, "encoders of the table")
             yield document.problem("unknown-encoder", (*at, "encoder"), f"unknown encoder '{row.encoder}'", hint)
         elif row.arm is not None and config.model(row) is None:
-            yield document.problem("unknown-encoder", (*at, "arm"), "an arm needs an encoder whose checkpoint is known")
+            yield document.problem(
+                "unknown-encoder", (*at, "arm"), "a row with 'arm' needs an encoder whose checkpoint is known"
+            )
         if row.identity in [other.identity for other in config.rows[:i]]:
             message = f"'{row.method}' is there twice with this encoder, size and setting"
-            yield document.problem("doubled-row", at, message, "give what sets them apart in 'setting'")
+            yield document.problem("doubled-row", at, message, "name the difference in 'setting'")
         for field in ("scores", "gains", "recomputed"):
             for key in getattr(row, field):
                 if key not in config.columns:
                     hint = suggestion(key, config.columns, "columns")
-                    yield document.problem("unknown-column", (*at, field, key), f"'{key}' is no column", hint)
+                    yield document.problem("unknown-column", (*at, field, key), f"'{key}' is not a column", hint)
         for key, value in row.scores.items():
             if key in config.metrics and abs(value) > 100:
                 yield document.problem(
-                    "not-points", (*at, "scores", key), f"{value:g} is no score in points", "columns have a unit else"
+                    "not-points", (*at, "scores", key), f"{value:g} is not a score in points", "give the column a unit"
                 )
         for key, message in wrong_means(row.scores, row.recomputed, means):
             yield document.problem("inconsistent", (*at, "scores", key), message)

@@ -159,7 +159,7 @@ class MethodConfig(ConsistentModel):
         starts = ("previous", "checkpoint", *earlier)
         if phase.known("start") and phase.start not in starts:
             known = ", ".join(starts)
-            message = f"'{name}' starts from '{phase.start}', which is no earlier phase; allowed: {known}"
+            message = f"'{name}' starts from '{phase.start}', which is not an earlier phase; allowed: {known}"
             yield (*at, "start"), message
         if not phase.known("data"):
             return

@@ -37,7 +37,7 @@ class PromptConfig(StrictModel):
             if label not in labels:
                 near = nearest(label, labels)
                 meant = f"; did you mean '{near}'?" if near else f"; labels are {listing(labels)}"
-                yield ("words", label), f"'{label}' is no label of this task{meant}"
+                yield ("words", label), f"'{label}' is not a label of this task{meant}"
         if missing := [label for label in labels if label not in self.words]:
             yield ("words",), f"no word for {listing(missing)}; give every label one"
         for label, word in self.words.items():

@@ -28,7 +28,7 @@ def _check_encoding(name: str) -> str:
     try:
         "".encode(name)  # also refuses codecs that are not of text
     except LookupError:
-        raise ValueError(f"'{name}' is no text encoding; common ones: utf-8, utf-16, cp1252, latin-1") from None
+        raise ValueError(f"'{name}' is not a text encoding; common ones: utf-8, utf-16, cp1252, latin-1") from None
     return name
 
 

@@ -28,6 +28,11 @@ VARIABLES = {
     WORSE: "var(--down)",
     PAPER: "var(--paper)",
 }
+#: What the variables are on the light page, and in files that stand alone.
+LIGHT = {
+    **{"paper": "#ffffff", "ink": "#1c2024", "muted": "#626b74", "line": "#e1e4e8"},
+    **{"accent": "#2767b0", "up": "#17703f", "down": "#b3361e"},
+}
 SETTINGS: Any = {
     "svg.fonttype": "none",
     "font.family": "DejaVu Sans",
@@ -144,3 +149,13 @@ def to_svg(figure: Figure, name: str, label: str) -> str:
     size = f"{float(width[1]) * 4 / 3:.0f}px" if width else "100%"
     quoted = label.replace("&", "&amp;").replace("<", "&lt;").replace('"', "&quot;")
     return text.replace("<svg", f'<svg class="figure" role="img" aria-label="{quoted}" style="width:{size}"', 1)
+
+
+def standalone(svg: str) -> str:
+    """A figure of ``to_svg`` as a file that any viewer opens: light colours on white, its size in pixels."""
+    for name, colour in LIGHT.items():
+        svg = svg.replace(f"var(--{name})", colour)
+    svg = re.sub(r'class="figure" (.*?)style="width:(\d+)px"', r'\1width="\2"', svg, count=1)
+    head, body = svg.split(">", 1)
+    head = head.replace("<svg", '<svg xmlns="http://www.w3.org/2000/svg"', 1)
+    return f'{head}><rect width="100%" height="100%" fill="{LIGHT["paper"]}"/>{body}\n'

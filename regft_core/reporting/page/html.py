@@ -23,6 +23,7 @@ from regft_core.reporting.figures.averages import average_bars
 from regft_core.reporting.figures.epochs import epoch_curves, epoch_note
 from regft_core.reporting.figures.search import search_curves
 from regft_core.reporting.figures.sizes import size_figures
+from regft_core.reporting.figures.svg import LIGHT
 from regft_core.reporting.figures.tuning import best_of_k
 from regft_core.reporting.leaderboard import alerts, leaderboard
 from regft_core.reporting.model import Block, Comparison, Report, Row
@@ -68,6 +69,7 @@ def _environment() -> Environment:
     environment.globals |= {"grid": words.grid, "family": words.family, "rule": words.RULE}
     environment.globals |= {"symbols": words.SYMBOLS, "other_mark": words.OTHER}
     environment.globals["verdicts"] = verdict
+    environment.globals["light"] = LIGHT
     environment.globals["styles"] = {
         verdict.GAIN: "up",
         verdict.LOSS: "down",

@@ -1,8 +1,10 @@
 # make repro   install (once) and run the main job of params.yaml, offline
 # make repro PRESET=name   run pipelines/presets/name.yaml in presets/name; params.yaml and work/ are left alone
 # make test    install (once) and run the tests
+# make test-full   also with every extra and the slow tests (hours)
 # make mpnet   fetch the encoder of the alias mpnet (404 MB) into .models, or $REGFT_MODELS; HUB=1: from the hub
 # make docs    build the documentation as a site, in .site
+# make release   check, build and try the wheel, tag the commit
 # make ui      MLflow on http://127.0.0.1:5000 over what has been run
 #
 # Without a GPU, TORCH_INDEX=https://download.pytorch.org/whl/cpu takes torch's CPU build
@@ -14,7 +16,7 @@ BIN := $(abspath $(VENV))/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 RUN := PATH="$(BIN):$$PATH"
 
-.PHONY: repro test lint docs ui install plan mpnet clean
+.PHONY: repro test test-full release lint docs ui install plan mpnet clean
 
 repro: $(VENV)/.installed
 ifdef PRESET
@@ -26,7 +28,14 @@ endif
 
 # One process for each core, torch with one thread in each. Each takes a stretch of the tests, so files keep their fixtures.
 test: $(VENV)/.installed-test
-	@$(RUN) python -m pytest -n auto --dist worksteal
+	@$(RUN) python -m pytest -n auto --dist worksteal --allowed-skips quick
+
+test-full: $(VENV)/.installed-test
+	@$(PIP) install --quiet -c constraints.txt -e '.[full]'
+	@$(RUN) python -m pytest -n auto --dist worksteal --allowed-skips full -m 'slow or not slow'
+
+release: $(VENV)/.installed-test
+	@.ci/release $(BIN)/python
 
 lint: $(VENV)/.installed-test
 	@$(RUN) ruff check .

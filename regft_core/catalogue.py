@@ -184,6 +184,7 @@ OPTIMISERS = Catalogue("regft_core.training.optimisers", "optimiser")
 EVALUATIONS = Catalogue("regft_core.analyses", "evaluation")
 EXECUTORS = Catalogue("regft_core.execution.executors", "executor")
 METHODS = Catalogue("regft_core.methods", "method")
+FAMILIES = Catalogue("regft_core.models.families", "encoder family")
 #: Folder beside ``params.yaml`` -> what its files are.
 OWN = {
     "methods": METHODS,
@@ -192,6 +193,7 @@ OWN = {
     "optimisers": OPTIMISERS,
     "executors": EXECUTORS,
     "kinds": KINDS,
+    "families": FAMILIES,
 }
 
 

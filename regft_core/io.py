@@ -430,3 +430,11 @@ def atomic_directory(target: Path | str) -> Iterator[Path]:
     except BaseException:
         shutil.rmtree(temporary, ignore_errors=True)
         raise
+
+
+def cache_folder() -> Path:
+    """Where a host keeps what can be had again: ``$REGFT_CACHE``, else ``regft`` below the user's cache folder."""
+    given = os.environ.get("REGFT_CACHE")
+    if given:
+        return Path(given).expanduser().absolute()
+    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "regft"

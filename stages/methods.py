@@ -4,6 +4,7 @@ regft methods               every method: phases, what it touches, cost, control
 regft methods NAME          one method, with all its values and where each is from
 regft methods --markdown > docs/methods.md
 regft methods --sources     docs/sources.md: where every value is from
+regft methods --copy NAME   copy a shipped method into the project, where you edit it; --as NEW under another name
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from pathlib import Path
 
 from pydantic_core import to_jsonable_python
 
+from regft_core.config.copy_method import copy_method
 from regft_core.errors import RegftError
 from regft_core.names import suggestion
 from regft_core.plan.method_table import as_markdown, as_text, catalogue, sources_markdown
@@ -30,8 +32,17 @@ def main() -> int:
     parser.add_argument("--markdown", action="store_true", help="as docs/methods.md")
     parser.add_argument("--sources", action="store_true", help="where every value is from, as docs/sources.md")
     parser.add_argument("--json", action="store_true", help="as a JSON list, for scripts")
+    parser.add_argument("--copy", metavar="NAME", help="write pipelines/methods/NAME.yaml, in the shipped one's place")
+    parser.add_argument("--as", dest="new", metavar="NEW", help="with --copy: write NEW.yaml, a method of its own")
     given = parser.parse_args()
+    if given.copy is None and given.new is not None:
+        parser.error("--as needs --copy NAME")
     try:
+        if given.copy is not None:
+            file = copy_method(Path(), given.copy, given.new)
+            what = f"takes the place of the shipped {given.copy}" if given.new is None else "is a method of the project"
+            print(f"{file} {what}; list {file.stem} under methods in params.yaml, then run `regft check`")
+            return 0
         lines = catalogue(Path())
     except RegftError as error:
         print(f"regft: {error}", file=sys.stderr)

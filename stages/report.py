@@ -11,13 +11,13 @@ from pathlib import Path
 from regft_core.config.files import LEADERBOARD, WIDTHS
 from regft_core.config.grid import cells
 from regft_core.errors import RunFailed
-from regft_core.io import write_text
+from regft_core.io import json_text, write_text
 from regft_core.names import plural
 from regft_core.plan.keys import read_failures
 from regft_core.reporting import project_report, show
 from regft_core.run.project import open_project
 
-from .common import PRINTED, run
+from .common import PRINTED, Argument, run
 
 
 def main(root: Path, arguments: argparse.Namespace) -> None:
@@ -31,7 +31,10 @@ def main(root: Path, arguments: argparse.Namespace) -> None:
     if not planned:
         raise _failed(failures)
     report = project_report(project, planned, failures)
-    show(report, Console(width=None if sys.stdout.isatty() else WIDTHS[-1]))
+    if arguments.json:
+        print(json_text(report.results), end="")
+    else:
+        show(report, Console(width=None if sys.stdout.isatty() else WIDTHS[-1]))
     texts = []
     for width in WIDTHS:
         show(report, Console(file=(text := io.StringIO()), width=width))
@@ -42,8 +45,9 @@ def main(root: Path, arguments: argparse.Namespace) -> None:
     # After the report, so that its figures are in the mirror too.
     from regft_core.tracking.sync import sync
 
-    print(sync(root, planned, params.grid.seeds))
-    print("report: reports/report.html    runs: regft ui")
+    said = sys.stderr if arguments.json else sys.stdout
+    print(sync(root, planned, params.grid.seeds), file=said)
+    print("report: reports/report.html    runs: regft ui", file=said)
     if failures:
         raise _failed(failures)
 
@@ -56,4 +60,4 @@ def _failed(failures: dict[str, str]) -> RunFailed:
 
 
 if __name__ == "__main__":
-    run(main)
+    run(main, Argument("json", "print reports/results.json instead of the table, for scripts", flag=True))

@@ -10,6 +10,8 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import pytest
 
+pytest_plugins = ["tests.skips", "pytester"]
+
 
 @pytest.fixture(autouse=True, scope="session")
 def _one_thread() -> None:

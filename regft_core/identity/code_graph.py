@@ -16,6 +16,7 @@ from regft_core.errors import ConfigError, Problem
 from regft_core.identity.data_files import DataFiles, data_files
 from regft_core.identity.distributions import is_standard, providers
 from regft_core.identity.file_states import FileState, Missing, content_sha256, file_state, settled
+from regft_core.identity.kept_meanings import keep, recall
 from regft_core.identity.reach import Reach, Walk
 from regft_core.identity.syntax import Meaning, meaning
 
@@ -82,18 +83,23 @@ class CodeGraph:
         known = _parsed.get((module, state.path))
         if known is not None and known[0] == state:
             return known[1]
-        source = Path(state.path).read_bytes()
+        source, is_package = Path(state.path).read_bytes(), os.path.basename(state.path) == "__init__.py"
+        found = recall(module, source, is_package)
+        if found is None:
+            found = meaning(self._tree(source, state), module, is_package)
+            keep(module, source, is_package, found)
+        if file_state(state.path) == state and settled(state):
+            _parsed[(module, state.path)] = (state, found)
+        return found
+
+    def _tree(self, source: bytes, state: FileState) -> ast.Module:
         try:
-            tree = ast.parse(source, filename=state.path)
+            return ast.parse(source, filename=state.path)
         except (SyntaxError, ValueError) as error:
             line = getattr(error, "lineno", None) or 0
             message = getattr(error, "msg", None) or str(error)
             where = os.path.relpath(state.path, self.root)
             raise ConfigError([Problem("bad-python", where, line, "", f"is not valid Python: {message}")]) from error
-        found = meaning(tree, module, os.path.basename(state.path) == "__init__.py")
-        if file_state(state.path) == state and settled(state):
-            _parsed[(module, state.path)] = (state, found)
-        return found
 
     def reach(self, entries: Sequence[str], exempt: Collection[str]) -> Reach:
         """Follow the names in ``entries`` to their definitions, and from there on.

@@ -30,7 +30,20 @@ def _normal(name: str) -> str:
 
 @lru_cache(maxsize=1)
 def _every_provider() -> Mapping[str, list[str]]:
-    return importlib.metadata.packages_distributions()
+    """As ``importlib.metadata.packages_distributions``, several times as fast: it makes no object for each file."""
+    found: dict[str, list[str]] = {}
+    for distribution in importlib.metadata.distributions():
+        for top in _tops(distribution):
+            found.setdefault(top, []).append(distribution.metadata["Name"])
+    return found
+
+
+def _tops(distribution: importlib.metadata.Distribution) -> set[str]:
+    if listed := (distribution.read_text("top_level.txt") or "").split():
+        return set(listed)
+    lines = (distribution.read_text("RECORD") or "").splitlines()
+    files = [line.rpartition(",")[0].rpartition(",")[0].strip('"') for line in lines]
+    return {file.partition("/")[0].removesuffix(".py") for file in files if file.endswith(".py")}
 
 
 @cache

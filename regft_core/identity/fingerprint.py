@@ -33,6 +33,7 @@ NEVER: Mapping[str, str] = {
     "regft_core.io": "writes files whole or not at all; what is read is hashed by content",
     "regft_core.progress": "draws on the terminal",
     "regft_core.kinds._base": "lists the questions; the file of the kind in use has the answers, and is an entry",
+    "regft_core.catalogue": "finds files by their names; the file in use is an entry",
     "regft_core.lazy": "when a package is imported, not what it computes",
     "regft_core.identity": "identifies runs",
     "regft_core.store": "keeps runs; tensors pass through bit by bit",

@@ -2,7 +2,8 @@
 
 Everything that differs between families and that a method or the loader must know is one row: where the
 layers are, where the feed-forward block begins, which configuration fields hold which dropout, which
-parameters are new. Each row is a file of its own in ``families``; a new file there is found by itself.
+parameters are new. Each row is a file of its own in ``families``, here or in a project; a new file there is found by
+itself.
 Module paths are relative to the base model (``model.base_model``) except for heads, which belong to the
 classifier.
 """
@@ -10,15 +11,12 @@ classifier.
 from __future__ import annotations
 
 import difflib
-import importlib
-import pkgutil
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Literal
 
-from regft_core.errors import ModelError
-
-FAMILIES = "regft_core.models.families"
+from regft_core.catalogue import FAMILIES, shown
+from regft_core.errors import ConfigError, ModelError, RegftError
 
 
 @dataclass(frozen=True)
@@ -79,35 +77,55 @@ class Architecture:
 
     @property
     def module(self) -> str:
-        """Dotted name of the file that holds this row."""
-        return f"{FAMILIES}.{self.name.replace('-', '_')}"
+        """What stands for the file of this row in a fingerprint (``Catalogue.entry``)."""
+        return FAMILIES.entry(_file(self.name))
 
 
-@lru_cache(maxsize=1)
+def _file(name: str) -> str:
+    return name.replace("-", "_")
+
+
 def architectures() -> dict[str, Architecture]:
     """Return {model_type: row} of every family, in the order of the files' names.
 
-    Raises ModelError for a file without ``FAMILY``, a row in the wrong file, or a model_type in two files.
+    Raises ModelError for a file of the package without ``FAMILY``, a row in the wrong file, or a model_type in two
+    files; ConfigError when it cannot be imported. A wrong file of a project stops nothing that does not use it.
     """
-    package = importlib.import_module(FAMILIES)
+    return _rows(FAMILIES.state())[0]
+
+
+@lru_cache(maxsize=8)
+def _rows(state: tuple[tuple[str, int, int], ...]) -> tuple[dict[str, Architecture], list[RegftError]]:
+    """{model_type: row}, and what is wrong with files that are not the package's (whose ``state`` is given)."""
     found: dict[str, Architecture] = {}
-    for info in sorted(pkgutil.iter_modules(package.__path__), key=lambda info: info.name):
-        row = getattr(importlib.import_module(f"{FAMILIES}.{info.name}"), "FAMILY", None)
-        if not isinstance(row, Architecture):
-            raise ModelError("bad-family-file", f"{FAMILIES}.{info.name} has no constant FAMILY = Architecture(...)")
-        if row.module != f"{FAMILIES}.{info.name}":
-            raise ModelError(
-                "bad-family-file",
-                f"{FAMILIES}.{info.name} holds the family '{row.name}', which belongs into {row.module}",
-            )
-        for model_type in row.model_types or (row.name,):
-            if model_type in found:
+    broken: list[RegftError] = []
+    for file in FAMILIES.names():
+        try:
+            row = _row(file)
+            claimed = row.model_types or (row.name,)
+            for taken in filter(found.get, claimed):
+                other = FAMILIES.path(_file(found[taken].name))
                 raise ModelError(
                     "bad-family-file",
-                    f"{row.module} and {found[model_type].module} both claim model_type '{model_type}'",
+                    f"{shown(FAMILIES.path(file))} and {shown(other)} both claim model_type '{taken}'",
                 )
-            found[model_type] = row
-    return found
+            found |= dict.fromkeys(claimed, row)
+        except (ConfigError, ModelError) as error:
+            if FAMILIES.is_shipped(file):
+                raise
+            broken.append(error)
+    return found, broken
+
+
+def _row(file: str) -> Architecture:
+    row, path = getattr(FAMILIES.load(file), "FAMILY", None), shown(FAMILIES.path(file))
+    if not isinstance(row, Architecture):
+        raise ModelError("bad-family-file", f"{path} has no constant FAMILY = Architecture(...)")
+    if _file(row.name) != file:
+        raise ModelError(
+            "bad-family-file", f"{path} holds the family '{row.name}', which belongs into {_file(row.name)}.py"
+        )
+    return row
 
 
 def supported() -> tuple[str, ...]:
@@ -119,12 +137,14 @@ def architecture_of(model_type: str | None, where: str = "the model") -> Archite
     """Return the row for a configuration's ``model_type``; ModelError with the supported ones otherwise."""
     row = architectures().get(model_type or "")
     if row is None:
+        for error in _rows(FAMILIES.state())[1]:
+            raise error  # it may be the one that is meant
         near = difflib.get_close_matches(model_type or "", supported(), n=1)
         hint = f" Did you mean '{near[0]}'?" if near else ""
         raise ModelError(
             "unknown-family",
             f"{where}: model_type '{model_type}' is not supported. Supported: {', '.join(supported())}.{hint} "
-            "To add a family, add a file with its row to regft_core/models/families.",
+            "To add a family, add a file with its row to families/ in the project.",
         )
     return row
 

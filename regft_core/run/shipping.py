@@ -29,7 +29,7 @@ from regft_core.errors import DataError, RegftError
 from regft_core.execution.bundle import files_of, materialise, publish
 from regft_core.execution.shared_files import ObjectStorage, Place, SharedFolder
 from regft_core.identity.file_states import content_sha256
-from regft_core.io import read_json
+from regft_core.io import cache_folder, read_json
 from regft_core.models.source import TOKENIZER_FILES, ModelSource, resolve_model
 from regft_core.run.enabled_evaluations import tasks_read
 from regft_core.run.inputs import task_files
@@ -87,14 +87,6 @@ class Shipped:
             return self.store
         assert self.remote is not None
         return str(cache_folder() / "stores" / hashlib.sha256(self.remote.encode()).hexdigest()[:16])
-
-
-def cache_folder() -> Path:
-    """Where a host keeps what it fetched: ``$REGFT_CACHE``, else ``regft`` below the user's cache folder."""
-    given = os.environ.get("REGFT_CACHE")
-    if given:
-        return Path(given).expanduser().absolute()
-    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "regft"
 
 
 def encoder_source(encoder: EncoderConfig, root: Path) -> ModelSource:

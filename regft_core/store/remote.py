@@ -115,7 +115,15 @@ class Remote:
         """Copy a complete run there; False when another host had completed it first. Raises StoreError."""
         place, manifest = secrets.token_hex(8), read_manifest(path)
         for name in manifest["files"]:
-            self.asked(self.fs.pipe_file, f"{self._folder(key)}/{place}/{name}", (path / name).read_bytes())
+            content = (path / name).read_bytes()
+            try:
+                self.asked(self.fs.pipe_file, f"{self._folder(key)}/{place}/{name}", content)
+            except FileNotFoundError as error:
+                raise StoreError(
+                    "remote-missing",
+                    f"store.remote '{self.url}': there is no such place to write to; make the bucket, or correct its "
+                    "name in params.yaml",
+                ) from error
         content = json.dumps({**manifest, PLACE: place}, sort_keys=True, indent=2).encode()
         if self._completes(key, place, content):
             return True

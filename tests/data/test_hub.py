@@ -23,7 +23,8 @@ COMMIT = "1" * 40
 
 
 def table(*rows: dict[str, Any]) -> Any:
-    datasets = pytest.importorskip("datasets")
+    import datasets
+
     return datasets.Dataset.from_list(list(rows))
 
 
@@ -79,8 +80,9 @@ def test_a_full_disk_leaves_what_was_fetched_and_nothing_half(tmp_path: Path, mo
 
 
 def test_the_call_pins_the_commit_and_never_trusts_code(monkeypatch: Any) -> None:
-    datasets = pytest.importorskip("datasets")
-    huggingface_hub = pytest.importorskip("huggingface_hub")
+    import datasets
+    import huggingface_hub
+
     seen: dict[str, Any] = {}
 
     def load_dataset(*args: Any, **kwargs: Any) -> str:
@@ -99,7 +101,6 @@ def test_a_folder_here_is_never_read_in_place_of_the_hub(
     tmp_path: Path, monkeypatch: Any, declare: Any, hub_id: str
 ) -> None:
     # The real library, offline: it would read the folder, or (csv) collect files around here.
-    pytest.importorskip("datasets")
     folder = tmp_path / hub_id
     folder.mkdir(parents=True)
     (folder / "train.csv").write_text("text,label\nfrom the folder,1\n")
@@ -136,8 +137,9 @@ def test_scripts_are_refused_and_wrong_names_said(tmp_path: Path, monkeypatch: A
 
 
 def test_offline_mode_of_the_real_library(tmp_path: Path, monkeypatch: Any, declare: Any) -> None:
-    datasets = pytest.importorskip("datasets")
-    huggingface_hub = pytest.importorskip("huggingface_hub")
+    import datasets
+    import huggingface_hub
+
     monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", True)
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
     with raises_code(DataError, "hub-unreachable"):

@@ -19,6 +19,7 @@ from regft_core.store.run_store import RunStore
 from tests.execution import contract_jobs
 from tests.execution.contract_jobs import STEPS, Job, Trained
 from tests.execution.test_executors import THREADS, alive, eventually
+from tests.extras import needs
 
 ROOT = Path(__file__).resolve().parents[2]
 #: An executor that needs a package or settings: (package, settings). Others are tried as they are.
@@ -33,7 +34,7 @@ def executor(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest
     """The name of an executor that can run here, in a folder of its own."""
     name: str = request.param
     if name in NEEDS:
-        pytest.importorskip(NEEDS[name][0], reason=f"an optional extra: pip install -e '.[{name}]'")
+        needs(NEEDS[name][0], name)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     monkeypatch.setenv("OMP_NUM_THREADS", "2")  # what torch has in a new process, unless it is told otherwise

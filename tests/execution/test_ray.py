@@ -19,8 +19,9 @@ from regft_core.execution.executors import JobsFailed, run_all
 from regft_core.store.run_store import RunStore
 from tests.errors import raises_code
 from tests.execution import cluster_jobs
+from tests.extras import needs
 
-ray = pytest.importorskip("ray", reason="Ray is not installed (an optional extra: pip install -e '.[ray]')")
+ray = needs("ray", "ray")
 
 ROOT = Path(__file__).resolve().parents[2]
 # On a machine that is busy otherwise Ray takes its own processes for dead.
@@ -175,6 +176,7 @@ sys.exit(second.returncode)
 DRIVER = """
 import sys
 from regft_core.execution.executors import run_all
+from tests.extras import needs
 from tests.execution import cluster_jobs
 store, address = sys.argv[1:]
 jobs = [(store, number, 0.5) for number in range(40)]

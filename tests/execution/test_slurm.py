@@ -8,10 +8,9 @@ import pytest
 
 from regft_core.execution.executors import JobsFailed, run_all
 from tests.execution import cluster_jobs
+from tests.extras import needs
 
-submitit = pytest.importorskip(
-    "submitit", reason="submitit is not installed (an optional extra: pip install -e '.[slurm]')"
-)
+submitit = needs("submitit", "slurm")
 
 ROOT = Path(__file__).resolve().parents[2]
 LOCAL = {"cluster": "local", "device": "cpu", "minutes": 5, "memory_gb": 1}

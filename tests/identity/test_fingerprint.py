@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import importlib.metadata
 import os
 import shutil
 import time
@@ -530,3 +531,9 @@ def test_what_a_method_declares_is_in_its_key(copy: Path) -> None:
             assert training_code(own, copy) != before
     with edited(copy / "regft_core/hooks/declare.py", "edit_order: int = 0", "edit_order: int = 1"):
         assert training_code(own, copy) != before
+
+
+def test_what_installs_a_package_is_what_python_says() -> None:
+    ours, theirs = distributions._every_provider(), importlib.metadata.packages_distributions()
+    assert {"torch", "yaml", "sklearn"} <= set(ours)
+    assert all(set(found) <= set(theirs[top]) for top, found in ours.items())

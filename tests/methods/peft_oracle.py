@@ -5,17 +5,15 @@ from __future__ import annotations
 import copy
 from typing import Any
 
-import pytest
 import torch
 
 from regft_core.training.trainee import Trainee
-
-NEEDED = "the PEFT library is not installed; pip install regft[peft]"
+from tests.extras import needs
 
 
 def peft() -> Any:
     """The library, or a skip that says what to install."""
-    return pytest.importorskip("peft", reason=NEEDED)
+    return needs("peft", "peft")
 
 
 def wrapped(model: Any, config: Any) -> Any:

@@ -7,6 +7,7 @@ so a new file is tested without an edit.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
@@ -59,20 +60,43 @@ NO_DROPOUT = DropoutConfig(hidden=0.0, attention=0.0)
 WITH_OFF = sorted(name for name, cls in REGISTRY.items() if cls.off is not None)
 #: Where strength 0 leaves an empty stack, all encoders are alike.
 FEW = [("bert", form) for form in FORMS] + [("xlnet", "single"), ("bart", "pair"), ("modernbert", "regression")]
-every = pytest.mark.parametrize("case", CASES, ids=[case.key for case in CASES])
-on_tasks = pytest.mark.parametrize(("architecture", "form"), TASKS)
-on_all = pytest.mark.parametrize(("architecture", "form"), [*TASKS, *HEADS])
+
+
+def on(cases: Sequence[Case]) -> pytest.MarkDecorator:
+    """The cases that a promise is about. No test is made of the others, so none is skipped."""
+    return pytest.mark.parametrize("case", cases, ids=[case.key for case in cases])
+
+
+def in_turn(places: Sequence[tuple[str, str]]) -> list[Any]:
+    """Every case at these places. Where an encoder sees several of ``COMMON``, quick tests take one of them in turn."""
+    chosen = []
+    for number, case in enumerate(CASES):
+        for architecture, form in places:
+            turn = COMMON[(number + FIRST.index(architecture)) % 3] if architecture in FIRST[1:] else form
+            if not case.refused(architecture, FORMS[form]):
+                marks = [pytest.mark.slow] if form in COMMON and form != turn else []
+                key = f"{case.key}-{architecture}-{form}"
+                chosen.append(pytest.param(case, architecture, form, marks=marks, id=key))
+    return chosen
+
+
+def accepted(cases: Sequence[Case], places: Sequence[tuple[str, str]]) -> pytest.MarkDecorator:
+    """These cases wherever they are not refused. ``test_refused_architectures_say_why`` and others try refusals."""
+    chosen = [(case, *place) for case in cases for place in places if not case.refused(place[0], FORMS[place[1]])]
+    ids = [f"{case.key}-{architecture}-{form}" for case, architecture, form in chosen]
+    return pytest.mark.parametrize(("case", "architecture", "form"), chosen, ids=ids)
+
+
+STEPPING = [case for case in CASES if case.phase.training.epochs]
+every = on(CASES)
+stepping = on(STEPPING)
+TWO = [("bert", "single"), ("xlnet", "single")]
 
 
 def short(case: Case, **changes: Any) -> Any:
     """The case's protocol with two steps; a phase that trains nothing stays one."""
     own = case.phase.training
     return own.model_copy(update={**(SHORT if own.epochs else {}), **changes})
-
-
-def skip_where_refused(case: Case, architecture: str, form: str = "single") -> None:
-    if case.refused(architecture, FORMS[form]):
-        pytest.skip("refused here, with a reason that other tests check")
 
 
 @cache
@@ -138,16 +162,22 @@ def acts_at_strength_zero(name: str) -> bool:
     return bool(listed.active(entries([(name, REGISTRY[name].off or {})])))
 
 
-OFF_ON = [(n, *place) for n in WITH_OFF for place in ([*TASKS, *HEADS] if acts_at_strength_zero(n) else FEW)]
+def refuses_at_strength_zero(name: str, architecture: str) -> bool:
+    cls = REGISTRY[name]
+    return architecture in cls.declare(cls.Config.model_validate(cls.off)).says.refused_architectures
+
+
+OFF_ON = [
+    (name, *place)
+    for name in WITH_OFF
+    for place in ([*TASKS, *HEADS] if acts_at_strength_zero(name) else FEW)
+    if not refuses_at_strength_zero(name, place[0])
+]
 
 
 @pytest.mark.parametrize(("name", "architecture", "form"), OFF_ON)
 def test_strength_zero_is_plain_fine_tuning(name: str, architecture: str, form: str) -> None:
-    cls = REGISTRY[name]
-    zero = cls.off or {}
-    if architecture in cls.declare(cls.Config.model_validate(zero)).says.refused_architectures:
-        pytest.skip("refused on this architecture, see test_refused_architectures_say_why")
-    off = Bench([(name, zero)], architecture=architecture, masked_lm=True, **FORMS[form])
+    off = Bench([(name, REGISTRY[name].off or {})], architecture=architecture, masked_lm=True, **FORMS[form])
     plain = plain_weights(architecture, form, off.training.model_dump_json())
     assert same(off.train(), plain)
 
@@ -166,10 +196,8 @@ def test_a_method_of_strength_zero_shifts_no_other_draw(name: str) -> None:
 # ------------------------------------------------------------------------- trained and exported
 
 
-@every
-@on_all
+@pytest.mark.parametrize(("case", "architecture", "form"), in_turn([*TASKS, *HEADS]))
 def test_it_trains_is_inert_in_eval_and_leaves_a_plain_model(case: Case, architecture: str, form: str) -> None:
-    skip_where_refused(case, architecture, form)
     declares, run = case.declares, case.bench(architecture, training=short(case), **FORMS[form])
     first, second = eval_logits(run), eval_logits(run)
     assert torch.equal(first, second)
@@ -221,7 +249,7 @@ def test_what_is_kept_and_handed_can_be_stored(case: Case) -> None:
 # -------------------------------------------------------------------------------------- resume
 
 
-@every
+@stepping
 @pytest.mark.parametrize("kill", [1, 3])
 def test_resume_equals_uninterrupted(case: Case, kill: int) -> None:
     def check(done: int) -> None:
@@ -229,8 +257,6 @@ def test_resume_equals_uninterrupted(case: Case, kill: int) -> None:
             raise Killed
 
     whole = case.bench()
-    if not whole.loop().total:
-        pytest.skip("this phase takes no steps")
     whole.loop().train()
     memory, broken = Memory(), case.bench()
     with pytest.raises(Killed):
@@ -247,11 +273,9 @@ def test_resume_equals_uninterrupted(case: Case, kill: int) -> None:
 # ------------------------------------------------------------------------ frozen, start, anchor
 
 
-@every
-@pytest.mark.parametrize("architecture", ["bert", "xlnet"])
-def test_frozen_tensors_stay_as_they_are(case: Case, architecture: str) -> None:
+@accepted(CASES, TWO)
+def test_frozen_tensors_stay_as_they_are(case: Case, architecture: str, form: str) -> None:
     """Also under weight decay, in groups of their own, and with noise after the step."""
-    skip_where_refused(case, architecture)
     run = case.bench(architecture, training=short(case, weight_decay=0.5, learning_rate=0.01, max_steps=3))
     sites, raw = run.trainee.sites, dict(run.trainee.named_raw())
     inside = [name for name in sites.perturbable if raw[name].requires_grad]
@@ -285,11 +309,9 @@ def test_frozen_tensors_stay_as_they_are(case: Case, architecture: str) -> None:
     assert not loop.total or any(not torch.equal(raw.get(n, attached.get(n)), value) for n, value in free.items())
 
 
-@every
+@on([case for case in CASES if case.declares.anchors])
 def test_anchors_are_the_untouched_weights_wherever_the_phase_starts(case: Case) -> None:
     wanted = case.declares.anchors
-    if not wanted:
-        pytest.skip("it pulls toward nothing")
     checkpoint = Bench(masked_lm=True).trainee.trained_weights()
     start = {name: value + 0.01 if value.is_floating_point() else value for name, value in checkpoint.items()}
     run = case.bench(training=short(case), start=start)
@@ -306,8 +328,6 @@ def moved_by_backward(run: Bench) -> list[str]:
     run.model.train()
     run.trainee.attached.train()
     loop = run.loop()
-    if not loop.total:
-        pytest.skip("this phase takes no steps")
 
     def bits() -> dict[str, torch.Tensor]:
         return {name: raw.detach().clone() for name, raw in (*run.trainee.named_raw(), *run.model.named_buffers())}
@@ -319,11 +339,9 @@ def moved_by_backward(run: Bench) -> list[str]:
     return [name for name, raw in before.items() if not torch.equal(raw, after[name])]
 
 
-@every
-@pytest.mark.parametrize("architecture", ["bert", "xlnet"])
-def test_backward_leaves_the_weights_as_they_were(case: Case, architecture: str) -> None:
+@accepted(STEPPING, TWO)
+def test_backward_leaves_the_weights_as_they_were(case: Case, architecture: str, form: str) -> None:
     """The optimiser alone moves them: a step that shifts the weights for a pass puts back their very bits."""
-    skip_where_refused(case, architecture)
     assert moved_by_backward(case.bench(architecture)) == []
 
 
@@ -367,13 +385,11 @@ def test_the_contract_refuses_a_step_that_does_not_restore_the_weights(restores:
 # ------------------------------------------------------------------- cost, precision, padding
 
 
-@every
+@stepping
 def test_measured_passes_equal_the_declared_ones(case: Case) -> None:
     run = case.bench()
     done = run.loop().train()
     declared = declared_cost([(case.cls, case.options)])
-    if not done.batches:
-        pytest.skip("this phase takes no steps")
     assert done.forward_passes / done.batches == pytest.approx(declared.forward)
     assert done.backward_passes / done.batches == pytest.approx(declared.backward)
 
@@ -402,13 +418,10 @@ def test_precision_is_accepted_or_refused_as_declared(case: Case, precision: str
     assert len(done.curve) == run.loop().total
 
 
-@every
+@on([case for case in CASES if not case.declares.dropout.either])  # dropout would tell two passes apart by itself
 def test_passes_are_random_where_declared(case: Case) -> None:
     """Two plain passes over one batch, without dropout and away from the start, where additions and mixtures act."""
-    run = case.bench(dropout=NO_DROPOUT if not case.declares.dropout.either else None)
-    still = run.setting.training.dropout
-    if still.hidden != 0.0 or still.attention != 0.0:
-        pytest.skip("it wants dropout, which would tell two passes apart by itself")
+    run = case.bench(dropout=NO_DROPOUT)
     generator = torch.Generator().manual_seed(7)
     with torch.no_grad():
         for _, parameter in run.trainee.named_trainable():
@@ -433,16 +446,12 @@ def widen(batch: Batch, columns: int) -> Batch:
     )
 
 
-@every
+@on([case for case in STEPPING if case.says.padding_invariant])
 def test_padding_does_not_change_the_loss(case: Case) -> None:
-    if not case.says.padding_invariant:
-        pytest.skip("the method says that it depends on padding")
     losses = []
     for columns in (0, 7):
         run = case.bench(dropout=NO_DROPOUT)
         loop = run.loop()
-        if not loop.total:
-            pytest.skip("this phase takes no steps")
         step = run.step(validation=run.validation, optimizer=loop.optimizer)
         step.batch = widen(step.batch, columns)
         losses.append(float(run.stack.backward(step)))

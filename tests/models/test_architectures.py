@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from regft_core.errors import ModelError
+from regft_core.catalogue import FAMILIES
+from regft_core.errors import ModelError, RegftError
 from regft_core.models import families
-from regft_core.models.architectures import FAMILIES, Architecture, architecture_of, architectures, supported
+from regft_core.models.architectures import Architecture, architecture_of, architectures, supported
 from tests.errors import raises_code
 from tests.tiny import ARCHITECTURES, EMBEDDERS
 
@@ -20,14 +21,10 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    """A second folder of the package, for files that a test adds."""
-    monkeypatch.setattr(families, "__path__", [*families.__path__, str(tmp_path)])
-    architectures.cache_clear()
-    yield tmp_path
-    for path in tmp_path.glob("*.py"):
-        sys.modules.pop(f"{FAMILIES}.{path.stem}", None)
-        vars(families).pop(path.stem, None)
-    architectures.cache_clear()
+    """The folder ``families`` of a project."""
+    (tmp_path / "families").mkdir()
+    monkeypatch.setattr(FAMILIES, "own", tmp_path / "families")
+    return tmp_path / "families"
 
 
 def family(name, extra=""):
@@ -40,7 +37,7 @@ def family(name, extra=""):
 def test_every_file_is_a_family_and_every_family_has_a_tiny_checkpoint():
     files = {path.stem for path in Path(families.__path__[0]).glob("*.py")} - {"__init__"}
     rows = set(architectures().values())
-    assert {row.module for row in rows} == {f"{FAMILIES}.{file}" for file in files}
+    assert {row.module for row in rows} == {f"{FAMILIES.package}.{file}" for file in files}
     assert {row.name for row in rows} == {*ARCHITECTURES, *EMBEDDERS}
     assert set(supported()) == {*ARCHITECTURES, *EMBEDDERS, "xlm-roberta", "camembert"}
 
@@ -55,22 +52,24 @@ def test_the_module_of_a_row_holds_it():
 
 def test_a_new_file_is_found_without_an_edit(folder):
     (folder / "wonderbert.py").write_text(family("wonderbert"))
-    assert architecture_of("wonderbert").module == f"{FAMILIES}.wonderbert"
+    assert architecture_of("wonderbert").module == str(folder / "wonderbert.py")
     assert "wonderbert" in supported()
 
 
 @pytest.mark.parametrize(
-    ("file", "content", "named"),
+    ("file", "content", "code", "named"),
     [
-        ("empty", "", "families.empty"),
-        ("elsewhere", family("wonderbert"), "families.wonderbert"),
-        ("wonderbert", family("wonderbert", ", model_types=('bert',)"), "model_type 'bert'"),
+        ("empty", "", "bad-family-file", "families/empty.py"),
+        ("elsewhere", family("wonderbert"), "bad-family-file", "wonderbert.py"),
+        ("wonderbert", family("wonderbert", ", model_types=('bert',)"), "bad-family-file", "model_type 'bert'"),
+        ("broken", "\n1 / 0\n", "cannot-import", "broken.py:2"),
     ],
 )
-def test_a_wrong_file_is_named(folder, file, content, named):
+def test_a_wrong_file_is_named_where_its_family_is_wanted(folder, file, content, code, named):
     (folder / f"{file}.py").write_text(content)
-    with raises_code(ModelError, "bad-family-file", named):
-        architectures()
+    assert architecture_of("bert").name == "bert"
+    with raises_code(RegftError, code, named):
+        architecture_of("wonderbert")
 
 
 def test_an_unknown_family_is_an_error_with_the_nearest_name():

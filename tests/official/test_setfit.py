@@ -18,6 +18,7 @@ from regft_core.errors import RegftError
 from regft_core.methods.linear_head import LinearHead
 from regft_core.models.source import resolve_model
 from regft_core.scoring.predict import predict
+from tests.extras import needs
 from tests.methods.chain import Outcome, Runner, phase, train
 from tests.methods.harness import examples, source_of
 
@@ -28,8 +29,8 @@ TRAIN, NEW = 60, 120
 
 @pytest.fixture(scope="module")
 def package() -> Any:
-    pytest.importorskip("sentence_transformers", reason="sentence-transformers is not installed (regft[setfit])")
-    return pytest.importorskip("setfit", reason="setfit is not installed (regft[setfit])")
+    needs("sentence_transformers", "setfit")
+    return needs("setfit", "setfit")
 
 
 def own(encoder: str, pooling: str, rows: list[Example], labels: int) -> Outcome:

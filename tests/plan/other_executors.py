@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-#: ``executor``, the ``package`` that it needs (``pytest.importorskip``), and its ``options`` in params.yaml.
+#: ``executor``, the ``package`` that it needs (``tests.extras``), and its ``options`` in params.yaml.
 on_other_executors = pytest.mark.parametrize(
     ("executor", "package", "options"),
     [

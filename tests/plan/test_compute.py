@@ -27,6 +27,7 @@ from regft_core.run.one_run import STAGES, look_up, run
 from regft_core.run.project import kept_open, open_project
 from regft_core.run.search import search
 from regft_core.store.run_store import RunStore
+from tests.extras import needs
 from tests.plan.conftest import bits, plan, quiet, reproduce, scores, tree
 from tests.plan.other_executors import on_other_executors
 from tests.run.conftest import DIVERGES, TASK, change, edit_method, job, runs, stored, train, write_method
@@ -297,14 +298,14 @@ def test_a_store_that_cannot_be_pruned_now_ends_no_runs(
 
 
 @on_other_executors
-def test_other_executors_come_to_the_same(
+def test_other_executors_come_to_the_same_in_any_order(
     make_project: Callable[..., Path],
     monkeypatch: pytest.MonkeyPatch,
     executor: str,
     package: str,
     options: dict[str, Any],
 ) -> None:
-    pytest.importorskip(package, reason=f"an optional extra: pip install -e '.[{executor}]'")
+    needs(package, executor)
     repository = str(Path(__file__).resolve().parents[2])
     monkeypatch.setenv("PYTHONPATH", repository)
     root = make_project(execution={"executor": executor, "workers": 2, "device": "cpu", **options})
@@ -313,22 +314,10 @@ def test_other_executors_come_to_the_same(
     first, weights = scores(tree(root)), bits(root)
     for name in options:
         change(root, execution={name: None})
-    change(root, store={"path": "serially"}, execution={"executor": "serial"})
+    change(root, store={"path": "serially"}, execution={"executor": "serial"}, grid={"seeds": [1, 0]})
     shutil.rmtree(root / "work")
     assert reproduce(root) == {}
     assert scores(tree(root)) == first
     assert bits(root) == weights
-
-
-def test_two_processes_come_to_the_same_bits_in_any_order(make_project: Callable[..., Path], tmp_path: Path) -> None:
-    root = make_project(grid={"seeds": [0, 1, 2]}, methods=["vanilla"], report={"reference": "vanilla"})
-    assert reproduce(root) == {}
-    serial = bits(root)
-    change(root, store={"path": str(tmp_path / "other")}, grid={"seeds": [2, 1, 0]})
-    change(root, execution={"executor": "processes", "workers": 2})
-    shutil.rmtree(root / "work")
-    assert reproduce(root) == {}
-    assert bits(root) == serial
-    manifest = read_json(root / "work/finetune/vanilla" / CELL / "manifest.json")
-    assert [record["seed"] for record in manifest["runs"]] == [2, 1, 0]
-    assert Context(job(root, "vanilla")).store.path == tmp_path / "other"
+    manifest = read_json(next(root.glob("work/finetune/*/*/*/manifest.json")))
+    assert [record["seed"] for record in manifest["runs"]] == [1, 0]

@@ -15,6 +15,7 @@ from regft_core.io import read_json
 from regft_core.plan import compute as module
 from regft_core.plan.jobs import Planner
 from regft_core.run.project import open_project
+from tests.extras import needs
 from tests.plan.conftest import bits, plan, reproduce, scores, tree
 from tests.plan.other_executors import on_other_executors
 from tests.run.conftest import SIZE, TASK, change, edit_method, job
@@ -153,6 +154,7 @@ def test_an_edit_recomputes_the_trials_of_that_method_only(
     assert Counter(trained) == {("finetune", 0): 3, ("finetune", 1): 3}
 
 
+@pytest.mark.slow  # test_compute.py has the quick one
 @on_other_executors
 def test_on_other_executors_the_runs_find_what_was_chosen(
     tuned: Callable[..., Path],
@@ -161,7 +163,7 @@ def test_on_other_executors_the_runs_find_what_was_chosen(
     package: str,
     options: dict[str, Any],
 ) -> None:
-    pytest.importorskip(package, reason=f"an optional extra: pip install -e '.[{executor}]'")
+    needs(package, executor)
     root = tuned("vanilla")
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).resolve().parents[2]))
     monkeypatch.chdir(root)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import time
 from collections.abc import Iterator
@@ -15,7 +16,7 @@ from regft_core import catalogue, metrics
 from regft_core.catalogue import METRICS, OWN
 from regft_core.config.preset import lay_out
 from regft_core.contract import check_method
-from regft_core.errors import CodeChanged, ConfigError
+from regft_core.errors import CodeChanged, ConfigError, ModelError
 from regft_core.hooks.registry import discover
 from regft_core.identity.guard import LoadedCode
 from regft_core.plan.data import prepare
@@ -46,6 +47,14 @@ RANGE = (0.0, 1.0)
 
 def score(gold, predicted, positive):
     return float((gold == predicted).mean())
+"""
+#: BERT with the name of a family that the package does not have.
+FAMILY = """
+from dataclasses import replace
+
+from regft_core.models.families.bert import FAMILY as BERT
+
+FAMILY = replace(BERT, name="ernie")
 """
 
 
@@ -157,3 +166,24 @@ def test_the_contract_is_tried(project: Path) -> None:
     assert broken == ["it changes the weights", "its control shaky_double trains, and is another run"]
     with raises_code(ConfigError, "unknown-regulariser", "did you mean 'shaky'?"):
         list(check_method(project, "shaki"))
+
+
+def test_an_own_family_of_encoders_trains_and_its_file_is_in_the_key(project: Path) -> None:
+    from transformers import AutoModel, ErnieConfig
+
+    given = json.loads((project / "models/tiny/config.json").read_text())
+    sizes = {name: value for name, value in given.items() if name.endswith(("size", "layers", "heads", "token_id"))}
+    AutoModel.from_config(ErnieConfig(**sizes)).save_pretrained(project / "models/tiny")
+    with raises_code(ModelError, "unknown-family", "'ernie'"):
+        key(project, "vanilla")
+    (project / "families").mkdir()
+    family = project / "families" / "ernie.py"
+    family.write_text("1 / 0\n")
+    with raises_code(ConfigError, "cannot-import", "families/ernie.py:1"):
+        key(project, "vanilla")
+    family.write_text(FAMILY)
+    record = run(Job(str(project), "vanilla", "reviews", "16", 0))["evaluate"]
+    assert record["status"] == "ok", record
+    before = key(project, "vanilla")
+    family.write_text(FAMILY + "USED = 1\n")
+    assert key(project, "vanilla") != before

@@ -29,6 +29,7 @@ from regft_core.run.shipping import carry, files_for, run_where_found
 from regft_core.store.run_store import RunStore
 from tests import small_project
 from tests.errors import raises_code
+from tests.extras import needs
 from tests.run.conftest import REPOSITORY, TASK, change, job, write_method
 from tests.run.on_host import FOLDER, identify, see
 
@@ -192,9 +193,7 @@ def test_local_executors_publish_nothing(shared: Path, tmp_path: Path) -> None:
 def test_the_real_executors_bring_a_job_its_project(
     shared: Path, tmp_path: Path, host: Path, monkeypatch: pytest.MonkeyPatch, executor: str, package: str
 ) -> None:
-    pytest.importorskip(
-        package, reason=f"{package} is not installed (an optional extra: pip install -e '.[{executor}]')"
-    )
+    needs(package, executor)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PYTHONPATH", str(REPOSITORY))
     one, settings = job(shared, "vanilla"), dict[str, Any](device="cpu")

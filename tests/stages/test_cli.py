@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -30,12 +31,13 @@ def test_the_first_page_names_every_command_with_its_own_first_line() -> None:
     assert files - {"--init--", "cli", "common", "config"} <= set(known), "every file of stages is a command"
 
 
-def test_every_exit_code_is_on_the_first_page() -> None:
+def test_every_exit_code_is_on_the_first_page_and_documented() -> None:
     def codes(cls: type[RegftError]) -> set[int]:
         return {cls.exit_code}.union(*(codes(one) for one in cls.__subclasses__()))
 
-    shown = cli.CODES.split()
-    assert {str(code) for code in codes(RegftError)} <= set(shown)
+    wanted = {str(code) for code in codes(RegftError)}
+    assert wanted <= set(cli.CODES.split())
+    assert wanted <= set(re.findall(r"^\| (\d+) \|", (REPOSITORY / "docs/running.md").read_text(), re.MULTILINE))
 
 
 @pytest.mark.parametrize("name", ["check", "plan", "export", "ui", "test-method"])

@@ -184,8 +184,10 @@ def test_temperature_is_that_of_all_out_of_fold_logits(folded: Path, final: Path
 
 
 def test_the_expected_score_is_that_of_the_report(folded: Path, final: Path) -> None:
-    assert stage(folded, "report").returncode == 0
-    shown = json.loads((folded / "reports/results.json").read_text())["reviews-full"]["vanilla"]["dev"]["accuracy"]
+    done = stage(folded, "report", "--json")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == (folded / "reports/results.json").read_text()
+    shown = json.loads(done.stdout)["reviews-full"]["vanilla"]["dev"]["accuracy"]
     of, card = described(final)
     assert [of["refit"][name] for name in ("expected", "low", "high")] == [shown[n] for n in ("mean", "low", "high")]
     assert (of["refit"]["rows"], of["refit"]["judged_rows"], of["refit"]["judged_seeds"]) == (

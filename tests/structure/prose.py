@@ -1,12 +1,13 @@
 """Sentences of documents, errors and docstrings, and what our rules of writing find in them.
 
-python -m tests.structure.prose    list what the rules find
+python -m tests.structure.prose    list what the rules find; exits with 1 if there is something
 """
 
 from __future__ import annotations
 
 import ast
 import re
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -112,4 +113,6 @@ def _turns(text: str) -> list[str]:
 
 
 if __name__ == "__main__":
-    print("\n".join(found()))
+    listed = found()
+    print("\n".join(listed))
+    sys.exit(bool(listed))

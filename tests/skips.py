@@ -1,0 +1,56 @@
+"""Why tests may be skipped: ``pytest --allowed-skips quick`` fails when one is skipped for another reason.
+
+A skip hides what it was to prove. `allowed_skips.yaml` lists reasons, each a regular expression for its beginning.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+FILE = Path(__file__).with_name("allowed_skips.yaml")
+FOUND = pytest.StashKey[list[str]]()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--allowed-skips", choices=("quick", "full"), help=f"fail when a test is skipped for a reason that {FILE} lacks"
+    )
+
+
+def allowed(kind: str) -> list[re.Pattern[str]]:
+    """The reasons that are allowed in a quick run, or in a full one."""
+    listed = yaml.safe_load(FILE.read_text(encoding="utf-8"))
+    return [re.compile(reason) for reason in listed["always"] + (listed["quick"] if kind == "quick" else [])]
+
+
+def refused(reports: list[Any], kind: str) -> list[str]:
+    """``test: reason`` of each skip that nothing allows."""
+    found, reasons = [], allowed(kind)
+    for report in reports:
+        _, _, said = report.longrepr
+        reason = said.removeprefix("Skipped: ")
+        if not any(pattern.match(reason) for pattern in reasons):
+            found.append(f"{report.nodeid}: {reason}")
+    return found
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    kind, reporter = session.config.option.allowed_skips, session.config.pluginmanager.get_plugin("terminalreporter")
+    if kind is None or reporter is None:  # a worker of pytest-xdist reports to the process that started it
+        return
+    found = session.config.stash[FOUND] = refused(reporter.stats.get("skipped", []), kind)
+    if found and session.exitstatus == pytest.ExitCode.OK:
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    if found := config.stash.get(FOUND, []):
+        terminalreporter.section("skips that nothing allows", red=True)
+        for line in found:
+            terminalreporter.line(line)
+        terminalreporter.line(f"-> run these tests, do not collect them, or add the reason to {FILE}")

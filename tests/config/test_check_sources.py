@@ -69,7 +69,7 @@ def test_names_of_columns_may_be_quoted_in_a_tsv(tmp_path: Path) -> None:
     [
         ("a.csv", b"", "is empty"),
         ("a.jsonl", b"\n\n", "is empty"),
-        ("a.csv", b'"open\n', "no header"),
+        ("a.csv", b'"open\n', "not a header"),
         ("a.csv", "caf\u00e9,b\n".encode("latin-1"), "not UTF-8 text (line 1, byte 0xe9)"),
         ("a.jsonl", b"{", "is not JSON"),
         ("a.jsonl", b"[1]", "not a JSON object"),

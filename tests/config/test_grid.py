@@ -37,9 +37,9 @@ def test_a_task_has_its_own_sizes_where_its_settings_say_so(build: Any, registry
 
 @pytest.mark.parametrize("name", ["", "A", "a b", "../x", "a/b", "-a", "a.b", "a;rm", "é", "a\n"])
 def test_names_that_could_be_paths_or_shell_words_are_refused(name: str) -> None:
-    with pytest.raises(ValueError, match="no method or task name"):
+    with pytest.raises(ValueError, match="not a name of a method or task"):
         Cell(name, "task", 10)
-    with pytest.raises(ValueError, match="no method or task name"):
+    with pytest.raises(ValueError, match="not a name of a method or task"):
         Cell("method", name, 10)
 
 

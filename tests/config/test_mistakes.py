@@ -253,7 +253,7 @@ BROKEN: list[tuple[str, str, str, tuple[str, ...]]] = [
         PARAMS,
         "minilm",
         "~nobody_here/x",
-        ("params.yaml:2: model.name: '~nobody_here' is no known home directory", "[bad-path]"),
+        ("params.yaml:2: model.name: '~nobody_here' is not a known home directory", "[bad-path]"),
     ),
     (
         PARAMS,

@@ -74,10 +74,10 @@ def test_another_encoder_takes_the_old_revision_away(root: Path, reverse: bool) 
     ("name", "change", "message", "hint"),
     [
         ("table_on", "", "unknown preset 'table_on'", "table_one"),
-        ("table_one", "grid.seeds", "no KEY=VALUE", "--set"),
+        ("table_one", "grid.seeds", "not KEY=VALUE", "--set"),
         ("table_one", "grid.seeds=[1", "not YAML", ""),
         ("table_one", "methods.a=1", "'methods' is not a mapping", ""),
-        ("table_one", ".=1", "no KEY=VALUE", ""),
+        ("table_one", ".=1", "not KEY=VALUE", ""),
     ],
 )
 def test_what_is_refused(root: Path, name: str, change: str, message: str, hint: str) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from regft_core.config.papers import protocols
 from regft_core.config.papers.protocols import PROTOCOLS, Item, Paper, read_protocols
 from regft_core.config.papers.resolved import check_preset, matches, resolved, unknown_settings
 from regft_core.config.project import Project
@@ -77,13 +78,16 @@ def test_a_wrong_file_is_refused(tmp_path: Path, old: str, new: str, said: tuple
         edited(tmp_path, old, new)
 
 
-def test_a_preset_without_a_protocol_is_refused(tmp_path: Path) -> None:
+def test_a_shipped_preset_without_a_protocol_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    edited(tmp_path / "own", "", "", without="hype_table9")  # a project's own preset needs none
+    monkeypatch.setattr(protocols, "ships", lambda folder, name: True)
     with raises_code(ConfigError, "undeclared-preset", "hype_table9"):
         edited(tmp_path, "", "", without="hype_table9")
 
 
 def edited(root: Path, old: str, new: str, without: str = "") -> tuple[Paper, Item]:
     """The protocols with HyPe's table 1 changed, or without the file of another item."""
+    root.mkdir(exist_ok=True)
     shutil.copytree(REPOSITORY / PROTOCOLS, root / PROTOCOLS)
     (root / "pipelines").mkdir()
     (root / "pipelines" / "presets").symlink_to(REPOSITORY / "pipelines" / "presets")

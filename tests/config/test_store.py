@@ -54,7 +54,7 @@ def _outside_of_dvc(monkeypatch: pytest.MonkeyPatch) -> None:
         ("/", "contains the project"),
         ("params.yaml", "is a file, not a directory"),
         ("params.yaml/x", "which is a file, not a directory"),
-        ("~nobody_here/x", "no known home directory"),
+        ("~nobody_here/x", "not a known home directory"),
         ("link", "lies in work/"),
         ('"a\\0b"', "NUL character"),
         ("a" * 300, "unreadable (File name too long)"),

@@ -96,7 +96,12 @@ def test_the_plan_counts_trials(build: Build, registry: dict[str, Any]) -> None:
         ("{}", "tuning", "no values", ""),
         ("{values: {training.learning_rat: [1.0e-5]}}", "tuning.values", "unknown key 'learning_rat'", "learning_rate"),
         ("{values: {training.learning_rate: [-1]}}", "tuning.values", "is -1", ""),
-        ("{values: {learning_rate: [1.0e-5]}}", "tuning.values.learning_rate", "no setting of a run", "training.<key>"),
+        (
+            "{values: {learning_rate: [1.0e-5]}}",
+            "tuning.values.learning_rate",
+            "not a setting of a run",
+            "training.<key>",
+        ),
         (
             "{values: {regularisers.noise.scale: [1]}}",
             "tuning.values.regularisers.noise.scale",

@@ -27,6 +27,7 @@ from regft_core.run.one_run import STAGES, look_up, run
 from regft_core.run.project import kept_open, open_project
 from regft_core.run.search import search
 from regft_core.store.run_store import RunStore
+from tests.errors import raises_code
 from tests.extras import needs
 from tests.plan.conftest import bits, plan, quiet, reproduce, scores, tree
 from tests.plan.other_executors import on_other_executors
@@ -248,9 +249,7 @@ def test_a_command_that_failed_says_so_by_its_exit_code(project: Path) -> None:
 
 
 def test_without_a_plan_the_stage_that_makes_it_is_named(project: Path) -> None:
-    with pytest.raises(
-        DataError, match=r"work/plan/finetune\.json is missing\n    -> run `dvc repro`, whose stage plan"
-    ):
+    with raises_code(DataError, "no-plan", "work/plan/finetune.json is missing", "`dvc repro`, whose stage plan"):
         compute(project, "finetune", say=quiet)
 
 

@@ -70,9 +70,10 @@ def move_definition(root: Path, name: str, old: str, new: str) -> None:
     target.write_text(with_import(target.read_text(), imports) + definition)
     for path in sources(root):
         text = path.read_text()
-        fixed = without_name(text, old, name)
-        if fixed != text or (path == source and re.search(rf"\b{name}\b", text)):
-            path.write_text(with_import(fixed, f"from {new} import {name}"))
+        fixed = without_name(text, old, name, f"from {new} import {name}")
+        if fixed == text and path == source and re.search(rf"\b{name}\b", text):
+            fixed = with_import(fixed, f"from {new} import {name}")
+        path.write_text(fixed)
 
 
 def without_unused(text: str) -> str:
@@ -91,17 +92,18 @@ def with_import(text: str, statement: str) -> str:
     return text.replace(head, f"{head}{statement}\n", 1) if head in text else f"{statement}\n{text}"
 
 
-def without_name(text: str, module: str, name: str) -> str:
-    """Take one name out of every ``from module import ...``."""
-    for node in ast.walk(ast.parse(text)):
+def without_name(text: str, module: str, name: str, instead: str = "pass") -> str:
+    """Take one name out of every ``from module import ...``, with another statement in its place."""
+    whole = text
+    for node in ast.walk(ast.parse(whole)):
         if not isinstance(node, ast.Import | ast.ImportFrom) or getattr(node, "module", "") != module:
             continue
         if name in [one.name for one in node.names]:
-            old = ast.get_source_segment(text, node)
+            old = ast.get_source_segment(whole, node)
             assert old is not None
             rest = [one for one in node.names if one.name != name]
             node.names = rest
-            text = text.replace(old, ast.unparse(node) if rest else "pass", 1)
+            text = text.replace(old, "; ".join([*([ast.unparse(node)] if rest else []), instead]), 1)
     return text
 
 

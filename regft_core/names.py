@@ -35,3 +35,8 @@ def suggestion(given: str, allowed: Iterable[str], what: str = "allowed") -> str
     every = list(allowed)
     near = nearest(given, every)
     return (f"did you mean '{near}'? " if near else "") + f"{what}: {listing(every)}"
+
+
+def gigabytes(count: int) -> str:
+    """A number of bytes for people."""
+    return f"{count / 1e9:.1f} GB" if count >= 1e8 or not count else f"{max(count, 1e6) / 1e6:.0f} MB"

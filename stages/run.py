@@ -11,9 +11,10 @@ import os
 import shutil
 import sys
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
-from regft_core.config.files import LEADERBOARD, WIDTHS
+from regft_core.config.files import LEADERBOARD, WIDTHS, no_project
 from regft_core.errors import ConfigError, Problem
 from regft_core.identity.fingerprint import package_root
 
@@ -49,10 +50,10 @@ def require_project(root: Path) -> None:
     problems = []
     for name, what in (("params.yaml", "a project"), ("dvc.yaml", "a pipeline"), (".dvc", "a DVC project")):
         if not (root / name).exists():
-            hint = "make a new project with `regft init FOLDER`, or go to the folder of yours"
+            problem = no_project(root, name, what)
             if name == ".dvc":
-                hint = "run `dvc init` here (without git: `dvc init --no-scm`)"
-            problems.append(Problem("no-project", name, 0, "", f"is not in {root}, so this is not {what}", hint))
+                problem = replace(problem, hint="run `dvc init` here (without git: `dvc init --no-scm`)")
+            problems.append(problem)
     if not problems and not no_scm(root) and shutil.which("git") is None:
         hint = "install git, or write 'no_scm = true' below [core] in .dvc/config"
         problems.append(Problem("git-missing", ".dvc/config", 0, "", "wants git, which is not on the PATH", hint))

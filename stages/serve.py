@@ -57,8 +57,8 @@ def main(root: Path, arguments: argparse.Namespace) -> None:
 def _listen(host: str, port: int) -> socket.socket:
     """A socket that listens there. Raises DataError for an address in use, or one that this machine has not."""
     try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        return socket.create_server(found[4][:2], family=found[0])  # type: ignore[arg-type]
+        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        return socket.create_server((str(address[0]), port), family=family)
     except (OSError, OverflowError) as error:
         reason = getattr(error, "strerror", None) or error
         raise DataError(

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from regft_core.config.project import Project
 from regft_core.errors import ConfigError, Problem, StoreError
-from regft_core.names import plural
+from regft_core.names import gigabytes, plural
 from regft_core.store.run_store import RunStore
 
 from .common import Argument, run, whole_number
@@ -52,7 +52,7 @@ def main(root: Path, arguments: argparse.Namespace) -> None:
             [Problem("contradicting-arguments", "command line", 0, "", "--recompute is for verify", hint)]
         )
     if arguments.action == "prune":
-        prune(store)
+        _prune(store)
         return
     if arguments.action == "rekey":
         _rekey(project, store)
@@ -96,14 +96,15 @@ def _rekey(project: Project, store: RunStore) -> None:
         print(f"  to be trained: {plural(number, 'run')}: {why}")
 
 
-def prune(store: RunStore) -> None:
+def _prune(store: RunStore) -> None:
     """Prune the store to its budget, and say what went; raises StoreError for a store without a budget."""
     if store.budget_bytes is None:
         raise StoreError("no-budget", f"{store.path} has no budget\n    -> set store.budget_gb in params.yaml")
     done = store.prune()
+    freed, left, budget = map(gigabytes, (done.freed_bytes, done.remaining_bytes, store.budget_bytes))
     print(
-        f"{store.path}: {done.freed_bytes} bytes deleted, {done.remaining_bytes} remain of {store.budget_bytes} "
-        f"allowed; {plural(len(done.keys), 'run')} lost weights or checkpoints, results stay"
+        f"{store.path}: {freed} deleted, {left} remain of {budget} allowed; {plural(len(done.keys), 'run')} "
+        "lost weights or checkpoints, results stay"
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from regft_core import shipped
-from regft_core.config.files import METHODS, OVERRIDE, method_file, names_in, ships
+from regft_core.config.files import METHODS, OVERRIDE, method_file, names_in, no_project, ships
 from regft_core.config.method import is_name
 from regft_core.errors import ConfigError, Problem
 from regft_core.io import write_text
@@ -25,11 +25,10 @@ def copy_method(root: Path, name: str, new: str | None = None) -> Path:
     source, file = shipped.FOLDER / method_file(name), method_file(name if new is None else new)
     problems = []
     if not (root / "params.yaml").is_file():
-        hint = "make a new project with `regft init FOLDER`, or go to the folder of yours"
-        problems.append(Problem("no-project", "params.yaml", 0, "", f"is not in {root}, so this is no project", hint))
+        problems.append(no_project(root))
     if not is_name(name) or not source.is_file():
         known = names_in(shipped.FOLDER / METHODS)
-        message = f"'{name}' is no method with a file of its own that regft ships"
+        message = f"'{name}' is not a method with a file of its own that regft ships"
         problems.append(Problem("unknown-method", "--copy", 0, "", message, suggestion(name, known, "shipped methods")))
     if new is not None and not is_name(new):
         hint = "use lower-case letters, digits, - and _"

@@ -32,6 +32,12 @@ OVERRIDE = "override"
 _WHAT = {TASKS: "task", METHODS: "method", PRESETS: "preset", PUBLISHED: "table"}
 
 
+def no_project(root: Path, name: str = "params.yaml", what: str = "a project") -> Problem:
+    """What is said where a folder lacks the file that makes it a project."""
+    hint = "make a new project with `regft init FOLDER`, or go to the folder of yours"
+    return Problem("no-project", name, 0, "", f"is not in {root}, so this is not {what}", hint)
+
+
 def task_file(name: str) -> str:
     """The file of a task, relative to the project."""
     return f"{TASKS}/{name}.yaml"

@@ -31,9 +31,9 @@ def check_version(document: Document, ours: str = __version__) -> list[str]:
         message = f"was written for regft {written}, and this is regft {ours}"
         hint = f"install that one (pip install 'regft>={written}'), or write {KEY}: {ours} to read it as this one does"
         raise ConfigError([document.problem("newer-version", (KEY,), message, hint)])
-    since = [version for version in MIGRATIONS if _numbers(written) < _numbers(version) <= _numbers(ours)]
     if _numbers(written) == _numbers(ours):
         return []
+    since = [version for version in MIGRATIONS if _numbers(written) < _numbers(version) <= _numbers(ours)]
     head = f"{document.place((KEY,))}: written for regft {written}, this is regft {ours}"
     changes = [f"{version}: {MIGRATIONS[version]}" for version in sorted(since, key=_numbers)]
     rest = "; ".join(changes) or "nothing in it has to change"

@@ -27,7 +27,7 @@ PACKAGES = ("regft_core", "stages")
 def _reader() -> str:
     """What stands for the code that finds meanings, and for Python, whose parser it uses."""
     code = [Path(__file__).with_name(name).read_text(encoding="utf-8") for name in ("syntax.py", "bindings.py")]
-    return "\n".join([*code, sys.version])
+    return sha256("\n".join([*code, sys.version]))
 
 
 def _file(module: str) -> Path | None:

@@ -137,8 +137,8 @@ def architecture_of(model_type: str | None, where: str = "the model") -> Archite
     """Return the row for a configuration's ``model_type``; ModelError with the supported ones otherwise."""
     row = architectures().get(model_type or "")
     if row is None:
-        for error in _rows(FAMILIES.state())[1]:
-            raise error  # it may be the one that is meant
+        if broken := _rows(FAMILIES.state())[1]:
+            raise broken[0]  # it may be the one that is meant
         near = difflib.get_close_matches(model_type or "", supported(), n=1)
         hint = f" Did you mean '{near[0]}'?" if near else ""
         raise ModelError(

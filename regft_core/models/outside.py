@@ -20,7 +20,7 @@ CONFIGS = ("config.json", "tokenizer_config.json")
 _IMPLEMENTATIONS = ("attn_implementation", "experts_implementation")
 #: Keys that name files, beside those that end in ``_file``.
 _NAMING = ("transformers_weights", "fast_tokenizer_files")
-_ADAPTER = "adapter_config.json"
+ADAPTER_FILES = ("adapter_config.json", "adapter_model.safetensors", "adapter_model.bin")
 
 
 def refuse_paths(directory: Path) -> None:
@@ -43,12 +43,7 @@ def refuse_outside(directory: Path) -> None:
     Links of the hub's cache lead to its own ``blobs``, which is allowed.
     """
     refuse_paths(directory)
-    if (directory / _ADAPTER).exists():
-        raise ModelError(
-            "adapter-in-encoder",
-            f"{directory} has an adapter ({_ADAPTER}), whose encoder would be looked up elsewhere"
-            "\n    -> merge it into the weights once, with peft: merge_and_unload().save_pretrained(new)",
-        )
+    refuse_adapters(directory)
     inside = directory.resolve()
     allowed = (inside, inside.parents[1] / "blobs") if inside.parent.name == "snapshots" else (inside,)
     for path in _links(directory):
@@ -58,6 +53,18 @@ def refuse_outside(directory: Path) -> None:
                 "leads-elsewhere",
                 f"{path} is a link that leads out of the folder\n    -> put the file itself there, if you trust it",
             )
+
+
+def refuse_adapters(directory: Path) -> None:
+    """Raise ModelError for an adapter: its encoder would be looked up elsewhere, or its weights left out."""
+    found = [file for file in ADAPTER_FILES if (directory / file).exists()]
+    if found:
+        raise ModelError(
+            "adapter-in-encoder",
+            f"{directory} has an adapter ({', '.join(found)}), and models are loaded without adapters\n    -> merge it "
+            "into the weights once, with peft: PeftModel.from_pretrained(encoder, directory).merge_and_unload()"
+            ".save_pretrained(new); save the tokenizer there too, and give that directory",
+        )
 
 
 def ignored(directory: Path) -> list[str]:
@@ -93,7 +100,7 @@ def _refuse_path(file: Path, key: str, name: Any) -> None:
     if not isinstance(name, str) or name in ("", ".", "..") or "/" in name or "\\" in name or "\0" in name:
         raise ModelError(
             "leads-elsewhere",
-            f"{file}: {key} names {json.dumps(name)[:80]}, which is no file of this folder\n    -> do not use this "
+            f"{file}: {key} names {json.dumps(name)[:80]}, which is not a file of this folder\n    -> do not use this "
             "model unless you know who made it; its files belong beside each other",
         )
 
@@ -111,15 +118,20 @@ def _nested(content: dict[str, Any], depth: int = 0) -> Iterator[tuple[str, Any]
 
 
 def _content(path: Path) -> dict[str, Any]:
-    """A JSON object; empty where the file is not there. Raises ModelError for anything else."""
-    if not path.is_file():
-        return {}
+    """``json_object``; empty where the file is not there."""
+    return json_object(path) if path.is_file() else {}
+
+
+def json_object(path: Path) -> dict[str, Any]:
+    """What a file holds. Raises FileNotFoundError, and ModelError for anything but a JSON object."""
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise
     except (OSError, ValueError, RecursionError) as error:
         raise ModelError(
-            "not-json", f"{path} cannot be read as JSON: {error}\n    -> export the model again"
+            "not-json", f"{path} cannot be read as JSON: {error}\n    -> export or fetch the model again"
         ) from error
     if not isinstance(found, dict):
-        raise ModelError("not-an-object", f"{path} must hold a JSON object\n    -> export the model again")
+        raise ModelError("not-an-object", f"{path} must hold a JSON object\n    -> export or fetch the model again")
     return found

@@ -23,7 +23,7 @@ from regft_core.errors import InputChanged, ModelError
 from regft_core.identity.file_states import FileState, content_sha256, file_state
 from regft_core.models.architectures import Architecture, architecture_of, no_pooling
 from regft_core.models.hub import hub_encoder, present_encoder
-from regft_core.models.outside import refuse_paths
+from regft_core.models.outside import json_object, refuse_adapters, refuse_paths
 
 TOKENIZER_FILES = (
     "added_tokens.json",
@@ -59,7 +59,6 @@ _SPLIT_WIDTHS = (
 
 HUB_ID = re.compile(r"^[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?$")
 #: What peft writes: where it is installed, transformers puts such weights on top of the encoder's.
-ADAPTER_FILES = ("adapter_config.json", "adapter_model.safetensors", "adapter_model.bin")
 
 #: Name of a file -> what it was when it was looked at.
 States = Mapping[str, FileState | None]
@@ -171,7 +170,7 @@ def encoder_problems(encoder: EncoderConfig, root: Path) -> list[tuple[str, str,
     """
     try:
         path = _alias_path(encoder.name, root) if encoder.name in ALIASES else expand(root, encoder.name).resolve()
-        _refuse_adapters(path, encoder.name)
+        refuse_adapters(path)
         config = _read_json(path / "config.json", encoder.name)
     except ModelError as error:
         return [("name", error.code, error.text.removeprefix("model.name: "))]
@@ -243,7 +242,7 @@ def _from_hub(encoder: EncoderConfig, root: Path) -> ModelSource:
 
 def _from_directory(path: Path, encoder: EncoderConfig, revision: str | None) -> ModelSource:
     name = encoder.name
-    _refuse_adapters(path, name)
+    refuse_adapters(path)
     refuse_paths(path)
     config = _read_json(path / "config.json", name)
     _check_config(config, path, name)
@@ -256,25 +255,12 @@ def _from_directory(path: Path, encoder: EncoderConfig, revision: str | None) ->
 
 def _read_files(path: Path, name: str) -> dict[str, str]:
     """Name -> SHA-256 of every file that the encoder and its tokenizer are loaded from."""
-    _refuse_adapters(path, name)
+    refuse_adapters(path)
     files = [path / "config.json", *_weight_files(path, name), *_tokenizer_files(path, name)]
     try:
         return {file.name: content_sha256(file) for file in files}
     except OSError as error:
         raise ModelError("cannot-read", f"model '{name}': {error.filename} cannot be read: {error.strerror}") from error
-
-
-def _refuse_adapters(path: Path, name: str) -> None:
-    """Raise ModelError for a directory with an adapter: its weights would change the encoder, or be left out."""
-    found = [file for file in ADAPTER_FILES if (path / file).exists()]
-    if found:
-        raise ModelError(
-            "adapter-in-encoder",
-            f"model '{name}': {path} has an adapter ({', '.join(found)}), and an encoder is loaded without adapters. "
-            "Merge it into the weights once, with peft: "
-            "PeftModel.from_pretrained(encoder, directory).merge_and_unload().save_pretrained(new), save the tokenizer "
-            "there too, and give that directory; or remove the adapter's files",
-        )
 
 
 def _architecture(config: dict[str, Any], path: Path, name: str) -> Architecture:
@@ -400,18 +386,13 @@ def _weight_files(path: Path, name: str) -> list[Path]:
 
 def _read_json(path: Path, name: str) -> dict[str, Any]:
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        return json_object(path)
     except FileNotFoundError as error:
         raise ModelError(
             "file-missing",
             f"model '{name}': {path} is missing. A model directory holds config.json, model.safetensors (or shards "
             f"with their index) and a tokenizer ({', '.join(VOCABULARY_FILES)}), as save_pretrained writes them.",
         ) from error
-    except (OSError, ValueError, RecursionError) as error:
-        raise ModelError("not-json", f"model '{name}': {path} cannot be read as JSON: {error}") from error
-    if not isinstance(content, dict):
-        raise ModelError("not-an-object", f"model '{name}': {path} must hold a JSON object")
-    return content
 
 
 def _digest(files: Mapping[str, str]) -> str:

@@ -11,8 +11,8 @@ from regft_core.data.hub import fetch_split
 from regft_core.errors import RegftError, RunFailed, StoreError
 from regft_core.models.hub import hub_encoder
 from regft_core.models.source import encoder_present
-from regft_core.names import plural
-from regft_core.plan.needs import by_hand, encoder_bytes, encoder_place, free_bytes, gigabytes, rows_needed
+from regft_core.names import gigabytes, plural
+from regft_core.plan.needs import by_hand, encoder_bytes, encoder_place, free_bytes, rows_needed
 
 #: Codes of errors that stop every later download as well: the first one ends the fetch.
 _ENDS = ("hub-unreachable", "disk-full")

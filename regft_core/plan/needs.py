@@ -23,7 +23,7 @@ from regft_core.data.sources import Source
 from regft_core.errors import DataError
 from regft_core.hooks.registry import discover
 from regft_core.models.source import encoder_present
-from regft_core.names import listing, plural
+from regft_core.names import gigabytes, listing, plural
 from regft_core.plan.assumed import encoder_weights
 from regft_core.plan.stored import cached_seeds
 from regft_core.plan.time import estimate, gpu_line
@@ -215,8 +215,3 @@ def free_bytes(path: Path) -> int:
     """Bytes that are free where ``path`` is, or will be."""
     there = next(parent for parent in (path, *path.absolute().parents) if parent.exists())
     return shutil.disk_usage(there).free
-
-
-def gigabytes(count: int) -> str:
-    """A number of bytes for people."""
-    return f"{count / 1e9:.1f} GB" if count >= 1e8 else f"{max(count, 1e6) / 1e6:.0f} MB"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -97,19 +97,21 @@ def leaderboard(block: Block) -> Board:
     return Board(block, tuple(lines), *_scale(rows, block.primary, sign))
 
 
+def _seeds_of(block: Block, count: Callable[[Row], int]) -> str:
+    """``vanilla (2 of 6 seeds)`` for each method with some; empty without."""
+    found = [(row, count(row)) for row in block.rows]
+    return some([f"{row.method} ({number} of {plural(row.n_expected, 'seed')})" for row, number in found if number])
+
+
 def alerts(report: Report, block: Block) -> list[str]:
     """What needs an action before anybody relies on the block, in sentences."""
     found = []
     if block.mixed_environments:
         found.append("MIXED ENVIRONMENTS: runs of this table were made in different places")
-    failed, collapsed = (
-        [f"{row.method} ({count(row)} of {plural(row.n_expected, 'seed')})" for row in block.rows if count(row)]
-        for count in (lambda row: len(row.failed), lambda row: row.collapsed_on_dev)
-    )
-    if failed:
-        found.append(f"Runs failed: {some(failed)}. Fix the cause, then `regft run`.")
-    if collapsed:
-        found.append(f"At most as good as a constant answer: {some(collapsed)}.")
+    if failed := _seeds_of(block, lambda row: len(row.failed)):
+        found.append(f"Runs failed: {failed}. Fix the cause, then `regft run`.")
+    if collapsed := _seeds_of(block, lambda row: row.collapsed_on_dev):
+        found.append(f"At most as good as a constant answer: {collapsed}.")
     for name in block.sets:
         low = [row.method for row in block.rows if name in row.below_chance]
         if low:

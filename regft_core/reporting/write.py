@@ -129,8 +129,10 @@ def write_report(
             report, warnings=(*absent, *report.warnings), results={**report.results, "failed": dict(failed)}
         )
     report = _marked(report, small_scale, left_out or {})
+    curves: dict[str, str] = {}
     if out is not None:
-        report = replace(report, html=render(report, data, methods_meta, shared, on_tasks))
+        curves = {block.name: learning_curves(block, own) for block, own in zip(report.blocks, data, strict=True)}
+        report = replace(report, html=render(report, data, methods_meta, shared, on_tasks, curves))
     remembered.save()  # before anybody can have seen it
     if out is None:
         return report
@@ -148,10 +150,10 @@ def write_report(
             write_json(shown / f"{name}.json", own)
     plots = folder / "plots"
     with atomic_directory(plots / "leaderboard") as boards, atomic_directory(plots / "loss") as loss:
-        for block, data_of in zip(report.blocks, data, strict=True):
+        for block in report.blocks:
             write_text(boards / f"{block.name}.svg", standalone(leaderboard_figure(report, block)))
-            if curves := learning_curves(block, data_of):
-                write_text(loss / f"{block.name}.svg", standalone(curves))
+            if drawn := curves[block.name]:
+                write_text(loss / f"{block.name}.svg", standalone(drawn))
     write_text(folder / "report.html", report.html)
     return report
 

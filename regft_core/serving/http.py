@@ -166,7 +166,7 @@ def _rows(body: bytes, most: int) -> Sequence[Mapping[str, Any]]:
     if not isinstance(given, dict) or set(given) != {"rows"} or not isinstance(rows, list):
         raise Refused(422, "wrong-shape", shape)
     if not rows or not all(isinstance(row, dict) for row in rows):
-        raise Refused(422, "wrong-shape", f"{'no rows' if not rows else 'a row is no object'}; {shape}")
+        raise Refused(422, "wrong-shape", f"{'no rows' if not rows else 'a row is not an object'}; {shape}")
     if len(rows) > most:
         raise Refused(413, "too-large", f"{len(rows)} rows; send at most {most} at a time")
     return rows

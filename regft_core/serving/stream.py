@@ -78,7 +78,7 @@ def predict_stream(
         if end:
             break
     if not counted.rows:
-        raise DataError("no-rows", f"{WHERE}: no rows\n    -> nothing to predict")
+        raise _no_rows()
     counted.seconds = time.monotonic() - started
     return counted
 
@@ -102,7 +102,7 @@ def _opened(
     except (UnicodeDecodeError, WrongFile) as error:
         raise _in_words(error) from error
     if first is None:
-        raise DataError("no-rows", f"{WHERE}: no rows\n    -> nothing to predict")
+        raise _no_rows()
     return list(first.values), itertools.chain([first], rows)
 
 
@@ -116,6 +116,10 @@ def _read(rows: Iterator[Row], columns: Columns, keep: Sequence[str], waiting: W
         waiting.put(error)
     except (UnicodeDecodeError, WrongFile) as error:
         waiting.put(_in_words(error))
+
+
+def _no_rows() -> DataError:
+    return DataError("no-rows", f"{WHERE}: no rows\n    -> nothing to predict")
 
 
 def _in_words(error: UnicodeDecodeError | WrongFile) -> DataError:

@@ -48,7 +48,7 @@ def random_arms(rng: np.random.Generator, synthetic: Any, seeds: int) -> dict[st
 def without_figures(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in FIGURES:
         monkeypatch.setattr(html, name, lambda *args: "")
-    for name in ("scores", "differences", "learning_curves", "cost_and_score"):
+    for name in ("scores", "differences", "cost_and_score"):
         monkeypatch.setattr(html.figures, name, lambda *args: "")
 
 
@@ -147,4 +147,4 @@ def test_no_two_views_contradict_each_other(part: int, synthetic: Any, tmp_path:
         config = ReportConfig(bootstrap_samples=100, reference=str(rng.choice([*arms, "absent"])))
         data = read_grid(root, cells, range(seeds), [])
         report = build_report(data, range(seeds), config, methods)
-        check(report, html.render(report, data, methods))
+        check(report, html.render(report, data, methods, None, None, {block.name: "" for block in report.blocks}))

@@ -20,7 +20,7 @@ from regft_core.run.recompute import differences, expected, jobs_of, recompute
 from regft_core.store.run_store import RunStore
 from regft_core.store.stored_run import run_key
 from regft_core.store.tensors import read_tensors, write_tensors
-from stages.store import prune
+from stages.store import _prune
 from tests.errors import raises_code
 from tests.small_project import stage
 
@@ -116,9 +116,9 @@ def test_the_keys_of_a_project_are_those_of_its_store(project: Path) -> None:
 
 def test_a_store_is_pruned_to_its_budget_at_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with raises_code(StoreError, "no-budget"):
-        prune(RunStore(tmp_path))
+        _prune(RunStore(tmp_path))
     identity = {"seed": 0}
     with RunStore(tmp_path).open(run_key(identity), identity) as run:
         run.commit({}, {"weights": {"w": torch.ones(100)}})
-    prune(RunStore(tmp_path, 10))
-    assert "0 remain of 10 allowed; 1 run lost weights or checkpoints" in capsys.readouterr().out
+    _prune(RunStore(tmp_path, 10))
+    assert "0.0 GB remain of 1 MB allowed; 1 run lost weights or checkpoints" in capsys.readouterr().out

@@ -47,7 +47,8 @@ def leaderboard_figure(report: Report, block: Block) -> str:
                 axis.hlines(y, *(end * scale for end in found.interval), color=MUTED, linewidth=1.6)
             # What is far behind stands at the end of the scale.
             mean = min(max(found.estimate.mean, board.low), board.high)
-            axis.plot([mean * scale], [y], "o", color=ACCENT, markersize=5, clip_on=False)
+            marker = "<o>"[1 + board.beyond(found.estimate.mean)]
+            axis.plot([mean * scale], [y], marker, color=ACCENT, markersize=5, clip_on=False)
         edge = 0.0
         for (head, cells), width in zip(columns, widths, strict=True):
             edge += width

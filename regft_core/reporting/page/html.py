@@ -92,15 +92,19 @@ def render(
     report: Report,
     data: Sequence[BlockData],
     methods: Mapping[str, MethodMeta],
-    shared_training: Mapping[str, Any] | None = None,
-    task_training: Mapping[str, Mapping[str, Any]] | None = None,
+    shared_training: Mapping[str, Any] | None,
+    task_training: Mapping[str, Mapping[str, Any]] | None,
+    curves: Mapping[str, str],
 ) -> str:
-    """Return the page. All text from files is escaped; only the figures are markup."""
+    """Return the page. All text from files is escaped; only the figures are markup.
+
+    ``curves``: block -> its learning curves, which are files, too.
+    """
     cells = [cell for block in data for cell in block.cells.values()]
     present = list(dict.fromkeys(row.method for block in report.blocks for row in block.rows))
     return _environment().get_template("report.html.j2").render(
         report=report,
-        blocks=[_block(report, block, own) for block, own in zip(report.blocks, data, strict=True)],
+        blocks=[_block(report, block, own, curves[block.name]) for block, own in zip(report.blocks, data, strict=True)],
         scale={
             f"board-{block.name}": [formatting.factor(block.primary), metrics.find(block.primary).digits]
             for block in report.blocks
@@ -144,7 +148,7 @@ def _reference_training(report: Report, data: Sequence[BlockData]) -> Mapping[st
     return {}
 
 
-def _block(report: Report, block: Block, data: BlockData) -> dict[str, Any]:
+def _block(report: Report, block: Block, data: BlockData, curves: str) -> dict[str, Any]:
     families = grouped(block)
     rows = [row for _, own in families for row in own]
     return {
@@ -162,7 +166,7 @@ def _block(report: Report, block: Block, data: BlockData) -> dict[str, Any]:
         "figures": {
             "scores": Markup(figures.scores(block)),
             "differences": Markup(figures.differences(block)),
-            "curves": Markup(figures.learning_curves(block, data)),
+            "curves": Markup(curves),
             "cost": Markup(figures.cost_and_score(block)),
             "search": Markup(search_curves(block, data, chosen(block, report.reference, data.cells))),
             "epochs": Markup(epoch_curves(block, data)),

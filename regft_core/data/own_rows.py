@@ -1,7 +1,7 @@
 """One file of labelled rows as it is: what kind of task it is, its labels, errors in it. Nothing is written.
 
 The kind is told from the label column: numbers are a regression where there are many different ones, cells that join
-several labels are ``multi_label``, all else are classes. ``Asked.kind`` says otherwise.
+several labels are ``multi_label``, all else are classes. ``Asked.kind`` says otherwise; ``ordinal`` is never guessed.
 """
 
 from __future__ import annotations
@@ -97,6 +97,8 @@ class OwnRows:
             return ("spearman", "pearson", "mse")
         if not kind.one_label:
             return ("f1_micro", "f1_macro", "accuracy")
+        if kind.ordered:
+            return ("kappa_quadratic", "mae")
         return ("f1_macro", "accuracy") if self.rare else ("accuracy", "f1_macro")
 
     def task(self, asked: Asked, train: str, dev: Mapping[str, int]) -> dict[str, Any]:
@@ -122,7 +124,8 @@ class OwnRows:
     @property
     def rare(self) -> str:
         """The rarest class, where it has less than ``RARE`` of the rows; else empty."""
-        if not find(self.kind).one_label or not self.counts:
+        kind = find(self.kind)
+        if not kind.one_label or kind.ordered or not self.counts:
             return ""
         name = min(self.counts, key=lambda label: self.counts[label])
         return name if self.counts[name] < RARE * len(self.examples) else ""
@@ -230,6 +233,10 @@ def _too_little(
         return [_problem("too-many-labels", asked, "--label", message, hint)]
     if wrong := find(kind).wrong_labels(tuple(counts)):
         return [_problem("labels-do-not-fit", asked, "--label", wrong, "rename them in the file")]
+    if find(kind).ordered and (word := next((label for label in counts if _number(label) is None), None)):
+        message = f"'{word}' is not a number, so the order of the labels is not known"
+        hint = "write the labels as numbers from low to high, or list them in the YAML of a task"
+        return [_problem("order-unknown", asked, "--label", message, hint)]
     rare = {label: count for label, count in counts.items() if count < LEAST_ROWS}
     if not rare:
         return []
@@ -270,7 +277,7 @@ def _kind(asked: Asked, cells: Sequence[str]) -> tuple[str, str | None, str]:
         return "multi_label", delimiter, line
     others = "--kind multi_label reads several labels in a cell"
     if cells and None not in numbers:
-        others = "--kind regression takes them as numbers"
+        others = "--kind ordinal keeps the order of the numbers, --kind regression their distances"
     return "classification", None, f"{len(distinct)} classes; {others}"
 
 

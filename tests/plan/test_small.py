@@ -57,7 +57,7 @@ def test_real_rows_keep_their_name_and_generated_ones_are_called_stand_ins(root:
     assert {row["label"] for row in hans} == {"entailment", "non-entailment"}
     mark = found.params.small_scale.mark
     assert mark.startswith("Not the paper's experiment: preset pats_table3 at small scale. Encoder minilm in place of")
-    assert "not on this disk: cola; mrpc; hans, scitail, advglue_rte of rte. Real rows" in mark
+    assert "not on this disk: cola; mrpc, judged by qqp; hans, scitail, advglue_rte of rte. Real" in mark
     assert "Real rows, a few of each: rte." in mark
     assert "Left out: paws_qqp of mrpc." in mark
 

@@ -168,8 +168,8 @@ def not_text(error: UnicodeDecodeError, given: str | None, lines: int = 0) -> Wr
     line = lines + error.object[: error.start].count(b"\n") + 1
     at = f"line {line}, byte {error.object[error.start]:#04x}"
     hint = (
-        "save the file as UTF-8, or name its encoding, for instance cp1252 (Windows, Western Europe): "
-        "`encoding` under `source` of a task, --encoding of `regft fit`"
+        "save the file as UTF-8, or name its encoding (Windows, Western Europe: cp1252): "
+        "encoding: cp1252 under source, or `regft fit --encoding cp1252`"
     )
     if given is not None:
         return WrongFile("not-its-encoding", f"is not {given} text ({at})", hint)

@@ -37,10 +37,17 @@ from tests.run.test_kill import FORK
 CELL = f"{TASK}/24"
 
 
+@pytest.fixture(scope="module")
+def reproduced(template: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The project with everything computed; tests get copies."""
+    root = Path(shutil.copytree(template, tmp_path_factory.mktemp("reproduced") / "project"))
+    assert reproduce(root) == {}
+    return root
+
+
 @pytest.fixture
-def done(project: Path) -> Path:
-    assert reproduce(project) == {}
-    return project
+def done(reproduced: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(reproduced, tmp_path / "project"))
 
 
 def test_a_second_time_nothing_is_computed_or_written(done: Path, trained: list[tuple[str, int]]) -> None:
@@ -255,9 +262,8 @@ def test_without_a_plan_the_stage_that_makes_it_is_named(project: Path) -> None:
 
 @pytest.mark.parametrize("point", ["step:3", "commit.renamed:1", "commit.renamed:4"])
 def test_a_killed_stage_goes_on_where_it_stopped(
-    project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, trained: list[tuple[str, int]], point: str
+    project: Path, reproduced: Path, monkeypatch: pytest.MonkeyPatch, point: str
 ) -> None:
-    whole = Path(shutil.copytree(project, tmp_path / "whole"))
     plan(project)
     with monkeypatch.context() as patched:
         patched.setenv("REGFT_KILL_AT", point)
@@ -267,9 +273,8 @@ def test_a_killed_stage_goes_on_where_it_stopped(
     assert process.exitcode == -signal.SIGKILL
     before = len(runs(project))
     assert reproduce(project) == {}
-    assert reproduce(whole) == {}
-    assert bits(project) == bits(whole)
-    assert scores(tree(project)) == scores(tree(whole))
+    assert bits(project) == bits(reproduced)
+    assert scores(tree(project)) == scores(tree(reproduced))
     assert before < len(runs(project))
 
 

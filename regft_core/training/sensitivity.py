@@ -73,11 +73,15 @@ class SensitivityGuided(torch.optim.Optimizer):
         count = int(state["step"])
         tensors = [parameter, gradient, state["exp_avg"], state[second]]
         if name in self.guided:
-            observed = self.observed.pop(name, None)
-            tensors += [state["sensitivity"]] if observed is None else [state["sensitivity"], observed]
+            tensors.append(state["sensitivity"])
+            if name in self.observed:
+                tensors.append(self.observed.pop(name))
         # The mean factor is that of the whole tensor.
         for weight, own, first, moment, *sensitivity in [tensors] if self.mean else chunked(*tensors):
-            factor = self._factor(weight, own, *sensitivity, count=count) if sensitivity else None
+            factor = None
+            if sensitivity:
+                average, *observed = sensitivity
+                factor = self._factor(observed[0] if observed else (weight * own).abs_(), average, count)
             self._move(weight, self._direction(own, first, moment, count), factor, group)
 
     def _move(self, weight: Tensor, direction: Tensor, factor: Tensor | None, group: dict[str, Any]) -> None:
@@ -91,11 +95,8 @@ class SensitivityGuided(torch.optim.Optimizer):
         if self.released and not inside and decay:
             weight.mul_(1 - float(group["base_lr"]) * decay)
 
-    def _factor(
-        self, weight: Tensor, gradient: Tensor, average: Tensor, observed: Tensor | None = None, *, count: int
-    ) -> Tensor:
-        """What the step of each entry is multiplied by; moves the average. ``observed``: its sensitivity."""
-        own = (weight * gradient).abs_() if observed is None else observed
+    def _factor(self, own: Tensor, average: Tensor, count: int) -> Tensor:
+        """What the step of each entry of sensitivity ``own`` is multiplied by; moves the average."""
         average.lerp_(own, 1 - self.decay)
         # Adam's form corrects the average's start at zero, Adamax's does not.
         current = average / (1 - self.decay**count) if self.base == "adamw" else average

@@ -154,7 +154,7 @@ class ChildTuning(Regulariser):
             )
         return {name: mask.to(own[name].device) for name, mask in found.items()}
 
-    def gradient_masks(self, step: Step) -> Iterator[tuple[str, Tensor]]:
+    def gradient_masks(self, step: Step) -> Iterator[tuple[str, Tensor | float]]:
         for name, parameter in self._targets():
             if parameter.grad is not None:
                 yield name, self._mask(name, parameter.grad, step)

@@ -137,7 +137,7 @@ def choose(count: int, probability: float, generator: torch.Generator, buffer: T
         distances = space[: part.numel()].uniform_(generator=generator).neg_().log1p_().mul_(scale)
         part.copy_(distances).add_(1)
         part[0] += last
-        last = torch.cumsum(part, 0, out=part)[-1]
+        last = int(torch.cumsum(part, 0, out=part)[-1])
     return chosen[: int(torch.searchsorted(chosen, count))]
 
 

@@ -166,7 +166,7 @@ def test_only_what_is_missing_is_a_job(project: Path) -> None:
 
 
 def test_arms_that_train_alike_train_once(project: Path, trained: list[tuple[str, int]]) -> None:
-    """Alone they are 17 trainings: plain fine-tuning, the same for WiSE-FT, and three soups of the same five members."""
+    """Alone 17 trainings: plain fine-tuning, that of WiSE-FT, and three soups of the same five members."""
     soups = ["greedy_soup", "greedy_soup_uniform", "greedy_soup_released"]
     change(project, methods=["vanilla", "wise_ft", *soups], grid={"seeds": [0]})
     assert reproduce(project) == {}

@@ -17,7 +17,6 @@ from regft_core.data.rows import OpenTable
 from regft_core.errors import DataError, ModelError
 from regft_core.models import precision
 from regft_core.models.served import Abstain
-from regft_core.serving import model as served_model
 from regft_core.serving import partial, progress
 from regft_core.serving import predict as serving
 from regft_core.serving.model import ServedModel, load_served

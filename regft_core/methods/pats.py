@@ -126,11 +126,18 @@ def choose(count: int, probability: float, generator: torch.Generator, buffer: T
     There random draws cost more than all arithmetic. The distances between the chosen entries are geometric,
     so one uniform draw finds the next of them and entries in between need none.
     """
+    from regft_core.training.chunks import CPU_CHUNK
+
     # Enough distances to pass the end but for 8 standard deviations.
     draws = min(count, math.ceil(count * probability + 8 * math.sqrt(count * probability * (1 - probability)) + 16))
     scale = 1 / math.log1p(-probability) if probability < 1 else 0.0
-    distances = buffer.view(-1)[:draws].uniform_(generator=generator).neg_().log1p_().mul_(scale)
-    chosen = distances.to(torch.int64).add_(1).cumsum(0).sub_(1)
+    chosen = torch.empty(draws, dtype=torch.int64)
+    space, last = buffer.view(-1)[:CPU_CHUNK], -1
+    for part in chosen.split(CPU_CHUNK):
+        distances = space[: part.numel()].uniform_(generator=generator).neg_().log1p_().mul_(scale)
+        part.copy_(distances).add_(1)
+        part[0] += last
+        last = int(torch.cumsum(part, 0, out=part)[-1])
     return chosen[: int(torch.searchsorted(chosen, count))]
 
 

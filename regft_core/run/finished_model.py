@@ -228,14 +228,12 @@ class FinishedModel:
 
     def _predict(self, encoded: Encoded, on_batch: Callable[[int], None] | None) -> npt.NDArray[Any]:
         from regft_core.data.batches import padding_of
-        from regft_core.scoring.predict import EVALUATION_BATCH, EVALUATION_TOKENS, predict
+        from regft_core.scoring.predict import predict
 
         padding = padding_of(self._context.tokenizer)
         return predict(
             self.model,
             encoded,
-            batch_size=EVALUATION_BATCH,
-            batch_tokens=None if self._context.device == "cpu" else EVALUATION_TOKENS,
             device=self._context.device,
             precision=self._context.phase("finetune").training.precision,
             pad_id=padding.pad_id,
@@ -248,13 +246,12 @@ class FinishedModel:
 
     def batches(self, encoded: Encoded) -> Iterator[Batch]:
         """The batches of evaluation, longest texts first; raises Unfit where texts are read in windows."""
-        from regft_core.data.batches import collate, evaluation_batches, padding_of
-        from regft_core.scoring.predict import EVALUATION_BATCH
+        from regft_core.data.batches import collate, evaluation_batches, evaluation_tokens, padding_of
 
         if encoded.windows is not None:
             raise Unfit(BY_WINDOWS)
         context, padding = self._context, padding_of(self._context.tokenizer)
-        for indices in evaluation_batches(encoded.lengths, EVALUATION_BATCH):
+        for indices in evaluation_batches(encoded, evaluation_tokens(context.device)):
             batch = collate(
                 encoded, indices, padding.pad_id, padding.pad_token_type_id, padding.side, context.task["kind"]
             )

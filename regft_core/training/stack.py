@@ -182,13 +182,15 @@ class Stack:
             regulariser.before_update(step)
 
     def _mask(self, step: Step, side: ClipSide) -> None:
+        from regft_core.training.chunks import multiply
+
         with torch.no_grad():
             for regulariser in self.masking[side]:
                 for name, mask in regulariser.gradient_masks(step):
                     gradient = step.trainee.parameter(name).grad
                     if gradient is None:
                         continue
-                    gradient.mul_(mask)
+                    multiply(gradient, mask)
                     if self._remembers and not isinstance(mask, float):
                         moves = (mask != 0).expand_as(gradient)
                         step.moves[name] = step.moves[name] & moves if name in step.moves else moves

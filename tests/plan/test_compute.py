@@ -8,13 +8,16 @@ import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
-from regft_core.errors import DataError, StoreError
+from regft_core.errors import ConfigError, DataError, StoreError
+from regft_core.execution.devices import refuse_slow_bf16
 from regft_core.io import read_json
 from regft_core.plan import compute as module
 from regft_core.plan.compute import compute, compute_only
@@ -167,6 +170,31 @@ def test_only_what_is_missing_is_a_job(project: Path) -> None:
     assert "finetune: 4 runs, 4 jobs on the executor 'serial'" in said
     compute(project, "evaluate", say=said.append)
     assert "evaluate: 1 run, 1 job on the executor 'serial'" in said  # the others when they were trained
+
+
+def test_arms_that_train_alike_train_once(project: Path, trained: list[tuple[str, int]]) -> None:
+    """Alone 17 trainings: plain fine-tuning, that of WiSE-FT, and three soups of the same five members."""
+    soups = ["greedy_soup", "greedy_soup_uniform", "greedy_soup_released"]
+    change(project, methods=["vanilla", "wise_ft", *soups], grid={"seeds": [0]})
+    assert reproduce(project) == {}
+    # Five members and one training; the means of the three soups are phases without a step.
+    assert Counter(trained) == {("members", 0): 5, ("finetune", 0): 1 + len(soups)}
+
+
+def test_bf16_is_refused_before_anything_runs_on_a_processor_that_lacks_it(
+    project: Path, trained: list[tuple[str, int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    change(project, methods=["vanilla"], training={"precision": "bf16"})
+    plan(project)
+    for units in ("_is_avx512_bf16_supported", "_is_amx_tile_supported"):
+        monkeypatch.setattr(torch.cpu, units, lambda: False)
+    with raises_code(ConfigError, "precision-not-possible", "training.precision", "avx512_bf16", "amx_tile", "fp32"):
+        compute(project, "finetune", say=quiet)
+    assert not trained
+    refuse_slow_bf16(["cpu"], ["fp32"])
+    refuse_slow_bf16(["cuda:0"], ["bf16"])
+    monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: True)
+    refuse_slow_bf16(["cpu"], ["bf16"])
 
 
 def test_a_run_waits_for_the_phases_that_it_starts_from(project: Path) -> None:

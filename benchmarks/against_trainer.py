@@ -116,11 +116,12 @@ class Continuing:
             def on_step_end(self, args: Any, state: Any, control: Any, **more: Any) -> None:
                 outer._left -= 1
 
-        self._trainer = build(callbacks=[Turns()])
+        self._trainer, self._threads = build(callbacks=[Turns()]), torch.get_num_threads()
         threading.Thread(target=self._train, daemon=True).start()
         self._wait()
 
     def _train(self) -> None:
+        torch.set_num_threads(self._threads)  # a new thread has those of the environment
         try:
             with quiet():
                 self._trainer.train()

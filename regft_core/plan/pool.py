@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -23,6 +24,10 @@ KEEP_FREED_MEMORY = {
     "MALLOC_MMAP_MAX_": "0",
 }
 
+#: What numpy's and torch's libraries read at import; without it numpy starts a thread for every core in every worker.
+THREADS = "OMP_NUM_THREADS"
+
+log = logging.getLogger(__name__)
 R = TypeVar("R")
 
 
@@ -79,4 +84,8 @@ def prepared_devices(project: Project) -> list[str]:
     wanted = {"TOKENIZERS_PARALLELISM": "false", "CUBLAS_WORKSPACE_CONFIG": ":4096:8"}
     for name, value in (wanted | (KEEP_FREED_MEMORY if devices == ["cpu"] else {})).items():
         os.environ.setdefault(name, value)
+    threads, given = str(execution.threads), os.environ.get(THREADS)
+    if given not in (None, threads):
+        log.warning(f"{THREADS}={given} does not count: workers have execution.threads, which is {threads}")
+    os.environ[THREADS] = threads
     return devices

@@ -71,11 +71,13 @@ def step_times(
     store: Path,
     environment: Mapping[str, str],
     root: Path,
-) -> StepTimes:
+    measure_now: bool = True,
+) -> StepTimes | None:
     """The times of one encoder with a new head; from ``store/times.json`` where they are known.
 
     Args:
         lengths: in tokens; those that are not known are measured.
+        measure_now: False measures nothing and returns None where a length is not known.
         environment: of the process that measures, beside this one's: what workers have.
         root: of the project, from which ``encoder`` is found.
 
@@ -96,6 +98,8 @@ def step_times(
     kept = _read(store / FILE)
     known = kept.get(key, {})
     lacking = [length for length in lengths if str(length) not in known.get("train", {})]
+    if lacking and not measure_now:
+        return None
     if lacking:
         request: dict[str, Any] = {
             "root": str(root.resolve()),

@@ -10,7 +10,7 @@ from regft_core.data.examples import Example
 from regft_core.errors import ModelError
 from regft_core.hooks import listed
 from regft_core.run.context import Context
-from regft_core.run.encoder_tensors import left_out
+from regft_core.run.encoder_tensors import Listed, left_out, whole
 from regft_core.run.phase_data import member_rows, run_rows
 from regft_core.run.run_phase import fetch, handed
 from regft_core.scoring.findings import BY_WINDOWS, Unfit
@@ -61,8 +61,8 @@ class FinishedModel:
         return Stack(self._context.entries(phase), self._context.setting(phase))
 
     @cached_property
-    def _read(self) -> tuple[dict[str, dict[str, Tensor]], list[str]]:
-        """The tensors as they are stored, and the names of the weights that are the encoder's own."""
+    def _read(self) -> tuple[dict[str, dict[str, Tensor]], Listed]:
+        """The tensors as they are stored, and the names of the weights that are read with the encoder."""
         return self._context.store.read_intact(
             lambda: fetch(self._context, "finetune", "weights" if self._has_model else "state"),
             lambda run: (
@@ -121,8 +121,7 @@ class FinishedModel:
     @cached_property
     def _plain(self) -> Any:
         model, (tensors, of_encoder) = self._load(), self._read
-        own = model.state_dict()
-        model.load_state_dict(tensors["weights"] | {name: own[name] for name in of_encoder})
+        model.load_state_dict(whole(tensors["weights"], model.state_dict(), of_encoder))
         return model
 
     @cached_property
@@ -136,7 +135,7 @@ class FinishedModel:
         from regft_core.models.load import NEW_PARAMETERS
 
         own = set(self._plain.state_dict()) - set(getattr(self._plain, NEW_PARAMETERS))
-        return None if self.kept or not own <= set(self._read[1]) else self._context.features
+        return None if self.kept or not own <= set(self._read[1].same) else self._context.features
 
     def _load(self) -> Any:
         from regft_core.config.schema import DropoutConfig

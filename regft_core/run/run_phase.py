@@ -123,7 +123,7 @@ def _train_and_store(context: Context, phase: Phase, member: int | None, need: N
 
 def _commit(context: Context, phase: Phase, working: WorkingRun, record: dict[str, Any], tensors: Tensors) -> StoredRun:
     same = record["environment"]["deterministic"] or record["status"] != "ok"
-    stored, files = without_encoder(context, phase, tensors)
+    stored, files = without_encoder(context, phase, tensors, working.finished)
     return working.commit(record, stored, files, require_same_tensors=same)
 
 
@@ -372,7 +372,7 @@ def computed_again(
         record, tensors = merged(context, phase, _members(context, phase, identity["members"]), here, weights)
     else:
         record, tensors = trained(context, phase, member, here, weights)
-    tensors, _ = without_encoder(context, phase, tensors)
+    tensors, _ = without_encoder(context, phase, tensors, stored)
     unchanged()
     return record, tensors
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import signal
 import subprocess
@@ -18,10 +19,13 @@ import torch
 
 from regft_core.errors import ConfigError, DataError, StoreError
 from regft_core.execution.devices import refuse_slow_bf16
+from regft_core.execution.queue import JobQueue
 from regft_core.io import read_json
 from regft_core.plan import compute as module
 from regft_core.plan.compute import compute, compute_only
 from regft_core.plan.jobs import Planner
+from regft_core.plan.pool import prepared_devices
+from regft_core.plan.rates import Rates
 from regft_core.run import project as opening
 from regft_core.run.context import Context
 from regft_core.run.evaluate import evaluate
@@ -203,6 +207,35 @@ def test_a_run_waits_for_the_phases_that_it_starts_from(project: Path) -> None:
     names = [one.name for one in planner.jobs.jobs]
     assert names[last] == "weight_mixup cue_sentence 24 seed 0"
     assert {names[i] for i in planner.jobs.after[last]} == {"weight_mixup cue_sentence 24 seed 0 phase search"}
+
+
+def test_the_longest_chain_starts_first_by_measured_seconds(project: Path) -> None:
+    """Both methods take as many steps; the one whose step takes longer starts first, whatever the order."""
+    change(project, methods=["vanilla", "hype_n"])
+    first = {}
+    for slow in ("vanilla", "hype_n"):
+        planner = Planner(open_project(project))
+        planner._rates = lambda cell, slow=slow: Rates(train=0.02 if cell.method == slow else 0.01, judge=1.0)
+        for method in ("vanilla", "hype_n"):
+            planner.add(job(project, method), "finetune", None)
+        taken = JobQueue(planner.jobs.jobs, after=planner.jobs.after, costs=planner.jobs.costs).take()
+        assert taken is not None
+        first[slow] = planner.jobs.jobs[taken].method
+        shares = planner.jobs.shares[planner.jobs.jobs[taken].name]
+        assert shares == {"finetune": pytest.approx(planner.jobs.costs[taken] - 1.0), "evaluate": 1.0}
+    assert first == {"vanilla": "vanilla", "hype_n": "hype_n"}
+
+
+def test_every_library_of_a_worker_has_the_threads_of_the_project(
+    project: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")
+    change(project, execution={"threads": 2})
+    prepared_devices(open_project(project))
+    assert os.environ["OMP_NUM_THREADS"] == "2"
+    assert caplog.messages == ["OMP_NUM_THREADS=3 does not count: workers have execution.threads, which is 2"]
+    prepared_devices(open_project(project))
+    assert len(caplog.messages) == 1
 
 
 def test_what_several_runs_share_is_done_once(project: Path, trained: list[tuple[str, int]]) -> None:

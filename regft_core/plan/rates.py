@@ -162,6 +162,8 @@ def _between(value: float, xs: Sequence[float], ys: Sequence[float]) -> float:
 
 
 def rates_of(times: StepTimes, sets: Mapping[str, Mapping[str, Any]], training: TrainingConfig) -> Rates:
+    """Seconds of a training step and of an evaluated row, for the lengths of a task's texts."""
+
     def row(by_length: Mapping[int, float], one: Mapping[str, Any], drawn: int = 1) -> float:
         lengths = sorted(by_length)
         known = [by_length[length] for length in lengths]

@@ -111,7 +111,7 @@ class FinishedModel:
         return next((confidence for confidence in found if confidence is not None), None)
 
     def views(self, embedding: Tensor, mask: Tensor, segment: Tensor) -> Mapping[str, Tensor] | None:
-        """Views of the first regulariser that makes some; None where none does."""
+        """Views ``[B, n, H]`` of the first regulariser that makes some; None where none does."""
         keyword = self._context.setting(self._context.phase("finetune")).keyword_segment
         # Padding stays as it is: DeBERTa's convolution reads it.
         untouched = (segment == {None: -2, "text": 0, "text_pair": 1}[keyword]) | (mask == 0)

@@ -46,7 +46,7 @@ def compute(
 def check_pair(
     kind: str, labels: npt.ArrayLike, predictions: npt.ArrayLike
 ) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
-    """Return both as arrays [n] (of the kind's ``dtype``) after checking them; raises as ``compute``."""
+    """Return both as arrays [n] (of the kind's ``dtype``) after checking them; raises DataError as ``compute``."""
     own = find(kind)
     gold, predicted = np.asarray(labels), np.asarray(predictions)
     if gold.ndim != 1 or gold.shape != predicted.shape:

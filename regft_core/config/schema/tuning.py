@@ -39,6 +39,7 @@ class TuningConfig(ConsistentModel):
 
     @property
     def judged_by_seed(self) -> bool:
+        """Whether each seed chooses its own trial."""
         return (self.per or ("seed" if self.selection == "split" else "cell")) == "seed"
 
     @property

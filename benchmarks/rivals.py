@@ -1,4 +1,4 @@
-"""What a user could take instead of ``stages.fit``, on the same rows: scores on large test sets and CPU time.
+"""What a user could take instead of ``regft fit``, on the same rows: scores on large test sets and CPU time.
 
     python benchmarks/rivals.py compare --data DIR --out RESULTS.json --rows 50 200 --python OTHER/bin/python
     python benchmarks/rivals.py table RESULTS.json
@@ -146,14 +146,18 @@ def fit(train: Rows, test: Rows, options: Any) -> list[str]:
         pair = ["--pair", "other"] if "other" in train[0] else []
         given = ["--minutes", str(options.minutes), "--seed", str(options.seed), "--model", "minilm", *pair]
         environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-        stage = [sys.executable, "-m", "stages.fit", "rows.csv", "--text", "text", "--label", "label", *given]
+        stage = [sys.executable, "-m", "regft_core", "fit", "rows.csv", "--text", "text", "--label", "label", *given]
         done = subprocess.run(stage, cwd=folder, env=environment, capture_output=True, text=True)
         if done.returncode:
             raise RuntimeError(done.stdout[-2000:] + done.stderr[-2000:])
         taken = next(line for line in done.stdout.splitlines() if line.startswith("taken: "))
-        print(taken, file=sys.stderr)
         command = done.stdout.strip().splitlines()[-1].split()[1:]
-        subprocess.run([sys.executable, *command], cwd=folder, env=environment, check=True, capture_output=True)
+        served = json.loads((folder / command[command.index("--model") + 1] / "regft.json").read_text("utf-8"))
+        said = {key: served["refit"][key] for key in ("metric", "expected", "low", "high", "confidence")}
+        print("said: " + json.dumps({"taken": taken.removeprefix("taken: "), **said}), file=sys.stderr)
+        subprocess.run(
+            [sys.executable, "-m", "regft_core", *command], cwd=folder, env=environment, check=True, capture_output=True
+        )
         with (folder / "predictions.csv").open(encoding="utf-8", newline="") as file:
             return [row["prediction"] for row in csv.DictReader(file)]
 
@@ -258,13 +262,13 @@ def cell(rival: str, name: str, count: int, seed: int, options: Any) -> dict[str
     gold = [row["label"] for row in test]
     right = fmean(g == p for g, p in zip(gold, answers, strict=True))
     cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    taken = next((line[7:] for line in done.stderr.splitlines() if line.startswith("taken: ")), None)
+    said = next((json.loads(line[6:]) for line in done.stderr.splitlines() if line.startswith("said: ")), None)
     return found | {
         "accuracy": right,
         "f1_macro": macro_f1(gold, answers),
         "test_rows": len(test),
         "cpu_seconds": round(cpu, 1),
-        **({"taken": taken, "minutes": options.minutes} if taken else {}),
+        **({**said, "minutes": options.minutes} if said else {}),
         **({"setfit_steps": options.setfit_steps} if rival == "setfit" else {}),
     }
 
@@ -311,7 +315,7 @@ def main() -> None:
     commands = parser.add_subparsers(dest="command", required=True)
     many, one, shown = (commands.add_parser(name) for name in ("compare", "one", "table"))
     for own in (many, one):
-        own.add_argument("--minutes", type=float, default=30.0, help="of stages.fit, and the time limit of AutoGluon")
+        own.add_argument("--minutes", type=float, default=30.0, help="of regft fit, and the time limit of AutoGluon")
         own.add_argument("--setfit-steps", type=int, default=0, help="0: SetFit's own default, one epoch of all pairs")
     many.add_argument("--data", type=Path, required=True, help="folder of the local sets")
     many.add_argument("--out", required=True, help="JSON file of the cells")

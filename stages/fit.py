@@ -37,7 +37,8 @@ def main(here: Path, arguments: argparse.Namespace) -> None:
     was interrupted goes on.
     """
     file = Path(arguments.file)
-    asked = Asked(file, arguments.text, arguments.label, arguments.pair, arguments.group, arguments.kind)
+    columns = arguments.text, arguments.label, arguments.pair, arguments.group
+    asked = Asked(file, *columns, arguments.kind, arguments.encoding)
     folder = Path(arguments.out or f"{FOLDER}/{file.name.split('.')[0]}")
     root = _project(here)
     _make(root, here / folder, asked, arguments)
@@ -124,6 +125,7 @@ if __name__ == "__main__":
         Argument("pair", "column of the second text, where rows are pairs", required=False),
         Argument("group", "column whose rows stay together (product, author, premise)", required=False),
         Argument("kind", "what the labels are, where they do not tell", required=False, choices=tuple(KINDS.names())),
+        Argument("encoding", "of a text file that is not UTF-8, for instance cp1252", required=False),
         Argument(
             "minutes", "for all of it on this machine; they choose encoder, methods, trials", default=30.0, kind=float
         ),

@@ -16,7 +16,10 @@ from pathlib import Path
 from typing import IO, Literal, cast
 
 FORMATS = (".csv", ".tsv", ".jsonl", ".parquet", ".xlsx")
-NAMED = f"the name ends in one of {', '.join(FORMATS)}; but for .xlsx also in that and .gz"
+NAMED = f"save it as {', '.join(FORMATS[:-1])} (each also with .gz) or {FORMATS[-1]}; .jsonl has one JSON object a line"
+#: How a text file begins, for a hint on an empty one.
+_NAMES_COLUMNS = "its first line names the columns"
+STARTS = {".csv": _NAMES_COLUMNS, ".tsv": _NAMES_COLUMNS, ".jsonl": "each line is one JSON object"}
 #: What is looked at before the rows: a header or first object longer than this is left to the stage that reads them.
 MAX_BYTES = 1024 * 1024
 #: Delimiters that are looked for in a header, with their names.
@@ -112,8 +115,7 @@ def tell(path: Path, how: FileFormat) -> Told:
     if not whole:
         text = text[: text.rfind("\n") + 1]
     if whole and not text.strip():
-        what = "each line is one JSON object" if suffix == ".jsonl" else "its first line names the columns"
-        raise WrongFile("empty-file", "is empty", what)
+        raise WrongFile("empty-file", "is empty", STARTS[suffix])
     delimiter = how.delimiter or _delimiter(text, suffix, how.quoted)
     return Told(encoding, delimiter, _quoting(suffix, delimiter, how.quoted), text, whole)
 
@@ -129,7 +131,7 @@ def header(told: Told) -> list[str] | None:
     if names is None and not told.whole:
         return None
     if not names:
-        raise WrongFile("empty-file", "has an empty first line", "its first line names the columns")
+        raise WrongFile("empty-file", "has an empty first line", _NAMES_COLUMNS)
     return check_names(names)
 
 
@@ -165,7 +167,10 @@ def not_text(error: UnicodeDecodeError, given: str | None, lines: int = 0) -> Wr
     """A file with a byte that its encoding has not, behind ``lines`` lines and the rest of the bytes of ``error``."""
     line = lines + error.object[: error.start].count(b"\n") + 1
     at = f"line {line}, byte {error.object[error.start]:#04x}"
-    hint = "save the file as UTF-8, or name its encoding under source: encoding: cp1252 (Windows, Western Europe)"
+    hint = (
+        "save the file as UTF-8, or name its encoding (Windows, Western Europe: cp1252): "
+        "encoding: cp1252 under source, or `regft fit --encoding cp1252`"
+    )
     if given is not None:
         return WrongFile("not-its-encoding", f"is not {given} text ({at})", hint)
     return WrongFile("not-utf8", f"is not UTF-8 text ({at})", hint)

@@ -1,7 +1,7 @@
 """One file of labelled rows as it is: what kind of task it is, its labels, errors in it. Nothing is written.
 
 The kind is told from the label column: numbers are a regression where there are many different ones, cells that join
-several labels are ``multi_label``, all else are classes. ``Asked.kind`` says otherwise.
+several labels are ``multi_label``, all else are classes. ``Asked.kind`` says otherwise; ``ordinal`` is never guessed.
 """
 
 from __future__ import annotations
@@ -14,7 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from regft_core.config.file_format import FileFormat
 from regft_core.config.schema import NAME_LENGTH
+from regft_core.config.schema.tasks import check_encoding
 from regft_core.data.examples import Example
 from regft_core.data.rows import open_table
 from regft_core.errors import DataError, Problem
@@ -24,8 +26,10 @@ from regft_core.names import plural, suggestion
 
 #: More different numbers than this are values, not classes.
 MOST_LEVELS = 10
-#: Rows that a label needs: one for each of the fewest folds.
+#: Rows that a label needs, texts, and groups: one for each of the fewest folds.
 LEAST_ROWS = 3
+#: Cells of the label column, in lower case, that stand for no label.
+MISSING = ("nan", "<na>", "#n/a")
 #: A class with a smaller share of the rows makes macro-F1 the metric.
 RARE = 0.2
 #: What may stand between the labels of one cell.
@@ -46,6 +50,7 @@ class Asked:
     pair: str | None = None
     group: str | None = None
     kind: str | None = None
+    encoding: str | None = None
 
     @property
     def columns(self) -> dict[str, str]:
@@ -68,6 +73,7 @@ class OwnRows:
         kind: a file of ``regft_core/kinds``.
         labels: their names; None for numbers.
         counts: rows of each label.
+        groups: how many there are; None where no column names them.
         delimiter: what joins the labels of a cell; None where a row has one.
         without_label, without_text: rows that are left out.
         why: how the kind was told, and what changes it.
@@ -77,6 +83,7 @@ class OwnRows:
     kind: str
     labels: tuple[str, ...] | None
     counts: Mapping[str, int]
+    groups: int | None
     delimiter: str | None
     without_label: int
     without_text: int
@@ -90,6 +97,8 @@ class OwnRows:
             return ("spearman", "pearson", "mse")
         if not kind.one_label:
             return ("f1_micro", "f1_macro", "accuracy")
+        if kind.ordered:
+            return ("kappa_quadratic", "mae")
         return ("f1_macro", "accuracy") if self.rare else ("accuracy", "f1_macro")
 
     def task(self, asked: Asked, train: str, dev: Mapping[str, int]) -> dict[str, Any]:
@@ -99,7 +108,7 @@ class OwnRows:
         labels = list(self.labels) if self.labels is not None else None
         data: dict[str, Any] = {
             "kind": self.kind,
-            "source": {"kind": "files"},
+            "source": {"kind": "files"} | ({"encoding": asked.encoding} if asked.encoding else {}),
             "splits": {"train": train, "dev": dict(dev)},
             "columns": {key: value for key, value in columns.items() if value is not None},
             "labels": labels,
@@ -115,7 +124,8 @@ class OwnRows:
     @property
     def rare(self) -> str:
         """The rarest class, where it has less than ``RARE`` of the rows; else empty."""
-        if not find(self.kind).one_label or not self.counts:
+        kind = find(self.kind)
+        if not kind.one_label or kind.ordered or not self.counts:
             return ""
         name = min(self.counts, key=lambda label: self.counts[label])
         return name if self.counts[name] < RARE * len(self.examples) else ""
@@ -123,13 +133,16 @@ class OwnRows:
 
 def read_own(asked: Asked) -> tuple[OwnRows | None, list[Problem]]:
     """The rows of a file, and everything that is wrong with it; None where no task can be made of them."""
-    if not asked.file.is_file():
+    if not asked.file.exists():
         near = sorted(path.name for path in asked.file.parent.glob("*")) if asked.file.parent.is_dir() else []
         hint = suggestion(asked.file.name, near, f"files in {asked.file.parent}")
         return None, [_problem("file-missing", asked, "", "no such file", hint)]
     try:
-        with open_table(asked.file) as table:
+        check_encoding(asked.encoding or "utf-8")
+        with open_table(asked.file, FileFormat(encoding=asked.encoding)) as table:
             names, rows = table.names, [row.values for row in table.rows]
+    except ValueError as error:
+        return None, [_problem("unknown-encoding", asked, "--encoding", str(error), "leave it out for UTF-8")]
     except DataError as error:
         message, _, hint = error.text.removeprefix(f"{asked.file}: ").partition("\n    -> ")
         return None, [_problem(error.code, asked, "", message, hint)]
@@ -176,20 +189,32 @@ def _read(asked: Asked, rows: Sequence[Mapping[str, Any]]) -> tuple[OwnRows | No
             kept.append((Example(str(number), text, pair, 0), cell))
     counts = Counter[str]() if values else Counter(label for _, cell in kept for label in _parts(cell, delimiter))
     labels = None if values else tuple(sorted(counts, key=_by_number))
-    problems = _too_little(asked, kind, [cell for _, cell in kept], counts)
-    found = OwnRows(
-        tuple(example for example, _ in kept), kind, labels, counts, delimiter, without_label, without_text, why
-    )
-    return found, problems
+    problems = _too_little(asked, kind, [cell for _, cell in kept], counts, (without_label, without_text))
+    examples = tuple(example for example, _ in kept)
+    groups = len({as_text(rows[int(one.idx)].get(asked.group)) for one in examples}) if asked.group else None
+    found = OwnRows(examples, kind, labels, counts, groups, delimiter, without_label, without_text, why)
+    return found, problems or _too_alike(asked, examples, groups)
 
 
-def _too_little(asked: Asked, kind: str, cells: Sequence[str], counts: Mapping[str, int]) -> list[Problem]:
-    """What makes rows useless: too few of them, one class, labels with hardly a row, as many labels as rows."""
+def _too_little(
+    asked: Asked, kind: str, cells: Sequence[str], counts: Mapping[str, int], without: tuple[int, int]
+) -> list[Problem]:
+    """What makes rows useless: too few of them, one class, labels with hardly a row, as many labels as rows.
+
+    ``without``: rows left out because they have no label, no text.
+    """
     if len(cells) < 2 * LEAST_ROWS:
-        message = f"{plural(len(cells), 'row')} with text and label; {2 * LEAST_ROWS} are the least"
+        parts = [f"{count} without a {what}" for count, what in zip(without, ("label", "text")) if count]
+        beside = f" ({', '.join(parts)})" if parts else ""
+        message = f"{plural(len(cells), 'row')} with text and label{beside}; {2 * LEAST_ROWS} are the least"
         return [
             _problem("too-few-rows", asked, "", message, "label more rows; from about 50 on a comparison says much")
         ]
+    if missing := {cell: count for cell, count in Counter(cells).items() if cell.lower() in MISSING}:
+        cell, count = next(iter(missing.items()))
+        message = f"{plural(count, 'row')} with the label '{cell}', which is how programs write a missing one"
+        hint = "empty these cells to leave the rows out; if it is a class, give it another name"
+        return [_problem("missing-label", asked, "--label", message, hint)]
     if not find(kind).has_labels:
         if wrong := next((cell for cell in cells if _number(cell) is None), None):
             message = f"'{wrong}' is not a number, and --kind is regression"
@@ -208,6 +233,10 @@ def _too_little(asked: Asked, kind: str, cells: Sequence[str], counts: Mapping[s
         return [_problem("too-many-labels", asked, "--label", message, hint)]
     if wrong := find(kind).wrong_labels(tuple(counts)):
         return [_problem("labels-do-not-fit", asked, "--label", wrong, "rename them in the file")]
+    if find(kind).ordered and (word := next((label for label in counts if _number(label) is None), None)):
+        message = f"'{word}' is not a number, so the order of the labels is not known"
+        hint = "write the labels as numbers from low to high, or list them in the YAML of a task"
+        return [_problem("order-unknown", asked, "--label", message, hint)]
     rare = {label: count for label, count in counts.items() if count < LEAST_ROWS}
     if not rare:
         return []
@@ -215,6 +244,17 @@ def _too_little(asked: Asked, kind: str, cells: Sequence[str], counts: Mapping[s
     more = f" and {len(rare) - 5} more labels" if len(rare) > 5 else ""
     message = f"{shown}{more}; every label needs {LEAST_ROWS}, one for each fold"
     return [_problem("rare-label", asked, "--label", message, "label more of them, or remove or rename their rows")]
+
+
+def _too_alike(asked: Asked, examples: Sequence[Example], groups: int | None) -> list[Problem]:
+    """Texts or groups that leave nothing to judge by: rows of one text, and of one group, stay together."""
+    if len(different := {example.text for example in examples}) < LEAST_ROWS:
+        message = f"{plural(len(different), 'different text')} in {len(examples)} rows"
+        return [_problem("one-text", asked, "--text", f"{message}; {LEAST_ROWS} are the least", "name another column")]
+    if groups is None or groups >= LEAST_ROWS:
+        return []
+    message = f"column '{asked.group}' has {plural(groups, 'group')}; {LEAST_ROWS} are the least, one for each fold"
+    return [_problem("too-few-groups", asked, "--group", message, "name another column, or leave --group out")]
 
 
 # ------------------------------------------------------------------------------------ kinds
@@ -237,7 +277,7 @@ def _kind(asked: Asked, cells: Sequence[str]) -> tuple[str, str | None, str]:
         return "multi_label", delimiter, line
     others = "--kind multi_label reads several labels in a cell"
     if cells and None not in numbers:
-        others = "--kind regression takes them as numbers"
+        others = "--kind ordinal keeps the order of the numbers, --kind regression their distances"
     return "classification", None, f"{len(distinct)} classes; {others}"
 
 

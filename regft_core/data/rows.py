@@ -19,6 +19,7 @@ from typing import IO, TextIO, cast
 from regft_core.config.file_format import (
     MAX_BYTES,
     NAMED,
+    STARTS,
     UNSAID,
     FileFormat,
     Told,
@@ -31,6 +32,7 @@ from regft_core.config.file_format import (
     suffix_of,
     tell,
 )
+from regft_core.config.paths import what_is
 from regft_core.config.workbook import open_sheet
 from regft_core.data.declare import Row
 from regft_core.errors import DataError
@@ -47,15 +49,14 @@ def table(stream: TextIO, told: Told, where: str) -> tuple[list[str], Iterator[R
     csv.field_size_limit(2**31 - 1)
     reader = csv.reader(stream, delimiter=told.delimiter, quoting=told.quoting, strict=True)
 
-    def torn(error: csv.Error) -> DataError:
-        return DataError(
-            "csv-syntax", f"{where}: line {reader.line_num}: {error}\n    -> check the quotes on that line"
-        )
+    def torn(error: csv.Error, line: int) -> DataError:
+        hint = f"check the quotes from line {line} on: each one that opens a field has to be closed"
+        return DataError("csv-syntax", f"{where}: the row that begins on line {line}: {error}\n    -> {hint}")
 
     try:
         header = next(reader, None)
     except csv.Error as error:
-        raise torn(error) from error
+        raise torn(error, 1) from error
     if not header:
         raise WrongFile("empty-file", "has an empty first line", "its first line names the columns")
     check_names(header)
@@ -78,7 +79,7 @@ def table(stream: TextIO, told: Told, where: str) -> tuple[list[str], Iterator[R
                     yield Row(position, dict(zip(header, values, strict=True)))
                 line = reader.line_num + 1
         except csv.Error as error:
-            raise torn(error) from error
+            raise torn(error, line) from error
 
     return header, rows()
 
@@ -95,11 +96,11 @@ def json_lines(lines: Iterable[str], where: str) -> Iterator[Row]:
         try:
             value = json.loads(content)
         except (ValueError, RecursionError) as error:  # also a number of thousands of digits
-            raise DataError("not-json", f"{where}: line {line} is not JSON ({error}): {content[:60]!r}") from error
+            message = f"{where}: line {line} is not JSON ({error}): {content[:60]!r}"
+            raise DataError("not-json", f"{message}\n    -> correct that line, or remove it") from error
         if not isinstance(value, dict):
-            raise DataError(
-                "not-an-object", f"{where}: line {line} is not an object {{column: value}}: {content[:60]!r}"
-            )
+            message = f"{where}: line {line} is not an object {{column: value}}: {content[:60]!r}"
+            raise DataError("not-an-object", f"{message}\n    -> write one object on each line")
         count += 1
         yield Row(f"row {count} (line {line})", value)
 
@@ -156,17 +157,16 @@ def open_table(path: Path, how: FileFormat = UNSAID, where: str | None = None) -
     if not is_known(path):
         raise DataError("unknown-format", f"{where}: unknown format\n    -> {NAMED}")
     if not path.is_file():
-        raise DataError(
-            ("not-a-file" if path.exists() else "file-missing"),
-            f"{where}: {'not a file' if path.exists() else 'no such file'}",
-        )
+        if (kind := what_is(path)) is None:
+            raise DataError("file-missing", f"{where}: no such file")
+        raise DataError("not-a-file", f"{where}: is {kind}, not a file\n    -> give the path of a data file")
     try:
         with path.open("rb"):
             size, suffix = path.stat().st_size, suffix_of(path)
     except OSError as error:
         raise DataError("cannot-read", f"{where}: cannot be read ({error.strerror or error})") from error
     if size == 0:
-        raise DataError("empty-file", f"{where}: empty file")
+        raise DataError("empty-file", f"{where}: empty file\n    -> {STARTS.get(suffix, 'copy it again')}")
     with _in_words(path, how, where):
         if suffix == ".xlsx":
             with open_sheet(path, how.sheet) as sheet:

@@ -12,6 +12,7 @@ from typing import Any, NoReturn
 from regft_core.execution.devices import free_memory, take_device
 from regft_core.execution.failures import describe_failure, torch_threads
 from regft_core.execution.processes import (
+    collect_rarely,
     describe_exit,
     die_with_parent,
     give_back_freed_memory,
@@ -29,6 +30,7 @@ def _worker(channel: Connection, function: Callable[..., Any], device: str, thre
     lead_own_group()
     die_with_parent(parent)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides, and kills
+    collect_rarely()
     take_device(device)  # libraries that ask for "cuda" get this one
     with torch_threads(threads):
         while True:

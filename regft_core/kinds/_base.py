@@ -1,4 +1,4 @@
-"""What every kind of task answers. There are questions here and no answers: this file is in no key of a run."""
+"""What every kind of task answers. There are questions here and one answer: this file is in no key of a run."""
 
 from __future__ import annotations
 
@@ -58,6 +58,8 @@ class Kind(ABC):
     has_labels: ClassVar[bool]
     #: Whether an example has exactly one of them.
     one_label: ClassVar[bool]
+    #: Whether the labels have an order, which the loss knows. Answered here, so that it is in no older kind's key.
+    ordered: ClassVar[bool] = False
     #: What transformers calls it.
     problem_type: ClassVar[str]
     #: Of gold labels and predictions in arrays [n]: indices, values, or sets of labels (bit k is label k). Metrics

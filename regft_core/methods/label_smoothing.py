@@ -59,6 +59,10 @@ class LabelSmoothing(Regulariser):
 
     @classmethod
     def check_task(cls, options: LabelSmoothingConfig, task: TaskConfig) -> list[str]:
+        if find(task.kind).ordered:
+            return [
+                f"its loss is a cross-entropy, which ignores the order of {task.kind} labels; use it on classification"
+            ]
         if find(task.kind).one_label:
             return []
         return [f"a {task.kind} task has no distribution over classes that could be smoothed; use it on classification"]

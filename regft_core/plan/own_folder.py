@@ -35,6 +35,7 @@ def made_from(asked: Asked, minutes: float, seed: int, encoders: Sequence[str]) 
         "minutes": minutes,
         "seed": seed,
         "encoders": list(encoders),
+        **({"encoding": asked.encoding} if asked.encoding else {}),
     }
 
 

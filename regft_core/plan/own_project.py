@@ -108,9 +108,11 @@ class Draft:
             return prices[asked]
 
         acting = self.preset.model_copy(update={"methods": self._acting(self.preset.methods)})
-        least = min(self.rows.counts.values(), default=None)
+        bounds = [*self.rows.counts.values(), *([self.rows.groups] if self.rows.groups is not None else [])]
         workers = ExecutionConfig.model_validate(self.execution).workers
-        return Chooser(acting, priced, self.encoders, len(self.rows.examples), least, workers).choose(self.minutes)
+        return Chooser(
+            acting, priced, self.encoders, len(self.rows.examples), min(bounds, default=None), workers
+        ).choose(self.minutes)
 
     def _acting(self, names: Sequence[str]) -> tuple[str, ...]:
         return tuple(name for name in names if name not in self.refused)

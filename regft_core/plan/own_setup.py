@@ -103,7 +103,7 @@ class Chooser:
     Attributes:
         encoders: those on this disk, the strongest first.
         rows: of the file.
-        rarest: rows of the rarest label, which bounds the folds; None for values.
+        most: folds at most: rows of the rarest label, or groups where there are fewer; None without either.
         workers: runs at a time.
     """
 
@@ -111,7 +111,7 @@ class Chooser:
     prices: Prices
     encoders: Sequence[str]
     rows: int
-    rarest: int | None
+    most: int | None
     workers: int
 
     def seconds(self, setup: Setup) -> float:
@@ -123,7 +123,7 @@ class Chooser:
     def choose(self, minutes: float) -> tuple[Setup, float]:
         """The set-up for the minutes, and its seconds. Raises ConfigError with the minutes of the smallest one."""
         budget = 60 * minutes
-        folds = [count for count in FOLDS if self.rarest is None or count <= self.rarest]
+        folds = [count for count in FOLDS if self.most is None or count <= self.most]
         always, more = tuple(self.preset.always), tuple(self.preset.methods)
         starts = [
             Setup(encoder, count, always + first)

@@ -21,9 +21,9 @@ MORE = Path(__file__).parent / "more"
 
 
 def test_names_are_those_of_the_files() -> None:
-    assert KINDS.names() == ("classification", "multi_label", "regression")
+    assert KINDS.names() == ("classification", "multi_label", "ordinal", "regression")
     with KINDS.also(MORE):
-        assert KINDS.names() == ("classification", "multi_label", "regression", "tags")
+        assert KINDS.names() == ("classification", "multi_label", "ordinal", "regression", "tags")
         assert not find("tags").one_label
     with pytest.raises(ValueError, match=r"unknown kind of task 'classifcation'; did you mean 'classification'\?"):
         find("classifcation")
@@ -79,7 +79,7 @@ def test_a_task_names_its_kind_by_a_file() -> None:
         "kind": "tags",
     }
     with pytest.raises(
-        ValueError, match="unknown kind of task 'tags'; allowed: classification, multi_label, regression"
+        ValueError, match="unknown kind of task 'tags'; allowed: classification, multi_label, ordinal, regression"
     ):
         TaskConfig.model_validate(declared)
     with pytest.raises(ValueError, match="needs 'labels' with at least two names"):

@@ -34,8 +34,8 @@ def prices(encoder: str, folds: int, trainings: int) -> Mapping[str, float]:
     return {name: factor * cost * (trainings if name in ("share", "plain") else 1) for name, cost in COSTS.items()}
 
 
-def chooser(rows: int = 200, rarest: int | None = 50) -> Chooser:
-    return Chooser(PRESET, prices, ("large", "small"), rows, rarest, workers=1)
+def chooser(rows: int = 200, most: int | None = 50) -> Chooser:
+    return Chooser(PRESET, prices, ("large", "small"), rows, most, workers=1)
 
 
 def minutes(seconds: float) -> float:
@@ -71,7 +71,7 @@ def test_too_few_minutes_say_how_many_are_needed() -> None:
 
 
 def test_rare_labels_and_many_rows_bound_folds_and_repeats() -> None:
-    found, _ = chooser(rarest=4).choose(1e6)
+    found, _ = chooser(most=4).choose(1e6)
     assert (found.folds, found.repeats, found.seeds) == (3, 2, [0, 1, 2, 3, 4, 5])
     assert chooser(rows=401).choose(1e6)[0].repeats == 1
 

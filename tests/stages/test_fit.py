@@ -129,6 +129,16 @@ WRONG = [
     ({"group": "verdict"}, ["same-column", "one group"]),
     ({"file": "one-class.csv"}, ["one-class", "all 12 rows have the label 'good'"]),
     ({"file": "one-row.csv"}, ["too-few-rows", "1 row with text and label"]),
+    ({"file": "unlabelled.csv"}, ["too-few-rows", "0 rows with text and label (8 without a label)"]),
+    ({"file": "nan.csv"}, ["missing-label", "4 rows with the label 'NaN'", "empty these cells"]),
+    ({"file": "one-text.csv"}, ["one-text", "1 different text in 12 rows"]),
+    ({"file": "latin.csv"}, ["not-utf8", "line 2, byte 0xe9", "--encoding"]),
+    ({"encoding": "latin-eins"}, ["unknown-encoding", "'latin-eins' is not a text encoding"]),
+    ({"file": "notes"}, ["unknown-format", ".csv"]),
+    ({"file": "folder.csv"}, ["not-a-file", "is a directory, not a file"]),
+    ({"file": "open.csv"}, ["csv-syntax", "the row that begins on line 3"]),
+    ({"file": "cut.jsonl"}, ["not-json", "line 2 is not JSON", "correct that line"]),
+    ({"file": "halves.csv", "group": "half"}, ["too-few-groups", "column 'half' has 2 groups"]),
     ({"file": "rare.csv"}, ["rare-label", "'odd' has 1 row"]),
     ({"file": "ids.csv"}, ["too-many-labels", "12 different labels in 12 rows"]),
     ({"kind": "regression"}, ["not-a-number", "'bad'"]),
@@ -154,10 +164,29 @@ def test_a_wrong_use_is_refused_before_anything_is_written(
     write_csv(root / "one-row.csv", [head, (review(1), "good")])
     write_csv(root / "rare.csv", [head, *((text, label) for text, label, _ in rows(12)[:12]), ("x", "odd")])
     write_csv(root / "ids.csv", [head, *((review(n), f"id {n}") for n in range(12))])
+    write_csv(root / "unlabelled.csv", [head, *((review(n), "") for n in range(8))])
+    write_csv(root / "nan.csv", [head, *((review(n), ["good", "bad", "NaN"][n % 3]) for n in range(12))])
+    write_csv(root / "one-text.csv", [head, *(("the same", ["good", "bad"][n % 2]) for n in range(12))])
+    write_csv(
+        root / "halves.csv", [(*head, "half"), *((review(n), ["good", "bad"][n % 2], n % 4 // 2) for n in range(12))]
+    )
+    (root / "latin.csv").write_bytes("review,verdict\ndéjà,good\n".encode("latin-1"))
+    (root / "open.csv").write_text('review,verdict\nfine,good\n"poor,bad\nodd,bad\n')
+    (root / "cut.jsonl").write_text('{"review": "a", "verdict": "good"}\n{"review": "b"\n')
+    (root / "notes").write_text("review\n")
+    (root / "folder.csv").mkdir(exist_ok=True)
     (root / "taken").mkdir(exist_ok=True)
     (root / "taken" / "mine.txt").write_text("mine")
     before = files(root)
-    usual = {"file": "reviews.csv", "text": "review", "label": "verdict", "pair": None, "group": None, "kind": None}
+    usual = {
+        "file": "reviews.csv",
+        "text": "review",
+        "label": "verdict",
+        "pair": None,
+        "group": None,
+        "kind": None,
+        "encoding": None,
+    }
     usual |= {"minutes": 600.0, "out": "other/place", "model": "tiny", "seed": 0}
     monkeypatch.chdir(root)
     with pytest.raises(ConfigError) as error:

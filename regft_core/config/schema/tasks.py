@@ -24,7 +24,8 @@ HUB_ID_PATTERN = r"^[A-Za-z0-9_][A-Za-z0-9_-]*(\.[A-Za-z0-9_-]+)*(/[A-Za-z0-9_][
 WRITTEN = tuple(one.name for one in fields(FileFormat))
 
 
-def _check_encoding(name: str) -> str:
+def check_encoding(name: str) -> str:
+    """The name of a text encoding. Raises ValueError for another one."""
     try:
         "".encode(name)  # also refuses codecs that are not of text
     except LookupError:
@@ -49,7 +50,7 @@ class FilesSource(StrictModel):
     delimiter: Override[Annotated[str, Field(pattern=r'^[^"\r\n]$')]] = Field(
         None, description="what separates the columns of a .csv or .tsv; told from the header when absent"
     )
-    encoding: Override[Annotated[str, AfterValidator(_check_encoding)]] = Field(
+    encoding: Override[Annotated[str, AfterValidator(check_encoding)]] = Field(
         None, description="of text files; when absent that of the byte-order mark, else UTF-8"
     )
     sheet: Override[str] = Field(None, description="sheet of an .xlsx; the only one when absent")

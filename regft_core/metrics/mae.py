@@ -1,0 +1,27 @@
+"""Mean absolute error: how many labels an answer is off, in an order of labels; shown as it is, not times 100."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from regft_core.lazy import np
+
+if TYPE_CHECKING:
+    from regft_core.metrics._sums import Array
+
+KINDS = ("ordinal",)
+LOWER_IS_BETTER = True
+NEEDS_POSITIVE_LABEL = False
+RANGE = (0.0, math.inf)
+FACTOR = 1.0
+DIGITS = 3
+UNIT = "labels"
+
+
+def score(gold: Array, predicted: Array, positive: int | None) -> float:
+    return float(np.mean(np.abs(gold - predicted)))
+
+
+def weighted(gold: Array, predicted: Array, weights: Array, positive: int | None) -> Array:
+    return weights @ np.abs(predicted - gold).T / len(gold)

@@ -1,0 +1,129 @@
+"""Labels with an order: the loss in closed form, metrics against scikit-learn, a task from a table to answers."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from sklearn.metrics import cohen_kappa_score, mean_absolute_error
+
+from regft_core.config.schema.tasks import TaskConfig
+from regft_core.data.own_rows import Asked, read_own
+from regft_core.kinds import find
+from regft_core.methods.label_smoothing import LabelSmoothing
+from regft_core.metrics import find as metric
+from tests.small_project import TASK, build, python, stage, write_csv
+
+STARS: dict[str, Any] = {
+    **TASK,
+    "kind": "ordinal",
+    "splits": {"train": "stars.csv", "dev": {"folds": 2}},
+    "columns": {"text": "review", "label": "stars"},
+    "labels": ["1", "2", "3"],
+    "label_values": {"1": "1", "2": "2", "3": "3"},
+    "metrics": ["kappa_quadratic", "mae"],
+    "primary": "kappa_quadratic",
+    "ood": {},
+}
+
+
+def test_the_loss_is_the_log_loss_of_every_cut() -> None:
+    kind, generator = find("ordinal"), torch.Generator().manual_seed(0)
+    logits = torch.randn(6, 4, generator=generator, dtype=torch.float64, requires_grad=True)
+    labels = torch.tensor([0, 1, 2, 3, 3, 0])
+    above = 1 - logits.softmax(-1).cumsum(-1)[:, :-1]  # probability to be above each of the three cuts
+    right = torch.where(labels[:, None] > torch.arange(3), above, 1 - above)
+    torch.testing.assert_close(kind.task_loss(logits, labels), -right.log().mean())
+    assert torch.autograd.gradcheck(lambda values: kind.task_loss(values, labels), (logits,))
+    weights = torch.tensor([1.0, 2.0, 0.5, 3.0], dtype=torch.float64)
+    weighted = -(right.log().mean(1) * weights[labels]).mean()
+    torch.testing.assert_close(kind.task_loss(logits, labels, weights), weighted)
+    # A near miss costs less than a far one; of two labels it is the cross-entropy.
+    sure = torch.tensor([[9.0, 0.0, 0.0]])
+    assert kind.task_loss(sure, torch.tensor([1])) < kind.task_loss(sure, torch.tensor([2]))
+    two = logits[:, :2]
+    expected = torch.nn.functional.cross_entropy(two, labels % 2)
+    torch.testing.assert_close(kind.task_loss(two, labels % 2), expected)
+
+
+def test_metrics_are_those_of_scikit_learn() -> None:
+    rng = np.random.default_rng(0)
+    gold, predicted = rng.integers(0, 5, 40), rng.integers(0, 5, (3, 40))
+    counts = rng.multinomial(40, [1 / 40] * 40, size=4)
+    kappa, mae = metric("kappa_quadratic"), metric("mae")
+    assert kappa.weighted is not None
+    assert mae.weighted is not None
+    for answers in predicted:
+        assert kappa.score(gold, answers, None) == pytest.approx(cohen_kappa_score(gold, answers, weights="quadratic"))
+        assert mae.score(gold, answers, None) == pytest.approx(mean_absolute_error(gold, answers))
+    found = [one.weighted(gold, predicted, counts.astype(float), None) for one in (kappa, mae) if one.weighted]
+    for b, count in enumerate(counts):
+        drawn = np.repeat(np.arange(40), count)
+        for r, answers in enumerate(predicted):
+            assert found[0][b, r] == pytest.approx(kappa.score(gold[drawn], answers[drawn], None))
+            assert found[1][b, r] == pytest.approx(mae.score(gold[drawn], answers[drawn], None))
+    assert kappa.score(gold, np.full(40, 3), None) == 0.0
+
+
+def test_it_is_judged_by_distance() -> None:
+    kind, gold = find("ordinal"), np.array([0, 1, 2, 3, 4, 4])
+    assert kind.constant(gold).tolist() == [2] * 6
+    assert kind.collapsed(gold, gold) is None
+    assert kind.collapsed(gold, np.full(6, 2)) == "constant"
+    assert kind.collapsed(gold, 4 - gold) == "majority"
+    assert kind.collapsed(gold, np.minimum(gold + 1, 4)) is None  # accuracy is below the majority's
+    reversed_scale = np.tile(gold, 5)
+    assert "direction" in str(kind.warning(reversed_scale, 4 - reversed_scale, ("a",) * 5))
+
+
+def test_what_it_needs_is_said(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="at least three names"):
+        TaskConfig.model_validate({**STARS, "labels": ["1", "2"], "label_values": None})
+    task = TaskConfig.model_validate(STARS)
+    (refused,) = LabelSmoothing.check_task(LabelSmoothing.Config(), task)
+    assert "ignores the order of ordinal labels" in refused
+    for labels, code in ((["low", "mid", "high"], "order-unknown"), (["1", "2", "10"], "")):
+        file = write_csv(tmp_path / "rows.csv", [("t", "y"), *((f"text {n}", labels[n % 3]) for n in range(12))])
+        rows, problems = read_own(Asked(file, "t", "y", kind="ordinal"))
+        assert [problem.code for problem in problems] == [code] * bool(code)
+    assert rows is not None
+    assert (rows.labels, rows.metrics[0], rows.rare) == (("1", "2", "10"), "kappa_quadratic", "")
+
+
+RUN = """
+from pathlib import Path
+from regft_core.api import load
+project = load(Path.cwd())
+for method in ("linear_probe", "vanilla", "r3f"):
+    project.run(method, "stars")
+print(project.results()[["method", "set", "metric", "seed 0"]].to_json(orient="values"))
+"""
+
+
+def test_from_a_table_to_predictions(tmp_path: Path) -> None:
+    methods = ["linear_probe", "vanilla", "r3f"]
+    changes: dict[str, Any] = {"grid": {"tasks": ["stars"], "sizes": ["full"]}, "report": {"reference": "linear_probe"}}
+    root = build(tmp_path / "project", tasks={"stars": STARS}, methods=methods, **changes)
+    rows = [(f"{('bad', 'story', 'good')[n % 3]} {('the', 'was', 'it')[n % 7 % 3]} {n}", n % 3 + 1) for n in range(30)]
+    write_csv(root / "data" / "stars.csv", [("review", "stars"), *rows])
+    done = python(root, "-c", RUN)
+    assert done.returncode == 0, done.stderr
+    found = {(method, name): score for method, _, name, score in json.loads(done.stdout.splitlines()[-1])}
+    assert set(found) == {(method, name) for method in methods for name in STARS["metrics"]}
+    assert found["linear_probe", "kappa_quadratic"] > found["linear_probe", "mae"]
+    cell = ["--refit", "--method", "linear_probe", "--task", "stars", "--size", "full", "--seed", "0"]
+    done = stage(root, "export", *cell)
+    assert done.returncode == 0, done.stderr
+    out = root / "out.csv"
+    model = "exports/linear_probe-stars-full-refit-seed-0"
+    done = stage(root, "predict", "--model", model, "--data", "data/stars.csv", "--out", str(out), "--keep", "stars")
+    assert done.returncode == 0, done.stderr
+    with out.open(newline="") as file:
+        served = list(csv.DictReader(file))
+    assert list(served[0])[2:] == ["prediction", "probability_1", "probability_2", "probability_3"]
+    assert sum(row["prediction"] == row["stars"] for row in served) >= 25

@@ -92,10 +92,16 @@ def json_lines(lines: Iterable[str], where: str) -> Iterator[Row]:
         try:
             value = json.loads(content)
         except (ValueError, RecursionError) as error:  # also a number of thousands of digits
-            raise DataError("not-json", f"{where}: line {line} is not JSON ({error}): {content[:60]!r}") from error
+            raise DataError(
+                "not-json",
+                f"{where}: line {line} is not JSON ({error}): {content[:60]!r}\n"
+                "    -> write one object {column: value} on each line",
+            ) from error
         if not isinstance(value, dict):
             raise DataError(
-                "not-an-object", f"{where}: line {line} is not an object {{column: value}}: {content[:60]!r}"
+                "not-an-object",
+                f"{where}: line {line} is not an object {{column: value}}: {content[:60]!r}\n"
+                "    -> write one object {column: value} on each line",
             )
         count += 1
         yield Row(f"row {count} (line {line})", value)
@@ -155,15 +161,17 @@ def open_table(path: Path, how: FileFormat = UNSAID, where: str | None = None) -
     if not path.is_file():
         raise DataError(
             ("not-a-file" if path.exists() else "file-missing"),
-            f"{where}: {'not a file' if path.exists() else 'no such file'}",
+            f"{where}: {'not a file' if path.exists() else 'no such file'}\n    -> give the path of a data file",
         )
     try:
         with path.open("rb"):
             size, suffix = path.stat().st_size, suffix_of(path)
     except OSError as error:
-        raise DataError("cannot-read", f"{where}: cannot be read ({error.strerror or error})") from error
+        raise DataError(
+            "cannot-read", f"{where}: cannot be read ({error.strerror or error})\n    -> check the file's permissions"
+        ) from error
     if size == 0:
-        raise DataError("empty-file", f"{where}: empty file")
+        raise DataError("empty-file", f"{where}: empty file\n    -> add rows with text and label, or give another file")
     with _in_words(path, how, where):
         if suffix == ".xlsx":
             with open_sheet(path, how.sheet) as sheet:

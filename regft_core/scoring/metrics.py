@@ -73,6 +73,8 @@ def _fitting(name: str, kind: str, positive: int | None) -> metrics.Metric:
         )
     if metric.needs_positive_label and positive is None:
         raise DataError(
-            "positive-label-missing", f"{name} needs 'positive_label' in the task's YAML (by default its last label)"
+            "positive-label-missing",
+            f"{name} needs 'positive_label' in the task's YAML (by default its last label)\n"
+            "    -> add 'positive_label:' with one of its labels",
         )
     return metric

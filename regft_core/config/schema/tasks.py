@@ -202,7 +202,7 @@ class TaskConfig(ConsistentModel):
         if self.known("kind", "labels") and (wrong := find(self.kind).wrong_labels(self.labels)):
             yield ("labels",), wrong
         if self.known("labels") and self.labels is not None and len(set(self.labels)) != len(self.labels):
-            yield ("labels",), "'labels' names a label twice"
+            yield ("labels",), "'labels' names a label twice; keep one"
         if self.known("kind"):
             yield from self._label_columns()
         if self.known("primary", "metrics") and self.primary not in self.metrics:

@@ -160,7 +160,8 @@ def refuse_kept(entries: Sequence[listed.Entry], method: str) -> None:
             raise ModelError(
                 "no-plain-export",
                 f"export: '{entry.name}' learned tensors that an ordinary model directory cannot hold, so {method} has "
-                "no export; its predictions are in work/evaluate, and a method that folds (lora) can be exported",
+                "no export; its predictions are in work/evaluate, and a method that folds (lora) can be exported\n"
+                "    -> name another method",
             )
 
 

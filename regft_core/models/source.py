@@ -233,9 +233,8 @@ def _from_hub(encoder: EncoderConfig, root: Path) -> ModelSource:
     if not encoder.revision:
         raise ModelError(
             "revision-missing",
-            f"model.revision is missing: '{encoder.name}' is no directory here, so it is a hub id, and a hub id "
-            "needs the commit to use (40 hex digits, from the 'Files' page of the model).\n"
-            "    -> add revision: under model, or give a directory",
+            f"model.revision is missing: '{encoder.name}' is no directory here, so it is a hub id\n"
+            "    -> add revision: under model, the commit (40 hex digits, from its 'Files' page), or give a directory",
         )
     path, commit = hub_encoder(encoder.name, encoder.revision, root)
     return _from_directory(path, encoder, commit)

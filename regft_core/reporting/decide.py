@@ -92,8 +92,8 @@ def decide(
         *_taken(found, block.title),
         *_instead(found),
         *_claimed(found, against),
-        *_against_controls(block),
         *_elsewhere(found, block),
+        *_against_controls(block),
     ]
     if exported is None:
         sentences.append(f"{pick.method} has no export: its predictions are in work/evaluate.")
@@ -220,7 +220,10 @@ def _against_controls(block: Block) -> list[str]:
     if not judged:
         return []
     winners = [name for name, word in judged.items() if word == GAIN]
-    having = f"{plural(len(judged), 'method')} with a control"
+    if len(judged) == 1:
+        (name,) = judged
+        return [f"{name} {'beats' if winners else 'is not shown to beat'} its control."]
+    having = f"{len(judged)} methods with a control"
     if not winners:
         return [f"None of {having} is shown to beat it."]
     verb, whose = ("beats", "its") if len(winners) == 1 else ("beat", "their")

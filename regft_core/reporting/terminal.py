@@ -36,6 +36,8 @@ def summary_table(report: Report) -> RenderableType:
     parts: list[RenderableType] = [Text(report.mark, style="bold red")] if report.mark else []
     for block in report.blocks:
         parts += [Text(), *_block(report, block)]
+    warned = {text.split(":")[0] for text in report.cut_warnings}
+    parts += [Text(text, style="dim") for text in report.truncated if text.split(":")[0] not in warned]
     parts += [Text(text, style="yellow") for text in report.left_out]
     parts += [Text(learning.sentence(found)) for found in report.more_rows if found.taken]
     if report.warnings:

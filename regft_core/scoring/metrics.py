@@ -58,7 +58,9 @@ def check_pair(
     for what, values in (("label", gold), ("prediction", predicted)):
         bad = ~np.isfinite(values.astype(np.float64))
         if bad.any():
-            text = f"{int(bad.sum())} of {bad.size} {what}s are NaN or infinite (first at row {int(bad.argmax())})"
+            mend = "correct the labels of the set" if what == "label" else "lower training.learning_rate, or use fp32"
+            first = int(bad.argmax())
+            text = f"{int(bad.sum())} of {bad.size} {what}s are NaN or infinite (first at row {first})\n    -> {mend}"
             raise DataError("not-finite", text) if what == "label" else RunFailed("not-finite", text)
         if wrong := own.wrong_values(values, what):
             raise DataError("not-class-indices", wrong)

@@ -41,6 +41,8 @@ every setting with the section that states it, or with the reason for ours. A te
   has the assumptions. Equal runs of several presets are trained once.
 - *Miniature*: whether every method of the presets last finished with a tiny encoder on a few rows, with the settings
   of now.
+
+[benchmarks/README.md](../benchmarks/README.md) tells which claims a small encoder shows on real rows.
 """
 
 

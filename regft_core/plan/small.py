@@ -7,7 +7,7 @@ generated stand-ins under the name ``<task>_standin``. Encoder, seeds, steps and
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -48,13 +48,13 @@ _TRAIN, _DEV = "train", "dev"
 
 @dataclass
 class _SmallTasks:
-    """Tasks in small: file below ``data/`` -> rows, task -> YAML, new names, and who stands in for what."""
+    """Tasks in small: file -> rows, task -> YAML, new names, and task -> sets, ``""`` for its own rows."""
 
     files: dict[str, str] = field(default_factory=dict)
     tasks: dict[str, dict[str, Any]] = field(default_factory=dict)
     names: dict[tuple[str, str], str] = field(default_factory=dict)
-    real: list[str] = field(default_factory=list)
-    generated: list[str] = field(default_factory=list)
+    real: dict[str, list[str]] = field(default_factory=dict)
+    generated: dict[str, list[str]] = field(default_factory=dict)
 
 
 def lay_out_small(root: Path, name: str, changes: Iterable[str] = ()) -> Path:
@@ -127,7 +127,7 @@ def _add_task(root: Path, project: Project, name: str, found: _SmallTasks) -> No
         splits[_DEV] = Wanted(name, task.source, task.splits.dev, own, small.JUDGED_ROWS, training=False)
     real = all(is_here(root, one) for one in splits.values())
     new = name if real else f"{name}{STAND_IN}"
-    (found.real if real else found.generated).append(name)
+    (found.real if real else found.generated).setdefault(name, []).append("")
     found.names[name, ""] = new
     for split, one in splits.items():
         found.files[f"{new}/{split}.jsonl"] = small_rows(root, one, real)
@@ -136,7 +136,7 @@ def _add_task(root: Path, project: Project, name: str, found: _SmallTasks) -> No
         resolved = resolve_ood(name, judge, project.tasks)
         one = Wanted(judge, resolved.source, resolved.split, resolved.declaration, small.JUDGED_ROWS, training=False)
         here = is_here(root, one)
-        (found.real if here else found.generated).append(f"{judge} of {name}")
+        (found.real if here else found.generated).setdefault(name, []).append(judge)
         shown = found.names[name, judge] = judge if here else f"{judge}{STAND_IN}"
         file = f"{new}/ood-{shown}.jsonl"
         found.files[file] = small_rows(root, one if here else replace(one, split="ood"), here)
@@ -182,6 +182,17 @@ def _follow_tasks(data: dict[str, Any], project: Project, tasks: _SmallTasks) ->
                 own.setdefault(phase.name, {}).setdefault("data", {})["task"] = new
 
 
+def _sets(found: Mapping[str, Iterable[str]]) -> str:
+    """``mnli, judged by hans, snli; sick of rte``: the sets of each task, its own rows first."""
+    parts = []
+    for task, (first, *others) in found.items():
+        if first:
+            parts.append(f"{listing([first, *others])} of {task}")
+        else:
+            parts.append(f"{task}, judged by {listing(others)}" if others else task)
+    return "; ".join(parts)
+
+
 def _said(printed: dict[str, Any], data: dict[str, Any], project: Project, tasks: _SmallTasks) -> list[str]:
     """What differs from the preset, in sentences."""
     grid = data["grid"]
@@ -193,12 +204,11 @@ def _said(printed: dict[str, Any], data: dict[str, Any], project: Project, tasks
         f"{data['model'].get('max_length', small.CAPS['max_length'])} tokens of each input.",
     ]
     if tasks.generated:
-        said.append(f"Generated rows, because the real ones are not on this disk: {listing(tasks.generated)}.")
+        said.append(f"Generated rows, because the real ones are not on this disk: {_sets(tasks.generated)}.")
     if tasks.real:
-        said.append(f"Real rows, a few of each: {listing(tasks.real)}.")
-    left_out = [f"{judge} of {task}" for task, sets in project.left_out.items() for judge in sets]
-    if left_out:
-        said.append(f"Left out: {listing(left_out)}.")
+        said.append(f"Real rows, a few of each: {_sets(tasks.real)}.")
+    if project.left_out:
+        said.append(f"Left out: {_sets(project.left_out)}.")
     if any(project.tasks[task].submission is not None for task in project.params.grid.tasks):
         said.append("No prediction files for a benchmark's server.")
     return said

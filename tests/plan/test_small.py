@@ -57,7 +57,7 @@ def test_real_rows_keep_their_name_and_generated_ones_are_called_stand_ins(root:
     assert {row["label"] for row in hans} == {"entailment", "non-entailment"}
     mark = found.params.small_scale.mark
     assert mark.startswith("Not the paper's experiment: preset pats_table3 at small scale. Encoder minilm in place of")
-    assert "Generated rows, because the real ones are not on this disk: cola," in mark
+    assert "not on this disk: cola; mrpc, judged by qqp; hans, scitail, advglue_rte of rte. Real" in mark
     assert "Real rows, a few of each: rte." in mark
     assert "Left out: paws_qqp of mrpc." in mark
 
@@ -77,7 +77,7 @@ def test_changes_win_over_the_cuts_and_say_which_rows(root: Path) -> None:
     assert found.params.grid.seeds == (7,)
     assert found.params.training.epochs == 2
     assert list(found.tasks["rte"].ood) == ["hans_standin"]
-    assert "scitail of rte" in found.params.small_scale.mark
+    assert "Left out: scitail, advglue_rte of rte." in found.params.small_scale.mark
     assert "1 seed (the preset: 5 seeds)" in found.params.small_scale.mark
 
 

@@ -33,7 +33,9 @@ def padding_of(tokenizer: Any) -> Padding:
     """The tokenizer's own padding (XLNet: left, token type 3); raises ModelError without a pad token."""
     if tokenizer.pad_token_id is None:
         raise ModelError(
-            "pad-token-missing", f"{type(tokenizer).__name__} has no pad token, so batches cannot be padded"
+            "pad-token-missing",
+            f"{type(tokenizer).__name__} has no pad token, so batches cannot be padded\n"
+            "    -> give the tokenizer a pad token and save it beside the weights, or use another encoder",
         )
     side: Literal["left", "right"] = "left" if tokenizer.padding_side == "left" else "right"
     return Padding(int(tokenizer.pad_token_id), int(getattr(tokenizer, "pad_token_type_id", 0)), side)

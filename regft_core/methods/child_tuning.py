@@ -150,7 +150,9 @@ class ChildTuning(Regulariser):
         wrong = [name for name, mask in found.items() if name not in own or own[name].shape != mask.shape]
         if wrong:
             raise ModelError(
-                "mask-does-not-fit", f"child_tuning: the mask of phase '{self.options.mask}' does not fit {wrong[0]}"
+                "mask-does-not-fit",
+                f"child_tuning: the mask of phase '{self.options.mask}' does not fit {wrong[0]}\n"
+                "    -> start both phases from the same encoder",
             )
         return {name: mask.to(own[name].device) for name, mask in found.items()}
 

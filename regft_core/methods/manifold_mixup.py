@@ -132,7 +132,8 @@ class ManifoldMixup(Regulariser):
         if any(not 0 <= i < count for i in chosen):
             raise ModelError(
                 "layer-out-of-range",
-                f"manifold_mixup.layers: the model has layers 0 to {count - 1}, given {list(given)}",
+                f"manifold_mixup.layers: the model has layers 0 to {count - 1}, given {list(given)}\n"
+                f"    -> give 0 to {count - 1}",
             )
         self.layers = sorted(set(chosen))
         self.trainee = trainee

@@ -154,7 +154,10 @@ def _measured_apart(request: Mapping[str, Any], environment: Mapping[str, str]) 
     )
     if done.returncode:
         last = (done.stderr.strip().splitlines() or ["no message"])[-1]
-        raise RegftError("not-measured", f"the time of a step could not be measured: {last}")
+        raise RegftError(
+            "not-measured",
+            f"the time of a step could not be measured: {last}\n    -> correct what it names, or go on without",
+        )
     found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return found
 

@@ -185,7 +185,8 @@ class FinishedModel:
             raise ModelError(
                 "no-model",
                 f"{method} has no model of its own to give: '{owner}' answers in its place, which no Hugging Face "
-                "directory can hold; its predictions are in work/evaluate",
+                "directory can hold; its predictions are in work/evaluate\n"
+                "    -> name another method",
             )
         return self.trainee.model if self.kept else self._plain
 

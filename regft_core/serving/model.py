@@ -198,13 +198,18 @@ def load_served(directory: Path, device: str, precision: str = "fp32") -> Served
     config = model.config
     kind = of_model(config.problem_type, config.num_labels) if served is None else served.kind
     if kind is None:
-        raise ModelError("unknown-kind", f"{directory}: no kind of task here is a {config.problem_type}; not supported")
+        raise ModelError(
+            "unknown-kind",
+            f"{directory}: no kind of task here is a {config.problem_type}; not supported\n"
+            "    -> give a directory that `regft export` wrote",
+        )
     labels = tuple(str(config.id2label[index]) for index in range(config.num_labels))
     if served is not None:
         labels = served.labels or labels
     if len(labels) != config.num_labels:
         raise ModelError(
-            "counts-differ", f"{directory}: {len(labels)} labels, but the model has {config.num_labels} outputs"
+            "counts-differ",
+            f"{directory}: {len(labels)} labels, but the model has {config.num_labels} outputs\n    -> export it again",
         )
     return ServedModel(
         model=in_precision(model.to(device).eval(), precision, device, str(directory)),
@@ -263,7 +268,9 @@ def _tokenizer(directory: Path) -> Any:
         ) from error
     if not getattr(tokenizer, "is_fast", False):
         raise ModelError(
-            "slow-tokenizer", f"{directory}: {type(tokenizer).__name__} is not a fast tokenizer (no tokenizer.json)"
+            "slow-tokenizer",
+            f"{directory}: {type(tokenizer).__name__} is not a fast tokenizer (no tokenizer.json)\n"
+            "    -> export it again with a fast tokenizer, or convert it with transformers",
         )
     return tokenizer
 

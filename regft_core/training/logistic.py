@@ -81,7 +81,11 @@ def solve(
     ]
     fitted = [one for one in found if one is not None]
     if not fitted:
-        raise RunFailed("one-class", f"{what}: every label is in all rows or in none, so there is nothing to separate")
+        raise RunFailed(
+            "one-class",
+            f"{what}: every label is in all rows or in none, so there is nothing to separate\n"
+            "    -> take more rows, or label some of another class",
+        )
     rows = [np.zeros(fitted[0].weight.shape[1]) if one is None else one.weight[1] - one.weight[0] for one in found]
     constants = np.where(columns.any(axis=1), ABSENT, -ABSENT)
     biases = [constants[k] if one is None else one.bias[1] - one.bias[0] for k, one in enumerate(found)]
@@ -115,7 +119,9 @@ def classify(
     present, counts = np.unique(labels, return_counts=True)
     if len(present) < 2:
         raise RunFailed(
-            "one-class", f"{what}: all {len(labels)} rows have the same label, so there is nothing to separate"
+            "one-class",
+            f"{what}: all {len(labels)} rows have the same label, so there is nothing to separate\n"
+            "    -> take more rows, or subsample: {stratified: true}",
         )
     notes, strength = [], penalty.usual
     folds = min(FOLDS, int(counts.min()))

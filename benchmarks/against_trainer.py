@@ -3,10 +3,16 @@
     pip install accelerate        # which the Trainer needs and regft does not
     python benchmarks/against_trainer.py --data DIR --tasks cola sst2 mrpc rte
 
-The same encoder, rows, batch size, clipping and AdamW in fp32. ``padded`` is the Trainer as transformers' examples
-call it, every text padded to the maximum length; ``dynamic`` pads to the longest text of a batch. regft makes batches
-of texts of similar length. In every round each of the three makes as many steps, one after the other; ratios are
-medians over rounds. DIR is that of ``real_tasks.py``.
+The same encoder, rows, batch size, clipping and AdamW in fp32. regft makes batches of texts of similar length. Every
+Trainer is built once and trains on where it stopped. In every round each arm makes as many steps, one after the other;
+ratios are medians over rounds. Arms:
+
+- padded: every text padded to the maximum length, as transformers' examples call it;
+- dynamic: padded to the longest text of a batch;
+- grouped: dynamic, with the Trainer's own batches of similar length (``train_sampling_strategy: group_by_length``);
+- same: dynamic, with the batches of regft in their order, so that what is left is the cost of the loops.
+
+DIR is that of ``real_tasks.py``.
 """
 
 from __future__ import annotations
@@ -17,8 +23,9 @@ import json
 import statistics
 import sys
 import tempfile
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +48,7 @@ from regft_core.training.stream import BatchStream
 from regft_core.training.trainee import Trainee
 
 TASKS = ("cola", "sst2", "mrpc", "rte")
+ARMS = ("same", "grouped", "dynamic", "padded")
 
 
 def read_examples(data: Path, task: str, rows: int) -> list[Example]:
@@ -83,12 +91,87 @@ def own_loop(source: ModelSource, tokenizer: Any, encoded: Encoded, training: Tr
     return Loop(trainee, Stack([], setting), stream, training)
 
 
-def trainer_steps(
-    source: ModelSource, tokenizer: Any, given: list[Example], training: TrainingConfig, options: Any, *, padded: bool
-) -> Callable[[int], float]:
-    """What makes so many Trainer steps; returns seconds per step, from the first one's begin to the last one's end."""
-    from transformers import DataCollatorWithPadding, PrinterCallback, Trainer, TrainerCallback, TrainingArguments
+class Continuing:
+    """A Trainer that makes so many steps when asked, and waits in between.
 
+    It trains in a thread of its own, because its loop cannot be left and entered again. One thread works at a time.
+    """
+
+    def __init__(self, build: Callable[..., Any], device: str) -> None:
+        from transformers import TrainerCallback
+
+        self._device, self._left, self._over = device, 0, False
+        self._error: BaseException | None = None
+        self._asked, self._answered = threading.Semaphore(0), threading.Semaphore(0)
+        outer = self
+
+        class Turns(TrainerCallback):  # type: ignore[misc]
+            def on_step_begin(self, args: Any, state: Any, control: Any, **more: Any) -> None:
+                if outer._left == 0:
+                    outer._answered.release()
+                    outer._asked.acquire()
+                    if outer._over:
+                        raise SystemExit  # ends this thread only
+
+            def on_step_end(self, args: Any, state: Any, control: Any, **more: Any) -> None:
+                outer._left -= 1
+
+        self._trainer, self._threads = build(callbacks=[Turns()]), torch.get_num_threads()
+        threading.Thread(target=self._train, daemon=True).start()
+        self._wait()
+
+    def _train(self) -> None:
+        torch.set_num_threads(self._threads)  # a new thread has those of the environment
+        try:
+            with quiet():
+                self._trainer.train()
+        except BaseException as error:  # told where the steps were asked for
+            self._error = error
+        self._answered.release()
+
+    def _wait(self) -> None:
+        self._answered.acquire()
+        if self._error is not None:
+            raise self._error
+
+    def run(self, steps: int) -> float:
+        """Seconds per step, from the first one's begin to the begin of the one after the last."""
+        started, self._left = cost.CLOCK[0](), steps
+        self._asked.release()
+        self._wait()
+        if self._device.startswith("cuda"):
+            torch.cuda.synchronize()
+        return (cost.CLOCK[0]() - started) / steps
+
+    def close(self) -> None:
+        """End the training and free its memory."""
+        self._over = True
+        self._asked.release()
+        self._answered.acquire()
+        del self._trainer
+
+
+class SameBatches:
+    """Row numbers of the batches of a stream, epoch after epoch, as a ``batch_sampler``."""
+
+    def __init__(self, stream: BatchStream) -> None:
+        self._stream = stream
+
+    def __iter__(self) -> Iterator[list[int]]:
+        for epoch in range(10_000):
+            yield from self._stream.order(epoch)
+
+    def __len__(self) -> int:
+        return 10_000 * self._stream.batches_per_epoch
+
+
+def trainer_arm(
+    arm: str, source: ModelSource, tokenizer: Any, given: list[Example], loop: Loop, options: Any, folder: str
+) -> Continuing:
+    """One of ``ARMS``."""
+    from transformers import DataCollatorWithPadding, PrinterCallback, Trainer, TrainingArguments
+
+    training = loop.training
     rows = [
         {
             **tokenizer(
@@ -96,54 +179,40 @@ def trainer_steps(
                 example.text_pair,
                 truncation=True,
                 max_length=options.length,
-                padding="max_length" if padded else False,
+                padding="max_length" if arm == "padded" else False,
             ),
             "labels": example.label,
         }
         for example in given
     ]
-    model = classifier(source, training)
+    collate = DataCollatorWithPadding(tokenizer)
 
-    class Clock(TrainerCallback):  # type: ignore[misc]
-        begun = ended = 0.0
+    class Given(Trainer):  # type: ignore[misc]
+        def get_train_dataloader(self) -> Any:
+            return torch.utils.data.DataLoader(rows, batch_sampler=SameBatches(loop.stream), collate_fn=collate)  # type: ignore[arg-type]
 
-        def on_step_begin(self, args: Any, state: Any, control: Any, **more: Any) -> None:
-            self.begun = self.begun or cost.CLOCK[0]()
+    def build(callbacks: list[Any]) -> Any:
+        arguments = TrainingArguments(
+            output_dir=folder,
+            max_steps=1_000_000,
+            per_device_train_batch_size=training.batch_size,
+            learning_rate=training.learning_rate,
+            max_grad_norm=training.clip_norm or 0.0,
+            train_sampling_strategy="group_by_length" if arm == "grouped" else "random",
+            use_cpu=not options.device.startswith("cuda"),
+            report_to="none",
+            save_strategy="no",
+            logging_strategy="no",
+            disable_tqdm=True,
+            dataloader_pin_memory=options.device.startswith("cuda"),
+        )
+        kind = Given if arm == "same" else Trainer
+        model = classifier(source, training)
+        trainer = kind(model=model, args=arguments, train_dataset=rows, data_collator=collate, callbacks=callbacks)
+        trainer.remove_callback(PrinterCallback)
+        return trainer
 
-        def on_step_end(self, args: Any, state: Any, control: Any, **more: Any) -> None:
-            if options.device.startswith("cuda"):
-                torch.cuda.synchronize()
-            self.ended = cost.CLOCK[0]()
-
-    def run(steps: int) -> float:
-        clock = Clock()
-        with tempfile.TemporaryDirectory() as folder:
-            arguments = TrainingArguments(
-                output_dir=folder,
-                max_steps=steps,
-                per_device_train_batch_size=training.batch_size,
-                learning_rate=training.learning_rate,
-                max_grad_norm=training.clip_norm or 0.0,
-                use_cpu=not options.device.startswith("cuda"),
-                report_to="none",
-                save_strategy="no",
-                logging_strategy="no",
-                disable_tqdm=True,
-                dataloader_pin_memory=options.device.startswith("cuda"),
-            )
-            trainer = Trainer(
-                model=model,
-                args=arguments,
-                train_dataset=rows,
-                data_collator=DataCollatorWithPadding(tokenizer),
-                callbacks=[clock],
-            )
-            trainer.remove_callback(PrinterCallback)
-            with quiet():
-                trainer.train()
-        return (clock.ended - clock.begun) / steps
-
-    return run
+    return Continuing(build, options.device)
 
 
 def main() -> None:
@@ -170,30 +239,30 @@ def main() -> None:
     source = resolve_model(EncoderConfig(name=options.encoder), cost.ROOT)
     tokenizer = load_tokenizer(source)
     training = TrainingConfig(batch_size=options.batch, learning_rate=2e-5, warmup_ratio=0.0, epochs=10_000)
-    print("| task | ms per step, regft | Trainer, dynamic / regft | Trainer, padded / regft |")
-    print("|---|---|---|---|")
-    for task in options.tasks:
-        given = read_examples(options.data, task, options.rows)
-        loop = own_loop(source, tokenizer, encode(given, tokenizer, options.length), training, options.device)
-        loop.trainee.model.train()
-        arms: dict[str, Callable[[int], float]] = {
-            "regft": lambda steps, loop=loop: cost.run_steps(loop, steps, loop.trainee.device),  # type: ignore[misc]
-            "dynamic": trainer_steps(source, tokenizer, given, training, options, padded=False),
-            "padded": trainer_steps(source, tokenizer, given, training, options, padded=True),
-        }
-        seconds: dict[str, list[float]] = {name: [] for name in arms}
-        for round_ in range(options.rounds + 1):
-            for name, run in arms.items():
-                took = run(options.steps if round_ else 1)
-                if round_:  # the first makes states and warms up
-                    seconds[name].append(took)
-        own = seconds["regft"]
-        ratios = {
-            name: statistics.median(a / b for a, b in zip(seconds[name], own, strict=True))
-            for name in ("dynamic", "padded")
-        }
-        milliseconds = 1000 * statistics.median(own)
-        print(f"| {task} | {milliseconds:.0f} | {ratios['dynamic']:.2f} | {ratios['padded']:.2f} |", flush=True)
+    print("| task | ms per step, regft | " + " | ".join(f"Trainer, {arm} / regft" for arm in ARMS) + " |")
+    print("|---|---" + "|---" * len(ARMS) + "|")
+    with tempfile.TemporaryDirectory() as folder:
+        for task in options.tasks:
+            given = read_examples(options.data, task, options.rows)
+            loop = own_loop(source, tokenizer, encode(given, tokenizer, options.length), training, options.device)
+            loop.trainee.model.train()
+            trainers = {arm: trainer_arm(arm, source, tokenizer, given, loop, options, folder) for arm in ARMS}
+            arms: dict[str, Callable[[int], float]] = {
+                "regft": lambda steps, loop=loop: cost.run_steps(loop, steps, loop.trainee.device)  # type: ignore[misc]
+            }
+            arms |= {arm: trainer.run for arm, trainer in trainers.items()}
+            seconds: dict[str, list[float]] = {name: [] for name in arms}
+            for round_ in range(options.rounds + 1):
+                for name, run in arms.items():
+                    took = run(options.steps if round_ else 1)
+                    if round_:  # the first makes states and warms up
+                        seconds[name].append(took)
+            for trainer in trainers.values():
+                trainer.close()
+            own = seconds["regft"]
+            ratios = [statistics.median(a / b for a, b in zip(seconds[arm], own, strict=True)) for arm in ARMS]
+            shown = " | ".join(f"{ratio:.2f}" for ratio in ratios)
+            print(f"| {task} | {1000 * statistics.median(own):.0f} | {shown} |", flush=True)
 
 
 if __name__ == "__main__":

@@ -92,7 +92,7 @@ class Table:
 def run_cell(cell: Cell, *, device: str) -> float:
     """Train one cell and predict its rows; seconds of the work itself. Reads the model from disk, as runs do."""
     from regft_core.run.training_run import train
-    from regft_core.scoring.predict import EVALUATION_BATCH, EVALUATION_TOKENS, predict
+    from regft_core.scoring.predict import predict
 
     started = time.perf_counter()
     bench = cost.Bench(cost.source_of(Path(cell.folder)), cost.tokens(cell.rows * 8, cell.length), cell.rows, device)
@@ -101,8 +101,6 @@ def run_cell(cell: Cell, *, device: str) -> float:
     predict(
         trained.trainee.model,
         inputs.encoded,
-        batch_size=EVALUATION_BATCH,
-        batch_tokens=None if device == "cpu" else EVALUATION_TOKENS,
         device=device,
         pad_id=0,
     )
@@ -274,7 +272,7 @@ def in_bf16(inputs: PhaseInputs) -> PhaseInputs:
 
 def evaluation(model: torch.nn.Module, length: int, options: argparse.Namespace, table: Table) -> None:
     """Adds the rows per second of a whole evaluation (batches made, sent, and logits read back), interleaved."""
-    from regft_core.scoring.predict import EVALUATION_BATCH, EVALUATION_TOKENS, predict
+    from regft_core.scoring.predict import predict
 
     encoded = cost.tokens(options.evaluated, length)
     seconds: dict[str, list[float]] = {"fp32": [], "bf16": []}
@@ -284,8 +282,6 @@ def evaluation(model: torch.nn.Module, length: int, options: argparse.Namespace,
             predict(
                 model,
                 encoded,
-                batch_size=EVALUATION_BATCH,
-                batch_tokens=None if options.device == "cpu" else EVALUATION_TOKENS,
                 device=options.device,
                 precision=precision,
                 pad_id=0,

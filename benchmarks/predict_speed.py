@@ -19,14 +19,14 @@ from typing import Any
 import numpy as np
 import torch
 
-from regft_core.data.batches import collate
-from regft_core.data.encode import encode
+from regft_core.data.batches import collate, evaluation_batches, evaluation_tokens, longest_first
+from regft_core.data.encode import chosen, encode
 from regft_core.data.examples import Example
 from regft_core.data.rows import open_table
 from regft_core.errors import ModelError
 from regft_core.models.onnx import FILE
 from regft_core.scoring.predict import predict
-from regft_core.serving.model import BATCH_TOKENS, ServedModel, load_served
+from regft_core.serving.model import ServedModel, load_served
 from regft_core.serving.reading import choose_columns, example_of
 
 Way = Callable[[], Any]
@@ -35,8 +35,13 @@ Way = Callable[[], Any]
 def before(model: ServedModel, examples: list[Example]) -> Any:
     """Probabilities by batches of 64 rows, whatever their length."""
     encoded = encode(examples, model.tokenizer, model.max_length, rows_per_example=model.rows_per_example)
-    padding = {"pad_id": model.padding.pad_id, "pad_token_type_id": model.padding.pad_token_type_id}
-    return softmax(predict(model.model, encoded, batch_size=64, padding_side=model.padding.side, **padding))
+    order, parts = longest_first(encoded), []
+    for start in range(0, len(order), 64):
+        part = chosen(encoded, order[start : start + 64])
+        parts.append(predict(model.model, part, batch_tokens=1 << 30, pad_id=model.padding.pad_id))
+    logits: Any = np.empty((len(order), len(model.labels)))
+    logits[order] = np.concatenate(parts)
+    return softmax(logits)
 
 
 def by_onnx(model: ServedModel, directory: Path) -> Callable[[list[Example]], Any]:
@@ -50,11 +55,8 @@ def by_onnx(model: ServedModel, directory: Path) -> Callable[[list[Example]], An
 
     def answer(examples: list[Example]) -> Any:
         encoded = encode(examples, model.tokenizer, model.max_length, rows_per_example=model.rows_per_example)
-        order = sorted(range(len(examples)), key=lambda index: -encoded.lengths[index])
-        logits: Any = np.empty((len(order), len(model.labels)))
-        while order:
-            count = max(1, BATCH_TOKENS // (encoded.lengths[order[0]] * encoded.rows_per_example))
-            rows, order = order[:count], order[count:]
+        logits: Any = np.empty((len(examples), len(model.labels)))
+        for rows in evaluation_batches(encoded, evaluation_tokens("cpu")):
             batch = collate(encoded, rows, model.padding.pad_id).model_inputs()
             logits[rows] = session.run(["logits"], {name: batch[name].numpy() for name in names})[0]
         return softmax(logits)

@@ -127,8 +127,10 @@ def _members(owner: Any, public: Callable[[str, Any], bool]) -> Iterator[str]:
 
 
 def hooks() -> str:
-    """The hooks of a regulariser and what it may declare."""
+    """The hooks of a regulariser, what it may declare, and what it is given in a step."""
     from regft_core.hooks import base, declare, says
+    from regft_core.training.step import Step
+    from regft_core.training.trainee import Trainee
 
     module = inspect.getdoc(base) or ""
     parts = ["# Hooks", "", "```text", module, "```", "", "## Regulariser", ""]
@@ -136,6 +138,9 @@ def hooks() -> str:
     parts += _members(base.Regulariser, lambda name, value: inspect.isfunction(value))
     for model in (declare.Declares, says.Says):
         parts += [f"## {model.__name__}", "", "```text", textwrap.dedent(inspect.getdoc(model) or ""), "```", ""]
+    for given in (Step, Trainee):
+        parts += [f"## {given.__name__}", "", _docstring(inspect.getdoc(given) or ""), ""]
+        parts += _members(given, lambda name, value: inspect.isfunction(value))
     return "\n".join(parts)
 
 

@@ -8,6 +8,9 @@
 
 It calls what the DVC stages call, on the same files, so the two may be mixed: ``dvc repro`` afterwards takes the
 runs from the run store. Errors are those of ``regft_core.errors``.
+
+The package is typed (``py.typed``). What ``__all__`` lists here, the hooks of ``hooks.base`` and the codes of errors
+keep their names and meaning within a version; the changelog names every change of them.
 """
 
 from __future__ import annotations

@@ -205,14 +205,21 @@ def use_project(root: Path) -> None:
 
 
 def installed(catalogue: Catalogue) -> dict[str, Path]:
-    """Name -> file of what installed packages add to a catalogue by an entry point; nothing is imported but parents."""
+    """Name -> file of what installed packages add to a catalogue by an entry point; nothing is imported."""
     [group] = [name for name, one in OWN.items() if one is catalogue] or [""]
-    found = {}
-    for point in _entry_points().get(f"regft.{group}", ()):
-        spec = importlib.util.find_spec(point.module)
-        if spec is not None and spec.origin is not None:
-            found[point.name] = Path(spec.origin)
-    return found
+    files = {point.name: _file_of(point.module) for point in _entry_points().get(f"regft.{group}", ())}
+    return {name: path for name, path in files.items() if path is not None}
+
+
+def _file_of(module: str) -> Path | None:
+    """The file of an installed module; the packages around it may be broken, and are not imported."""
+    top, *rest = module.split(".")
+    spec = importlib.util.find_spec(top)
+    if spec is None or not rest:
+        return Path(spec.origin) if spec is not None and spec.origin is not None else None
+    homes = [Path(folder, *rest) for folder in spec.submodule_search_locations or ()]
+    files = [file for home in homes for file in (home.with_name(f"{home.name}.py"), home / "__init__.py")]
+    return next((file for file in files if file.is_file()), None)
 
 
 @cache

@@ -100,14 +100,18 @@ def read_json(path: Path | str) -> Any:
     try:
         content = Path(path).read_bytes()
     except FileNotFoundError as error:
-        raise StoreError("file-missing", f"{path}: no such file") from error
+        raise StoreError("file-missing", f"{path}: no such file\n    -> run `dvc repro`, which writes it") from error
     except OSError as error:
         unless_refused(error, path)
-        raise StoreError("cannot-read", f"{path}: cannot be read: {error.strerror or error}") from error
+        raise StoreError(
+            "cannot-read", f"{path}: cannot be read: {error.strerror or error}\n    -> check the file's permissions"
+        ) from error
     try:
         return json.loads(content)
     except ValueError as error:
-        raise StoreError("not-json", f"{path}: cannot be read as JSON: {error}") from error
+        raise StoreError(
+            "not-json", f"{path}: cannot be read as JSON: {error}\n    -> run the stage that writes it again"
+        ) from error
 
 
 # ----------------------------------------------------------------------------- error messages

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from statistics import covariance, fmean, variance
 
 #: Share of the work below which a pace is a guess.
-ENOUGH = 0.01
+ENOUGH = 0.02
 
 
 class Pace:
@@ -27,6 +27,8 @@ class Pace:
         self._inside: dict[str, float] = {}
         #: When the first steps of a job were seen, and the share that was done then.
         self._first: dict[str, tuple[float, float]] = {}
+        #: When a job's share last changed: between two steps nothing is known, and a step may take long.
+        self._moved: dict[str, float] = {}
         self._took: list[tuple[float, float]] = []
         #: When workers became free that were not seen at work since.
         self._free: list[float] = []
@@ -39,6 +41,8 @@ class Pace:
                 self._started[job] = self._free.pop(0) if self._free else now
             if inside[job] > 0:
                 self._first.setdefault(job, (now, inside[job]))
+            if inside[job] != self._inside.get(job):
+                self._moved[job] = now
         self._inside = dict(inside)
         self._workers = max(self._workers, len(inside))
 
@@ -57,7 +61,7 @@ class Pace:
 
     def left(self, now: float) -> float | None:
         """Seconds until the last job ends; None when too little is done to tell."""
-        found = self._fitted(now)
+        found = self._fitted()
         if found is None:
             return None
         fixed, rate = found
@@ -70,14 +74,14 @@ class Pace:
             open_.append(seconds)
         return max(max(open_, default=0.0), sum(open_) / self._workers)
 
-    def _fitted(self, now: float) -> tuple[float, float] | None:
+    def _fitted(self) -> tuple[float, float] | None:
         """(seconds of every job, seconds of one unit of work)."""
         if not self._took:
             seen = {job: first for job, first in self._first.items() if job in self._inside}
             done = sum(self._work[job] * (self._inside[job] - share) for job, (_, share) in seen.items())
             if done <= ENOUGH * self._all:
                 return None
-            return 0.0, sum(now - at for at, _ in seen.values()) / done
+            return 0.0, sum(self._moved[job] - at for job, (at, _) in seen.items()) / done
         works, seconds = zip(*self._took)
         if len(works) > 2 and (spread := variance(works)) > 0:
             rate = max(0.0, covariance(works, seconds) / spread)

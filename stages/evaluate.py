@@ -1,4 +1,7 @@
-"""Stage evaluate: every run on dev and on every out-of-distribution set."""
+"""Stage evaluate: every run on dev and on every out-of-distribution set.
+
+regft evaluate --only hype_n/cue_regression
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Stage finetune: the last phase of every run; each is evaluated right after it was trained."""
+"""Stage finetune: the last phase of every run; each is evaluated right after it was trained.
+
+regft finetune --only hype_n/cue_regression
+"""
 
 from __future__ import annotations
 

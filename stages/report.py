@@ -1,4 +1,8 @@
-"""Stage report: the grid's results as HTML, JSON, plots and a table, mirrored into MLflow."""
+"""Stage report: the grid's results as HTML, JSON, plots and a table, mirrored into MLflow.
+
+regft report
+regft report --json
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Stage search: the trials of tuned methods, and the phases before fine-tuning."""
+"""Stage search: the trials of tuned methods, and the phases before fine-tuning.
+
+regft search --only hype_n/cue_regression
+"""
 
 from __future__ import annotations
 

@@ -93,6 +93,15 @@ def test_the_time_left_is_right_within_a_third(works: list[float], fixed: float,
     assert sum(right) > 0.9 * len(right), [(t, round(w)) for (t, w), ok in zip(judged, right) if not ok]
 
 
+def test_between_two_long_steps_the_time_left_does_not_grow() -> None:
+    """A step of a search may take half a minute, and the job's place is known at its end only."""
+    pace, steps, seconds = Pace({"one": 10.0, "two": 10.0}), 10, 20
+    for now in range(steps * seconds):
+        pace.at_work({"one": now // seconds / steps}, float(now))
+        left, truth = pace.left(float(now)), 2 * steps * seconds - now
+        assert left is None if now < 2 * seconds else abs(left - truth) < truth / 6
+
+
 def test_what_is_counted_has_its_own_name() -> None:
     """The engine used to count its jobs as runs, beside another number of runs in the line above."""
     with ProgressBoard("finetune", RUNS, {}, called="jobs") as board:

@@ -55,7 +55,7 @@ def of_tokens(run: EvaluatedRun, judged: EvaluatedSet) -> npt.NDArray[Any]:
 
 
 def histogram(values: npt.NDArray[Any], bins: int) -> Table:
-    """Tokens and their share per bin; a value on a border belongs to the bin above, 1 to the last."""
+    """Tokens and their share per bin, of values ``[n]``; a border belongs to the bin above, 1 to the last."""
     counts, edges = np.histogram(values, bins=bins, range=(0.0, 1.0))
     centres = (edges[:-1] + edges[1:]) / 2
     rows = tuple((round(float(c), 6), int(n), float(n / len(values))) for c, n in zip(centres, counts, strict=True))

@@ -106,7 +106,10 @@ def judged(
     test: Tensor,
     judging: Sequence[Example],
 ) -> list[float]:
-    """Score of the head of every layer on the rows that judge it."""
+    """Score of the head of every layer on the rows that judge it.
+
+    ``train`` and ``test`` are states ``[layers, rows, F]``.
+    """
     kind = find(other.kind)
     outputs = len(kind.output_names(other.labels or None))
     weight, bias = trained_heads(train, kind.label_tensor([one.label for one in learned]), outputs, kind, run, other)

@@ -129,7 +129,7 @@ def gradients(trained: TrainedModel, rows: Sequence[Example], kind: str, weights
 
 
 def histogram(values: npt.NDArray[Any], per_decade: int) -> Table:
-    """Positive entries by bins of their logarithm whose borders do not depend on the values."""
+    """Positive entries of ``[n]`` by bins of their logarithm whose borders do not depend on the values."""
     bins = np.floor(np.log10(values) * per_decade).astype(np.int64)
     first = int(bins.min()) if len(bins) else 0
     counts = np.bincount(bins - first) if len(bins) else np.zeros(0, dtype=np.int64)
@@ -141,20 +141,20 @@ def histogram(values: npt.NDArray[Any], per_decade: int) -> Table:
 
 
 def concentration(ordered: npt.NDArray[Any]) -> Table:
-    """Share of the sum that the largest entries hold, from entries in descending order."""
+    """Share of the sum that the largest entries hold, from entries ``[n]`` in descending order."""
     plot = Plot("share of entries", "share of sensitivity", panels="sets")
     rows = tuple((share, held(ordered, share)) for share in _SHARES)
     return Table((plot.x, plot.y), rows, keys=1, plot=plot)
 
 
 def held(ordered: npt.NDArray[Any], share: float) -> float:
-    """Share of the sum that the first ``share`` of the entries (rounded) holds; 0 when all are 0."""
+    """Share of the sum that the first ``share`` of the entries ``[n]`` (rounded) holds; 0 when all are 0."""
     total = float(ordered.sum())
     return float(ordered[: round(share * len(ordered))].sum()) / total if total else 0.0
 
 
 def gini(ordered: npt.NDArray[Any]) -> float:
-    """Gini's coefficient of entries in descending order; 0 when all are 0."""
+    """Gini's coefficient of entries ``[n]`` in descending order; 0 when all are 0."""
     n, total = len(ordered), float(ordered.sum())
     ranks = np.arange(n, 0, -1)
     return float((2 * (ranks * ordered).sum() / (n * total)) - (n + 1) / n) if total else 0.0

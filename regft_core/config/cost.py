@@ -52,6 +52,7 @@ class PlanRow:
 
     @property
     def to_train(self) -> int:
+        """Seeds whose run is not in the store."""
         return self.seeds - (self.cached or 0)
 
 

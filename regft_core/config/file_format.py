@@ -104,7 +104,11 @@ def tell(path: Path, how: FileFormat) -> Told:
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise damaged("gzip", error) from error
     except OSError as error:
-        raise WrongFile("cannot-read", f"cannot be read ({error.strerror or error})") from error
+        raise WrongFile(
+            "cannot-read",
+            f"cannot be read ({error.strerror or error})",
+            "check that the file is there, and its permissions",
+        ) from error
     suffix, whole = suffix_of(path), len(start) < MAX_BYTES
     encoding = _encoding(start, how.encoding)
     _check_content(start, suffix, encoding)

@@ -77,5 +77,9 @@ def _parquet(path: Path) -> list[str] | None:
     except (pyarrow.ArrowException, ValueError) as error:
         raise damaged("Parquet", error) from error
     except OSError as error:
-        raise WrongFile("cannot-read", f"cannot be read ({error.strerror or error})") from error
+        raise WrongFile(
+            "cannot-read",
+            f"cannot be read ({error.strerror or error})",
+            "check that the file is there, and its permissions",
+        ) from error
     return check_names(names)

@@ -35,6 +35,7 @@ class Cost:
 
     @property
     def ratio(self) -> float:
+        """Passes in multiples of a plain step: a backward pass costs two forward ones."""
         return (self.forward + 2 * self.backward) / 3
 
 
@@ -46,7 +47,8 @@ class Declared(Protocol):
     controls: ClassVar[Mapping[str, Any]]
 
     @classmethod
-    def declare(cls, options: Any) -> Declares: ...
+    def declare(cls, options: Any) -> Declares:
+        """See ``Regulariser.declare``."""
 
 
 Registry = Mapping[str, type[Declared]]
@@ -94,6 +96,7 @@ class Phase:
 
     @property
     def members(self) -> int:
+        """How many times the phase trains: members of a mean or a soup, else 1."""
         return self.repeat.times if self.repeat is not None else 1
 
     @property
@@ -135,6 +138,7 @@ class Method:
 
     @property
     def finetune(self) -> Phase:
+        """The last phase."""
         return self.phases[-1]
 
     @property
@@ -163,6 +167,7 @@ class Method:
         return ""
 
     def phase(self, name: str) -> Phase:
+        """The phase of a name that the method has."""
         return next(phase for phase in self.phases if phase.name == name)
 
 

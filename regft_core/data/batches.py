@@ -33,7 +33,9 @@ def padding_of(tokenizer: Any) -> Padding:
     """The tokenizer's own padding (XLNet: left, token type 3); raises ModelError without a pad token."""
     if tokenizer.pad_token_id is None:
         raise ModelError(
-            "pad-token-missing", f"{type(tokenizer).__name__} has no pad token, so batches cannot be padded"
+            "pad-token-missing",
+            f"{type(tokenizer).__name__} has no pad token, so batches cannot be padded\n"
+            "    -> give the tokenizer a pad token and save it beside the weights, or use another encoder",
         )
     side: Literal["left", "right"] = "left" if tokenizer.padding_side == "left" else "right"
     return Padding(int(tokenizer.pad_token_id), int(getattr(tokenizer, "pad_token_type_id", 0)), side)
@@ -132,10 +134,29 @@ def epoch_batches(
     return shuffled(batches, rng)
 
 
-def evaluation_batches(lengths: Sequence[int], batch_size: int) -> list[list[int]]:
-    """Indices in batches of similar length, longest first (memory runs out at once or never)."""
-    order = sorted(range(len(lengths)), key=lambda index: (-lengths[index], index))
-    return [order[start : start + batch_size] for start in range(0, len(order), batch_size)]
+def evaluation_tokens(device: torch.device | str) -> int:
+    """Tokens of a pass without gradients, padding included. A small pass stays in the cache of a CPU's core."""
+    return 1 << 10 if torch.device(device).type == "cpu" else 1 << 16
+
+
+def longest_first(encoded: Encoded) -> list[int]:
+    """Indices by length: neighbours waste little padding, and memory runs out at once or never."""
+    lengths = encoded.lengths
+    return sorted(range(len(lengths)), key=lambda index: (-lengths[index], index))
+
+
+def fitting(encoded: Encoded, longest: int, tokens: int) -> int:
+    """How many examples ``tokens`` hold, padding included, where ``longest`` is the longest of them; 1 at least."""
+    return max(1, tokens // max(1, encoded.lengths[longest] * encoded.rows_per_example))
+
+
+def evaluation_batches(encoded: Encoded, tokens: int) -> list[list[int]]:
+    """Indices in the order of :func:`longest_first`, in batches of at most ``tokens``, or of one example."""
+    order, batches, done = longest_first(encoded), [], 0
+    while done < len(order):
+        batches.append(order[done : done + fitting(encoded, order[done], tokens)])
+        done += len(batches[-1])
+    return batches
 
 
 def collate(

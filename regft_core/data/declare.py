@@ -35,10 +35,12 @@ class Declaration:
 
     @property
     def label_column(self) -> str:
+        """Column of the label."""
         return self.columns.label
 
     @property
     def label_delimiter(self) -> str:
+        """What separates several labels in one cell."""
         return self.columns.label_delimiter or ";"
 
 

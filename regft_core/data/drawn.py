@@ -170,7 +170,11 @@ def rows_file(described: Mapping[str, Any], name: str) -> str:
     if "folds" not in (described.get("drawn") or {}):
         return f"{name}.jsonl"
     if "part" not in described:
-        raise DataError("no-such-fold", f"task '{described['task']}' has folds: which rows are meant depends on a seed")
+        raise DataError(
+            "no-such-fold",
+            f"task '{described['task']}' has folds: which rows are meant depends on a seed\n"
+            "    -> name a task whose splits.dev is a file or a share",
+        )
     return f"folds/{described['part']}/{name}.jsonl"
 
 

@@ -167,7 +167,8 @@ def _second_text(example: Example) -> Example:
     if example.text_pair is None:
         raise DataError(
             "second-text-missing",
-            f"example {example.idx} has no second text, so there are no two texts to encode separately",
+            f"example {example.idx} has no second text, so there are no two texts to encode separately\n"
+            "    -> fill the second text of that row, or set pairs: jointly",
         )
     return replace(example, text=example.text_pair, text_pair=None)
 

@@ -80,13 +80,16 @@ def resolve_ood(task_name: str, name: str, tasks: Mapping[str, TaskConfig]) -> E
 def _check_labels(where: str, task: TaskConfig, config: OodConfig, found: EvaluationSet) -> None:
     if task.kind != found.declaration.kind:
         raise DataError(
-            "kind-mismatch", f"{where}: a {task.kind} task cannot be judged on a {found.declaration.kind} set"
+            "kind-mismatch",
+            f"{where}: a {task.kind} task cannot be judged on a {found.declaration.kind} set\n"
+            "    -> take the set out of the task's ood, or name one of the same kind",
         )
     if not find(task.kind).has_labels:
         if config.label_map is not None:
             raise DataError(
                 "classification-only",
-                f"{where}: 'label_map' is for classification; targets are compared by correlation",
+                f"{where}: 'label_map' is for classification; targets are compared by correlation\n"
+                "    -> remove label_map",
             )
         return
     own, theirs = task.labels or (), found.declaration.labels or ()

@@ -85,7 +85,10 @@ def table(stream: TextIO, told: Told, where: str) -> tuple[list[str], Iterator[R
 
 
 def json_lines(lines: Iterable[str], where: str) -> Iterator[Row]:
-    """Rows of JSON lines; ``lines`` end at ``\\n`` only: texts may hold other Unicode line breaks."""
+    """Rows of JSON lines; ``lines`` end at ``\\n`` only: texts may hold other Unicode line breaks.
+
+    Raises DataError with the line that is no object.
+    """
     count = 0
     for line, content in enumerate(lines, start=1):
         if not content.strip():
@@ -155,13 +158,15 @@ def open_table(path: Path, how: FileFormat = UNSAID, where: str | None = None) -
         raise DataError("unknown-format", f"{where}: unknown format\n    -> {NAMED}")
     if not path.is_file():
         if (kind := what_is(path)) is None:
-            raise DataError("file-missing", f"{where}: no such file")
+            raise DataError("file-missing", f"{where}: no such file\n    -> give the path of a data file")
         raise DataError("not-a-file", f"{where}: is {kind}, not a file\n    -> give the path of a data file")
     try:
         with path.open("rb"):
             size, suffix = path.stat().st_size, suffix_of(path)
     except OSError as error:
-        raise DataError("cannot-read", f"{where}: cannot be read ({error.strerror or error})") from error
+        raise DataError(
+            "cannot-read", f"{where}: cannot be read ({error.strerror or error})\n    -> check the file's permissions"
+        ) from error
     if size == 0:
         raise DataError("empty-file", f"{where}: empty file\n    -> {STARTS.get(suffix, 'copy it again')}")
     with _in_words(path, how, where):

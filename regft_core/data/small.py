@@ -50,7 +50,9 @@ def small_rows(root: Path, wanted: Wanted, real: bool) -> str:
     """
     if find(wanted.declaration.kind).has_labels and not find(wanted.declaration.kind).one_label:
         raise DataError(
-            "several-labels", f"{wanted.name}: --scale small takes sets with one label or one number in each row"
+            "several-labels",
+            f"{wanted.name}: --scale small takes sets with one label or one number in each row\n"
+            "    -> leave --scale out, or give such a set",
         )
     if real:
         found = read_split(root, wanted.name, wanted.source, wanted.split, wanted.declaration).examples

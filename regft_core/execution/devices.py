@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import gc
 import os
+from collections.abc import Iterable
 from contextlib import suppress
 
 from regft_core.errors import ConfigError, Problem
@@ -70,6 +71,35 @@ def visible_devices(device: str) -> list[str]:
 def own_device(device: str) -> str:
     """The one device of a worker that a cluster placed: the first that the cluster lets it see. Raises as above."""
     return visible_devices(device)[0]
+
+
+#: What :func:`multiplies_bf16` looks for, for errors.
+ASKED = {"cpu": " (neither avx512_bf16 nor amx_tile)"}
+
+
+def multiplies_bf16(kind: str) -> bool:
+    """Whether a type of device multiplies bf16 faster than fp32: units of its own, not only a type."""
+    import torch
+
+    if kind == "cpu":
+        return bool(torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported())
+    if kind == "cuda":
+        return torch.cuda.is_bf16_supported(including_emulation=False)
+    return False
+
+
+def refuse_slow_bf16(devices: list[str], precisions: Iterable[str | None]) -> None:
+    """Raise ConfigError where runs are to train in bf16 on a CPU that would be slower with it."""
+    if devices == ["cpu"] and "bf16" in precisions and not multiplies_bf16("cpu"):
+        problem = Problem(
+            "precision-not-possible",
+            "params.yaml",
+            0,
+            "training.precision",
+            f"bf16: this CPU has no bf16 products{ASKED['cpu']}, so it would be slower than fp32",
+            "use precision: fp32, or a machine whose processor has them",
+        )
+        raise ConfigError([problem])
 
 
 def take_device(device: str) -> None:

@@ -71,7 +71,9 @@ def export(job: Job, out: Path | None = None, accuracy: float | None = None, onn
         cls, options = answering
         if onnx:
             raise ModelError(
-                "no-onnx", f"export --onnx: '{cls.name}' answers without an encoder, so there is no graph of it"
+                "no-onnx",
+                f"export --onnx: '{cls.name}' answers without an encoder, so there is no graph of it\n"
+                "    -> leave --onnx out",
             )
         own = {key.removeprefix(f"{cls.name}."): t for key, t in trained.kept.items() if key.startswith(f"{cls.name}.")}
         by = AnsweredBy(regulariser=cls.name, options=options.model_dump(mode="json"))
@@ -80,10 +82,16 @@ def export(job: Job, out: Path | None = None, accuracy: float | None = None, onn
         card = model_card(facts | {"answered_by": cls.name})
         return write_answers(target, served, own, card, examples, trained.answer(examples))
     if onnx and served.prompt is not None:
-        raise ModelError("no-onnx", f"export --onnx: {job.method} answers at a mask, in a template that no graph holds")
+        raise ModelError(
+            "no-onnx",
+            f"export --onnx: {job.method} answers at a mask, in a template that no graph holds\n"
+            "    -> leave --onnx out",
+        )
     if onnx and served.windows > 1:
         raise ModelError(
-            "no-onnx", f"export --onnx: {job.method} reads texts in windows, and the graph takes one row a text"
+            "no-onnx",
+            f"export --onnx: {job.method} reads texts in windows, and the graph takes one row a text\n"
+            "    -> leave --onnx out",
         )
     model = trained.model
     encoded = trained.encode(examples)
@@ -152,7 +160,8 @@ def refuse_kept(entries: Sequence[listed.Entry], method: str) -> None:
             raise ModelError(
                 "no-plain-export",
                 f"export: '{entry.name}' learned tensors that an ordinary model directory cannot hold, so {method} has "
-                "no export; its predictions are in work/evaluate, and a method that folds (lora) can be exported",
+                "no export; its predictions are in work/evaluate, and a method that folds (lora) can be exported\n"
+                "    -> name another method",
             )
 
 

@@ -142,7 +142,7 @@ class Regulariser:
         return None
 
     def edit_weights(self, trainee: Trainee) -> None:
-        """Change the starting weights, once (Re-init, NoisyTune)."""
+        """Change the starting weights, once (Re-init, NoisyTune). Raises as :meth:`prepare`: ModelError."""
 
     def prepare(self, trainee: Trainee, handed: Mapping[str, Handed]) -> None:
         """Change the model once, before the optimiser exists.
@@ -150,10 +150,15 @@ class Regulariser:
         Freeze weights (``requires_grad_(False)``), attach modules (:meth:`Trainee.attach`), register
         forward sites (``trainee.hooks``) and parametrisations. ``handed`` holds the phases named in
         ``Declares.needs``.
+
+        Raises ModelError where the encoder lacks what the method needs.
         """
 
     def fit(self, trainee: Trainee, data: FitData) -> None:
-        """Learn something from the phase's rows without steps (a closed-form head, a Fisher matrix)."""
+        """Learn something from the phase's rows without steps (a closed-form head, a Fisher matrix).
+
+        Raises RunFailed where the rows lead to no result.
+        """
 
     def parameter_groups(self) -> list[ParameterGroup]:
         """Parameters that get settings of their own; they leave the shared group."""

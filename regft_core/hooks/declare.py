@@ -223,4 +223,5 @@ class Diagnostics:
     values: list[tuple[str, int, float]] = field(default_factory=list)
 
     def log(self, name: str, step: int, value: float) -> None:
+        """Add a value of a 0-based optimiser step; curves show it as ``<regulariser>.<name>``."""
         self.values.append((name, step, float(value)))

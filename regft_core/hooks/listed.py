@@ -17,10 +17,12 @@ class Entry(NamedTuple):
 
     @property
     def name(self) -> str:
+        """The regulariser's name."""
         return self.cls.name
 
     @property
     def declares(self) -> Declares:
+        """What it does under these options."""
         return self.cls.declare(self.options)
 
 

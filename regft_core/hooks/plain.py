@@ -18,5 +18,5 @@ def to_tensor(value: Any) -> Tensor:
 
 
 def from_tensor(tensor: Tensor) -> Any:
-    """The value behind :func:`to_tensor`."""
+    """The value behind :func:`to_tensor`, from its bytes ``[n]``."""
     return json.loads(tensor.cpu().numpy().tobytes().decode())

@@ -99,7 +99,9 @@ class CodeGraph:
             line = getattr(error, "lineno", None) or 0
             message = getattr(error, "msg", None) or str(error)
             where = os.path.relpath(state.path, self.root)
-            raise ConfigError([Problem("bad-python", where, line, "", f"is not valid Python: {message}")]) from error
+            raise ConfigError(
+                [Problem("bad-python", where, line, "", f"is not valid Python: {message}", "correct that line")]
+            ) from error
 
     def reach(self, entries: Sequence[str], exempt: Collection[str]) -> Reach:
         """Follow the names in ``entries`` to their definitions, and from there on.
@@ -120,7 +122,16 @@ class CodeGraph:
             if self.file(entry) is None:
                 expected = entry.replace(".", "/") + ".py"
                 raise ConfigError(
-                    [Problem("module-missing", expected, 0, "", f"module {entry} does not exist, but results need it")]
+                    [
+                        Problem(
+                            "module-missing",
+                            expected,
+                            0,
+                            "",
+                            f"module {entry} does not exist, but results need it",
+                            "restore the file",
+                        )
+                    ]
                 )
         found = Walk(self, frozenset(entries), exempt).take()
         if all(settled(state) for state in self._states.values()):

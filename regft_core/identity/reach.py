@@ -82,6 +82,7 @@ class Walk:
         self._said: dict[str, list[Node]] = defaultdict(list)
 
     def take(self) -> Reach:
+        """Walk from the entries; the definitions that are reached, each with its hash."""
         for entry in sorted(self.entries):
             self._load(entry)
             self._queue += self._all_of(entry)

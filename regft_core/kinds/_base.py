@@ -26,15 +26,24 @@ class Declared(Protocol):
     """What a set's YAML says of its labels."""
 
     @property
-    def labels(self) -> tuple[str, ...] | None: ...
+    def labels(self) -> tuple[str, ...] | None:
+        """Names of the labels; None where a task has none."""
+
     @property
-    def label_values(self) -> Mapping[str, str] | None: ...
+    def label_values(self) -> Mapping[str, str] | None:
+        """Spelling in the file -> label."""
+
     @property
-    def range(self) -> tuple[float, float] | None: ...
+    def range(self) -> tuple[float, float] | None:
+        """Smallest and largest value of a regression."""
+
     @property
-    def label_column(self) -> str: ...
+    def label_column(self) -> str:
+        """Column of the label."""
+
     @property
-    def label_delimiter(self) -> str: ...
+    def label_delimiter(self) -> str:
+        """What separates several labels in one cell."""
 
 
 class Kind(ABC):

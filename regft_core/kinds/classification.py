@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 
 class Classification(Kind):
+    """One label of several for each example."""
+
     has_labels = True
     one_label = True
     problem_type = "single_label_classification"

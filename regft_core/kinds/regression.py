@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 
 class Regression(Kind):
+    """A number for each example."""
+
     has_labels = False
     one_label = False
     problem_type = "regression"

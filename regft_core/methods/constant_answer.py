@@ -60,7 +60,7 @@ def best_odds(present: npt.NDArray[np.bool_]) -> npt.NDArray[np.float64]:
 
 
 class ConstantAnswer(Regulariser):
-    """Answers in place of the model, the same whatever the input."""
+    """Answers instead of the model, the same for every input. Ours: the usual baseline of majority and mean."""
 
     name = "constant_answer"
     Config = NoOptions

@@ -95,7 +95,11 @@ class Fisher(Regulariser):
         try:
             cut = quantile(list(values.values()), 1 - self.options.share).cut
         except ValueError as error:
-            raise RunFailed("not-finite", f"the Fisher information is not finite: {error}") from error
+            raise RunFailed(
+                "not-finite",
+                f"the Fisher information is not finite: {error}\n"
+                "    -> lower the learning rate of the phase before, or use precision: fp32",
+            ) from error
         self.masks = {name: value >= cut for name, value in values.items()}
         kept = sum(int(mask.sum()) for mask in self.masks.values())
         self.diagnostics.log("fisher.kept_share", 0, kept / sum(mask.numel() for mask in self.masks.values()))

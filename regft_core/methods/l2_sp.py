@@ -50,8 +50,18 @@ class L2SpConfig(StrictModel):
 
 def penalty(weights: list[Tensor], targets: list[Tensor] | None, strength: float) -> Tensor:
     """strength / 2 * ||w - target||^2 over all tensors; without targets the distance to 0."""
-    differences = weights if targets is None else [w - t for w, t in zip(weights, targets, strict=True)]
-    return 0.5 * strength * torch.stack([difference.square().sum() for difference in differences]).sum()
+    from regft_core.training.distance import squared_distance
+
+    return 0.5 * strength * squared_distance(weights, targets)
+
+
+def pull(weights: list[Tensor], targets: list[Tensor] | None, share: float) -> None:
+    """w <- w - share * (w - target), in place."""
+    from regft_core.training.chunks import chunked
+
+    for index, weight in enumerate(weights):
+        for part, to in chunked(weight, weight if targets is None else targets[index]):
+            part.sub_(share * (part if targets is None else part - to))
 
 
 class L2Sp(Regulariser):
@@ -127,6 +137,4 @@ class L2Sp(Regulariser):
                 share = float(group["lr"]) * self.options.strength
                 names = [name for name in group["names"] if name in pulled]
                 targets = self._targets(names)
-                for index, name in enumerate(names):
-                    weight = pulled[name]
-                    weight.sub_(share * (weight if targets is None else weight - targets[index]))
+                pull([pulled[name] for name in names], targets, share)

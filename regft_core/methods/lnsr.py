@@ -85,7 +85,9 @@ class Lnsr(Regulariser):
         self.layer = self.options.layer + count if self.options.layer < 0 else self.options.layer
         if not 0 <= self.layer < count:
             raise ModelError(
-                "layer-out-of-range", f"lnsr.layer: the model has layers 0 to {count - 1}, given {self.options.layer}"
+                "layer-out-of-range",
+                f"lnsr.layer: the model has layers 0 to {count - 1}, given {self.options.layer}\n"
+                f"    -> give 0 to {count - 1}",
             )
         self.trainee = trainee
         self.step: Step | None = None

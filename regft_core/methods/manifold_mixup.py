@@ -132,7 +132,8 @@ class ManifoldMixup(Regulariser):
         if any(not 0 <= i < count for i in chosen):
             raise ModelError(
                 "layer-out-of-range",
-                f"manifold_mixup.layers: the model has layers 0 to {count - 1}, given {list(given)}",
+                f"manifold_mixup.layers: the model has layers 0 to {count - 1}, given {list(given)}\n"
+                f"    -> give 0 to {count - 1}",
             )
         self.layers = sorted(set(chosen))
         self.trainee = trainee
@@ -183,7 +184,7 @@ def rows_of(partner: Tensor, rows_per_example: int) -> Tensor:
 
 
 def with_partners(batch: Batch, partner: Tensor, grouped: bool) -> Batch:
-    """The batch in which every row attends to its tokens and to those that its partner has."""
+    """The batch in which every row attends to its tokens and to those that its partner ``[B]`` has."""
     mask = batch.attention_mask | batch.attention_mask[rows_of(partner, batch.rows_per_example)]
     # Partners can fill all padding, and only the device knows: there a mask is built in any case.
     padded = batch.padded if not batch.padded or grouped else None

@@ -64,7 +64,10 @@ class PatsConfig(StrictModel):
 
 
 def update_sensitivity(average: Tensor, weight: Tensor, gradient: Tensor, options: PatsConfig, buffer: Tensor) -> None:
-    """Move ``average`` towards ``|weight * gradient|`` (or its signed form), in place; no bias correction."""
+    """Move ``average`` towards ``|weight * gradient|`` (or its signed form), in place; no bias correction.
+
+    All have one shape.
+    """
     torch.mul(weight, gradient, out=buffer)
     if options.sensitivity == "abs":
         buffer.abs_()
@@ -114,7 +117,7 @@ def spread_means(parts: Sequence[Tensor], factor: float = 1.0, signed: bool = Fa
 
 
 def draw_noise(std: Tensor, probability: float, generator: torch.Generator) -> Tensor:
-    """``q * z``, q normal with ``std`` and z Bernoulli; every entry gets both draws, which a GPU does in no time."""
+    """``q * z``, of the shape of ``std``: q normal, z Bernoulli; every entry gets both draws, quick on a GPU."""
     buffer = torch.empty_like(std).uniform_(generator=generator)
     chosen = torch.lt(buffer, probability)
     return buffer.normal_(generator=generator).mul_(std).mul_(chosen)
@@ -123,19 +126,28 @@ def draw_noise(std: Tensor, probability: float, generator: torch.Generator) -> T
 def choose(count: int, probability: float, generator: torch.Generator, buffer: Tensor) -> Tensor:
     """Sorted places (int64) of those of ``count`` entries that get noise, each with ``probability``; for CPUs.
 
+    ``buffer [n]`` has room for the draws.
+
     There random draws cost more than all arithmetic. The distances between the chosen entries are geometric,
     so one uniform draw finds the next of them and entries in between need none.
     """
+    from regft_core.training.chunks import CPU_CHUNK
+
     # Enough distances to pass the end but for 8 standard deviations.
     draws = min(count, math.ceil(count * probability + 8 * math.sqrt(count * probability * (1 - probability)) + 16))
     scale = 1 / math.log1p(-probability) if probability < 1 else 0.0
-    distances = buffer.view(-1)[:draws].uniform_(generator=generator).neg_().log1p_().mul_(scale)
-    chosen = distances.to(torch.int64).add_(1).cumsum(0).sub_(1)
+    chosen = torch.empty(draws, dtype=torch.int64)
+    space, last = buffer.view(-1)[:CPU_CHUNK], -1
+    for part in chosen.split(CPU_CHUNK):
+        distances = space[: part.numel()].uniform_(generator=generator).neg_().log1p_().mul_(scale)
+        part.copy_(distances).add_(1)
+        part[0] += last
+        last = int(torch.cumsum(part, 0, out=part)[-1])
     return chosen[: int(torch.searchsorted(chosen, count))]
 
 
 def add_sparse_noise(weight: Tensor, std: Tensor, chosen: Tensor, generator: torch.Generator, buffer: Tensor) -> Tensor:
-    """Add normal noise to the ``chosen`` entries of ``weight`` in place, ``std`` that of each; return the noise."""
+    """Add normal noise to ``chosen [k]`` entries of ``weight`` in place, ``std [k]`` that of each; return the noise."""
     noise = buffer.view(-1)[: chosen.numel()].normal_(generator=generator).mul_(std)
     weight.view(-1).index_add_(0, chosen, noise)
     return noise
@@ -148,7 +160,7 @@ def move_averages(
     options: PatsConfig,
     finite: Tensor | None = None,
 ) -> None:
-    """:func:`update_sensitivity` of many tensors in few kernels, for GPUs; nothing moves where ``finite`` is false."""
+    """:func:`update_sensitivity` of many tensors in few kernels; nothing moves where the scalar ``finite`` is 0."""
     from regft_core.training.chunks import grouped
 
     for places in grouped([weight.numel() for weight in weights], GROUP):
@@ -170,7 +182,7 @@ def perturb(
     logging: bool = False,
     moves: Sequence[Tensor | None] = (),
 ) -> list[tuple[Tensor, Tensor]]:
-    """Noise of the same law on many tensors in few kernels, for GPUs; none where ``moves`` of a tensor is False.
+    """Noise of the same law on many tensors in few kernels, for GPUs; none where ``moves`` (of a shape) is False.
 
     Returns, where ``logging``, (largest standard deviation, squares of noise and of weights) of every group.
     """

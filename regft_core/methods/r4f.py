@@ -84,6 +84,8 @@ def last_projection(trainee: Trainee, num_labels: int) -> str:
     if not found or found[-1][1].out_features != num_labels:
         last = f"'{found[-1][0]}' has {found[-1][1].out_features}" if found else "it has none"
         raise ModelError(
-            "head-outputs", f"r4f: the head of {trainee.sites.architecture} must end in {num_labels} outputs; {last}"
+            "head-outputs",
+            f"r4f: the head of {trainee.sites.architecture} must end in {num_labels} outputs; {last}\n"
+            "    -> use another encoder, or r3f",
         )
     return found[-1][0]

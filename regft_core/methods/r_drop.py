@@ -111,7 +111,7 @@ class RDrop(Regulariser):
         return self.alpha(step.setting.kind) * divergence + self.second_task_loss(step, main, second)
 
     def second_task_loss(self, step: Step, main: MainPass, second: Tensor) -> Tensor | float:
-        """What to add to the task loss of the first pass."""
+        """What to add to the task loss of the first pass; ``second`` are logits ``[B, K]``."""
         if self.options.variant == "released" and self.branch == "roberta":
             return -0.5 * main.loss
         rule = self.options.cross_entropy or "sum"
@@ -121,6 +121,7 @@ class RDrop(Regulariser):
         return loss if rule == "sum" else (loss - main.loss) / 2
 
     def alpha(self, kind: str) -> float:
+        """Weight of the divergence: the option, else that of the variant for a kind of task."""
         if self.options.alpha is not None:
             return float(self.options.alpha)
         return RELEASED_ALPHA[self.branch][not find(kind).has_labels] if self.options.variant == "released" else 1.0

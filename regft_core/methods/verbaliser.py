@@ -177,7 +177,11 @@ class Verbaliser(Regulariser):
                 found.append(token)
             if len(found) == len(own):
                 return found
-        raise ModelError("words-missing", f"verbaliser: the vocabulary has no {len(own)} other words to draw")
+        raise ModelError(
+            "words-missing",
+            f"verbaliser: the vocabulary has no {len(own)} other words to draw\n"
+            "    -> give the words of 'prompt' in the task's YAML, or use an encoder with more words",
+        )
 
     def prepare(self, trainee: Trainee, handed: Mapping[str, Handed]) -> None:
         from regft_core.models.masked_lm import take_head

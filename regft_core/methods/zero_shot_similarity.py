@@ -32,9 +32,6 @@ if TYPE_CHECKING:
 
     from regft_core.training.trainee import Trainee
 
-#: Texts per forward pass; nothing but speed depends on it.
-BATCH = 64
-
 
 class ZeroShotSimilarityConfig(StrictModel):
     """Options of the similarity."""
@@ -88,7 +85,7 @@ class ZeroShotSimilarity(Regulariser):
 
     def _embed(self, trainee: Trainee, texts: Sequence[str]) -> Tensor:
         """Means [n, H] over the tokens of each text, on the CPU."""
-        from regft_core.data.batches import collate, evaluation_batches, padding_of
+        from regft_core.data.batches import collate, evaluation_batches, evaluation_tokens, padding_of
         from regft_core.data.encode import encode
         from regft_core.models.features import token_means
 
@@ -100,7 +97,7 @@ class ZeroShotSimilarity(Regulariser):
         trainee.model.eval()
         means = token_means(trainee.model, trainee.features)
         with torch.inference_mode():
-            for chosen in evaluation_batches(encoded.lengths, BATCH):
+            for chosen in evaluation_batches(encoded, evaluation_tokens(trainee.device)):
                 batch = collate(encoded, chosen, padding.pad_id, padding.pad_token_type_id, padding.side)
                 vectors = means(batch.to(trainee.device))
                 found = vectors.new_empty(len(rows), vectors.shape[1]) if found is None else found
@@ -110,6 +107,6 @@ class ZeroShotSimilarity(Regulariser):
 
 
 def to_range(cosine: Tensor, lowest: float, value_range: tuple[float, float]) -> Tensor:
-    """The line through (lowest, smallest value) and (1, largest value)."""
+    """Of cosines ``[n]``: the line through (lowest, smallest value) and (1, largest value)."""
     smallest, largest = value_range
     return smallest + (cosine - lowest) / (1 - lowest) * (largest - smallest)

@@ -107,7 +107,8 @@ def _rows(state: tuple[tuple[str, int, int], ...]) -> tuple[dict[str, Architectu
                 other = FAMILIES.path(_file(found[taken].name))
                 raise ModelError(
                     "bad-family-file",
-                    f"{shown(FAMILIES.path(file))} and {shown(other)} both claim model_type '{taken}'",
+                    f"{shown(FAMILIES.path(file))} and {shown(other)} both claim model_type '{taken}'\n"
+                    "    -> remove it from one of them",
                 )
             found |= dict.fromkeys(claimed, row)
         except (ConfigError, ModelError) as error:
@@ -120,10 +121,15 @@ def _rows(state: tuple[tuple[str, int, int], ...]) -> tuple[dict[str, Architectu
 def _row(file: str) -> Architecture:
     row, path = getattr(FAMILIES.load(file), "FAMILY", None), shown(FAMILIES.path(file))
     if not isinstance(row, Architecture):
-        raise ModelError("bad-family-file", f"{path} has no constant FAMILY = Architecture(...)")
+        raise ModelError(
+            "bad-family-file",
+            f"{path} has no constant FAMILY = Architecture(...)\n"
+            "    -> write FAMILY as regft_core/models/families/bert.py does",
+        )
     if _file(row.name) != file:
         raise ModelError(
-            "bad-family-file", f"{path} holds the family '{row.name}', which belongs into {_file(row.name)}.py"
+            "bad-family-file",
+            f"{path} holds the family '{row.name}', which belongs into {_file(row.name)}.py\n    -> rename the file",
         )
     return row
 

@@ -55,7 +55,8 @@ def fold(model: Any) -> Any:
             "does-not-fold",
             f"export: the model does not fold into a plain {type(plain).__name__}: "
             f"left over {wrong.unexpected_keys[:5]}, missing {wrong.missing_keys[:5]}. "
-            "A method keeps parameters of its own outside the model, or folds them into its weights when it finishes.",
+            "A method keeps parameters of its own outside the model, or folds them into its weights when it finishes.\n"
+            "    -> correct `finished` of the method (regft_core/hooks/base.py), or use another method",
         )
     return plain.eval()
 
@@ -212,7 +213,8 @@ def _check(
             "export-differs",
             f"export to {directory}: the reloaded model's logits differ from the trained model's by up to {gap:.3g} "
             "on the check batch; nothing was written. Something outside the plain weights acts in evaluation "
-            "(a hook with always=True, a wrapped module), or the model is not in fp32.",
+            "(a hook with always=True, a wrapped module), or the model is not in fp32.\n"
+            "    -> correct the hook; until then the predictions are in work/evaluate",
         )
     again = AutoTokenizer.from_pretrained(temporary, local_files_only=True)
     same = again(*_PROBE)["input_ids"] == tokenizer(*_PROBE)["input_ids"]
@@ -222,5 +224,7 @@ def _check(
         same = same and cut == tokenizer(long, truncation=True, max_length=max_length)["input_ids"]
     if not same:
         raise ExportMismatch(
-            "export-differs", f"export to {directory}: the reloaded tokenizer encodes differently; nothing was written"
+            "export-differs",
+            f"export to {directory}: the reloaded tokenizer encodes differently; nothing was written\n"
+            "    -> save the tokenizer with the installed transformers beside the weights, and train again",
         )

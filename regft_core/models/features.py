@@ -32,9 +32,11 @@ FORMAT = 1
 class Kept(Protocol):
     """Where vectors are kept."""
 
-    def get(self, key: str) -> Tensor | None: ...
+    def get(self, key: str) -> Tensor | None:
+        """The vectors ``[B, H]`` of a key; None where there are none."""
 
-    def put(self, key: str, vectors: Tensor) -> None: ...
+    def put(self, key: str, vectors: Tensor) -> None:
+        """Keep vectors ``[B, H]`` under a key."""
 
 
 @dataclass(frozen=True)
@@ -80,10 +82,12 @@ class KeptVectors:
         return str(digest.hexdigest())
 
     def get(self, batch: Batch) -> Tensor | None:
+        """Kept vectors ``[B, H]`` of a batch, on its device; None where there are none."""
         found = self._kept.get(self.key(batch))
         return None if found is None else found.to(batch.input_ids.device)
 
     def put(self, batch: Batch, vectors: Tensor) -> None:
+        """Keep the vectors ``[B, H]`` of a batch."""
         self._kept.put(self.key(batch), vectors)
 
 

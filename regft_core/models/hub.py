@@ -143,7 +143,10 @@ def convert(weights: Sequence[Path], target: Path, what: str) -> None:
                 "damaged-file", f"{what}: {file.name} cannot be read ({first_line(error)})\n    -> fetch it again"
             ) from error
         if not isinstance(found, dict) or not all(isinstance(tensor, torch.Tensor) for tensor in found.values()):
-            raise ModelError("unsafe-pickle", f"{what}: {file.name} is not a table of tensors by name")
+            raise ModelError(
+                "unsafe-pickle",
+                f"{what}: {file.name} is not a table of tensors by name\n    -> take a repository with safetensors",
+            )
         for key, tensor in found.items():
             storage = tensor.untyped_storage()
             whole = storage.nbytes() == tensor.nbytes and storage.data_ptr() not in memory

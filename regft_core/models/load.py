@@ -38,7 +38,9 @@ def load_tokenizer(source: ModelSource) -> Any:
                 tokenizer = AutoTokenizer.from_pretrained(path, local_files_only=True, trust_remote_code=False)
         except Exception as error:  # every tokenizer class fails in its own way on damaged files
             raise ModelError(
-                "cannot-load", f"model '{source.name}': the tokenizer in {path} cannot be loaded: {error}"
+                "cannot-load",
+                f"model '{source.name}': the tokenizer in {path} cannot be loaded: {error}\n"
+                "    -> save it again with the installed transformers: tokenizer.save_pretrained(directory)",
             ) from error
     if not getattr(tokenizer, "is_fast", False):
         raise ModelError(
@@ -49,7 +51,8 @@ def load_tokenizer(source: ModelSource) -> Any:
     if tokenizer.pad_token_id is None:
         raise ModelError(
             "pad-token-missing",
-            f"model '{source.name}': its tokenizer has no padding token, so rows cannot form a batch",
+            f"model '{source.name}': its tokenizer has no padding token, so rows cannot form a batch\n"
+            "    -> set tokenizer.pad_token and save the tokenizer beside the weights, or use another encoder",
         )
     return tokenizer
 
@@ -87,7 +90,9 @@ def load_classifier(
     joint = pooling in ("head", "mask")
     if pooling not in POOLINGS or rows_per_example not in (1, 2) or (rows_per_example == 2 and joint):
         raise ModelError(
-            "pooling-not-possible", f"pooling '{pooling}' with {rows_per_example} rows per example is not possible"
+            "pooling-not-possible",
+            f"pooling '{pooling}' with {rows_per_example} rows per example is not possible\n"
+            "    -> set model: {pooling: mean}",
         )
     config = _config(source)
     architecture = architecture_of(config.model_type, where=f"model '{source.name}'")
@@ -257,7 +262,9 @@ def _config(source: ModelSource) -> Any:
                 return AutoConfig.from_pretrained(path, local_files_only=True, trust_remote_code=False)
         except (OSError, ValueError, KeyError) as error:
             raise ModelError(
-                "bad-model-config", f"model '{source.name}': {path / 'config.json'} is not usable: {error}"
+                "bad-model-config",
+                f"model '{source.name}': {path / 'config.json'} is not usable: {error}\n"
+                "    -> save the model again with the installed transformers: model.save_pretrained(directory)",
             ) from error
 
 
@@ -294,7 +301,9 @@ def _from_pretrained(
                 )
         except (OSError, ValueError, RuntimeError, KeyError, SafetensorError) as error:
             raise ModelError(
-                "cannot-load", f"model '{source.name}': the weights in {path} cannot be loaded: {error}"
+                "cannot-load",
+                f"model '{source.name}': the weights in {path} cannot be loaded: {error}\n"
+                "    -> copy them again, or save them with model.save_pretrained(directory)",
             ) from error
     return model.eval(), info
 
@@ -329,5 +338,6 @@ def _refuse_other_faults(
             raise ModelError(
                 "weights-do-not-fit",
                 f"model '{source.name}': the checkpoint in {source.path} {fault} encoder weights: {shown}. "
-                "config.json and the weights do not belong together, or the checkpoint is of another family.",
+                "config.json and the weights do not belong together, or the checkpoint is of another family.\n"
+                "    -> save model and config.json together (save_pretrained), or give another directory",
             )

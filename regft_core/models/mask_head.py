@@ -50,6 +50,7 @@ class MaskClassifier(nn.Module):
 
     @property
     def device(self) -> torch.device:
+        """Where the weights are."""
         return self.label_words.device
 
     @property

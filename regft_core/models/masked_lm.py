@@ -80,7 +80,7 @@ def undecayed(trainee: Trainee, attached: str) -> dict[str, nn.Parameter]:
 
 
 def with_tokens(batch: Batch, positions: tuple[Tensor, Tensor], tokens: Tensor | int) -> Batch:
-    """A copy of the batch with ``tokens`` (one, or one per position) at ``positions`` (rows, columns)."""
+    """A copy of the batch with ``tokens`` (one, or one per position) at ``positions``: rows and columns ``[m]``."""
     ids = batch.input_ids.clone()
     # One token is written by a kernel; a tensor made of it on the host would have to be waited for.
     ids[positions] = tokens.to(ids.dtype) if isinstance(tokens, Tensor) else ids.new_full((), tokens)

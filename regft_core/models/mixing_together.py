@@ -82,6 +82,7 @@ class MixedTogether:
             stack.make()
 
     def drop(self) -> None:
+        """Forget mixed weights; the next pass mixes anew."""
         for stack in self.stacks:
             for mixing in stack.mixings:
                 mixing.made = None

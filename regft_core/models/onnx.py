@@ -90,7 +90,8 @@ def write_onnx(model: Any, directory: Path, batch: Mapping[str, Tensor]) -> floa
         raise ExportMismatch(
             "export-differs",
             f"export --onnx: the logits of {FILE} differ from torch's by up to {gap:.3g} on {len(expected)} rows; "
-            "nothing was written",
+            "nothing was written\n"
+            "    -> leave --onnx out, or install another version of onnxruntime",
         )
     return gap
 

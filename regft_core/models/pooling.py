@@ -92,6 +92,7 @@ class PooledClassifier(nn.Module):
 
     @property
     def device(self) -> torch.device:
+        """Where the weights are."""
         return self.classifier.weight.device
 
     def get_input_embeddings(self) -> nn.Module:

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from regft_core.errors import ModelError
+from regft_core.execution.devices import ASKED, multiplies_bf16
 
 #: Largest magnitude of a weight or an input as an integer.
 _MOST = 127
@@ -62,10 +63,10 @@ def in_precision(model: Any, precision: str, device: str, where: str) -> Any:
         return model
     kind = torch.device(device).type
     if precision == "bf16":
-        if not _multiplies_bf16(kind):
+        if not multiplies_bf16(kind):
             raise ModelError(
                 "precision-not-possible",
-                f"--precision bf16: this {kind} has no bf16 products, "
+                f"--precision bf16: this {kind} has no bf16 products{ASKED.get(kind, '')}, "
                 "so it would be slower than fp32\n    -> leave --precision out"
                 + (", or int8" if kind == "cpu" else ""),
             )
@@ -107,12 +108,3 @@ def _linears(model: Any) -> list[tuple[str, nn.Linear]]:
     prefix = next(name for name, module in model.named_modules() if module is model.base_model)
     every = model.base_model.named_modules(prefix=prefix)
     return [(name, module) for name, module in every if type(module) is nn.Linear]
-
-
-def _multiplies_bf16(kind: str) -> bool:
-    """Whether a device multiplies bf16 faster than fp32: units of its own, not only a type."""
-    if kind == "cpu":
-        return bool(torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported())
-    if kind == "cuda":
-        return torch.cuda.is_bf16_supported(including_emulation=False)
-    return False

@@ -89,7 +89,8 @@ def require_family(method: str, architecture: str) -> None:
         raise ModelError(
             "encoder-does-not-fit",
             f"{method}: keys and values cannot be put before the attention of {architecture}, which does not use "
-            f"transformers' attention interface; families: {', '.join(FAMILIES)}",
+            f"transformers' attention interface; families: {', '.join(FAMILIES)}\n"
+            "    -> use an encoder of these families",
         )
 
 

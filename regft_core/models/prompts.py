@@ -42,6 +42,7 @@ class Prompts:
             self._handles.append(base.register_forward_hook(self._after))
 
     def remove(self) -> None:
+        """Take the hooks off the model."""
         for handle in self._handles:
             handle.remove()
 

@@ -220,7 +220,8 @@ class SiteHooks:
         if chosen is not None and not chosen <= frozenset(range(count)):
             raise ModelError(
                 "layer-out-of-range",
-                f"layers {sorted(chosen)}: this {self._sites.architecture} has layers 0 to {count - 1}",
+                f"layers {sorted(chosen)}: this {self._sites.architecture} has layers 0 to {count - 1}\n"
+                "    -> name layers of that range",
             )
         return _Registered(function, chosen, always)
 

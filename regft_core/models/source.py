@@ -233,8 +233,8 @@ def _from_hub(encoder: EncoderConfig, root: Path) -> ModelSource:
     if not encoder.revision:
         raise ModelError(
             "revision-missing",
-            f"model.revision is missing: '{encoder.name}' is no directory here, so it is a hub id, and a hub id "
-            "needs the commit to use (40 hex digits, from the 'Files' page of the model).",
+            f"model.revision is missing: '{encoder.name}' is no directory here, so it is a hub id\n"
+            "    -> add revision: under model, the commit (40 hex digits, from its 'Files' page), or give a directory",
         )
     path, commit = hub_encoder(encoder.name, encoder.revision, root)
     return _from_directory(path, encoder, commit)
@@ -260,7 +260,10 @@ def _read_files(path: Path, name: str) -> dict[str, str]:
     try:
         return {file.name: content_sha256(file) for file in files}
     except OSError as error:
-        raise ModelError("cannot-read", f"model '{name}': {error.filename} cannot be read: {error.strerror}") from error
+        raise ModelError(
+            "cannot-read",
+            f"model '{name}': {error.filename} cannot be read: {error.strerror}\n    -> check the file's permissions",
+        ) from error
 
 
 def _architecture(config: dict[str, Any], path: Path, name: str) -> Architecture:
@@ -291,18 +294,23 @@ def _check_config(config: dict[str, Any], path: Path, name: str) -> None:
         if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
             raise ModelError(
                 "bad-model-config",
-                f"{file}: {field} is {json.dumps(value)[:60]}; a whole number of at least 1 is needed",
+                f"{file}: {field} is {json.dumps(value)[:60]}; a whole number of at least 1 is needed\n"
+                "    -> copy config.json from the checkpoint again",
             )
     for width, heads in _SPLIT_WIDTHS:
         total, parts = config.get(width), config.get(heads)
         if total is not None and parts is not None and total % parts and not {"head_dim"} & config.keys():
             raise ModelError(
-                "bad-model-config", f"{file}: {width} {total} cannot be divided among {parts} heads ({heads})"
+                "bad-model-config",
+                f"{file}: {width} {total} cannot be divided among {parts} heads ({heads})\n"
+                "    -> copy config.json from the checkpoint again",
             )
     padding = config.get("pad_token_id", 1)
     if architecture.positions == "after_padding" and (isinstance(padding, bool) or not isinstance(padding, int)):
         raise ModelError(
-            "bad-model-config", f"{file}: pad_token_id is {json.dumps(padding)}; positions are counted from that number"
+            "bad-model-config",
+            f"{file}: pad_token_id is {json.dumps(padding)}; positions are counted from that number\n"
+            "    -> correct it to the tokenizer's padding id, a whole number",
         )
 
 
@@ -328,7 +336,11 @@ def layers_of(encoder: EncoderConfig, root: Path) -> int:
     for key in ("num_hidden_layers", "n_layer", "n_layers", "encoder_layers"):
         if isinstance(found := config.get(key), int):
             return found
-    raise ModelError("bad-model-config", f"model '{encoder.name}' ({path / 'config.json'}): no number of layers")
+    raise ModelError(
+        "bad-model-config",
+        f"model '{encoder.name}' ({path / 'config.json'}): no number of layers\n"
+        "    -> write num_hidden_layers into that file",
+    )
 
 
 def _tokenizer_files(path: Path, name: str) -> list[Path]:
@@ -367,7 +379,9 @@ def _weight_files(path: Path, name: str) -> list[Path]:
         for shard in shards:
             if Path(shard).name != shard or not (path / shard).is_file():
                 raise ModelError(
-                    "weights-missing", f"model '{name}': {index} names the shard '{shard}', which is not in {path}"
+                    "weights-missing",
+                    f"model '{name}': {index} names the shard '{shard}', which is not in {path}\n"
+                    "    -> copy the missing shard there",
                 )
         if shards:
             return [index, *(path / shard for shard in shards)]
@@ -380,7 +394,8 @@ def _weight_files(path: Path, name: str) -> list[Path]:
         )
     raise ModelError(
         "weights-missing",
-        f"model '{name}': no weights in {path}; expected model.safetensors (or shards with their index)",
+        f"model '{name}': no weights in {path}; expected model.safetensors (or shards with their index)\n"
+        "    -> save them there: model.save_pretrained(directory)",
     )
 
 
@@ -391,7 +406,8 @@ def _read_json(path: Path, name: str) -> dict[str, Any]:
         raise ModelError(
             "file-missing",
             f"model '{name}': {path} is missing. A model directory holds config.json, model.safetensors (or shards "
-            f"with their index) and a tokenizer ({', '.join(VOCABULARY_FILES)}), as save_pretrained writes them.",
+            f"with their index) and a tokenizer ({', '.join(VOCABULARY_FILES)}), as save_pretrained writes them.\n"
+            "    -> copy the missing file there, or give another directory as model.name",
         ) from error
 
 

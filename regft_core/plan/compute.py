@@ -199,7 +199,9 @@ class _Engine:
             return {}
         work = Work(self.root)
         if not work.manifest_file(before, cell).is_file():
-            raise PlanOutdated("not-computed", f"stage {before} has no result")
+            raise PlanOutdated(
+                "not-computed", f"stage {before} has no result\n    -> run `dvc repro`, which computes it first"
+            )
         runs = work.search(cell).runs if before == "search" else work.finetune(cell).runs
         return {record.seed: record.plain() for record in runs}
 

@@ -54,7 +54,11 @@ def fetch_all(project: Project, say: Callable[[str], None] = print) -> None:
         say(f"by hand: {text}")
     if problems:
         listed = "\n".join(f"  {problem}" for problem in problems)
-        raise RunFailed("not-fetched", f"{plural(len(problems), 'thing')} could not be fetched:\n{listed}")
+        raise RunFailed(
+            "not-fetched",
+            f"{plural(len(problems), 'thing')} could not be fetched:\n{listed}\n"
+            "    -> correct what the lines name, then run `regft fetch` again: what is complete stays",
+        )
     say(f"fetched {plural(fetched, 'thing')}; everything that can be fetched is on this disk")
 
 

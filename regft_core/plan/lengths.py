@@ -21,6 +21,7 @@ FORMAT = 2
 
 
 def lengths_file(root: Path, task: str) -> Path:
+    """Where the token lengths of a task are."""
     return root / "work" / "lengths" / f"{task}.json"
 
 
@@ -91,6 +92,7 @@ def known_lengths(project: Project, task: str) -> dict[str, Any] | None:
 
 
 def write_lengths(project: Project, task: str, found: dict[str, Any]) -> None:
+    """Write the token lengths of a task."""
     write_json(lengths_file(project.root, task), found)
 
 
@@ -102,7 +104,8 @@ def modes(project: Project) -> list[str]:
 def fast_tokenizer(source: ModelSource) -> Any:
     """The encoder's ``tokenizers.Tokenizer``.
 
-    From ``tokenizer.json``; where there is none, transformers builds it from the vocabulary.
+    From ``tokenizer.json``; where there is none, transformers builds it from the vocabulary. Raises ModelError
+    for a file that cannot be read as a tokenizer.
     """
     path = source.path / "tokenizer.json"
     if not path.is_file():
@@ -116,5 +119,7 @@ def fast_tokenizer(source: ModelSource) -> Any:
             return Tokenizer.from_file(str(path))
         except Exception as error:  # the library raises bare Exceptions
             raise ModelError(
-                "cannot-load", f"model '{source.name}': {path} cannot be read as a tokenizer: {error}"
+                "cannot-load",
+                f"model '{source.name}': {path} cannot be read as a tokenizer: {error}\n"
+                "    -> save it again with the installed transformers: tokenizer.save_pretrained(directory)",
             ) from error

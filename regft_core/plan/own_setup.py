@@ -62,6 +62,7 @@ class OwnPreset(StrictModel):
 
     @property
     def most_trainings(self) -> int:
+        """Trainings of the method that tries most."""
         return max((len(one) for one in self.tuning.methods.values()), default=1)
 
 
@@ -87,6 +88,7 @@ class Setup:
 
     @property
     def seeds(self) -> list[int]:
+        """A seed for each fold of each repeat."""
         return list(range(self.folds * self.repeats))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -9,7 +10,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from regft_core.config.project import Project
-from regft_core.execution.devices import take_device
+from regft_core.execution.devices import refuse_slow_bf16, take_device
 from regft_core.execution.executors import is_remote, run_all, visible_devices
 from regft_core.run.context import Job
 from regft_core.run.project import open_project
@@ -23,6 +24,10 @@ KEEP_FREED_MEMORY = {
     "MALLOC_MMAP_MAX_": "0",
 }
 
+#: What numpy's and torch's libraries read at import; without it numpy starts a thread for every core in every worker.
+THREADS = "OMP_NUM_THREADS"
+
+log = logging.getLogger(__name__)
 R = TypeVar("R")
 
 
@@ -64,14 +69,23 @@ def run_on_executor(project: Project, jobs: Sequence[Job], function: Callable[..
 
 
 def prepared_devices(project: Project) -> list[str]:
-    """The devices of ``params.yaml``, with the environment set up for the processes that train on them."""
+    """The devices of ``params.yaml``, with the environment set up for the processes that train on them.
+
+    Raises ConfigError where one is missing, or is slower in the precision that is asked for.
+    """
     execution = project.params.execution
     # On other machines the devices are asked for where a run starts.
     remote = is_remote(execution.executor)
     devices = [execution.device] if remote else visible_devices(execution.device)
+    phases = [phase for method in project.methods.values() for phase in method.phases]
+    refuse_slow_bf16(devices, [project.params.training.precision, *(phase.training.precision for phase in phases)])
     # Libraries that read these at import, and an allocator that reads them at the start of a
     # process, must find them before the workers start.
     wanted = {"TOKENIZERS_PARALLELISM": "false", "CUBLAS_WORKSPACE_CONFIG": ":4096:8"}
     for name, value in (wanted | (KEEP_FREED_MEMORY if devices == ["cpu"] else {})).items():
         os.environ.setdefault(name, value)
+    threads, given = str(execution.threads), os.environ.get(THREADS)
+    if given not in (None, threads):
+        log.warning(f"{THREADS}={given} does not count: workers have execution.threads, which is {threads}")
+    os.environ[THREADS] = threads
     return devices

@@ -17,7 +17,7 @@ from regft_core.hooks.exports import answers_without_encoder
 from regft_core.hooks.registry import discover
 from regft_core.io import read_json
 from regft_core.models.source import encoder_present, resolve_model
-from regft_core.plan.assumed import encoder_weights, seconds_per_token
+from regft_core.plan.assumed import CORE_SPEED, SPEED, encoder_weights, seconds_per_token
 from regft_core.plan.lengths import known_lengths
 from regft_core.plan.pool import KEEP_FREED_MEMORY
 from regft_core.plan.step_times import StepTimes, buckets, step_times
@@ -74,15 +74,39 @@ def assumed(project: Project, speed: float) -> RatesOf:
     return rates
 
 
-class Measured:
-    """Rates from the times of steps, which are measured when a cell first asks for them."""
+def trains_on_cpu(project: Project) -> bool:
+    """Whether runs are computed here, on the processor."""
+    execution = project.params.execution
+    return not is_remote(execution.executor) and visible_devices(execution.device) == ["cpu"]
 
-    def __init__(self, project: Project) -> None:
-        self.project, self.registry = project, discover()
+
+def assumed_here(project: Project) -> RatesOf:
+    """``assumed`` at the speed of a core, or of a GPU where runs use one."""
+    on_cpu = trains_on_cpu(project)
+    return assumed(project, CORE_SPEED if on_cpu else SPEED[project.params.training.precision])
+
+
+def known(project: Project) -> RatesOf:
+    """Rates without measuring: from steps that were measured here before, else at an assumed speed."""
+    rough = assumed_here(project)
+    if cannot_measure(project):
+        return rough
+    measured = Measured(project, measure_now=False)
+    return lambda cell: measured(cell) or rough(cell)
+
+
+class Measured:
+    """Rates from the times of steps, which are measured when a cell first asks for them.
+
+    With ``measure_now=False`` a cell whose steps were not measured before has none.
+    """
+
+    def __init__(self, project: Project, *, measure_now: bool = True) -> None:
+        self.project, self.registry, self._measure_now = project, discover(), measure_now
         self.device = visible_devices(project.params.execution.device)[0]
         self._tasks: dict[str, dict[str, Any]] = {}
 
-    def __call__(self, cell: Cell) -> Rates:
+    def __call__(self, cell: Cell) -> Rates | None:
         method, encoder = self.project.method(cell.method, cell.task), self.project.model(cell.task)
         if answers_without_encoder(compose.entries(self.registry, method.finetune.regularisers)) is not None:
             return Rates(0.0)
@@ -101,8 +125,9 @@ class Measured:
             store=store_path(self.project.root, self.project.params),
             environment=KEEP_FREED_MEMORY if self.device == "cpu" else {},
             root=self.project.root,
+            measure_now=self._measure_now,
         )
-        return rates_of(times, sets, training)
+        return None if times is None else rates_of(times, sets, training)
 
     def _sets(self, task: str, pairs: str, max_length: int) -> dict[str, dict[str, Any]]:
         """Set -> its rows to judge, rows of tokens for each, and the curve of lengths; ``train`` among them."""
@@ -137,6 +162,8 @@ def _between(value: float, xs: Sequence[float], ys: Sequence[float]) -> float:
 
 
 def rates_of(times: StepTimes, sets: Mapping[str, Mapping[str, Any]], training: TrainingConfig) -> Rates:
+    """Seconds of a training step and of an evaluated row, for the lengths of a task's texts."""
+
     def row(by_length: Mapping[int, float], one: Mapping[str, Any], drawn: int = 1) -> float:
         lengths = sorted(by_length)
         known = [by_length[length] for length in lengths]

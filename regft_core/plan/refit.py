@@ -66,7 +66,7 @@ def refit(
 def _train(project: Project, job: Job, say: Callable[[str], None]) -> None:
     context, planner = Context(job, project=project), Planner(project)
     phases = [context.phase(phase.name) for phase in context.method.phases]
-    shares = {label: share for phase in phases for label, share in planner.steps(job, phase).items()}
+    shares = {label: share for phase in phases for label, share in planner.seconds(job, phase).items()}
     with ProgressBoard("refit", [job.name], each={job.name: shares}) as board:
 
         def ended(_: int, line: str) -> None:

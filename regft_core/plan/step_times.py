@@ -72,11 +72,13 @@ def step_times(
     store: Path,
     environment: Mapping[str, str],
     root: Path,
-) -> StepTimes:
+    measure_now: bool = True,
+) -> StepTimes | None:
     """The times of one encoder with a new head; from ``store/times.json`` where they are known.
 
     Args:
         lengths: in tokens; those that are not known are measured.
+        measure_now: False measures nothing and returns None where a length is not known.
         environment: of the process that measures, beside this one's: what workers have.
         root: of the project, from which ``encoder`` is found.
 
@@ -97,6 +99,8 @@ def step_times(
     kept = _read(store / FILE)
     known = kept.get(key, {})
     lacking = [length for length in lengths if str(length) not in known.get("train", {})]
+    if lacking and not measure_now:
+        return None
     if lacking:
         request: dict[str, Any] = {
             "root": str(root.resolve()),
@@ -150,7 +154,10 @@ def _measured_apart(request: Mapping[str, Any], environment: Mapping[str, str]) 
     )
     if done.returncode:
         last = (done.stderr.strip().splitlines() or ["no message"])[-1]
-        raise RegftError("not-measured", f"the time of a step could not be measured: {last}")
+        raise RegftError(
+            "not-measured",
+            f"the time of a step could not be measured: {last}\n    -> correct what it names, or go on without",
+        )
     found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return found
 

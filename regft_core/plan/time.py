@@ -17,8 +17,8 @@ from regft_core.execution.devices import cores
 from regft_core.execution.executors import is_remote, visible_devices
 from regft_core.hooks.registry import discover
 from regft_core.names import plural
-from regft_core.plan.assumed import CORE_SPEED, SPEED, encoder_weights
-from regft_core.plan.rates import Measured, RatesOf, assumed, cannot_measure
+from regft_core.plan.assumed import SPEED, encoder_weights
+from regft_core.plan.rates import Measured, RatesOf, assumed, assumed_here, cannot_measure, trains_on_cpu
 from regft_core.plan.stored import cached_seeds
 from regft_core.run.one_run import STAGES
 
@@ -76,13 +76,10 @@ def estimate(project: Project, rows: Sequence[PlanRow] | None = None, *, shortes
         shortest: a grid of fewer seconds on an assumed core is not worth measuring.
     """
     rows = plan_rows(project, discover(), lambda cell: cached_seeds(project, cell)) if rows is None else rows
-    execution = project.params.execution
-    on_cpu = not is_remote(execution.executor) and visible_devices(execution.device) == ["cpu"]
-    speed = CORE_SPEED if on_cpu else SPEED[project.params.training.precision]
-    rough = spend(project, rows, assumed(project, speed), cannot_measure(project))
+    rough = spend(project, rows, assumed_here(project), cannot_measure(project))
     if rough.missing:
         return rough
-    if on_cpu and rough.methods and not rough.unknown and rough.seconds < shortest:
+    if trains_on_cpu(project) and rough.methods and not rough.unknown and rough.seconds < shortest:
         return replace(rough, missing=f"too short (under {spoken(shortest)})")
     try:
         return spend(project, rows, Measured(project))

@@ -16,10 +16,10 @@ from regft_core.config.schema.report import ReportConfig
 from regft_core.names import plural
 from regft_core.reporting.compare import point_of
 from regft_core.reporting.model import Block, Choice, Comparison, Decision, Row
-from regft_core.reporting.page.formatting import interval, number, ratio, score, some, unit
+from regft_core.reporting.page.formatting import interval, measured, number, score, some, unit
 from regft_core.statistics.arms import Arms
 from regft_core.statistics.decision import ASSUMED_SPREAD, beliefs, taken
-from regft_core.statistics.verdict import BELOW, GAIN, LOSS, NONE
+from regft_core.statistics.verdict import BELOW, GAIN, LOSS, NONE, overall
 
 
 def decide(
@@ -69,6 +69,7 @@ def decide(
             row.scores["dev"][metric].estimate,
             belief,
             row.cost.measured if found.cost_measured else row.cost.declared,
+            row.cost.spread if found.cost_measured else None,
         )
         for row, belief in zip(entered, held, strict=True)
     ]
@@ -92,9 +93,12 @@ def decide(
         *_instead(found),
         *_claimed(found, against),
         *_elsewhere(found, block),
+        *_against_controls(block),
     ]
     if exported is None:
         sentences.append(f"{pick.method} has no export: its predictions are in work/evaluate.")
+    if all(row.n_ok == row.n_expected for row in block.rows):
+        sentences.append("No run failed.")
     if left_out:
         sentences.append(f"Left out: {some([f'{method} ({why})' for method, why in left_out])}.")
     return replace(found, sentences=tuple(sentences), commands=() if exported is None else (exported,))
@@ -160,7 +164,7 @@ def _taken(found: Decision, where: str) -> list[str]:
     if leader.method != pick.method:
         sentences.append(
             f"{leader.method} has the best expected score, but {pick.method} is cheaper ({_costs(pick, found)} against "
-            f"{ratio(leader.cost)}) and loses {_points(pick.belief.loss, found)}, "
+            f"{measured(leader.cost, leader.spread)}) and loses {_points(pick.belief.loss, found)}, "
             f"within the tolerance of {number(found.tolerance, 1)}."
         )
     return sentences
@@ -177,7 +181,11 @@ def _instead(found: Decision) -> list[str]:
     change = (
         f"is expected to lose {_points(lost, found)}" if lost >= 0 else f"is expected to gain {_points(-lost, found)}"
     )
-    cost = f" and costs {_costs(other, found)} against {ratio(found.pick.cost)}" if other.cost is not None else ""
+    cost = (
+        f" and costs {_costs(other, found)} against {measured(found.pick.cost, found.pick.spread)}"
+        if other.cost is not None
+        else ""
+    )
     return [f"Taking {other.method} instead {change}{cost}."]
 
 
@@ -186,7 +194,7 @@ def _points(value: float, found: Decision) -> str:
 
 
 def _costs(c: Choice, found: Decision) -> str:
-    return f"{ratio(c.cost)} plain fine-tuning" if c.cost is not None else "an unknown share"
+    return f"{measured(c.cost, c.spread)} plain fine-tuning" if c.cost is not None else "an unknown share"
 
 
 def _claimed(found: Decision, against: Mapping[str, Comparison]) -> list[str]:
@@ -203,6 +211,23 @@ def _claimed(found: Decision, against: Mapping[str, Comparison]) -> list[str]:
         return [f"Not established: that any method beats {found.baseline}, {role} ({level})."]
     verb = "beats" if len(found.beating) == 1 else "beat"
     return [f"Established: {some(list(found.beating), 3)} {verb} {found.baseline}, {role} ({level})."]
+
+
+def _against_controls(block: Block) -> list[str]:
+    """Which methods beat all of their controls."""
+    words = {row.method: overall(c.verdict.word for c in row.against("control")) for row in block.rows}
+    judged = {name: word for name, word in words.items() if word not in (None, NONE)}
+    if not judged:
+        return []
+    winners = [name for name, word in judged.items() if word == GAIN]
+    if len(judged) == 1:
+        (name,) = judged
+        return [f"{name} {'beats' if winners else 'is not shown to beat'} its control."]
+    having = f"{len(judged)} methods with a control"
+    if not winners:
+        return [f"None of {having} is shown to beat it."]
+    verb, whose = ("beats", "its") if len(winners) == 1 else ("beat", "their")
+    return [f"{some(winners, 3)} {verb} {whose} control, of {having}."]
 
 
 def _elsewhere(found: Decision, block: Block) -> list[str]:

@@ -70,9 +70,8 @@ def check(blocks: Sequence[BlockData], mixed: str) -> dict[str, tuple[str, ...]]
         if mixed == "refuse":
             message = f"the runs of {block.name} come from {len(places)} environments\n      " + "\n      ".join(lines)
             hint = (
-                "train all its methods and seeds on one machine with one device and thread count (`dvc repro -f` for "
-                "the finetune stages of those elsewhere), or set report.mixed_environments: mark, and the report is "
-                "written with a visible mark"
+                "train all of them on one machine with one device and thread count (`dvc repro -f finetune` there), "
+                "or set report.mixed_environments: mark"
             )
             problems.append(Problem("mixed-environments", "params.yaml", 0, "report.mixed_environments", message, hint))
     if problems:

@@ -173,6 +173,8 @@ class Choice:
     belief: Belief
     #: Plain fine-tuning = 1; measured where every method has that, else declared.
     cost: float | None
+    #: Lowest and highest of a measured cost over its seeds.
+    spread: tuple[float, float] | None
 
 
 @dataclass(frozen=True)

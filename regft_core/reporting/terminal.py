@@ -39,7 +39,6 @@ def summary_table(report: Report) -> RenderableType:
     warned = {text.split(":")[0] for text in report.cut_warnings}
     parts += [Text(text, style="dim") for text in report.truncated if text.split(":")[0] not in warned]
     parts += [Text(text, style="yellow") for text in report.left_out]
-    parts += [Text(text) for text in report.unbeaten]
     parts += [Text(learning.sentence(found)) for found in report.more_rows if found.taken]
     if report.warnings:
         count = len(report.warnings)

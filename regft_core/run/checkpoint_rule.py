@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from regft_core import metrics
 from regft_core.data.batches import padding_of
-from regft_core.scoring.predict import EVALUATION_BATCH, predict
+from regft_core.scoring.predict import predict
 from regft_core.scoring.score import SetInfo, evaluate_run
 
 if TYPE_CHECKING:
@@ -40,7 +40,6 @@ def judge(encoded: Encoded, examples: Sequence[Example], task: Mapping[str, Any]
             logits = predict(
                 trainee.model,
                 encoded,
-                batch_size=EVALUATION_BATCH,
                 device=device,
                 pad_id=padding.pad_id,
                 pad_token_type_id=padding.pad_token_type_id,

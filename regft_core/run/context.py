@@ -176,10 +176,12 @@ class Context:
 
     @property
     def dataset(self) -> Path:
+        """Folder of the task's prepared rows."""
         return self.root / "work" / "datasets" / self.job.task
 
     @property
     def rows_file(self) -> Path:
+        """The training rows of the run."""
         if self.job.refit:
             return self.dataset / rows_file(self.task, "train")
         folder = self.root / "work" / "subsamples" / self.job.task / self.job.size
@@ -187,6 +189,7 @@ class Context:
 
     @cached_property
     def store(self) -> RunStore:
+        """The run store."""
         return project_store(self.project, stored_only=self.job.stored_only, path=self.job.store)
 
     # ------------------------------------------------------------------------------ encoder
@@ -198,10 +201,12 @@ class Context:
 
     @cached_property
     def source(self) -> ModelSource:
+        """The encoder."""
         return once(("encoder", self.root, self.encoder), lambda: encoder_source(self.encoder, self.root))
 
     @cached_property
     def tokenizer(self) -> Any:
+        """The encoder's tokenizer."""
         return _tokenizer(self.source)
 
     def rows_per_example(self, examples: list[Example]) -> int:
@@ -256,7 +261,10 @@ class Context:
 
     @cached_property
     def task(self) -> dict[str, Any]:
-        """``work/datasets/<task>/task.json``, as this run sees it: its fold, or all rows."""
+        """``work/datasets/<task>/task.json``, as this run sees it: its fold, or all rows.
+
+        Raises DataError where the stage plan has not written it.
+        """
         path = self.dataset / "task.json"
         if not path.is_file():
             raise DataError("not-prepared", f"{path} is missing; run `dvc repro` (stage plan) first")
@@ -299,7 +307,10 @@ class Context:
 
     @cached_property
     def held_out(self) -> list[Example]:
-        """Rows of the cell that a trial must not see, by its weights or by its choices, for they judge it."""
+        """Rows of the cell that a trial must not see, by its weights or by its choices, for they judge it.
+
+        Raises DataError where the stage plan has not written the rows.
+        """
         if not self._without_dev:
             return []
         if not self.rows_file.is_file():
@@ -347,9 +358,11 @@ class Context:
         return once(("phase", *self._alike, name), settled)
 
     def entries(self, phase: Phase) -> list[listed.Entry]:
+        """Regularisers of a phase with their options."""
         return listed.entries(self.registry, phase.regularisers)
 
     def seed(self, phase: Phase) -> int:
+        """Seed of a phase: its own, else the run's."""
         return self.job.seed if phase.seed is None else phase.seed
 
     def setting(self, phase: Phase) -> Setting:

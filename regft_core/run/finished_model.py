@@ -10,7 +10,7 @@ from regft_core.data.examples import Example
 from regft_core.errors import ModelError
 from regft_core.hooks import listed
 from regft_core.run.context import Context
-from regft_core.run.encoder_tensors import left_out
+from regft_core.run.encoder_tensors import Listed, left_out, whole
 from regft_core.run.phase_data import member_rows, run_rows
 from regft_core.run.run_phase import fetch, handed
 from regft_core.scoring.findings import BY_WINDOWS, Unfit
@@ -61,8 +61,8 @@ class FinishedModel:
         return Stack(self._context.entries(phase), self._context.setting(phase))
 
     @cached_property
-    def _read(self) -> tuple[dict[str, dict[str, Tensor]], list[str]]:
-        """The tensors as they are stored, and the names of the weights that are the encoder's own."""
+    def _read(self) -> tuple[dict[str, dict[str, Tensor]], Listed]:
+        """The tensors as they are stored, and the names of the weights that are read with the encoder."""
         return self._context.store.read_intact(
             lambda: fetch(self._context, "finetune", "weights" if self._has_model else "state"),
             lambda run: (
@@ -111,7 +111,7 @@ class FinishedModel:
         return next((confidence for confidence in found if confidence is not None), None)
 
     def views(self, embedding: Tensor, mask: Tensor, segment: Tensor) -> Mapping[str, Tensor] | None:
-        """Views of the first regulariser that makes some; None where none does."""
+        """Views ``[B, n, H]`` of the first regulariser that makes some; None where none does."""
         keyword = self._context.setting(self._context.phase("finetune")).keyword_segment
         # Padding stays as it is: DeBERTa's convolution reads it.
         untouched = (segment == {None: -2, "text": 0, "text_pair": 1}[keyword]) | (mask == 0)
@@ -121,8 +121,7 @@ class FinishedModel:
     @cached_property
     def _plain(self) -> Any:
         model, (tensors, of_encoder) = self._load(), self._read
-        own = model.state_dict()
-        model.load_state_dict(tensors["weights"] | {name: own[name] for name in of_encoder})
+        model.load_state_dict(whole(tensors["weights"], model.state_dict(), of_encoder))
         return model
 
     @cached_property
@@ -136,7 +135,7 @@ class FinishedModel:
         from regft_core.models.load import NEW_PARAMETERS
 
         own = set(self._plain.state_dict()) - set(getattr(self._plain, NEW_PARAMETERS))
-        return None if self.kept or not own <= set(self._read[1]) else self._context.features
+        return None if self.kept or not own <= set(self._read[1].same) else self._context.features
 
     def _load(self) -> Any:
         from regft_core.config.schema import DropoutConfig
@@ -186,7 +185,8 @@ class FinishedModel:
             raise ModelError(
                 "no-model",
                 f"{method} has no model of its own to give: '{owner}' answers in its place, which no Hugging Face "
-                "directory can hold; its predictions are in work/evaluate",
+                "directory can hold; its predictions are in work/evaluate\n"
+                "    -> name another method",
             )
         return self.trainee.model if self.kept else self._plain
 
@@ -228,14 +228,12 @@ class FinishedModel:
 
     def _predict(self, encoded: Encoded, on_batch: Callable[[int], None] | None) -> npt.NDArray[Any]:
         from regft_core.data.batches import padding_of
-        from regft_core.scoring.predict import EVALUATION_BATCH, EVALUATION_TOKENS, predict
+        from regft_core.scoring.predict import predict
 
         padding = padding_of(self._context.tokenizer)
         return predict(
             self.model,
             encoded,
-            batch_size=EVALUATION_BATCH,
-            batch_tokens=None if self._context.device == "cpu" else EVALUATION_TOKENS,
             device=self._context.device,
             precision=self._context.phase("finetune").training.precision,
             pad_id=padding.pad_id,
@@ -248,13 +246,12 @@ class FinishedModel:
 
     def batches(self, encoded: Encoded) -> Iterator[Batch]:
         """The batches of evaluation, longest texts first; raises Unfit where texts are read in windows."""
-        from regft_core.data.batches import collate, evaluation_batches, padding_of
-        from regft_core.scoring.predict import EVALUATION_BATCH
+        from regft_core.data.batches import collate, evaluation_batches, evaluation_tokens, padding_of
 
         if encoded.windows is not None:
             raise Unfit(BY_WINDOWS)
         context, padding = self._context, padding_of(self._context.tokenizer)
-        for indices in evaluation_batches(encoded.lengths, EVALUATION_BATCH):
+        for indices in evaluation_batches(encoded, evaluation_tokens(context.device)):
             batch = collate(
                 encoded, indices, padding.pad_id, padding.pad_token_type_id, padding.side, context.task["kind"]
             )

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def to_npy(values: npt.NDArray[Any]) -> bytes:
-    """The file's content."""
+    """The file's content, of an array of any shape."""
     stream = io.BytesIO()
     np.save(stream, np.ascontiguousarray(values), allow_pickle=False)
     return stream.getvalue()

@@ -16,7 +16,7 @@ from regft_core import metrics
 from regft_core.data.batches import padding_of
 from regft_core.run.averaging import Outcome, merge_mean
 from regft_core.run.training_run import PhaseInputs, build
-from regft_core.scoring.predict import EVALUATION_BATCH, EVALUATION_TOKENS, predict
+from regft_core.scoring.predict import predict
 from regft_core.scoring.score import SetInfo, evaluate_run
 
 if TYPE_CHECKING:
@@ -58,8 +58,6 @@ def validation_score(inputs: PhaseInputs, outcome: Outcome, task: Mapping[str, A
     logits = predict(
         model,
         inputs.encoded,
-        batch_size=EVALUATION_BATCH,
-        batch_tokens=None if inputs.device == "cpu" else EVALUATION_TOKENS,
         device=inputs.device,
         precision=inputs.training.precision,
         pad_id=padding.pad_id,

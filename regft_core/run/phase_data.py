@@ -120,6 +120,7 @@ class PhaseData:
 
     @property
     def kind(self) -> str:
+        """Kind of task; without labels the head is that of two classes."""
         return str(self.task["kind"]) if self.labelled else "classification"
 
     @property
@@ -130,6 +131,7 @@ class PhaseData:
 
     @property
     def labels(self) -> list[str] | None:
+        """Names of the labels; None for numbers."""
         return self.task["labels"] if self.labelled or self.task["labels"] else ["0", "1"]
 
 
@@ -257,7 +259,10 @@ def member_rows(phase: Phase, member: int | None, data: PhaseData, seed: int) ->
 
 
 def run_rows(phase: Phase, member: int | None, data: PhaseData, seed: int) -> tuple[list[int], list[int], list[int]]:
-    """Rows to train on, those set aside for the method (``data.split``), and those that choose the epoch."""
+    """Rows to train on, those set aside for the method (``data.split``), and those that choose the epoch.
+
+    Raises DataError where ``training.checkpoint_share`` leaves none to train on.
+    """
     train, validation = member_rows(phase, member, data, seed)
     if phase.training.checkpoint != "best_on_split":
         return train, validation, []

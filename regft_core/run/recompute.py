@@ -188,10 +188,16 @@ def differences(project: Project, made: Made, stored: StoredRun, device: str) ->
     there = stored.result.get("environment", here)
     if there != here:
         raise DataError(
-            "other-environment", f"computed on {describe_environment(there)}; this is {describe_environment(here)}"
+            "other-environment",
+            f"computed on {describe_environment(there)}; this is {describe_environment(here)}\n"
+            "    -> run it on the machine that computed the run",
         )
     if not here["deterministic"]:
-        raise DataError("not-reproducible", "execution.deterministic is off, so its bits are not reproducible")
+        raise DataError(
+            "not-reproducible",
+            "execution.deterministic is off, so its bits are not reproducible\n"
+            "    -> set execution: {deterministic: true} and train the run again",
+        )
     if made.phase == EVALUATE:
         return _evaluation_differences(context, made, stored)
     phase = context.phase(made.phase)

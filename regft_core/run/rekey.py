@@ -174,7 +174,10 @@ def _made_by(root: Path, release: Release) -> Iterator[Old]:
         done = subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True, check=False)
     if done.returncode:
         last = (done.stderr.strip().splitlines() or ["no reason given"])[-1]
-        raise RunFailed("release-keys", f"the keys of {release.after} cannot be computed: {last}")
+        raise RunFailed(
+            "release-keys",
+            f"the keys of {release.after} cannot be computed: {last}\n    -> install regft again, or report it",
+        )
     for one in json.loads(done.stdout):
         yield one["key"], one["identity"], Job(**one["job"]), one["phase"], one["member"], one.get("training", False)
 

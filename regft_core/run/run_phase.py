@@ -123,7 +123,7 @@ def _train_and_store(context: Context, phase: Phase, member: int | None, need: N
 
 def _commit(context: Context, phase: Phase, working: WorkingRun, record: dict[str, Any], tensors: Tensors) -> StoredRun:
     same = record["environment"]["deterministic"] or record["status"] != "ok"
-    stored, files = without_encoder(context, phase, tensors)
+    stored, files = without_encoder(context, phase, tensors, working.finished)
     return working.commit(record, stored, files, require_same_tensors=same)
 
 
@@ -250,7 +250,10 @@ def _read(context: Context, name: str, need: Need) -> tuple[StoredRun, dict[str,
 
     def load(stored: StoredRun) -> tuple[StoredRun, dict[str, dict[str, Tensor]]]:
         if stored.result["status"] != "ok":
-            raise RunFailed("phase-failed", f"phase '{name}' failed: {stored.result['error']}")
+            raise RunFailed(
+                "phase-failed",
+                f"phase '{name}' failed: {stored.result['error']}\n    -> mend the cause, then run `dvc repro` again",
+            )
         found = {
             kind: load_whole(context, context.phase(name), stored, kind)
             for kind in stored.tensor_names
@@ -361,7 +364,9 @@ def computed_again(
     guard, identity = _loaded(context, phase, member, scope)
     if context.store.run_key(identity) != stored.key:
         raise PlanOutdated(
-            "out-of-date", f"what {member_label(phase, member)} of {context.job.name} is made of changed meanwhile"
+            "out-of-date",
+            f"what {member_label(phase, member)} of {context.job.name} is made of changed meanwhile\n"
+            "    -> run `dvc repro` again",
         )
     unchanged = context.unchanged(guard)
     here, weights = set_up(context.device, context.params.execution), "weights" in stored.tensor_names
@@ -372,7 +377,7 @@ def computed_again(
         record, tensors = merged(context, phase, _members(context, phase, identity["members"]), here, weights)
     else:
         record, tensors = trained(context, phase, member, here, weights)
-    tensors, _ = without_encoder(context, phase, tensors)
+    tensors, _ = without_encoder(context, phase, tensors, stored)
     unchanged()
     return record, tensors
 

@@ -48,16 +48,20 @@ class RunJob(Protocol):
     """One run as its job names it; ``context.Job``."""
 
     @property
-    def root(self) -> str: ...
+    def root(self) -> str:
+        """Folder of the project."""
 
     @property
-    def method(self) -> str: ...
+    def method(self) -> str:
+        """Name of the method."""
 
     @property
-    def task(self) -> str: ...
+    def task(self) -> str:
+        """Name of the task."""
 
     @property
-    def size(self) -> str: ...
+    def size(self) -> str:
+        """Training rows, or ``full``."""
 
 
 @dataclass(frozen=True)

@@ -92,9 +92,11 @@ class PhaseInputs:
 
     @property
     def training(self) -> TrainingConfig:
+        """Settings of the phase."""
         return self.phase.training
 
     def setting(self) -> Setting:
+        """What regularisers may know of the phase."""
         kind, weights = find(self.kind), None
         outputs = len(kind.output_names(self.labels))
         if self.training.class_weights == "balanced":

@@ -48,7 +48,11 @@ class Answers:
         """[n, K] for ``examples``, as they were scored. Raises RunFailed when one is not finite."""
         found = self._regulariser.predict(None, self._kept, examples)
         if not np.isfinite(found).all():
-            raise RunFailed("not-finite", f"{self._regulariser.name}: answers that are not finite numbers")
+            raise RunFailed(
+                "not-finite",
+                f"{self._regulariser.name}: answers that are not finite numbers\n"
+                "    -> check the rows for texts without words, or use another method",
+            )
         return found.astype(np.float64)
 
 
@@ -85,7 +89,9 @@ def write_answers(
         (temporary / "README.md").write_text(card, encoding="utf-8")
         if not np.array_equal(load_answers(temporary).logits(check), expected):
             raise ExportMismatch(
-                "export-differs", f"export to {directory}: what was written answers differently; nothing was written"
+                "export-differs",
+                f"export to {directory}: what was written answers differently; nothing was written\n"
+                "    -> report it: the method's fitted tensors do not survive being written",
             )
     return directory
 

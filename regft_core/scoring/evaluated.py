@@ -145,7 +145,7 @@ class TrainedModel(Protocol):
         """
 
     def views(self, embedding: Tensor, mask: Tensor, segment: Tensor) -> Mapping[str, Tensor] | None:
-        """Other views of an input (positive, negative) as embedding outputs; None where no method makes any.
+        """Other views ``[B, n, H]`` of embedding outputs (positive, negative); None where no method makes any.
 
         Only for evaluations with ``READS_VIEWS``; RuntimeError otherwise.
         """

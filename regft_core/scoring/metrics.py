@@ -46,7 +46,7 @@ def compute(
 def check_pair(
     kind: str, labels: npt.ArrayLike, predictions: npt.ArrayLike
 ) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
-    """Return both as arrays [n] (of the kind's ``dtype``) after checking them; raises as ``compute``."""
+    """Return both as arrays [n] (of the kind's ``dtype``) after checking them; raises DataError as ``compute``."""
     own = find(kind)
     gold, predicted = np.asarray(labels), np.asarray(predictions)
     if gold.ndim != 1 or gold.shape != predicted.shape:
@@ -58,7 +58,9 @@ def check_pair(
     for what, values in (("label", gold), ("prediction", predicted)):
         bad = ~np.isfinite(values.astype(np.float64))
         if bad.any():
-            text = f"{int(bad.sum())} of {bad.size} {what}s are NaN or infinite (first at row {int(bad.argmax())})"
+            mend = "correct the labels of the set" if what == "label" else "lower training.learning_rate, or use fp32"
+            first = int(bad.argmax())
+            text = f"{int(bad.sum())} of {bad.size} {what}s are NaN or infinite (first at row {first})\n    -> {mend}"
             raise DataError("not-finite", text) if what == "label" else RunFailed("not-finite", text)
         if wrong := own.wrong_values(values, what):
             raise DataError("not-class-indices", wrong)
@@ -73,6 +75,8 @@ def _fitting(name: str, kind: str, positive: int | None) -> metrics.Metric:
         )
     if metric.needs_positive_label and positive is None:
         raise DataError(
-            "positive-label-missing", f"{name} needs 'positive_label' in the task's YAML (by default its last label)"
+            "positive-label-missing",
+            f"{name} needs 'positive_label' in the task's YAML (by default its last label)\n"
+            "    -> add 'positive_label:' with one of its labels",
         )
     return metric

@@ -54,7 +54,10 @@ def label_indices(
 
 
 def positive_index(own_labels: Sequence[str], positive_label: str | None, to_set: npt.NDArray[np.int64]) -> int | None:
-    """Index, among the set's labels, of what F1 counts (by default the last own label); None without labels."""
+    """Index, among the set's labels, of what F1 counts (by default the last own label); None without labels.
+
+    ``to_set [K]`` has the set's label of each own one.
+    """
     return int(to_set[own_labels.index(positive_label or own_labels[-1])]) if own_labels else None
 
 

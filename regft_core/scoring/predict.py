@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from regft_core.data.batches import Batch, collate, evaluation_batches
+from regft_core.data.batches import Batch, collate, evaluation_tokens, fitting, longest_first
 from regft_core.data.encode import Encoded
 from regft_core.data.prompts import appended
 from regft_core.errors import ModelError, OutOfMemory, RunFailed
@@ -22,11 +22,6 @@ from regft_core.models.sites import classify
 if TYPE_CHECKING:
     from regft_core.models.features import Features
 
-#: Examples per forward pass; results do not depend on it beyond rounding.
-EVALUATION_BATCH = 64
-#: On a GPU, tokens per forward pass (padding included) to begin with; halved until a pass fits its memory.
-EVALUATION_TOKENS = 1 << 16
-
 _AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 
@@ -34,7 +29,6 @@ def predict(
     model: torch.nn.Module,
     encoded: Encoded,
     *,
-    batch_size: int,
     device: str | torch.device = "cpu",
     precision: str = "fp32",
     pad_id: int,
@@ -49,23 +43,23 @@ def predict(
 
     Batches hold examples of similar length, so little is computed on padding; logits do not depend
     on which examples share a batch beyond the rounding of matrix products (about 1e-6 in fp32).
-    ``on_batch`` is called after each batch with the number of examples so far. ``batch_tokens`` cuts batches by
-    their padded tokens instead of ``batch_size``, and by half of it whenever memory runs out.
+    ``on_batch`` is called after each batch with the number of examples so far. A batch has at most ``batch_tokens``
+    (by default :func:`evaluation_tokens`), padding included; half as many whenever memory runs out.
     ``features`` are kept vectors of a frozen encoder; what they have is not computed again.
     ``model`` must already be on ``device``. Every submodule's training flag is as before afterwards.
 
     Raises:
         RunFailed: a logit is NaN or infinite.
         OutOfMemory: one example alone does not fit.
-        ValueError: an unknown ``precision``, a batch size below 1, or no examples.
+        ValueError: an unknown ``precision``, ``batch_tokens`` below 1, or no examples.
     """
     if precision != "fp32" and precision not in _AUTOCAST:
         raise ValueError(f"precision {precision!r} is not one of fp32, {', '.join(_AUTOCAST)}")
-    if batch_size < 1:
-        raise ValueError(f"batch_size {batch_size} is below 1")
     device = torch.device(device)
-    lengths = encoded.lengths
-    order = [index for batch in evaluation_batches(lengths, batch_size) for index in batch]
+    tokens = evaluation_tokens(device) if batch_tokens is None else batch_tokens
+    if tokens < 1:
+        raise ValueError(f"batch_tokens {tokens} is below 1")
+    order = longest_first(encoded)
     if not order:
         raise ValueError("the set has no examples to predict")
     answer = _answer(model, features, precision)
@@ -73,21 +67,20 @@ def predict(
     parts: list[torch.Tensor] = []  # stay on the device, so that no batch waits for the one before
     with _evaluating(model), torch.inference_mode(), _autocast(device, precision):
         while done < len(order):
-            longest = lengths[order[done]] * encoded.rows_per_example
-            count = batch_size if batch_tokens is None else max(1, batch_tokens // max(1, longest))
-            indices = order[done : done + count]
+            indices = order[done : done + fitting(encoded, order[done], tokens)]
             batch = collate(encoded, indices, pad_id, pad_token_type_id, padding_side, kind).to(device)
             try:
                 parts.append(answer(batch).float())
             except torch.OutOfMemoryError as error:
-                if batch_tokens is None or len(indices) == 1:
+                longest = encoded.lengths[indices[0]] * encoded.rows_per_example
+                if len(indices) == 1:
                     raise OutOfMemory(
                         "out-of-memory",
-                        f"out of memory on {device} while predicting {len(indices)} examples of {longest} tokens; "
+                        f"out of memory on {device} while predicting one example of {longest} tokens; "
                         f"lower model.max_length, or use a device with more memory ({error})",
                     ) from error
                 # Longest first: what fits now fits to the end.
-                batch_tokens = longest * (len(indices) // 2)
+                tokens = longest * (len(indices) // 2)
                 continue
             done += len(indices)
             if on_batch is not None:

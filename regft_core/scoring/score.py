@@ -114,7 +114,9 @@ def _check(name: str, logits: npt.NDArray[Any], info: SetInfo, width: int) -> np
     bad = ~np.isfinite(logits).all(axis=1)
     if bad.any():
         raise RunFailed(
-            "not-finite", f"set '{name}': logits of {int(bad.sum())} of {bad.size} examples are NaN or infinite"
+            "not-finite",
+            f"set '{name}': logits of {int(bad.sum())} of {bad.size} examples are NaN or infinite\n"
+            "    -> lower training.learning_rate, or use precision: fp32",
         )
     return gold
 

@@ -59,6 +59,7 @@ class Refused(Exception):
         self.status, self.code = status, code
 
     def response(self) -> JSONResponse:
+        """The answer to a refused request; 503 says when to try again."""
         headers = {"Retry-After": "1"} if self.status == 503 else None
         return JSONResponse({"error": {"code": self.code, "message": str(self)}}, self.status, headers)
 

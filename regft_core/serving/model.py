@@ -31,12 +31,10 @@ from regft_core.models.outside import ignored, plain_config, refuse_outside
 from regft_core.models.precision import in_precision
 from regft_core.models.served import Abstain, Served, ServedPrompt, read_served
 from regft_core.scoring.answers import Answers, load_answers
-from regft_core.scoring.predict import EVALUATION_TOKENS, over_sets, predict
+from regft_core.scoring.predict import over_sets, predict
 
 #: Lengths above this stand for "no limit" in tokenizer configurations.
 _NO_LIMIT = 1_000_000
-#: Tokens of a batch on a CPU: what is computed on them fits its cache (figures: benchmarks/README.md).
-BATCH_TOKENS = 1024
 
 
 @dataclass(frozen=True)
@@ -82,8 +80,7 @@ class ServedModel:
     def scores(self, examples: Sequence[Example]) -> npt.NDArray[np.float64]:
         """Probabilities [n, K] or values [n, 1], in the order of ``examples``.
 
-        Batches hold texts of similar length, as many as ``BATCH_TOKENS`` allow. Raises RunFailed for logits that are
-        not numbers.
+        Raises RunFailed for logits that are not numbers.
         """
         encoded = encode(
             examples,
@@ -98,8 +95,6 @@ class ServedModel:
             return predict(
                 self.model,
                 rows,
-                batch_size=len(examples),
-                batch_tokens=BATCH_TOKENS if self.device == "cpu" else EVALUATION_TOKENS,
                 device=self.device,
                 precision="bf16" if self.precision == "bf16" else "fp32",
                 pad_id=self.padding.pad_id,
@@ -203,13 +198,18 @@ def load_served(directory: Path, device: str, precision: str = "fp32") -> Served
     config = model.config
     kind = of_model(config.problem_type, config.num_labels) if served is None else served.kind
     if kind is None:
-        raise ModelError("unknown-kind", f"{directory}: no kind of task here is a {config.problem_type}; not supported")
+        raise ModelError(
+            "unknown-kind",
+            f"{directory}: no kind of task here is a {config.problem_type}; not supported\n"
+            "    -> give a directory that `regft export` wrote",
+        )
     labels = tuple(str(config.id2label[index]) for index in range(config.num_labels))
     if served is not None:
         labels = served.labels or labels
     if len(labels) != config.num_labels:
         raise ModelError(
-            "counts-differ", f"{directory}: {len(labels)} labels, but the model has {config.num_labels} outputs"
+            "counts-differ",
+            f"{directory}: {len(labels)} labels, but the model has {config.num_labels} outputs\n    -> export it again",
         )
     return ServedModel(
         model=in_precision(model.to(device).eval(), precision, device, str(directory)),
@@ -268,7 +268,9 @@ def _tokenizer(directory: Path) -> Any:
         ) from error
     if not getattr(tokenizer, "is_fast", False):
         raise ModelError(
-            "slow-tokenizer", f"{directory}: {type(tokenizer).__name__} is not a fast tokenizer (no tokenizer.json)"
+            "slow-tokenizer",
+            f"{directory}: {type(tokenizer).__name__} is not a fast tokenizer (no tokenizer.json)\n"
+            "    -> export it again with a fast tokenizer, or convert it with transformers",
         )
     return tokenizer
 

@@ -36,5 +36,6 @@ class Progress:
         sys.stderr.flush()
 
     def end(self) -> None:
+        """Clear the line."""
         if self._terminal:
             print("\r\x1b[K", end="", file=sys.stderr, flush=True)

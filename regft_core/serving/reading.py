@@ -87,5 +87,9 @@ def _text(row: Row, column: str) -> str | None:
     ):
         return None
     if not isinstance(value, str):
-        raise DataError("not-text", f"{row.position}: column '{column}' is {repr(value)[:60]}, not text")
+        raise DataError(
+            "not-text",
+            f"{row.position}: column '{column}' is {repr(value)[:60]}, not text\n"
+            "    -> correct the row, or name another column",
+        )
     return value

@@ -173,5 +173,6 @@ def stretch(n: int, confidence: float) -> float:
 
 
 def percentiles(replicates: Array, confidence: float) -> tuple[float, float]:
+    """Both ends of the central interval of replicates ``[R]``."""
     low, high = np.quantile(replicates, [(1 - confidence) / 2, (1 + confidence) / 2])
     return float(low), float(high)

@@ -7,11 +7,13 @@ a constant answer). Reports, files and tables print these words and make none of
 The mean difference D of S seeds varies with the rows and with the seeds:
 
 - *Rows.* The variance of D over resampled rows (``Sample.rows``). Two rows are added to it, as if each side had won one
-  more: with them four discordant rows of 4:0 are no evidence (Bonett and Price, Statistics in Medicine 2012).
+  more: with them four discordant rows of 4:0 are no evidence (Bonett and Price, Statistics in Medicine 2012). Where
+  seeds differ, a row counts by part, so the added ones have the mean square of a row's mean over the seeds.
 - *Seeds.* Each seed's skill deviates by t, which adds t^2 / S. The sample variance of the S values estimates t^2 plus
   what rows do to single seeds (``Sample.inner``). Few seeds tell little of t, so it gets a posterior on a grid of
-  points (``SPREADS``) from a fixed prior, a log-normal around 5 points mixed with heavy tails up to 32 (seed variances
-  moderated as in Smyth, Statistical Applications in Genetics 2004, with a prior that also has methods that collapse).
+  points (``SPREADS``) from a fixed prior, a log-normal around 4.5 points mixed with heavy tails up to 32 (seed
+  variances moderated as in Smyth, Statistical Applications in Genetics 2004, with a prior that also has methods that
+  collapse).
   The prior is no estimate from the other methods of the table: a noisy reference is in all their differences, and
   would make all of them look quiet at once.
 
@@ -53,7 +55,7 @@ FAMILIES = {
 
 #: Deviations over seeds, in points, and their prior.
 SPREADS = np.concatenate([[0.0], np.geomspace(0.25, 32.0, 22)])
-_USUAL, _FACTOR, _HEAVY, _STILL = 5.0, 0.8, 0.05, 0.05
+_USUAL, _FACTOR, _HEAVY, _STILL = 4.5, 0.8, 0.05, 0.05
 #: Rows that are added to the discordant ones.
 _ADDED = 2
 #: Most seeds that are planned for.
@@ -209,7 +211,9 @@ class _Error:
         total = np.maximum(sample.inner, (_TINY * point) ** 2) + grid
         logs = -0.5 * (n - 1) * (np.log(total) + variance / total)
         weights = np.exp(logs - logs.max()) * _prior()
-        spread = rows + _ADDED * (100 * point / sample.n) ** 2
+        single = rows + sample.inner * (1 - 1 / n)
+        size = rows / single if single > 0 else 1.0
+        spread = rows + _ADDED * size * (100 * point / sample.n) ** 2
         seeds = sample.repeats * grid / n
         return cls(math.sqrt(spread), np.sqrt(spread + seeds), weights / weights.sum(), np.sqrt(seeds))
 

@@ -54,7 +54,7 @@ class FeatureFiles:
         return vectors
 
     def put(self, key: str, vectors: Tensor) -> None:
-        """Keep ``vectors`` until they are written."""
+        """Keep vectors ``[B, H]`` until they are written."""
         self._waiting[key] = vectors.detach().to("cpu", copy=True).contiguous()
 
     def write(self) -> None:

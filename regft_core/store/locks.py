@@ -42,7 +42,8 @@ LEASE_SECONDS = 180.0
 class Renewable(Protocol):
     """What shows, by the time of a file, that its process lives."""
 
-    def renew(self) -> None: ...
+    def renew(self) -> None:
+        """Say that the holder is alive."""
 
 
 #: Locks that this process holds, and whatever else it renews.

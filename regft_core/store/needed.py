@@ -101,7 +101,9 @@ def needed_keys(store: Path) -> set[str]:
         if isinstance(error, FileNotFoundError):
             return found
         raise StoreError(
-            "cannot-read", f"{folder}: which weights are needed cannot be read: {error.strerror}"
+            "cannot-read",
+            f"{folder}: which weights are needed cannot be read: {error.strerror}\n"
+            "    -> check the folder's permissions; until then no weights are deleted",
         ) from error
     return found
 

@@ -60,4 +60,8 @@ def read_tensors(path: Path, device: str = "cpu") -> dict[str, Tensor]:
     try:
         return load_file(str(path), device=device)
     except (OSError, SafetensorError) as error:
-        raise StoreError("not-safetensors", f"{path}: cannot be read as safetensors: {error}") from error
+        raise StoreError(
+            "not-safetensors",
+            f"{path}: cannot be read as safetensors: {error}\n"
+            "    -> delete the run and repeat the stage: it is trained again",
+        ) from error

@@ -83,7 +83,11 @@ def start_server(database: Path, artifacts: Path, port: int, log: Path) -> subpr
             if server.poll() is not None or time.monotonic() > deadline:
                 what = f"ended with code {server.returncode}" if server.poll() is not None else "does not answer"
                 tail = "\n".join(log.read_text(errors="replace").splitlines()[-8:])
-                raise RegftError("server-failed", f"the MLflow server {what}; the end of {log}:\n{tail}")
+                raise RegftError(
+                    "server-failed",
+                    f"the MLflow server {what}; the end of {log}:\n{tail}\n"
+                    "    -> read the log, then run `regft ui` again",
+                )
             time.sleep(0.2)
     except BaseException:
         stop_server(server)
@@ -127,7 +131,11 @@ def serve(root: Path, port: int, experiment: str = "regft") -> None:
         print(f"MLflow: {runs_page(f'http://{HOST}:{port}', experiment_id)}")
         print("Stop it with Ctrl-C; what it shows is in mlflow.db and stays.", flush=True)
         code = server.wait()
-        raise RegftError("server-failed", f"the MLflow server ended with code {code}; its log is {log}")
+        raise RegftError(
+            "server-failed",
+            f"the MLflow server ended with code {code}; its log is {log}\n"
+            "    -> read the log, then run `regft ui` again",
+        )
     except KeyboardInterrupt:
         print("\nstopped")
     finally:

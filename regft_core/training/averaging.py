@@ -28,6 +28,7 @@ class MovingAverage:
 
     @torch.no_grad()
     def load(self, tensors: Mapping[str, Tensor]) -> None:
+        """Take the averages of a checkpoint."""
         for name, tensor in self.tensors.items():
             tensor.copy_(tensors[name])
 

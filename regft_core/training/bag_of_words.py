@@ -63,7 +63,9 @@ class BagOfWords:
                 vectoriser.fit(texts)
             except ValueError as error:  # scikit-learn: empty vocabulary
                 raise RunFailed(
-                    "nothing-to-count", f"tfidf: no {analyzer} n-gram occurs in the training rows ({error})"
+                    "nothing-to-count",
+                    f"tfidf: no {analyzer} n-gram occurs in the training rows ({error})\n"
+                    "    -> add rows with words, or count characters (tfidf_logistic_characters)",
                 ) from error
             terms = [str(term) for term in vectoriser.get_feature_names_out()]
             blocks.append({"analyzer": analyzer, "longest": longest, "terms": terms})

@@ -42,6 +42,7 @@ class EpochScores:
         return [list(look) for look in self.scores]
 
     def load(self, meta: Sequence[Sequence[Any]]) -> None:
+        """Take (step, score) pairs of a checkpoint."""
         self.scores = [(int(step), None if score is None else float(score)) for step, score in meta]
 
 
@@ -88,9 +89,11 @@ class BestState:
         return {f"best/{name}": value for name, value in self._tensors.items()}
 
     def meta(self) -> dict[str, Any]:
+        """What a checkpoint keeps beside the tensors."""
         return {"scores": [list(look) for look in self.scores], "step": self.step}
 
     def load(self, tensors: Mapping[str, Tensor], meta: Mapping[str, Any]) -> None:
+        """Take the state of a checkpoint."""
         self.scores = [(int(step), float(score)) for step, score in meta["scores"]]
         self.step = int(meta["step"])
         own = {name: value for name, value in tensors.items() if name.startswith("best/")}

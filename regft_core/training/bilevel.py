@@ -30,7 +30,10 @@ def global_norm(tensors: Sequence[Tensor]) -> Tensor:
 
 @torch.no_grad()
 def shift(weights: Sequence[Tensor], direction: Sequence[Tensor], scale: Tensor | float, grouped: bool = False) -> None:
-    """Add ``scale * direction`` to ``weights`` in place; ``grouped`` as in ``Trainee.grouped``, with the same bits."""
+    """Add the scalar ``scale`` times ``direction`` to ``weights`` in place.
+
+    ``grouped`` as in ``Trainee.grouped``, with the same bits.
+    """
     if grouped:
         torch._foreach_add_(list(weights), torch._foreach_mul(list(direction), scale))
         return
@@ -55,7 +58,7 @@ def restore(weights: Sequence[Tensor], copies: Sequence[Tensor]) -> None:
 
 
 def gradients(loss: Tensor, inputs: Sequence[Tensor]) -> list[Tensor]:
-    """Gradients with zeros where an input does not matter."""
+    """Gradients of a scalar, with zeros where an input does not matter."""
     found = torch.autograd.grad(loss, list(inputs), allow_unused=True)
     return [torch.zeros_like(i) if g is None else g for i, g in zip(inputs, found, strict=True)]
 

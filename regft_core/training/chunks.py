@@ -13,11 +13,23 @@ CPU_CHUNK = 1 << 15
 
 
 def chunked(*tensors: Tensor) -> Iterator[tuple[Tensor, ...]]:
-    """Views of the same up to :data:`CPU_CHUNK` entries of tensors of one shape; all of them where one is strided."""
-    if not all(tensor.is_contiguous() for tensor in tensors):
+    """Views of the same up to :data:`CPU_CHUNK` entries of tensors of one shape.
+
+    All entries at once on a GPU, and where one of them is strided.
+    """
+    if tensors[0].device.type != "cpu" or not all(tensor.is_contiguous() for tensor in tensors):
         yield tensors
         return
     yield from zip(*(tensor.view(-1).split(CPU_CHUNK) for tensor in tensors), strict=True)
+
+
+def multiply(tensor: Tensor, factors: Tensor | float) -> None:
+    """``tensor *= factors`` in place; a mask of booleans of its shape is converted in the cache on a CPU."""
+    if isinstance(factors, float) or tensor.shape != factors.shape:
+        tensor.mul_(factors)
+        return
+    for part, own in chunked(tensor, factors):
+        part.mul_(own)
 
 
 class Scratch:

@@ -23,19 +23,19 @@ def kl(one: Tensor, two: Tensor, kind: str = "classification") -> Tensor:
 
 
 def symmetric_kl(one: Tensor, two: Tensor, kind: str = "classification") -> Tensor:
-    """KL(p || q) + KL(q || p): the sum, not its half."""
+    """KL(p || q) + KL(q || p) of logits ``[B, K]``: the sum, not its half."""
     return kl(one, two, kind) + kl(two, one, kind)
 
 
 def jensen_shannon(one: Tensor, two: Tensor, kind: str = "classification") -> Tensor:
-    """(KL(p || m) + KL(q || m)) / 2 with m = (p + q) / 2; between 0 and ln 2 for each distribution."""
+    """(KL(p || m) + KL(q || m)) / 2 of logits ``[B, K]``, m = (p + q) / 2; 0 to ln 2 for each distribution."""
     log_p, log_q = _logs(one, two, kind)
     log_m = torch.logaddexp(log_p, log_q) - math.log(2)
     return (_each(log_p.exp() * (log_p - log_m)) + _each(log_q.exp() * (log_q - log_m))) / 2
 
 
 def reversed_jensen_shannon(one: Tensor, two: Tensor, kind: str = "classification") -> Tensor:
-    """(KL(m || p) + KL(m || q)) / 2 with m = (p + q) / 2, which has no upper bound."""
+    """(KL(m || p) + KL(m || q)) / 2 of logits ``[B, K]``, with m = (p + q) / 2, which has no upper bound."""
     log_p, log_q = _logs(one, two, kind)
     log_m = torch.logaddexp(log_p, log_q) - math.log(2)
     return _each(log_m.exp() * (2 * log_m - log_p - log_q)) / 2
@@ -51,7 +51,7 @@ def squared_difference(one: Tensor, two: Tensor) -> Tensor:
 def divergence(
     one: Tensor, two: Tensor, kind: str, measure: Callable[[Tensor, Tensor, str], Tensor] = symmetric_kl
 ) -> Tensor:
-    """``measure`` of two predictions over labels, :func:`squared_difference` of values."""
+    """``measure`` of two predictions ``[B, K]`` over labels, :func:`squared_difference` of values."""
     return measure(one, two, kind) if find(kind).has_labels else squared_difference(one, two)
 
 

@@ -67,8 +67,9 @@ def solve(
 ) -> Solution:
     """``fit`` to labels [n] of a kind with labels: once, or one label against the rest where an example has several.
 
-    ``weights`` are those of ``Kind.balanced``. Of several fits, the strength is the median. A label that all rows have,
-    or none, gets a constant; a note says so.
+    ``weights`` are those of ``Kind.balanced``. Of several fits, the strength is the median.
+    A label that all rows have,
+    or none, gets a constant; a note says so. Raises RunFailed where no label is in some rows only.
     """
     own = None if weights is None else np.asarray(weights, dtype=np.float64)
     if kind.one_label:
@@ -80,7 +81,11 @@ def solve(
     ]
     fitted = [one for one in found if one is not None]
     if not fitted:
-        raise RunFailed("one-class", f"{what}: every label is in all rows or in none, so there is nothing to separate")
+        raise RunFailed(
+            "one-class",
+            f"{what}: every label is in all rows or in none, so there is nothing to separate\n"
+            "    -> take more rows, or label some of another class",
+        )
     rows = [np.zeros(fitted[0].weight.shape[1]) if one is None else one.weight[1] - one.weight[0] for one in found]
     constants = np.where(columns.any(axis=1), ABSENT, -ABSENT)
     biases = [constants[k] if one is None else one.bias[1] - one.bias[0] for k, one in enumerate(found)]
@@ -114,7 +119,9 @@ def classify(
     present, counts = np.unique(labels, return_counts=True)
     if len(present) < 2:
         raise RunFailed(
-            "one-class", f"{what}: all {len(labels)} rows have the same label, so there is nothing to separate"
+            "one-class",
+            f"{what}: all {len(labels)} rows have the same label, so there is nothing to separate\n"
+            "    -> take more rows, or subsample: {stratified: true}",
         )
     notes, strength = [], penalty.usual
     folds = min(FOLDS, int(counts.min()))

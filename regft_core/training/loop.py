@@ -34,11 +34,13 @@ from regft_core.training.trainee import Trainee
 
 
 class Checkpointer(Protocol):
-    """Where the loop keeps its resume state (see ``runs.store.WorkingRun``)."""
+    """Where the loop keeps its resume state (see ``store.run_store.WorkingRun``)."""
 
-    def save_checkpoint(self, tensors: dict[str, torch.Tensor], meta: dict[str, Any]) -> None: ...
+    def save_checkpoint(self, tensors: dict[str, torch.Tensor], meta: dict[str, Any]) -> None:
+        """Write tensors and JSON values at once; an older checkpoint is replaced."""
 
-    def load_checkpoint(self) -> tuple[dict[str, torch.Tensor], dict[str, Any]] | None: ...
+    def load_checkpoint(self) -> tuple[dict[str, torch.Tensor], dict[str, Any]] | None:
+        """The newest checkpoint; None where there is none."""
 
 
 #: Called after every step with (step, total, epoch, loss or None, seconds so far).
@@ -59,6 +61,7 @@ class Progression:
     curve: list[list[float]] = field(default_factory=list)
 
     def meta(self) -> dict[str, Any]:
+        """Its values as JSON."""
         return dict(vars(self))
 
 

@@ -78,6 +78,7 @@ class WordPerturbation:
         trainee.hooks.on_word_embedding(self._add)
 
     def begin(self, step: Step) -> None:
+        """Forget the perturbations of the step before."""
         self.step = step
         self.values.clear()
         self.positions.clear()

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from regft_core.config.schema.training import TrainingConfig
+from regft_core.training.chunks import chunked
 
 
 class RecallAdam(torch.optim.Optimizer):
@@ -46,12 +47,15 @@ class RecallAdam(torch.optim.Optimizer):
         assert gradient is not None
         state["step"] += 1
         count, rate = float(state["step"]), float(group["lr"])
-        state["exp_avg"].lerp_(gradient, 1 - beta1)
-        state["exp_avg_sq"].mul_(beta2).addcmul_(gradient, gradient, value=1 - beta2)
-        scale = (state["exp_avg_sq"] / (1 - beta2**count)).sqrt_().add_(self.epsilon)
         share = 1.0 if anchor is None else float(group["task_share"])
-        parameter.addcdiv_(state["exp_avg"], scale, value=-rate * share / (1 - beta1**count))
-        if anchor is not None:
-            parameter.sub_((parameter - anchor) * (rate * (1 - share) * self.strength))
-        if group["weight_decay"]:
-            parameter.mul_(1 - rate * group["weight_decay"])
+        for weight, own, average, squares, to in chunked(
+            parameter, gradient, state["exp_avg"], state["exp_avg_sq"], parameter if anchor is None else anchor
+        ):
+            average.lerp_(own, 1 - beta1)
+            squares.mul_(beta2).addcmul_(own, own, value=1 - beta2)
+            scale = (squares / (1 - beta2**count)).sqrt_().add_(self.epsilon)
+            weight.addcdiv_(average, scale, value=-rate * share / (1 - beta1**count))
+            if anchor is not None:
+                weight.sub_((weight - to) * (rate * (1 - share) * self.strength))
+            if group["weight_decay"]:
+                weight.mul_(1 - rate * group["weight_decay"])

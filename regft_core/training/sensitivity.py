@@ -9,6 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from regft_core.training.chunks import chunked
+
 
 class SensitivityGuided(torch.optim.Optimizer):
     """Adamax or AdamW; the step of an entry of ``names`` is multiplied by ``|I - A| / (A + eps^2)``.
@@ -69,21 +71,29 @@ class SensitivityGuided(torch.optim.Optimizer):
                 state["sensitivity"] = torch.zeros_like(parameter)
         state["step"] += 1
         count = int(state["step"])
-        factor = None
+        tensors = [parameter, gradient, state["exp_avg"], state[second]]
         if name in self.guided:
-            own = self.observed.pop(name, None)
-            own = (parameter * gradient).abs_() if own is None else own
-            factor = self._factor(own, state["sensitivity"], count)
-        direction = self._direction(gradient, state["exp_avg"], state[second], count)
+            tensors.append(state["sensitivity"])
+            if name in self.observed:
+                tensors.append(self.observed.pop(name))
+        # The mean factor is that of the whole tensor.
+        for weight, own, first, moment, *sensitivity in [tensors] if self.mean else chunked(*tensors):
+            factor = None
+            if sensitivity:
+                average, *observed = sensitivity
+                factor = self._factor(observed[0] if observed else (weight * own).abs_(), average, count)
+            self._move(weight, self._direction(own, first, moment, count), factor, group)
+
+    def _move(self, weight: Tensor, direction: Tensor, factor: Tensor | None, group: dict[str, Any]) -> None:
         rate, decay = float(group["lr"]), float(group["weight_decay"])
         inside = self.released and self.base == "adamax"
         if inside and decay:
-            direction.add_(parameter, alpha=decay)
+            direction.add_(weight, alpha=decay)
         elif decay and not self.released:
-            parameter.mul_(1 - rate * decay)
-        parameter.add_(direction if factor is None else direction.mul_(factor), alpha=-rate)
+            weight.mul_(1 - rate * decay)
+        weight.add_(direction if factor is None else direction.mul_(factor), alpha=-rate)
         if self.released and not inside and decay:
-            parameter.mul_(1 - float(group["base_lr"]) * decay)
+            weight.mul_(1 - float(group["base_lr"]) * decay)
 
     def _factor(self, own: Tensor, average: Tensor, count: int) -> Tensor:
         """What the step of each entry of sensitivity ``own`` is multiplied by; moves the average."""

@@ -80,6 +80,7 @@ class Stack:
             regulariser.prepare(trainee, {name: handed[name] for name in regulariser.declares.needs})
 
     def fit(self, trainee: Trainee, data: FitData) -> None:
+        """``fit`` of all, in ``edit_order``."""
         for regulariser in self.in_edit_order:
             regulariser.fit(trainee, data)
 
@@ -93,6 +94,7 @@ class Stack:
         return next((steps for steps in found if steps is not None), None)
 
     def parameter_groups(self) -> list[ParameterGroup]:
+        """Groups of all."""
         return [group for r in self.regularisers for group in r.parameter_groups()]
 
     def learning_rate_factors(self, known: Collection[str]) -> dict[str, float]:
@@ -169,7 +171,7 @@ class Stack:
                     torch._foreach_mul_(list(step.unmasked.values()), factor)
 
     def after_clip(self, step: Step, norm: Tensor) -> None:
-        """What sees or masks the clipped gradient; ``norm`` is the norm before clipping."""
+        """What sees or masks the clipped gradient; ``norm`` is the norm before clipping, a scalar."""
         limit = step.setting.training.clip_norm
         if step.unmasked is not None and limit is not None:
             # The factor of torch.nn.utils.clip_grad_norm_.
@@ -182,13 +184,15 @@ class Stack:
             regulariser.before_update(step)
 
     def _mask(self, step: Step, side: ClipSide) -> None:
+        from regft_core.training.chunks import multiply
+
         with torch.no_grad():
             for regulariser in self.masking[side]:
                 for name, mask in regulariser.gradient_masks(step):
                     gradient = step.trainee.parameter(name).grad
                     if gradient is None:
                         continue
-                    gradient.mul_(mask)
+                    multiply(gradient, mask)
                     if self._remembers and not isinstance(mask, float):
                         moves = (mask != 0).expand_as(gradient)
                         step.moves[name] = step.moves[name] & moves if name in step.moves else moves
@@ -208,9 +212,11 @@ class Stack:
             regulariser.finish(trainee)
 
     def state(self) -> dict[str, Tensor]:
+        """Tensors of all, under the name of each."""
         return _named((r, r.state()) for r in self.regularisers)
 
     def load_state(self, state: dict[str, Tensor]) -> None:
+        """Restore :meth:`state`."""
         for r in self.regularisers:
             r.load_state(_own(r, state))
 
@@ -247,9 +253,11 @@ class Stack:
         return self.predictor.predict(trainee, _own(self.predictor, kept), examples)
 
     def diagnostics(self) -> Diagnostics:
+        """Logged values of all."""
         return Diagnostics([value for r in self.regularisers for value in r.diagnostics.values])
 
     def load_diagnostics(self, values: Sequence[Sequence[Any]]) -> None:
+        """Restore logged values: (name, step, value)."""
         for r in self.regularisers:
             prefix = f"{r.name}."
             r.diagnostics.values = [(str(n), int(s), float(v)) for n, s, v in values if str(n).startswith(prefix)]

@@ -167,7 +167,10 @@ class Step:
         return [p for group in self.optimizer.param_groups for p in group["params"]]
 
     def task_loss(self, logits: Tensor, labels: Tensor | None = None) -> Tensor:
-        """The task's loss against the step's labels (or ``labels``), as a regulariser may transform it."""
+        """The task's loss of logits ``[B, K]`` against the step's labels ``[B]`` (or ``labels``): a scalar.
+
+        A regulariser may transform it.
+        """
         labels = self.batch.labels if labels is None else labels
         if self.transformer is not None:
             return self.transformer.task_loss(self, logits, labels)
@@ -187,14 +190,14 @@ class Step:
         return self.moves.get(name)
 
     def backward(self, loss: Tensor, passes: float = 1.0) -> None:
-        """Accumulate the gradient of ``loss``; ``passes`` counts batch-sized backward passes."""
+        """Accumulate the gradient of the scalar ``loss``; ``passes`` counts batch-sized backward passes."""
         loss = loss * self.share if self.share != 1.0 else loss
         (self.scaler.scale(loss) if self.scaler is not None else loss).backward()
         self.backward_passes += passes
         self.graph_passes = 0.0
 
     def gradients(self, loss: Tensor, inputs: Sequence[Tensor], passes: float = 1.0) -> list[Tensor]:
-        """Gradients of ``loss`` in ``inputs`` without touching ``.grad`` (an ascent on a perturbation).
+        """Gradients of the scalar ``loss`` in ``inputs`` without touching ``.grad`` (an ascent on a perturbation).
 
         Counted like a backward pass; the graph is freed. Zeros where an input does not matter.
         """

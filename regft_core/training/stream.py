@@ -60,6 +60,7 @@ class BatchStream:
         return self._epoch[1]
 
     def collate(self, rows: Sequence[int]) -> Batch:
+        """These rows as a padded batch on the device."""
         batch = collate(
             self.encoded,
             list(rows),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -73,7 +74,7 @@ class Trainee:
     def module_of(self, name: str) -> tuple[nn.Module, str]:
         """The module that holds plain parameter ``name``, and the attribute's name."""
         path, _, attribute = name.rpartition(".")
-        return self.model.get_submodule(path), attribute
+        return attrgetter(path)(self.model) if path else self.model, attribute
 
     def raw(self, name: str) -> nn.Parameter:
         """The trained tensor behind plain parameter ``name``."""

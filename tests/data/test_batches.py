@@ -82,9 +82,16 @@ def test_impossible_sizes() -> None:
         epoch_batches([1], seed_value=0, epoch=0, batch_size=0, bucket_batches=1)
 
 
-@given(many_lengths, st.integers(1, 20))
-def test_evaluation_covers_everything_longest_first(lengths: list[int], batch_size: int) -> None:
-    batches = evaluation_batches(lengths, batch_size)
+def rows_of_lengths(lengths: list[int]) -> Encoded:
+    rows = [[1] * length for length in lengths]
+    return Encoded(rows, None, [0] * len(rows), [str(i) for i in range(len(rows))], rows, rows)
+
+
+@given(many_lengths, st.integers(1, 200))
+def test_evaluation_covers_everything_longest_first(lengths: list[int], tokens: int) -> None:
+    batches = evaluation_batches(rows_of_lengths(lengths), tokens)
+    assert all(len(batch) == 1 or len(batch) * lengths[batch[0]] <= tokens for batch in batches)
+    assert all((len(batch) + 1) * lengths[batch[0]] > tokens for batch in batches[:-1])
     assert sorted(index for batch in batches for index in batch) == list(range(len(lengths)))
     flat = [lengths[index] for batch in batches for index in batch]
     assert flat == sorted(lengths, reverse=True)

@@ -90,7 +90,7 @@ def test_bytes_that_are_no_text_are_named_by_their_line_wherever_they_are(tmp_pa
 
 def test_a_codec_that_is_no_text_encoding_is_refused() -> None:
     for name in ("utf-9", "base64", "zip"):
-        with pytest.raises(ValueError, match="is not a text encoding; common ones"):
+        with pytest.raises(ValueError, match="is not a text encoding; give for instance utf-8"):
             FilesSource(kind="files", encoding=name)
 
 

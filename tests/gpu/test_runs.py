@@ -103,9 +103,7 @@ def test_logits_are_those_of_the_cpu_however_the_rows_are_cut() -> None:
     model, pad_id = train(given).trainee.model, padding_of(given.tokenizer).pad_id
 
     def logits(device: str, tokens: int | None) -> Any:
-        return predict(
-            model.to(device), given.encoded, batch_size=64, device=device, pad_id=pad_id, batch_tokens=tokens
-        )
+        return predict(model.to(device), given.encoded, device=device, pad_id=pad_id, batch_tokens=tokens)
 
     whole = logits(DEVICE, 1 << 16)
     assert np.allclose(whole, logits(DEVICE, 64), atol=1e-5)

@@ -104,7 +104,7 @@ RUNS = {"hype", "pats"}
         ("scoring/ood.py", "own_labels[-1]", "own_labels[0]", {"evaluate", "evaluation", "merge", "report"}),
         ("kinds/_judging.py", "-3.09", "-3.08", {"evaluate", "evaluation", "merge"}),
         ("kinds/new.py", "", "UNUSED = 1", set()),
-        ("scoring/predict.py", "EVALUATION_BATCH = 64", "EVALUATION_BATCH = 32", {"evaluate", "merge"}),
+        ("data/batches.py", "return 1 << 10 if", "return 1 << 11 if", {"evaluate", "merge"}),
         ("statistics/bootstrap.py", "", "UNUSED = 1", set()),
         ("statistics/bootstrap.py", "", "print('loaded')", {"report"}),  # acts when it is imported
         ("reporting/page/report.html.j2", "<", "< ", {"report"}),

@@ -72,12 +72,18 @@ def in_turn(places: Sequence[tuple[str, str]]) -> list[Any]:
     chosen = []
     for number, case in enumerate(CASES):
         for architecture, form in places:
-            turn = COMMON[(number + FIRST.index(architecture)) % 3] if architecture in FIRST[1:] else form
             if not case.refused(architecture, FORMS[form]):
-                marks = [pytest.mark.slow] if form in COMMON and form != turn else []
                 key = f"{case.key}-{architecture}-{form}"
-                chosen.append(pytest.param(case, architecture, form, marks=marks, id=key))
+                chosen.append(
+                    pytest.param(case, architecture, form, marks=not_its_turn(number, architecture, form), id=key)
+                )
     return chosen
+
+
+def not_its_turn(number: int, architecture: str, form: str) -> list[pytest.MarkDecorator]:
+    """What makes a test slow where another of the forms in ``COMMON`` is the quick one of the case with this number."""
+    turn = COMMON[(number + FIRST.index(architecture)) % 3] if architecture in FIRST[1:] else form
+    return [pytest.mark.slow] if form in COMMON and form != turn else []
 
 
 def accepted(cases: Sequence[Case], places: Sequence[tuple[str, str]]) -> pytest.MarkDecorator:
@@ -168,8 +174,8 @@ def refuses_at_strength_zero(name: str, architecture: str) -> bool:
 
 
 OFF_ON = [
-    (name, *place)
-    for name in WITH_OFF
+    pytest.param(name, *place, marks=not_its_turn(number, *place))
+    for number, name in enumerate(WITH_OFF)
     for place in ([*TASKS, *HEADS] if acts_at_strength_zero(name) else FEW)
     if not refuses_at_strength_zero(name, place[0])
 ]

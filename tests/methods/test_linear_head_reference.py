@@ -61,7 +61,6 @@ def logits(outcome: Outcome) -> np.ndarray:
     return predict(
         outcome.model,
         outcome.encoded,
-        batch_size=5,
         device="cpu",
         pad_id=padding.pad_id,
         pad_token_type_id=padding.pad_token_type_id,

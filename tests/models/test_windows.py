@@ -119,7 +119,7 @@ def test_what_stands_past_max_length_is_learned_with_windows_and_not_without(nam
         trainee = done["finetune"].members[0].trainee
         encoded = encode(new, trainee.tokenizer, 8, reading=reading)
         padding = padding_of(trainee.tokenizer)
-        found = predict(trainee.model, encoded, batch_size=16, pad_id=padding.pad_id)
+        found = predict(trainee.model, encoded, pad_id=padding.pad_id)
         accuracy[reading] = float((found.argmax(1) == [row.label for row in new]).mean())
     without, with_windows = accuracy.values()
     assert without < 0.7

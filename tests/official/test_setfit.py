@@ -53,7 +53,6 @@ def answers(outcome: Outcome, rows: list[Example]) -> np.ndarray:
     return predict(
         outcome.model,
         encode(rows, outcome.inputs.tokenizer, 32),
-        batch_size=16,
         device="cpu",
         pad_id=padding.pad_id,
         pad_token_type_id=padding.pad_token_type_id,

@@ -3,22 +3,29 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
-from regft_core.errors import DataError, StoreError
+from regft_core.errors import ConfigError, DataError, StoreError
+from regft_core.execution.devices import refuse_slow_bf16
+from regft_core.execution.queue import JobQueue
 from regft_core.io import read_json
 from regft_core.plan import compute as module
 from regft_core.plan.compute import compute, compute_only
 from regft_core.plan.jobs import Planner
+from regft_core.plan.pool import prepared_devices
+from regft_core.plan.rates import Rates
 from regft_core.run import project as opening
 from regft_core.run.context import Context
 from regft_core.run.evaluate import evaluate
@@ -37,10 +44,17 @@ from tests.run.test_kill import FORK
 CELL = f"{TASK}/24"
 
 
+@pytest.fixture(scope="module")
+def reproduced(template: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The project with everything computed; tests get copies."""
+    root = Path(shutil.copytree(template, tmp_path_factory.mktemp("reproduced") / "project"))
+    assert reproduce(root) == {}
+    return root
+
+
 @pytest.fixture
-def done(project: Path) -> Path:
-    assert reproduce(project) == {}
-    return project
+def done(reproduced: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(reproduced, tmp_path / "project"))
 
 
 def test_a_second_time_nothing_is_computed_or_written(done: Path, trained: list[tuple[str, int]]) -> None:
@@ -162,12 +176,66 @@ def test_only_what_is_missing_is_a_job(project: Path) -> None:
     assert "evaluate: 1 run, 1 job on the executor 'serial'" in said  # the others when they were trained
 
 
+def test_arms_that_train_alike_train_once(project: Path, trained: list[tuple[str, int]]) -> None:
+    """Alone 17 trainings: plain fine-tuning, that of WiSE-FT, and three soups of the same five members."""
+    soups = ["greedy_soup", "greedy_soup_uniform", "greedy_soup_released"]
+    change(project, methods=["vanilla", "wise_ft", *soups], grid={"seeds": [0]})
+    assert reproduce(project) == {}
+    # Five members and one training; the means of the three soups are phases without a step.
+    assert Counter(trained) == {("members", 0): 5, ("finetune", 0): 1 + len(soups)}
+
+
+def test_bf16_is_refused_before_anything_runs_on_a_processor_that_lacks_it(
+    project: Path, trained: list[tuple[str, int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    change(project, methods=["vanilla"], training={"precision": "bf16"})
+    plan(project)
+    for units in ("_is_avx512_bf16_supported", "_is_amx_tile_supported"):
+        monkeypatch.setattr(torch.cpu, units, lambda: False)
+    with raises_code(ConfigError, "precision-not-possible", "training.precision", "avx512_bf16", "amx_tile", "fp32"):
+        compute(project, "finetune", say=quiet)
+    assert not trained
+    refuse_slow_bf16(["cpu"], ["fp32"])
+    refuse_slow_bf16(["cuda:0"], ["bf16"])
+    monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: True)
+    refuse_slow_bf16(["cpu"], ["bf16"])
+
+
 def test_a_run_waits_for_the_phases_that_it_starts_from(project: Path) -> None:
     planner = Planner(open_project(project))
     (last,) = planner.add(job(project, "weight_mixup"), "finetune", None)
     names = [one.name for one in planner.jobs.jobs]
     assert names[last] == "weight_mixup cue_sentence 24 seed 0"
     assert {names[i] for i in planner.jobs.after[last]} == {"weight_mixup cue_sentence 24 seed 0 phase search"}
+
+
+def test_the_longest_chain_starts_first_by_measured_seconds(project: Path) -> None:
+    """Both methods take as many steps; the one whose step takes longer starts first, whatever the order."""
+    change(project, methods=["vanilla", "hype_n"])
+    first = {}
+    for slow in ("vanilla", "hype_n"):
+        planner = Planner(open_project(project))
+        planner._rates = lambda cell, slow=slow: Rates(train=0.02 if cell.method == slow else 0.01, judge=1.0)
+        for method in ("vanilla", "hype_n"):
+            planner.add(job(project, method), "finetune", None)
+        taken = JobQueue(planner.jobs.jobs, after=planner.jobs.after, costs=planner.jobs.costs).take()
+        assert taken is not None
+        first[slow] = planner.jobs.jobs[taken].method
+        shares = planner.jobs.shares[planner.jobs.jobs[taken].name]
+        assert shares == {"finetune": pytest.approx(planner.jobs.costs[taken] - 1.0), "evaluate": 1.0}
+    assert first == {"vanilla": "vanilla", "hype_n": "hype_n"}
+
+
+def test_every_library_of_a_worker_has_the_threads_of_the_project(
+    project: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")
+    change(project, execution={"threads": 2})
+    prepared_devices(open_project(project))
+    assert os.environ["OMP_NUM_THREADS"] == "2"
+    assert caplog.messages == ["OMP_NUM_THREADS=3 does not count: workers have execution.threads, which is 2"]
+    prepared_devices(open_project(project))
+    assert len(caplog.messages) == 1
 
 
 def test_what_several_runs_share_is_done_once(project: Path, trained: list[tuple[str, int]]) -> None:
@@ -255,9 +323,8 @@ def test_without_a_plan_the_stage_that_makes_it_is_named(project: Path) -> None:
 
 @pytest.mark.parametrize("point", ["step:3", "commit.renamed:1", "commit.renamed:4"])
 def test_a_killed_stage_goes_on_where_it_stopped(
-    project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, trained: list[tuple[str, int]], point: str
+    project: Path, reproduced: Path, monkeypatch: pytest.MonkeyPatch, point: str
 ) -> None:
-    whole = Path(shutil.copytree(project, tmp_path / "whole"))
     plan(project)
     with monkeypatch.context() as patched:
         patched.setenv("REGFT_KILL_AT", point)
@@ -267,9 +334,8 @@ def test_a_killed_stage_goes_on_where_it_stopped(
     assert process.exitcode == -signal.SIGKILL
     before = len(runs(project))
     assert reproduce(project) == {}
-    assert reproduce(whole) == {}
-    assert bits(project) == bits(whole)
-    assert scores(tree(project)) == scores(tree(whole))
+    assert bits(project) == bits(reproduced)
+    assert scores(tree(project)) == scores(tree(reproduced))
     assert before < len(runs(project))
 
 

@@ -13,7 +13,7 @@ from regft_core.hooks.registry import discover
 from regft_core.io import read_json
 from regft_core.plan import step_times, time
 from regft_core.plan.keys import stale_cells
-from regft_core.plan.rates import Rates, rates_of
+from regft_core.plan.rates import Measured, Rates, assumed_here, known, rates_of
 from regft_core.plan.step_times import StepTimes, buckets
 from regft_core.plan.time import estimate, spend, still_to_train
 from regft_core.run.project import open_project
@@ -84,6 +84,18 @@ def test_a_step_is_measured_once_for_all_methods_and_kept(project: Path, measure
     file.write_text("{")
     estimate(open_project(project), shortest=0.0)
     assert len(measured) == 3
+
+
+def test_jobs_are_ordered_by_what_was_measured_before_and_measure_nothing(
+    project: Path, measured: list[dict[str, Any]]
+) -> None:
+    opened = open_project(project)
+    cell = next(cell for cell in cells(opened) if cell.method == "vanilla")
+    assert known(opened)(cell) == assumed_here(opened)(cell)
+    assert not measured
+    estimate(opened, shortest=0.0)
+    assert known(opened)(cell) == Measured(opened)(cell) != assumed_here(opened)(cell)
+    assert len(measured) == 1
 
 
 def test_sets_of_other_lengths_have_their_own_time() -> None:

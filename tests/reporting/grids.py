@@ -89,7 +89,7 @@ def page_text(found: Report) -> str:
     """The page's text up to the claims, a line per row of a table; of the rest the headings."""
     body = found.html.split("<body>")[1].split("<script>")[0]
     top, rest = body.split("<nav ")
-    lines = re.sub(r"\s+", " ", re.sub(r"<svg.*?</svg>", "", top, flags=re.DOTALL))
+    lines = re.sub(r"\s+", " ", re.sub(r"<wbr>|<svg.*?</svg>", "", top, flags=re.DOTALL))
     lines = re.sub(r"</(?:tr|p|li|h\d|pre|div|summary)>", "\n", lines)
     lines = re.sub(r"</t[dh]>", " | ", lines)
     heads = [f"[{text}]" for text in re.findall(r"<h[23][^>]*>(.*?)</h[23]>", rest, re.DOTALL)]

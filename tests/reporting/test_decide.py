@@ -201,7 +201,8 @@ def choose(
             method=name,
             failed=(),
             n_expected=seeds,
-            cost=SimpleNamespace(measured=measured[name], declared=(declared or measured)[name]),
+            cost=SimpleNamespace(measured=measured[name], declared=(declared or measured)[name], spread=None),
+            n_ok=seeds,
             against=lambda role, name="dev": [],
             scores={
                 one: {"accuracy": SimpleNamespace(estimate=found.one(name), below_chance=False)}
@@ -282,7 +283,8 @@ def test_no_command_is_given_that_would_fail(make: Any, synthetic: Any) -> None:
             method=name,
             failed=(),
             n_expected=1,
-            cost=SimpleNamespace(measured=1.0, declared=1.0),
+            cost=SimpleNamespace(measured=1.0, declared=1.0, spread=None),
+            n_ok=1,
             against=lambda role, name="dev": [],
             scores={"dev": {"accuracy": SimpleNamespace(estimate=arms.one(name), below_chance=False)}},
         )

@@ -13,7 +13,7 @@ import pytest
 
 from regft_core.reporting.page import formatting
 
-VOID = {"meta", "br", "link", "img", "hr", "input"}
+VOID = {"meta", "br", "link", "img", "hr", "input", "wbr"}
 
 
 class Page(HTMLParser):

@@ -1,4 +1,4 @@
-"""Every view names the same verdict for the same pair: 200 random small grids, with every degenerate case in them."""
+"""Every view names the same verdict for the same pair: random small grids, with every degenerate case in them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ from regft_core.reporting.read_grid import read_grid
 from regft_core.reporting.write import build_report
 from regft_core.statistics.verdict import SYMBOLS, overall
 
-GRIDS, AT_ONCE = 200, 25
+#: Of 200 grids the quick tests take 75.
+GRIDS, QUICK, AT_ONCE = 200, 75, 25
 FIGURES = ("average_bars", "best_of_k", "epoch_curves", "search_curves")
 
 
@@ -131,7 +132,10 @@ def check(report: Any, page: str) -> None:
         assert text in page or all(sentence in page for sentence in found.sentences)
 
 
-@pytest.mark.parametrize("part", range(GRIDS // AT_ONCE))
+@pytest.mark.parametrize(
+    "part",
+    [pytest.param(part, marks=[pytest.mark.slow] * (part * AT_ONCE >= QUICK)) for part in range(GRIDS // AT_ONCE)],
+)
 def test_no_two_views_contradict_each_other(part: int, synthetic: Any, tmp_path: Path, without_figures: None) -> None:
     rng = np.random.default_rng(part)
     for number in range(AT_ONCE):

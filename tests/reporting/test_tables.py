@@ -154,7 +154,7 @@ def test_memory_is_the_largest_peak_and_its_ratio(make: Any, synthetic: Any) -> 
     assert report.results["sst2-300"]["cpu"]["cost_ratio"]["memory"] is None
 
 
-def test_seconds_of_a_busy_machine_are_shown_as_the_range_of_the_seeds(built: Any, tmp_path: Path) -> None:
+def test_seconds_of_a_busy_machine_are_marked(built: Any, tmp_path: Path) -> None:
     """The terminal used to print a mean of seconds to two digits whatever else the machine did."""
     shutil.copytree(built.root / "work", tmp_path / "work")
     path = tmp_path / "work/evaluate/hype_n/sst2/300/result.json"
@@ -167,12 +167,11 @@ def test_seconds_of_a_busy_machine_are_shown_as_the_range_of_the_seeds(built: An
     assert before.spread == pytest.approx((1.2, 1.2))
     assert measured(before.measured, before.spread) == "1.20×"
     assert after.spread == pytest.approx((1.2, 2.4))
-    assert measured(after.measured, after.spread) == "1.2 to 2.4×"
+    assert measured(after.measured, after.spread) == "~1.40×"
     assert measured(None, None) == "n/a"
     console = Console(width=250, record=True, file=io.StringIO())
     console.print(summary_table(report))
-    (line,) = [text for text in console.export_text().splitlines() if " hype_n " in text and "2.4×" in text]
-    assert re.search(r"1\.00×  +1\.2 to 2\.4×  +6/6$", line.strip())
+    assert re.search(r"hype_n .*1\.00×  +~1\.40×  +6/6$", console.export_text(), re.MULTILINE)
 
 
 def test_costs_against_a_reference_that_only_fits(make: Any, synthetic: Any) -> None:

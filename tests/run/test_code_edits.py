@@ -119,7 +119,7 @@ TABLE: list[tuple[str, str, str, set[str], set[str]]] = [
     ("run/averaging.py", ".double()", ".float()", MEMBERS, set()),
     ("run/merge.py", "tried > best or", "tried >= best or", {"soup"}, set()),
     ("metrics/accuracy.py", "gold == predicted", "gold != predicted", {"soup"}, {"evaluate", "report"}),
-    ("scoring/predict.py", "EVALUATION_BATCH = 64", "EVALUATION_BATCH = 32", {"soup"}, {"evaluate"}),
+    ("data/batches.py", "return 1 << 10 if", "return 1 << 11 if", {"soup"}, {"evaluate"}),
     ("data/subsample.py", "least = 1", "least = 2", set(), {"subsample"}),
     ("kinds/classification.py", "log_softmax", "softmax", METHODS, {"dataset", "subsample", "evaluate"}),
     ("kinds/_base.py", "", "\nUNUSED = 1\n", set(), set()),

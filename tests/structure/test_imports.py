@@ -1,4 +1,4 @@
-"""The sentence on imports in the README is true: each part imports from those below it, never from above."""
+"""The sentence on imports in ARCHITECTURE.md is true: each part imports from those below it, never from above."""
 
 from __future__ import annotations
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import pickle
 import pkgutil
+import re
 from collections import defaultdict
 from pathlib import Path
 
@@ -14,6 +15,26 @@ from regft_core.errors import ConfigError, DamagedRun, DataError, Problem, Regft
 from regft_core.execution.failures import JobFailure, JobsFailed
 from regft_core.io import Unreadable
 from tests.structure import messages
+
+_VERBS = (
+    "accept add allowed ask change check choose close convert copy correct delete edit end export fetch fix free get "
+    "give indent install keep label leave lower make map merge move name open pass point put quote raise read remove "
+    "rename repair repeat report restore return rewrite run save see set start switch take train try use wait write"
+)
+NEXT_STEP = re.compile(
+    rf"-> |(^(?!set ')|[;:.,(|] ?|\b(or|and|so|To) )({'|'.join(_VERBS.split())}|did you mean)\b", re.IGNORECASE
+)
+#: Texts that are made elsewhere: a value in braces is all of it, or its end.
+ELSEWHERE = re.compile(r"(\{[\w.]+\}|\{\.\.\.\})$")
+#: What no file and no option of a user causes: one part of the program gave another what it must not.
+INVARIANTS = {
+    "counts-differ",
+    "index-twice",
+    "not-class-indices",
+    "sets-differ",
+    "tokenizer-hash-missing",
+    "wrong-shape",
+}
 
 
 def test_every_error_and_every_problem_has_a_code() -> None:
@@ -41,6 +62,17 @@ def test_all_texts_are_in_the_golden_file() -> None:
             [f"- {row}" for row in golden if row not in found] + [f"+ {row}" for row in found if row not in golden]
         )
     )
+
+
+def test_every_error_says_what_to_do_next() -> None:
+    """After an arrow, or as a clause of its own that begins with a verb."""
+    lacking = [
+        f"{site.place}: {site.text[:100]}"
+        for site in messages.sites()
+        if not NEXT_STEP.search(site.text) and not ELSEWHERE.search(site.text) and not set(site.codes) <= INVARIANTS
+    ]
+
+    assert not lacking, "append '\\n    -> ' and what the user can do:\n" + "\n".join(lacking)
 
 
 def test_problems_stand_file_by_file_from_the_top() -> None:

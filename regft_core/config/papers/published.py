@@ -190,7 +190,10 @@ def _rows(config: PublishedConfig, methods: Sequence[str], document: Document) -
             yield document.problem("unknown-encoder", (*at, "encoder"), f"unknown encoder '{row.encoder}'", hint)
         elif row.arm is not None and config.model(row) is None:
             yield document.problem(
-                "unknown-encoder", (*at, "arm"), "a row with 'arm' needs an encoder whose checkpoint is known"
+                "unknown-encoder",
+                (*at, "arm"),
+                "a row with 'arm' needs an encoder whose checkpoint is known",
+                "give the encoder a checkpoint under encoders, or remove arm",
             )
         if row.identity in [other.identity for other in config.rows[:i]]:
             message = f"'{row.method}' is there twice with this encoder, size and setting"
@@ -206,7 +209,9 @@ def _rows(config: PublishedConfig, methods: Sequence[str], document: Document) -
                     "not-points", (*at, "scores", key), f"{value:g} is not a score in points", "give the column a unit"
                 )
         for key, message in wrong_means(row.scores, row.recomputed, means):
-            yield document.problem("inconsistent", (*at, "scores", key), message)
+            yield document.problem(
+                "inconsistent", (*at, "scores", key), message, "correct the number, or mark it as a misprint"
+            )
         if row.gain_over is None:
             continue
         base = [
@@ -222,7 +227,9 @@ def _rows(config: PublishedConfig, methods: Sequence[str], document: Document) -
             )
             continue
         for key, message in wrong_gains(row.gains, row.scores, base[0].scores, means):
-            yield document.problem("inconsistent", (*at, "gains", key), message)
+            yield document.problem(
+                "inconsistent", (*at, "gains", key), message, "correct the number, or mark it as a misprint"
+            )
 
 
 def published_names(root: Path) -> list[str]:

@@ -75,7 +75,10 @@ class EncoderConfig(StrictModel):
         if self.stride and self.windows == 1:
             raise ValueError(f"stride: {self.stride} is what windows share, and there is one; set windows: 4")
         if 2 * self.stride >= self.max_length:
-            raise ValueError(f"stride: {self.stride} must be less than half of max_length: {self.max_length}")
+            raise ValueError(
+                f"stride: {self.stride} must be less than half of max_length: {self.max_length}"
+                f"; give at most {(self.max_length - 1) // 2}"
+            )
         return self
 
 

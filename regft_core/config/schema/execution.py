@@ -81,7 +81,11 @@ class ExecutionConfig(ConsistentModel):
         if self.known("executor"):
             for name in ("ray", "slurm"):
                 if self.known(name) and getattr(self, name) is not None and self.executor != name:
-                    yield (name,), f"has options of executor '{name}', but the executor is '{self.executor}'"
+                    yield (
+                        (name,),
+                        f"has options of executor '{name}', but the executor is '{self.executor}'"
+                        f"; remove them, or set executor: {name}",
+                    )
 
     def settings(self) -> dict[str, Any]:
         """The options of the chosen executor, if it has a section of its own; defaults where that is left out."""

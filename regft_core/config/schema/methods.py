@@ -145,12 +145,16 @@ class MethodConfig(ConsistentModel):
             names = list(self.phases)
             if not names or names[-1] != "finetune":
                 last = f"the last is '{names[-1]}'" if names else "there is none"
-                yield ("phases",), f"phases must end with the phase 'finetune', {last}"
+                yield ("phases",), f"phases must end with the phase 'finetune', {last}; name the last one so"
             for i, name in enumerate(names):
                 yield from self._phase_inconsistencies(name, self.phases[name], names[:i])
         if self.known("control_for", "differs_in") and bool(self.control_for) != bool(self.differs_in):
             given, other = ("control_for", "differs_in") if self.control_for else ("differs_in", "control_for")
-            yield (given,), f"{given} needs '{other}': the methods, and the settings in which they differ from this one"
+            yield (
+                (given,),
+                f"{given} needs '{other}': the methods, and the settings in which they differ from this one"
+                f"; add {other}",
+            )
 
     def _phase_inconsistencies(self, name: str, phase: PhaseConfig, earlier: list[str]) -> Iterator[Inconsistency]:
         at = ("phases", name)

@@ -29,7 +29,7 @@ def check_encoding(name: str) -> str:
     try:
         "".encode(name)  # also refuses codecs that are not of text
     except LookupError:
-        raise ValueError(f"'{name}' is not a text encoding; common ones: utf-8, utf-16, cp1252, latin-1") from None
+        raise ValueError(f"'{name}' is not a text encoding; give for instance utf-8, utf-16, cp1252, latin-1") from None
     return name
 
 
@@ -203,13 +203,13 @@ class TaskConfig(ConsistentModel):
         if self.known("kind", "labels") and (wrong := find(self.kind).wrong_labels(self.labels)):
             yield ("labels",), wrong
         if self.known("labels") and self.labels is not None and len(set(self.labels)) != len(self.labels):
-            yield ("labels",), "'labels' names a label twice"
+            yield ("labels",), "'labels' names a label twice; keep one"
         if self.known("kind"):
             yield from self._label_columns()
         if self.known("primary", "metrics") and self.primary not in self.metrics:
             yield ("primary",), f"primary '{self.primary}' is not one of metrics {list(self.metrics)}; add it there"
         if self.known("positive_label", "labels") and self.positive_label not in (None, *(self.labels or ())):
-            message = f"positive_label '{self.positive_label}' is not one of labels {list(self.labels or ())}"
+            message = f"positive_label '{self.positive_label}' is not a label; give one of {list(self.labels or ())}"
             yield ("positive_label",), message
         if self.known("prompt", "labels", "columns") and self.prompt is not None and self.columns.known("text_pair"):
             for path, message in self.prompt.inconsistencies(self.labels, self.columns.text_pair is not None):
@@ -220,7 +220,9 @@ class TaskConfig(ConsistentModel):
         if self.known("submission", "labels") and self.submission is not None and self.submission.known("labels"):
             own, given = set(self.labels or ()), set(self.submission.labels)
             if given and own != given:
-                message = f"submission.labels writes {sorted(given)}, but the task's labels are {sorted(own)}"
+                message = (
+                    f"submission.labels writes {sorted(given)}, but the task's labels are {sorted(own)}; name these"
+                )
                 yield ("submission", "labels"), message
 
     def _label_columns(self) -> Iterator[Inconsistency]:

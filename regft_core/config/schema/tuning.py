@@ -39,6 +39,7 @@ class TuningConfig(ConsistentModel):
 
     @property
     def judged_by_seed(self) -> bool:
+        """Whether each seed chooses its own trial."""
         return (self.per or ("seed" if self.selection == "split" else "cell")) == "seed"
 
     @property
@@ -56,10 +57,16 @@ class TuningConfig(ConsistentModel):
     def inconsistencies(self) -> Iterator[Inconsistency]:
         """A choice on the dev set is one per cell; nothing to try."""
         if self.known("selection", "per") and self.selection == "dev_as_published" and self.per == "seed":
-            yield ("per",), "per: seed with selection: dev_as_published; papers choose once for all seeds (per: cell)"
+            yield (
+                ("per",),
+                "per: seed with selection: dev_as_published; papers choose once for all seeds, so set per: cell",
+            )
         if self.known("selection", "folds") and self.folds is not None:
             if self.selection == "dev_as_published":
-                yield ("folds",), "folds with selection: dev_as_published, where no row of the training rows judges"
+                yield (
+                    ("folds",),
+                    "folds with selection: dev_as_published, where no row of the training rows judges; remove folds",
+                )
             if "split" in self.model_fields_set:
                 yield ("split",), "split beside folds; keep one of the two"
         if self.known("values", "methods") and not self.values and not any(self.methods.values()):

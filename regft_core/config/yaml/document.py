@@ -188,7 +188,7 @@ def _syntax_problem(file: str, error: MarkedYAMLError, text: str) -> Problem:
         hint = f"close the bracket that begins on line {begun}; commas separate what is in brackets"
         return wrong("open-bracket", hint)
     if "could not find expected ':'" in (error.problem or ""):
-        hint = f"a key needs a ':' after it: look at line {begun}, its indentation, brackets and quotes"
+        hint = f"a key needs a ':' after it: check line {begun}, its indentation, brackets and quotes"
         return wrong("colon-missing", hint)
     if "mapping values are not allowed" in (error.problem or ""):
         hint = "put quotes around text that holds ': '; else check the indentation of this line and the one above"

@@ -4,16 +4,16 @@ A file has the executor's name, which ``execution.executor`` gives, and defines 
 
     run(queue, function, *, devices, workers_per_device, threads, settings)
 
-The contract, which ``tests/runs/test_executor_contract.py`` tries with every file of this folder:
+The contract, which ``tests/execution/test_executor_contract.py`` tries with every file of this folder:
 
-- *Jobs.* As long as there are any, ``queue.take()`` (``runs.queue.JobQueue``) is the index of the job to start next,
+- *Jobs.* As long as there are any, ``queue.take()`` (``execution.queue.JobQueue``) is the job to start next: an index,
   or None when none can start before another ends. Each job is one call ``function(queue.jobs[index], device=...)``,
-  on one of ``devices``, with torch at ``threads`` threads (``jobs.torch_threads``).
+  on one of ``devices``, with torch at ``threads`` threads (``failures.torch_threads``).
 - *One job at a time in a process.* Random draws, kernels and threads are settings of a process in torch. A second
-  training beside one that runs is refused (``runs.alone``), so a pool of threads cannot be an executor.
+  training beside one that runs is refused (``execution.alone``), so a pool of threads cannot be an executor.
 - *Results* are reported in the driver, the process that called ``run``, and from its thread:
   ``queue.succeeded(index, result)``, or ``queue.failed(index, message, trace)`` for a job that raised or whose
-  process died (``jobs.describe_failure``). The other jobs still finish. A job may be started again
+  process died (``failures.describe_failure``). The other jobs still finish. A job may be started again
   where its machine failed it; it then continues from its checkpoint.
 - *Interruption.* ``run`` leaves no process and no job behind, also when SIGINT or SIGTERM interrupts it
   (``processes.termination_raises``).

@@ -58,11 +58,8 @@ def ratio(value: float | None) -> str:
 
 
 def measured(value: float | None, spread: tuple[float, float] | None) -> str:
-    """A measured ratio where its seeds agree on it; else their range (``0.8 to 2.4×``): the machine did other work."""
-    if spread is None or spread[1] <= QUIET * spread[0]:
-        return ratio(value)
-    digits = 1 if spread[1] >= 1 else 2
-    return f"{spread[0]:.{digits}f} to {spread[1]:.{digits}f}×"
+    """A measured ratio; ``~1.2×`` where its seeds disagree on it, because the machine did other work."""
+    return f"{'' if spread is None or spread[1] <= QUIET * spread[0] else '~'}{ratio(value)}"
 
 
 def seconds(value: float | None) -> str:

@@ -169,7 +169,7 @@ class Ours:
         """``arm`` minus ``over`` on the same columns, paired by seed, as gains count: positive is better.
 
         The interval is the report's two-level one. Beyond the report's confidence, where a bootstrap has few resamples,
-        it is the wider of that and of a normal interval (as in ``statistics/best.py``).
+        it is the wider of that and of a normal interval (as in ``statistics/ranks.py``).
         """
         estimates: dict[tuple[str, str], Estimate] = {}
         weights: dict[tuple[str, str], float] = {}

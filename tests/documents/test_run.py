@@ -1,0 +1,155 @@
+"""Every command and every Python block of the documents runs, in miniature, beginning in an empty folder.
+
+``miniature.yaml`` has all that differs from the pages: a tiny encoder, few rows, what cannot run and why.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.documents.pages import HELPS, PAGES, ROOT, Line, blocks, typed
+from tests.small_project import review, write_csv
+from tests.tiny import tiny_model_dir
+
+TABLE: dict[str, Any] = yaml.safe_load(Path(__file__).with_name("miniature.yaml").read_text(encoding="utf-8"))
+#: ``benchmarks/README.md`` needs real data and hours.
+RUN = [page for page in (*PAGES, *HELPS) if page != "benchmarks/README.md"]
+#: A short list of methods for ``regft fit``.
+OWN_DATA = """\
+always: [majority, linear_probe]
+methods: [vanilla_no_dropout]
+training: {epochs: 1, batch_size: 8, learning_rate: 1.0e-3}
+tuning: {folds: 2, methods: {vanilla_no_dropout: [[{training.learning_rate: 1.0e-3}]]}}
+"""
+
+
+def lines(page: str) -> list[Line]:
+    """The lines of a page that run, and its blocks of Python; what the README has runs there."""
+    before = set() if page == "README.md" else {line.text for line in typed("README.md")}
+    found = [line for line in typed(page) if excepted(line) is None and line.text not in before]
+    actions = TABLE["python"].get(page, [])
+    found += [Line(page, number, action) for (number, _), action in zip(blocks(page, "python"), actions, strict=True)]
+    return sorted(found, key=lambda line: line.number)
+
+
+def excepted(line: Line) -> str | None:
+    """The exception that a line falls under."""
+    return next((start for start in TABLE["exceptions"] if re.match(start, in_miniature(line.text))), None)
+
+
+def in_miniature(text: str) -> str:
+    for said, runs in TABLE["replace"].items():
+        text = text.replace(said, runs)
+    return text
+
+
+def late(line: Line) -> bool:
+    return line.page == "README.md" and line.text.startswith(tuple(TABLE["late"]))
+
+
+def walk(folder: Path, wanted: Iterable[Line], before: str = "") -> None:
+    """Run lines in one shell, as a reader does; fails with the line that failed and what it printed."""
+    python_blocks = {(page, number): text for page in TABLE["python"] for number, text in blocks(page, "python")}
+    script = ["set -euo pipefail", before]
+    for line in wanted:
+        block = python_blocks.get((line.page, line.number))
+        if block is not None:
+            file = folder / f"block-{line.number}.py"
+            file.write_text(in_miniature(block))
+            script.append(f"FILE='{file}'")
+        # `set -e` lets a list of `&&` go on that failed before its end.
+        script += [f"echo '== {line.page}:{line.number} '$SECONDS", in_miniature(line.text), "[ $? = 0 ] || exit 1"]
+    programs = folder / "programs"
+    programs.mkdir(exist_ok=True)
+    (programs / "regft").write_text(f'#!/bin/sh\nexec "{sys.executable}" -m regft_core "$@"\n')
+    (programs / "regft").chmod(0o755)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    names = {"GIT_AUTHOR_NAME": "t", "GIT_AUTHOR_EMAIL": "t@t", "GIT_COMMITTER_NAME": "t", "GIT_COMMITTER_EMAIL": "t@t"}
+    environment = os.environ | names | {"PYTHONPATH": str(ROOT), "PORT": port, "OMP_NUM_THREADS": "1", "COLUMNS": "100"}
+    environment["PATH"] = os.pathsep.join([str(programs), str(Path(sys.executable).parent), os.environ["PATH"]])
+    log = folder / "log"
+    with log.open("w") as output:
+        shell = subprocess.Popen(
+            ["bash", "-c", "\n".join(script)],
+            cwd=folder,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        try:
+            code = shell.wait(timeout=1200)
+        finally:
+            with_server(shell.pid)
+    assert code == 0, log.read_text()[-4000:]
+
+
+def with_server(group: int) -> None:
+    """End what a page has started and not ended: a server."""
+    try:
+        os.killpg(group, signal.SIGKILL)
+    except ProcessLookupError:
+        return
+
+
+@pytest.fixture(scope="session")
+def start(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a few files of rows; the README's walk makes a project in it."""
+    folder = tmp_path_factory.mktemp("documents")
+    shutil.copytree(tiny_model_dir(folder / "scratch", "bert"), folder / "tiny")
+    shutil.rmtree(folder / "scratch")
+    names = ["bad", "good"]
+    rows = [(f"{review(n)} {n}", names[n % 2]) for n in range(40)]
+    write_csv(folder / "reviews.csv", [("review", "verdict"), *rows])
+    write_csv(folder / "new.csv", [("review",), *((text,) for text, _ in rows[:5])])
+    write_csv(folder / "unlabelled.csv", [("review",), *((f"{text} or",) for text, _ in rows)])
+    pairs = [(f"{review(n)} {n}", f"{review(n + n % 3)} {n}", f"product {n % 9}", names[n % 2]) for n in range(40)]
+    write_csv(folder / "pairs.csv", [("one", "other", "product", "verdict"), *pairs])
+    (folder / "reviews.jsonl").write_text(
+        "".join(f'{{"id": {n}, "review": "{text}"}}\n' for n, (text, _) in enumerate(rows))
+    )
+    (folder / "own_data.yaml").write_text(OWN_DATA)
+    walk(folder, [line for line in lines("README.md") if not late(line)])
+    return folder
+
+
+def test_the_readme_leads_to_a_leaderboard_and_python_reads_it(start: Path) -> None:
+    quick = [line for line in lines("docs/running.md") if re.match(r"regft (check|plan)|python", line.text)]
+    assert len(quick) == 4
+    walk(start / "reviews", quick)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", [page for page in RUN if lines(page)])
+def test_a_page_runs(page: str, start: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "project"
+    shutil.copytree(start / "reviews", folder, symlinks=True)
+    wanted = [line for line in lines(page) if page != "README.md" or late(line)]
+    walk(folder, wanted, TABLE["before"].get(page, ""))
+
+
+def test_every_difference_from_the_pages_is_used() -> None:
+    everything = [line for page in RUN for line in typed(page)]
+    assert set(map(excepted, everything)) == {None, *TABLE["exceptions"]}
+    python = [Line(page, 0, text) for page in TABLE["python"] for _, text in blocks(page, "python")]
+    text = "\n".join(line.text for line in (*everything, *python))
+    for said, runs in TABLE["replace"].items():
+        assert said in text, said
+        text = text.replace(said, runs)
+    assert {page for page in RUN if blocks(page, "python")} == {*TABLE["python"]}
+    assert {*TABLE["before"]} <= {*RUN}

@@ -1,0 +1,104 @@
+"""Each wrong use of the command gives one error, with its code and what to do next, and changes no file."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from regft_core.catalogue import use_project
+from regft_core.plan.new_project import make_project
+from stages import cli
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A new project with something that took long to make; the command is called in it, in this process."""
+    root = tmp_path / "project"
+    make_project(root, None)
+    (root / "work").mkdir()
+    (root / "work" / "results").write_text("hours of training")
+    (root / "out.csv").write_text("earlier predictions")
+    monkeypatch.chdir(root)
+    monkeypatch.setattr(sys, "argv", ["regft"])
+    monkeypatch.setattr(cli.common, "PROGRAM", "")
+    yield root
+    use_project(ROOT)
+
+
+def no_git(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(root / "work"))
+
+
+def no_dvc(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shutil.rmtree(root / ".dvc")
+
+
+def as_it_is(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pass
+
+
+def later_version(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = root / "params.yaml"
+    path.write_text(re.sub(r"(?m)^regft: .*$", "regft: 99.0.0", path.read_text()))
+
+
+def broken_plug_in(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (root / "methods").mkdir()
+    (root / "methods" / "broken.py").write_text("import no_such_module\n")
+    path = root / "pipelines" / "methods" / "broken.yaml"
+    path.parent.mkdir(exist_ok=True)
+    path.write_text("description: own\nregularisers: {broken: {}}\n")
+    params = root / "params.yaml"
+    params.write_text(params.read_text().replace("methods: [", "methods: [broken, ", 1))
+
+
+def foreign_model(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (root / "foreign").mkdir()
+    (root / "foreign" / "config.json").write_text(json.dumps({"model_type": "bert", "architectures": ["X"]}))
+    index = {"weight_map": {"bert.weight": "../../secret.safetensors"}}
+    (root / "foreign" / "model.safetensors.index.json").write_text(json.dumps(index))
+    (root / "new.csv").write_text("text\ngood film\n")
+
+
+PREDICT = ("predict", "--model", "foreign", "--data", "new.csv", "--out", "out.csv", "--overwrite")
+
+
+@pytest.mark.parametrize(
+    ("wrong", "command", "exit_code", "code", "hint"),
+    [
+        (no_git, ("run",), 2, "git-missing", "install git"),
+        (no_dvc, ("run",), 2, "no-project", "dvc init"),
+        (as_it_is, ("init", "."), 2, "folder-in-use", "folder"),
+        (later_version, ("check",), 2, "newer-version", "regft"),
+        (broken_plug_in, ("check",), 2, "cannot-import", "repair the file"),
+        (foreign_model, PREDICT, 4, "leads-elsewhere", "do not use this model"),
+    ],
+)
+def test_it_gives_one_error_and_loses_nothing(
+    project: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    wrong: Callable[[Path, pytest.MonkeyPatch], None],
+    command: tuple[str, ...],
+    exit_code: int,
+    code: str,
+    hint: str,
+) -> None:
+    wrong(project, monkeypatch)
+    before = {path: path.read_bytes() for path in project.rglob("*") if path.is_file()}
+    with pytest.raises(SystemExit) as stopped:
+        cli.main(command)
+    said = capsys.readouterr()
+    assert stopped.value.code == exit_code, said.err
+    assert re.findall(r"\[([a-z0-9-]+)\]$", said.err, re.MULTILINE) == [code]
+    assert hint in said.err.split("->", 1)[1]
+    assert "Traceback" not in said.err
+    assert {path: path.read_bytes() for path in before if path.is_file()} == before

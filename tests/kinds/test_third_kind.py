@@ -134,7 +134,7 @@ def test_without_its_file_the_task_is_refused(project: Path) -> None:
     (project / "params.yaml").write_text(yaml.dump(params))
     done = run(project, RUN)
     assert done.returncode != 0
-    assert "unknown kind of task 'tags'; allowed: classification, multi_label, regression" in done.stderr
+    assert "unknown kind of task 'tags'; allowed: classification, multi_label, ordinal, regression" in done.stderr
 
 
 def test_its_file_is_in_no_key_of_another_kind(project: Path) -> None:

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 
 class Ordinal(Classification):
+    """Labels with an order: the loss and the judging know it, the rest is as for classes."""
+
     ordered = True
     label_keys = "'labels' lists every label, the lowest first, 'label_values' maps other spellings, "
 

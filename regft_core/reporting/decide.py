@@ -221,11 +221,11 @@ def _against_controls(block: Block) -> list[str]:
         return []
     winners = [name for name, word in judged.items() if word == GAIN]
     if len(judged) == 1:
-        (name,) = judged
-        return [f"{name} {'beats' if winners else 'is not shown to beat'} its control."]
+        ((name, word),) = judged.items()
+        return [f"{name} against its control: {word}."]
     having = f"{len(judged)} methods with a control"
     if not winners:
-        return [f"None of {having} is shown to beat it."]
+        return [f"None of {having} is {GAIN} than it."]
     verb, whose = ("beats", "its") if len(winners) == 1 else ("beat", "their")
     return [f"{some(winners, 3)} {verb} {whose} control, of {having}."]
 

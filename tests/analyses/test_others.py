@@ -103,7 +103,7 @@ RUN = "def run(run):\n    return None\n"
     [
         (GOOD, "run(run: EvaluatedRun) -> Findings is missing"),
         (RUN, "DESCRIPTION is missing"),
-        (GOOD.replace('("classification",)', '("classes",)') + RUN, "some of classification, multi_label, ordinal, regression"),
+        (GOOD.replace('("classification",)', '("classes",)') + RUN, "some of classification, multi_label, ordinal"),
         (GOOD.replace("False", '("scale",)') + RUN, "a tuple of options (none)"),
         (GOOD.replace("False", "1") + RUN, "NEEDS_MODEL is 1; give True, False"),
         (GOOD + "MACHINE_DEPENDANT = True\n" + RUN, "not a declaration; did you mean MACHINE_DEPENDENT"),

@@ -116,11 +116,11 @@ def test_a_whole_set_is_predicted_from_its_batches() -> None:
     model, tokenizer = loaded("bert", pooling="mean").eval(), tokenizer_of(source_of("bert"))
     encoded, memory = encode(examples(12), tokenizer, 32), Memory()
     padding = padding_of(tokenizer)
-    options: dict[str, Any] = {"batch_size": 5, "pad_id": padding.pad_id, "pad_token_type_id": 0}
+    options: dict[str, Any] = {"batch_tokens": 64, "pad_id": padding.pad_id, "pad_token_type_id": 0}
     plain = predict(model, encoded, **options)
     for _ in range(2):
         assert (predict(model, encoded, **options, features=Features(memory, {})) == plain).all()
-    assert (len(memory), memory.hits) == (3, 3)
+    assert len(memory) == memory.hits > 1
     with torch.no_grad():
         model.classifier.weight.mul_(2.0)  # another head on the same vectors
     assert (

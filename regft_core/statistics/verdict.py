@@ -212,7 +212,7 @@ class _Error:
         logs = -0.5 * (n - 1) * (np.log(total) + variance / total)
         weights = np.exp(logs - logs.max()) * _prior()
         single = rows + sample.inner * (1 - 1 / n)
-        size = rows / single if single > 0 else 1.0
+        size = max(rows / single, 1 / n) if single > 0 else 1.0
         spread = rows + _ADDED * size * (100 * point / sample.n) ** 2
         seeds = sample.repeats * grid / n
         return cls(math.sqrt(spread), np.sqrt(spread + seeds), weights / weights.sum(), np.sqrt(seeds))

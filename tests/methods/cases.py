@@ -107,6 +107,7 @@ class Case:
 _DECLARED: dict[str, tuple[Any, Any, str]] = {
     "classification": (("a", "b"), None, "accuracy"),
     "multi_label": (("a", "b"), None, "f1_macro"),
+    "ordinal": (("a", "b", "c"), None, "kappa_quadratic"),
     "regression": (None, (0.0, 5.0), "pearson"),
 }
 

@@ -66,7 +66,7 @@ SOUP = {
         ("finetune", "vanilla", "training/schedule.py", "1.0 - progress", "1.1 - progress"),
         ("search", "weight_mixup", "run/averaging.py", ".double()", ".float()"),
         ("finetune", "soup", "metrics/accuracy.py", "gold == predicted", "gold != predicted"),
-        ("evaluate", "vanilla", "scoring/predict.py", "BATCH = 64", "BATCH = 32"),
+        ("evaluate", "vanilla", "scoring/predict.py", "tokens < 1:", "tokens < 2:"),
     ],
     ids=["loop", "mean", "soup", "evaluation"],
 )

@@ -55,7 +55,7 @@ def test_arms_from_two_places_are_refused(synthetic: Any, tmp_path: Path, other:
     assert "report.mixed_environments" in said
     assert "cpu Two cores, threads 1: vanilla\n" in said
     assert shown in said
-    assert "train all its methods and seeds on one machine" in said
+    assert "train all of them on one machine" in said
     assert "mixed_environments: mark" in said
     assert not (tmp_path / "reports").exists()
 

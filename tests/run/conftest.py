@@ -17,7 +17,8 @@ from regft_core.io import read_json
 from regft_core.plan.compute import compute_only
 from regft_core.plan.lengths import measure_task, write_lengths
 from regft_core.run import training_run
-from regft_core.run.context import Job, project_store
+from regft_core.run.context import Context, Job, project_store
+from regft_core.run.encoder_tensors import load_whole
 from regft_core.run.finetune import finetune
 from regft_core.run.project import open_project
 from regft_core.run.search import search
@@ -126,6 +127,12 @@ def run_stages(root: Path, method: str) -> dict[str, list[dict[str, Any]]]:
 def train(root: Path, method: str, seed: int = 0) -> dict[str, Any]:
     """Both training stages of one run: the record of finetune."""
     return finetune(job(root, method, seed), search(job(root, method, seed)))
+
+
+def weights_of(root: Path, key: str) -> dict[str, Any]:
+    """The weights of a stored fine-tuning, whole."""
+    context = Context(job(root, "vanilla"))
+    return load_whole(context, context.phase("finetune"), stored(root, key), "weights")
 
 
 def stored(root: Path, key: str) -> StoredRun:

@@ -16,7 +16,7 @@ from regft_core.run.context import Context
 from regft_core.run.evaluate import evaluate
 from regft_core.run.run_phase import phase_inputs
 from tests.errors import raises_code
-from tests.run.conftest import DIVERGES, change, edit_method, job, runs, stored, train, write_method
+from tests.run.conftest import DIVERGES, change, edit_method, job, runs, stored, train, weights_of, write_method
 
 
 def soup(merge: str, times: int = 3, **more: Any) -> dict[str, Any]:
@@ -95,8 +95,8 @@ def test_a_mean_soup_is_the_mean_of_its_members(project: Path) -> None:
     record = train(project, "soup")
     assert record["status"] == "ok"
     assert record["steps"] == 3 * 4 * 2  # 14 of 24 rows in batches of 8
-    merged = stored(project, record["key"]).load_tensors()
-    parts = [stored(project, key).load_tensors() for key in members(project, "finetune")]
+    merged = weights_of(project, record["key"])
+    parts = [weights_of(project, key) for key in members(project, "finetune")]
     assert len(parts) == 3
     for name, value in merged.items():
         mean = sum(part[name].double() for part in parts) / 3
@@ -127,8 +127,8 @@ def test_a_greedy_soup_follows_the_recipe(project: Path) -> None:
     write_method(project, "soup", **soup("greedy", times=4))
     record = train(project, "soup")
     assert record["status"] == "ok"
-    by_member = {member: stored(project, key) for key, member in members(project, "finetune").items()}
-    parts = [by_member[index].load_tensors() for index in range(4)]
+    by_member = {member: weights_of(project, key) for key, member in members(project, "finetune").items()}
+    parts = [by_member[index] for index in range(4)]
     scores = [accuracy(project, part) for part in parts]
     assert record["soup"]["scores"] == pytest.approx(scores)
 
@@ -146,7 +146,7 @@ def test_a_greedy_soup_follows_the_recipe(project: Path) -> None:
             chosen, best = [*chosen, index], tried
     assert record["soup"]["chosen"] == chosen
     assert best >= max(scores)
-    merged = stored(project, record["key"]).load_tensors()
+    merged = weights_of(project, record["key"])
     assert all(torch.equal(merged[name], value) for name, value in mean(chosen).items())
 
 
@@ -203,7 +203,7 @@ def test_the_variant_of_a_greedy_soup_reaches_the_merge_and_its_key(
     assert (released["soup"]["chosen"], released["variant"]) == ([0], "released")
     assert released["key"] != paper["key"]
     assert members(project, "finetune") == before
-    one, alone = (stored(project, key).load_tensors() for key in (released["key"], min(before, key=before.__getitem__)))
+    one, alone = (weights_of(project, key) for key in (released["key"], min(before, key=before.__getitem__)))
     assert all(torch.equal(one[name], value) for name, value in alone.items())
 
 

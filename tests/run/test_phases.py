@@ -12,12 +12,22 @@ import torch
 from regft_core.errors import ConfigError
 from regft_core.run import training_run
 from regft_core.run.context import Context
-from regft_core.run.encoder_tensors import load_whole
 from regft_core.run.evaluate import evaluate
 from regft_core.run.run_phase import phase_inputs
 from regft_core.run.search import search
 from tests.errors import raises_code
-from tests.run.conftest import DIVERGES, change, edit_method, job, runs, shrink_task, stored, train, write_method
+from tests.run.conftest import (
+    DIVERGES,
+    change,
+    edit_method,
+    job,
+    runs,
+    shrink_task,
+    stored,
+    train,
+    weights_of,
+    write_method,
+)
 
 POSTTRAINING = {
     "data": {"size": "full", "labels": False},
@@ -33,11 +43,6 @@ def start_of(root: Path, method: str, seed: int = 0) -> dict[str, torch.Tensor]:
     context = Context(job(root, method, seed, **keys))
     trainee, _ = training_run.build(phase_inputs(context, context.phase("finetune"), None))
     return dict(trainee.named_raw())
-
-
-def weights_of(root: Path, key: str) -> dict[str, torch.Tensor]:
-    context = Context(job(root, "vanilla"))
-    return load_whole(context, context.phase("finetune"), stored(root, key), "weights")
 
 
 def differing(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> set[str]:

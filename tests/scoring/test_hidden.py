@@ -100,7 +100,7 @@ def test_pairs_in_two_rows_are_pooled_as_their_head_reads_them() -> None:
     trained = TinyModel(separately=True)
     batch = batch_of(trained)
     vectors = pooled(trained.model, layer_states(trained.model, batch)[-1], "mean", 2)
-    assert vectors.shape == (4, 4 * 32)
+    assert vectors.shape == (len(batch.labels), 4 * 32)
     logits = trained.model.classifier(vectors)
     torch.testing.assert_close(logits, classify(trained.model, batch.model_inputs())[0])
 

@@ -140,7 +140,7 @@ def test_what_dvc_shows_after_one_changed_value(project: Path) -> None:
     ]
     assert all((project / "dvc_plots" / picture).is_file() for picture in pictures)
     assert "http" not in page
-    assert max(len(line.rstrip()) for line in dvc(project, "dag").splitlines()) <= 64
+    assert max(len(line.rstrip()) for line in dvc(project, "dag").splitlines()) <= 80
 
 
 # ------------------------------------------------------------------------------ what DVC has

@@ -26,6 +26,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -248,7 +249,7 @@ def main() -> None:
             loop.trainee.model.train()
             trainers = {arm: trainer_arm(arm, source, tokenizer, given, loop, options, folder) for arm in ARMS}
             arms: dict[str, Callable[[int], float]] = {
-                "regft": lambda steps, loop=loop: cost.run_steps(loop, steps, loop.trainee.device)  # type: ignore[misc]
+                "regft": partial(cost.run_steps, loop, device=loop.trainee.device)
             }
             arms |= {arm: trainer.run for arm, trainer in trainers.items()}
             seconds: dict[str, list[float]] = {name: [] for name in arms}

@@ -14,6 +14,7 @@ import json
 import statistics
 import time
 from collections.abc import Callable
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -74,12 +75,12 @@ def main() -> None:
         encoded = encode(read(options.data, name, options.rows), tokenizer, 128)
         order = longest_first(encoded)
         by_rows = [order[start : start + 64] for start in range(0, len(order), 64)]
-        ways: dict[str, Callable[[], float]] = {"64 rows": lambda e=encoded, b=by_rows: run(model, e, b, pad)}  # type: ignore[misc]
+        ways: dict[str, Callable[[], float]] = {"64 rows": partial(run, model, encoded, by_rows, pad)}
         for tokens in options.tokens:
             cut = evaluation_batches(encoded, tokens)
-            ways[f"{tokens} tokens"] = lambda e=encoded, b=cut: run(model, e, b, pad)  # type: ignore[misc]
+            ways[f"{tokens} tokens"] = partial(run, model, encoded, cut, pad)
         cut = evaluation_batches(encoded, 1024)
-        ways["1024 tokens, multiple of 8"] = lambda e=encoded, b=cut: run(model, e, b, pad, 8)  # type: ignore[misc]
+        ways["1024 tokens, multiple of 8"] = partial(run, model, encoded, cut, pad, 8)
         spent: dict[str, list[float]] = {way: [] for way in ways}
         for _ in range(options.rounds):
             for way, timed in ways.items():

@@ -12,6 +12,7 @@ import argparse
 import statistics
 import time
 from collections.abc import Callable
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -89,7 +90,7 @@ def main() -> None:
     for precision in ("bf16", "int8"):
         try:
             other = load_served(given.model, "cpu", precision)
-            ways[precision] = lambda other=other: other.scores(examples)  # type: ignore[misc]
+            ways[precision] = partial(other.scores, examples)
         except ModelError as error:
             print(error)
     if (given.model / FILE).is_file():

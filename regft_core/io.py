@@ -147,11 +147,21 @@ def may_not_write(error: StoreError) -> bool:
 
 @contextmanager
 def explained(path: Path | str) -> Iterator[None]:
-    """Re-raise any ``OSError`` of the block as a ``StoreError`` about writing ``path``."""
+    """Re-raise any refusal of the operating system in the block as a ``StoreError`` about writing ``path``."""
     try:
         yield
-    except OSError as error:
-        raise explain_write_error(error, path) from error
+    except Exception as error:
+        if (refused := _refusal(error)) is None:
+            raise
+        raise explain_write_error(refused, path) from refused
+
+
+def _refusal(error: Exception) -> OSError | None:
+    """The ``OSError`` that ``error`` is or tells of: safetensors has an own type, and the number in its text."""
+    if isinstance(error, OSError):
+        return error
+    number = re.search(r"\(os error (\d+)\)", str(error)) if type(error).__name__ == "SafetensorError" else None
+    return OSError(int(number[1]), os.strerror(int(number[1]))) if number else None
 
 
 # ----------------------------------------------------------------------------- temporary names
@@ -423,10 +433,11 @@ def atomic_directory(target: Path | str) -> Iterator[Path]:
     try:
         try:
             yield temporary
-        except OSError as error:
+        except Exception as error:
             # Only what is surely a refusal to write; a missing input of the block is its own matter.
-            if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG):
-                raise explain_write_error(error, target) from error
+            refused = _refusal(error)
+            if refused is not None and refused.errno in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG):
+                raise explain_write_error(refused, target) from refused
             raise
         with explained(target):
             fsync_tree(temporary)

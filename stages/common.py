@@ -8,12 +8,13 @@ import logging
 import os
 import re
 import sys
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from regft_core.errors import ConfigError, ModelError, RegftError
+from regft_core.errors import ConfigError, ModelError, Problem, RegftError
 from regft_core.execution.processes import die_with_parent
 
 if TYPE_CHECKING:
@@ -185,3 +186,20 @@ def run(main: Callable[[Path, argparse.Namespace], None], *arguments: Argument) 
 PRINTED = "REGFT_PRINTED"
 #: The others are for people only.
 DVC_STAGES = ("plan", "search", "finetune", "evaluate", "report")
+
+
+@contextmanager
+def told_at_changes(changes: Sequence[str]) -> Iterator[None]:
+    """The place of a mistake that ``--set`` made is that change: the file with it is not the user's."""
+    try:
+        yield
+    except ConfigError as error:
+        raise ConfigError([_at_its_change(problem, changes) for problem in error.problems]) from None
+
+
+def _at_its_change(problem: Problem, changes: Sequence[str]) -> Problem:
+    for change in changes:
+        key = change.partition("=")[0].strip()
+        if problem.key == key or problem.key.startswith((f"{key}.", f"{key}[")):
+            return replace(problem, file=f"--set {change}", line=0)
+    return problem

@@ -20,7 +20,7 @@ from regft_core.models.fetch import fetch
 from regft_core.plan.fetch import fetch_all
 from regft_core.run.project import open_project
 
-from .common import CHANGES, Argument, run
+from .common import CHANGES, Argument, run, told_at_changes
 
 
 def main(root: Path, arguments: argparse.Namespace) -> None:
@@ -41,8 +41,9 @@ def main(root: Path, arguments: argparse.Namespace) -> None:
         project = open_project(root)
     else:
         file = preset_file(root, arguments.preset)
-        text = yaml.safe_dump(preset_data(root, arguments.preset, arguments.set), sort_keys=False)
-        project = open_project(root, file, text if arguments.set else None)
+        with told_at_changes(arguments.set):
+            text = yaml.safe_dump(preset_data(root, arguments.preset, arguments.set), sort_keys=False)
+            project = open_project(root, file, text if arguments.set else None)
     fetch_all(project, lambda text: print(text, flush=True))
 
 

@@ -22,7 +22,7 @@ from regft_core.plan.needs import describe, require_named_sets
 from regft_core.plan.small import lay_out_small
 from regft_core.run.project import open_project
 
-from .common import CHANGES, Argument, run
+from .common import CHANGES, Argument, run, told_at_changes
 from .run import repro
 
 
@@ -38,8 +38,9 @@ def main(root: Path, arguments: argparse.Namespace) -> None:
     if not arguments.set:
         open_project(root, preset_file(root, arguments.name))  # a mistake is said with the preset's own lines
     small = arguments.scale == "small"
-    folder = (lay_out_small if small else lay_out)(root, arguments.name, arguments.set)
-    project = open_project(folder)
+    with told_at_changes(arguments.set):
+        folder = (lay_out_small if small else lay_out)(root, arguments.name, arguments.set)
+        project = open_project(folder)
     if arguments.plan:
         changes = [part for change in arguments.set for part in ("--set", change)]
         print(describe(project, shlex.join([arguments.name, *changes])))

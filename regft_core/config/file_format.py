@@ -18,8 +18,8 @@ from typing import IO, Literal, cast
 FORMATS = (".csv", ".tsv", ".jsonl", ".parquet", ".xlsx")
 NAMED = f"save it as {', '.join(FORMATS[:-1])} (each also with .gz) or {FORMATS[-1]}; .jsonl has one JSON object a line"
 #: How a text file begins, for a hint on an empty one.
-_NAMES_COLUMNS = "its first line names the columns"
-STARTS = {".csv": _NAMES_COLUMNS, ".tsv": _NAMES_COLUMNS, ".jsonl": "each line is one JSON object"}
+NAMES_COLUMNS = "its first line names the columns"
+STARTS = {".csv": NAMES_COLUMNS, ".tsv": NAMES_COLUMNS, ".jsonl": "each line is one JSON object"}
 #: What is looked at before the rows: a header or first object longer than this is left to the stage that reads them.
 MAX_BYTES = 1024 * 1024
 #: Delimiters that are looked for in a header, with their names.
@@ -104,11 +104,7 @@ def tell(path: Path, how: FileFormat) -> Told:
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise damaged("gzip", error) from error
     except OSError as error:
-        raise WrongFile(
-            "cannot-read",
-            f"cannot be read ({error.strerror or error})",
-            "check that the file is there, and its permissions",
-        ) from error
+        raise unreadable(error) from error
     suffix, whole = suffix_of(path), len(start) < MAX_BYTES
     encoding = _encoding(start, how.encoding)
     _check_content(start, suffix, encoding)
@@ -135,7 +131,7 @@ def header(told: Told) -> list[str] | None:
     if names is None and not told.whole:
         return None
     if not names:
-        raise WrongFile("empty-file", "has an empty first line", _NAMES_COLUMNS)
+        raise WrongFile("empty-file", "has an empty first line", NAMES_COLUMNS)
     return check_names(names)
 
 
@@ -159,6 +155,12 @@ def separator_hint(
             written = '"\\t"' if mark == "\t" else f'"{mark}"'
             return f"{word} seem to separate its columns: {remedy.format(written)}"
     return ""
+
+
+def unreadable(error: OSError) -> WrongFile:
+    """A file that the system does not open."""
+    hint = "check that the file is there, and its permissions"
+    return WrongFile("cannot-read", f"cannot be read ({error.strerror or error})", hint)
 
 
 def damaged(what: str, error: Exception) -> WrongFile:

@@ -20,6 +20,7 @@ from regft_core.config.file_format import (
     open_bytes,
     suffix_of,
     tell,
+    unreadable,
 )
 from regft_core.config.workbook import open_sheet
 
@@ -77,9 +78,5 @@ def _parquet(path: Path) -> list[str] | None:
     except (pyarrow.ArrowException, ValueError) as error:
         raise damaged("Parquet", error) from error
     except OSError as error:
-        raise WrongFile(
-            "cannot-read",
-            f"cannot be read ({error.strerror or error})",
-            "check that the file is there, and its permissions",
-        ) from error
+        raise unreadable(error) from error
     return check_names(names)

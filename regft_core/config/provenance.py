@@ -10,6 +10,7 @@ from regft_core.config.schema.methods import WORDS
 from regft_core.config.yaml.document import Document, KeyPath
 
 if TYPE_CHECKING:
+    from regft_core.config.method import Method, Phase
     from regft_core.config.project import Project
 
 
@@ -50,13 +51,25 @@ def _line(who: str, values: Mapping[str, str]) -> str:
     return f"  {who}: " + (", ".join(f"{key} {value}" for key, value in values.items()) or "as it is")
 
 
+def place_in(project: Project, name: str, phase: Phase, message: str) -> str | None:
+    """``file:line`` of the option that a message about a phase of a method starts with (``lora.targets: ...``)."""
+    key = tuple(message.partition(":")[0].split("."))
+    file = project.documents.get(method_file(name))
+    if file is None or key[0] not in dict(phase.regularisers):
+        return None
+    return file.place((*_at(project.methods[name], phase), "regularisers", *key))
+
+
+def _at(method: Method, phase: Phase) -> KeyPath:
+    return ("phases", phase.name) if method.config.phases is not None else ()
+
+
 def _kept(project: Project, task: str, values: Mapping[str, str]) -> Iterator[str]:
     """Methods whose own files win over the task's values."""
     for name, method in project.methods.items():
         file = project.documents[method_file(name)]
         for phase in method.phases:
-            at: KeyPath = ("phases", phase.name) if method.config.phases is not None else ()
-            own = dict(_values(file, (*at, "training"), ("training",)))
+            own = dict(_values(file, (*_at(method, phase), "training"), ("training",)))
             if won := {key: value for key, value in own.items() if key in values}:
                 where = f"{name}, phase {phase.name}" if len(method.phases) > 1 else name
                 yield _line(f"  {where} keeps its own", won)

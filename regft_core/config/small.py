@@ -35,8 +35,7 @@ def shrunk(data: Mapping[str, Any], depth: int, of: str) -> dict[str, Any]:
 
     ``of``: the encoder that the preset's layer numbers are for.
     """
-    full = 24 if "large" in of else 12
-    small: dict[str, Any] = _capped(data, depth / full)
+    small: dict[str, Any] = _capped(data, depth / _depth(of))
     grid = dict(small.get("grid") or {})
     grid |= {"sizes": _two_sizes(grid.get("sizes")), "seeds": SEEDS}
     for own in (small.get("task_settings") or {}).values():
@@ -51,6 +50,10 @@ def shrunk(data: Mapping[str, Any], depth: int, of: str) -> dict[str, Any]:
         }
     model = {"name": ENCODER, **{key: v for key, v in (small.get("model") or {}).items() if key not in _ENCODERS_OWN}}
     return {**small, "model": model, "grid": grid}
+
+
+def _depth(encoder: str) -> int:
+    return 24 if "large" in encoder else 12
 
 
 #: What goes with the preset's encoder.
@@ -80,6 +83,31 @@ def _capped(value: Any, scale: float, key: str = "") -> Any:
     if isinstance(value, list):
         return [_capped(inner, scale) for inner in value]
     return value
+
+
+def cuts(method: Mapping[str, Any], depth: int, of: str) -> dict[str, Any]:
+    """What of a method's file is cut, as ``method_settings`` say it; ``depth`` and ``of`` as for ``shrunk``."""
+    found = {key: method[key] for key in ("training", "regularisers", "phases") if isinstance(method.get(key), Mapping)}
+    return _changes(found, _capped(found, depth / _depth(of)))
+
+
+def over(under: Mapping[str, Any], upper: Mapping[str, Any]) -> dict[str, Any]:
+    """``under`` with the nested mappings of ``upper`` laid over it."""
+    found = dict(under)
+    for key, value in upper.items():
+        inside = isinstance(value, Mapping) and isinstance(found.get(key), Mapping)
+        found[key] = over(found[key], value) if inside else value
+    return found
+
+
+def _changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:
+    found = {}
+    for key, value in after.items():
+        inside = isinstance(value, dict) and isinstance(before[key], Mapping)
+        new = _changes(before[key], value) if inside else value
+        if new != ({} if inside else before[key]):
+            found[key] = new
+    return found
 
 
 def capped(section: Mapping[str, Any]) -> dict[str, Any]:

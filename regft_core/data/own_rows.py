@@ -137,12 +137,14 @@ def read_own(asked: Asked) -> tuple[OwnRows | None, list[Problem]]:
         near = sorted(path.name for path in asked.file.parent.glob("*")) if asked.file.parent.is_dir() else []
         hint = suggestion(asked.file.name, near, f"files in {asked.file.parent}")
         return None, [_problem("file-missing", asked, "", "no such file", hint)]
+    if asked.encoding is not None:
+        try:
+            check_encoding(asked.encoding)
+        except ValueError as error:
+            return None, [_problem("unknown-encoding", asked, "--encoding", str(error), "leave it out for UTF-8")]
     try:
-        check_encoding(asked.encoding or "utf-8")
         with open_table(asked.file, FileFormat(encoding=asked.encoding)) as table:
             names, rows = table.names, [row.values for row in table.rows]
-    except ValueError as error:
-        return None, [_problem("unknown-encoding", asked, "--encoding", str(error), "leave it out for UTF-8")]
     except DataError as error:
         message, _, hint = error.text.removeprefix(f"{asked.file}: ").partition("\n    -> ")
         return None, [_problem(error.code, asked, "", message, hint)]

@@ -19,6 +19,7 @@ from typing import IO, TextIO, cast
 from regft_core.config.file_format import (
     MAX_BYTES,
     NAMED,
+    NAMES_COLUMNS,
     STARTS,
     UNSAID,
     FileFormat,
@@ -58,7 +59,7 @@ def table(stream: TextIO, told: Told, where: str) -> tuple[list[str], Iterator[R
     except csv.Error as error:
         raise torn(error, 1) from error
     if not header:
-        raise WrongFile("empty-file", "has an empty first line", "its first line names the columns")
+        raise WrongFile("empty-file", "has an empty first line", NAMES_COLUMNS)
     check_names(header)
 
     def rows() -> Iterator[Row]:

@@ -42,9 +42,8 @@ class Ordinal(Classification):
         """Log loss of the side of the K - 1 cuts, a mean over cuts and examples; of two labels cross-entropy."""
         classes = torch.arange(logits.shape[1], device=logits.device)
         above = classes > classes[:-1, None]  # [K - 1, K]
-        side = (
-            above == (labels[:, None] > classes[:-1])[:, :, None]
-        )  # [B, K - 1, K]: labels on the side of the right one
+        right = labels[:, None] > classes[:-1]  # [B, K - 1]
+        side = above == right[:, :, None]  # [B, K - 1, K]: labels on the side of the right one
         each = -logits.log_softmax(-1)[:, None].masked_fill(~side, -torch.inf).logsumexp(-1).mean(1)
         return (each if weights is None else each * weights[labels]).mean()
 

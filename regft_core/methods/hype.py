@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from pydantic import Field
 
 from regft_core.config.schema import StrictModel
+from regft_core.errors import ModelError
 from regft_core.hooks.base import Declares, DropoutWish, Flip, Handed, Regulariser, Says, Variant
 from regft_core.lazy import torch
 
@@ -85,7 +86,11 @@ class Hype(Regulariser):
         )
         outside = [i for i in chosen if not 0 <= i < count]
         if outside:
-            raise ValueError(f"hype.layers: the model has layers 0 to {count - 1}, given {list(self.options.layers)}")
+            raise ModelError(
+                "layer-out-of-range",
+                f"hype.layers: the model has layers 0 to {count - 1}, given {list(self.options.layers)}\n"
+                f"    -> give {-count} to {count - 1}; negative ones count from the top",
+            )
         layers = sorted(set(chosen))
         self.trainee = trainee
         if self.options.position in ("between_layers", "both"):

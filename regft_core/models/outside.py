@@ -20,6 +20,7 @@ CONFIGS = ("config.json", "tokenizer_config.json")
 _IMPLEMENTATIONS = ("attn_implementation", "experts_implementation")
 #: Keys that name files, beside those that end in ``_file``.
 _NAMING = ("transformers_weights", "fast_tokenizer_files")
+#: What peft writes: where it is installed, transformers puts such weights on top of the encoder's.
 ADAPTER_FILES = ("adapter_config.json", "adapter_model.safetensors", "adapter_model.bin")
 
 

@@ -58,8 +58,6 @@ _SPLIT_WIDTHS = (
 )
 
 HUB_ID = re.compile(r"^[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?$")
-#: What peft writes: where it is installed, transformers puts such weights on top of the encoder's.
-
 #: Name of a file -> what it was when it was looked at.
 States = Mapping[str, FileState | None]
 

@@ -23,7 +23,7 @@ from regft_core.keyed import is_current
 from regft_core.names import plural
 from regft_core.plan.data import prepare
 from regft_core.plan.jobs import Jobs, Planner, jobs_of
-from regft_core.plan.keys import FAILURES, Keys, cell_keys, read_plan, write_plan
+from regft_core.plan.keys import FAILURES, Keys, cell_keys, read_failures, read_plan, write_plan
 from regft_core.plan.lines import describe, describe_refit, describe_trial
 from regft_core.plan.pool import run_on_executor, settle_kernels
 from regft_core.progress import ProgressBoard
@@ -145,8 +145,12 @@ class _Engine:
             failures |= self._compute(project, planner.jobs, waiting, stale)
         self.folder.mkdir(parents=True, exist_ok=True)
         write_json(self.folder / FAILURES, failures)
+        told = {name for name, reason in read_failures(self.root).items() if not reason.startswith(f"{self.stage}: ")}
         for name, reason in failures.items():
-            self.say(f"FAILED: {name}: {reason}")
+            if name not in told:
+                self.say(f"FAILED: {name}: {reason}")
+        if again := [name for name in failures if name in told]:
+            self.say(f"{self.stage}: {plural(len(again), 'cell')} failed in a stage before: {', '.join(again)}")
         return failures
 
     def _compute(self, project: Project, work: Jobs, waiting: dict[str, set[int]], stale: dict[str, Keys]) -> Failures:

@@ -43,6 +43,8 @@ def fetch_all(project: Project, say: Callable[[str], None] = print) -> None:
     def rows(source: HubSource, split: str, by: str) -> Callable[[], object]:
         return lambda: fetch_split(project.root, source, split, by)
 
+    for text in by_hand(project):  # first: the fetch may end early
+        say(f"by hand: {text}")
     for one in rows_needed(project):
         if isinstance(one.source, HubSource) and not one.present:
             attempt(f"{', '.join(one.used)}: {one.where}", rows(one.source, one.split, ", ".join(one.used)))
@@ -50,8 +52,6 @@ def fetch_all(project: Project, say: Callable[[str], None] = print) -> None:
     if not encoder_present(model, project.root):
         revision = model.revision or ""
         attempt(f"encoder {model.name} at {revision}", lambda: _fetch_encoder(project, model.name, revision))
-    for text in by_hand(project):
-        say(f"by hand: {text}")
     if problems:
         listed = "\n".join(f"  {problem}" for problem in problems)
         raise RunFailed(

@@ -181,8 +181,12 @@ def encoder_place() -> Path:
 def _disk(project: Project, planned: Iterable[PlanRow], missing: list[Rows], present: bool) -> list[str]:
     """What goes where, and how much room there is."""
     size, budget = encoder_bytes(project), project.params.store.budget_gb
-    runs = sum(row.to_train for row in planned)
-    weights = None if size is None else size * runs
+    runs = members = 0
+    for row in planned:
+        runs += row.to_train
+        phases = project.method(row.cell.method, row.cell.task).phases
+        members += row.to_train * sum(phase.members for phase in phases if phase.members > 1)
+    weights = None if size is None else size * (runs + members)
     if weights is not None and budget is not None:
         weights = min(weights, int(budget * 1e9))
     counts = {
@@ -194,7 +198,11 @@ def _disk(project: Project, planned: Iterable[PlanRow], missing: list[Rows], pre
     places = [
         ("the encoder", 0 if present else size, encoder_place()),
         ("the rows", text if missing else 0, project.root / FOLDER),
-        (f"weights of {plural(runs, 'run')}", weights, store_path(project.root, project.params)),
+        (
+            f"weights of {plural(runs, 'run')}{f' and {members} members' if members else ''}",
+            weights,
+            store_path(project.root, project.params),
+        ),
     ]
     lines = []
     for what, need, place in places:

@@ -140,7 +140,7 @@ def declare(asked: Asked) -> tuple[str | None, list[Problem]]:
     where, problems, task = str(asked.file), list[Problem](), asked.task_name
     if task in names(Path(), TASKS):
         hint = "rename the file: the task gets its name"
-        problems.append(Problem("name-taken", where, 0, "", f"regft ships a task '{task}'", hint))
+        problems.append(Problem("name-taken", where, 0, "", f"there is a task '{task}' already", hint))
     rows, wrong = read_own(asked)
     if rows is None or problems or wrong:
         return None, [*problems, *wrong]

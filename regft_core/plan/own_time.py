@@ -7,7 +7,8 @@ from regft_core.config.project import Project
 from regft_core.hooks.registry import discover
 from regft_core.plan.time import estimate
 
-#: Seconds of a trial beside its steps: the encoder is loaded, the rows set aside are answered.
+#: Seconds of a trial beside its steps: the encoder is loaded, the rows set aside are answered. A run takes no less,
+#: which counts where a tiny grid is priced by an assumed speed.
 EACH = 1.0
 
 
@@ -17,5 +18,6 @@ def seconds_per_run(project: Project) -> dict[str, float]:
     rounds = 1 if tuning is None else tuning.rounds
     found = estimate(project, plan_rows(project, discover(), lambda cell: set()))
     return {
-        cell.method: seconds + EACH * rounds * len(project.trials(cell.method)) for cell, seconds in found.runs.items()
+        cell.method: max(seconds, EACH) + EACH * rounds * len(project.trials(cell.method))
+        for cell, seconds in found.runs.items()
     }

@@ -57,7 +57,7 @@ def cannot_measure(project: Project) -> str:
     if is_remote(execution.executor):
         return f"executor '{execution.executor}' trains on other machines"
     if not encoder_present(model, project.root):
-        return f"encoder '{model.name}' is not on this disk\n    -> fetch it: regft fetch"
+        return f"encoder '{model.name}' is not on this disk\n    -> fetch it: regft fetch; of a preset: --preset NAME"
     return ""
 
 

@@ -16,7 +16,7 @@ import yaml
 
 from regft_core.config import small
 from regft_core.config.aliases import ALIASES
-from regft_core.config.files import OVERRIDE, TASKS, names_in, ships, task_file
+from regft_core.config.files import METHODS, OVERRIDE, TASKS, method_file, names_in, ships, task_file
 from regft_core.config.method import other_tasks
 from regft_core.config.preset import (
     FOLDER,
@@ -74,9 +74,9 @@ def lay_out_small(root: Path, name: str, changes: Iterable[str] = ()) -> Path:
         message = f"'{encoder}' is not an encoder on this disk, and --scale small fetches none"
         hint = f"give an alias ({', '.join(ALIASES)}) or a directory, or leave it out"
         raise ConfigError([Problem("model-missing", file, 0, "model.name", message, hint)])
-    depth = layers_of(EncoderConfig(name=encoder), root)
+    depth, of = layers_of(EncoderConfig(name=encoder), root), printed["model"]["name"]
     cut = changed(
-        small.shrunk(before, depth, of=printed["model"]["name"]),
+        _with_methods(small.shrunk(before, depth, of), project, depth, of),
         [c for c in changes if not c.startswith(_OF_ROWS)],
         file,
     )
@@ -104,6 +104,13 @@ def lay_out_small(root: Path, name: str, changes: Iterable[str] = ()) -> Path:
         if (root / task_file(name_of_other)).is_file():
             link(folder / task_file(name_of_other), root / task_file(name_of_other))
     return folder
+
+
+def _with_methods(data: dict[str, Any], project: Project, depth: int, of: str) -> dict[str, Any]:
+    """``data`` with what is cut of the methods' own files; what the preset sets of a method stands over it."""
+    own = {name: project.documents[method_file(name)].data for name in project.methods if ships(METHODS, name)}
+    cuts = {name: cut for name, method in own.items() if (cut := small.cuts(method, depth, of))}
+    return {**data, "method_settings": small.over(cuts, data.get("method_settings") or {})} if cuts else data
 
 
 #: Changes that say which rows are taken: they are made before the cut alone.

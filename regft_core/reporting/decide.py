@@ -38,7 +38,7 @@ def decide(
         without_export: methods whose runs no directory can hold; no command is given for them.
     """
     metric = block.primary
-    entered, left_out = _entering(block.rows)
+    entered, left_out = _entering(block)
     names = [row.method for row in entered]
     baseline = block.opponents.best if block.opponents is not None else config.reference
     judges = config.decide_by or ("dev",)
@@ -97,7 +97,7 @@ def decide(
     ]
     if exported is None:
         sentences.append(f"{pick.method} has no export: its predictions are in work/evaluate.")
-    if all(row.n_ok == row.n_expected for row in block.rows):
+    if not block.absent and all(row.n_ok == row.n_expected for row in block.rows):
         sentences.append("No run failed.")
     if left_out:
         sentences.append(f"Left out: {some([f'{method} ({why})' for method, why in left_out])}.")
@@ -130,12 +130,15 @@ def _or(value: float | None) -> float:
     return math.inf if value is None else value
 
 
-def _entering(rows: Sequence[Row]) -> tuple[list[Row], tuple[tuple[str, str], ...]]:
+def _entering(block: Block) -> tuple[list[Row], tuple[tuple[str, str], ...]]:
     """Methods that finished every seed; a mean over survivors would favour methods that fail often."""
-    left_out = tuple(
-        (row.method, f"{len(row.failed)} of {plural(row.n_expected, 'seed')} failed") for row in rows if row.failed
-    )
-    return [row for row in rows if not row.failed], left_out
+    failed = [
+        (row.method, f"{len(row.failed)} of {plural(row.n_expected, 'seed')} failed")
+        for row in block.rows
+        if row.failed
+    ]
+    left_out = (*failed, *((name, "no result") for name in block.absent))
+    return [row for row in block.rows if not row.failed], left_out
 
 
 # ------------------------------------------------------------------------------------ words
@@ -204,7 +207,9 @@ def _claimed(found: Decision, against: Mapping[str, Comparison]) -> list[str]:
     first = next(iter(against.values()))
     if all(c.verdict.word == NONE for c in against.values()):
         return [f"Not established: that any method beats {found.baseline}, {role} ({first.verdict.why})."]
-    level = f"{number(100 * found.confidence, 0)}%, corrected for {plural(first.verdict.comparisons, 'comparison')}"
+    level = f"{number(100 * found.confidence, 0)}%"
+    if first.verdict.comparisons > 1:
+        level += f", corrected for {first.verdict.comparisons} comparisons"
     if first.look is not None and first.look.number > 1:
         level += f" and {first.look.number} looks"
     if not found.beating:
@@ -225,7 +230,7 @@ def _against_controls(block: Block) -> list[str]:
         return [f"{name} against its control: {word}."]
     having = f"{len(judged)} methods with a control"
     if not winners:
-        return [f"None of {having} is {GAIN} than it."]
+        return [f"None of {having} is {GAIN} than its control."]
     verb, whose = ("beats", "its") if len(winners) == 1 else ("beat", "their")
     return [f"{some(winners, 3)} {verb} {whose} control, of {having}."]
 

@@ -112,10 +112,11 @@ def alerts(report: Report, block: Block) -> list[str]:
         found.append(f"Runs failed: {failed}. Fix the cause, then `regft run`.")
     if collapsed := _seeds_of(block, lambda row: row.collapsed_on_dev):
         found.append(f"At most as good as a constant answer: {collapsed}.")
+    below: dict[tuple[str, ...], list[str]] = {}  # methods -> the sets on which they are
     for name in block.sets:
-        low = [row.method for row in block.rows if name in row.below_chance]
-        if low:
-            found.append(f"{BELOW_MARK} {BELOW} on {name}: {some(low)}.")
+        if low := tuple(row.method for row in block.rows if name in row.below_chance):
+            below.setdefault(low, []).append(name)
+    found += [f"{BELOW_MARK} {BELOW} on {listed(sets)}: {some(list(low))}." for low, sets in below.items()]
     found += [text for text in report.cut_warnings if text.startswith(f"{block.task}:")]
     return found + list(looked_at([block]))
 

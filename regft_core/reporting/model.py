@@ -218,6 +218,8 @@ class Block:
     rows: tuple[Row, ...]
     #: Whether each seed was judged on a fold of its own.
     folded: bool = False
+    #: Methods of the grid that have no result here.
+    absent: tuple[str, ...] = ()
     #: Who ran where, when the runs come from several environments; empty when they share one.
     mixed_environments: tuple[str, ...] = ()
     #: None when every arm trains the encoder.

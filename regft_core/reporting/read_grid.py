@@ -107,6 +107,8 @@ class BlockData:
     cells: Mapping[str, CellData]
     #: What weakens the block because an encoder was trained on it or on one of its sets, in sentences
     contaminated: tuple[str, ...] = ()
+    #: Methods of the grid that have no result here.
+    absent: tuple[str, ...] = ()
 
     @property
     def modes(self) -> list[str]:

@@ -129,6 +129,7 @@ def build_block(
         sets,
         tuple(rows),
         folded=described.folded,
+        absent=data.absent,
     )
     if "dev" not in judging:  # no run of the block finished
         return block

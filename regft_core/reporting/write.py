@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -117,7 +117,10 @@ def write_report(
         StoreError: a file cannot be written.
     """
     searching = [name for name, method in methods_meta.items() if method.earlier]
-    data = read_grid(root, cells, seeds, searching)
+    data = [
+        replace(block, absent=tuple(_absent(failed or {}, block.name)))
+        for block in read_grid(root, cells, seeds, searching)
+    ]
     shared = training.model_dump(mode="json") if training is not None else None
     remembered = Looks(looks)
     printed = [read_published(root, name) for name in report_config.published]
@@ -156,6 +159,14 @@ def write_report(
                 write_text(loss / f"{block.name}.svg", standalone(drawn))
     write_text(folder / "report.html", report.html)
     return report
+
+
+def _absent(failed: Iterable[str], block: str) -> Iterator[str]:
+    """Methods of the ``failed`` cells (``method/task/size``) of one block."""
+    for cell in failed:
+        method, task, size = cell.split("/")
+        if f"{task}-{size}" == block:
+            yield method
 
 
 def _marked(report: Report, small_scale: SmallScale | None, left_out: Mapping[str, Mapping[str, LeftOut]]) -> Report:

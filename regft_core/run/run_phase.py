@@ -11,7 +11,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
 from regft_core.config.method import Phase
-from regft_core.errors import CodeChanged, InputChanged, PlanOutdated, RunFailed
+from regft_core.config.provenance import place_in
+from regft_core.errors import CodeChanged, InputChanged, ModelError, PlanOutdated, RunFailed
 from regft_core.execution.devices import free_memory
 from regft_core.hooks import listed
 from regft_core.hooks.declare import Handed
@@ -140,6 +141,9 @@ def trained(
     Args:
         here: the environment, as ``set_up`` has it.
         weights: whether weights are part of it.
+
+    Raises:
+        ModelError: The method cannot train this model. A setting at fault is named with its file and line.
     """
     from regft_core.run.training_run import outcome_tensors, train
 
@@ -159,6 +163,11 @@ def trained(
         )
     except RunFailed as error:
         return base | {"status": "failed", "error": str(error)}, {}
+    except ModelError as error:
+        place = place_in(context.project, context.job.method, phase, error.text)
+        if place is None:
+            raise
+        raise ModelError(error.code, f"{place}: {error.text}") from error
     tensors = outcome_tensors(inputs, done, weights=weights)
     record = base | {"status": "ok", "error": None} | phase_record(label, done)
     record["numerics"] = numerics(done.trainee.model)

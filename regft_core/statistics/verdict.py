@@ -8,7 +8,8 @@ The mean difference D of S seeds varies with the rows and with the seeds:
 
 - *Rows.* The variance of D over resampled rows (``Sample.rows``). Two rows are added to it, as if each side had won one
   more: with them four discordant rows of 4:0 are no evidence (Bonett and Price, Statistics in Medicine 2012). Where
-  seeds differ, a row counts by part, so the added ones have the mean square of a row's mean over the seeds.
+  seeds differ, a row counts by part, so the added ones have the mean square of a row's mean over the seeds, which is
+  at least 1/S.
 - *Seeds.* Each seed's skill deviates by t, which adds t^2 / S. The sample variance of the S values estimates t^2 plus
   what rows do to single seeds (``Sample.inner``). Few seeds tell little of t, so it gets a posterior on a grid of
   points (``SPREADS``) from a fixed prior, a log-normal around 4.5 points mixed with heavy tails up to 32 (seed

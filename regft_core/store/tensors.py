@@ -22,7 +22,6 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
     when the file cannot be written.
     """
     import torch
-    from safetensors import SafetensorError
     from safetensors.torch import save_file
 
     seen: set[int] = set()
@@ -38,14 +37,7 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
         seen.add(tensor.untyped_storage().data_ptr())
         plain[name] = tensor
     with explained(path):
-        try:
-            save_file(plain, str(path))
-        except SafetensorError as error:  # its I/O errors are not OSError
-            raise StoreError(
-                "cannot-write",
-                f"cannot write {path}: {error}; what was complete before is unharmed: "
-                "free space or choose another directory, then run again",
-            ) from error
+        save_file(plain, str(path))
         fsync_file(path)
 
 

@@ -67,8 +67,7 @@ def solve(
 ) -> Solution:
     """``fit`` to labels [n] of a kind with labels: once, or one label against the rest where an example has several.
 
-    ``weights`` are those of ``Kind.balanced``. Of several fits, the strength is the median.
-    A label that all rows have,
+    ``weights`` are those of ``Kind.balanced``. Of several fits, the strength is the median. A label that all rows have,
     or none, gets a constant; a note says so. Raises RunFailed where no label is in some rows only.
     """
     own = None if weights is None else np.asarray(weights, dtype=np.float64)

@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from regft_core.errors import ModelError
 from regft_core.hooks import compose
 from regft_core.models.sites import LayerSite
 from tests.methods.harness import TRAINING, Bench, entries, same
@@ -126,7 +127,7 @@ def test_layer_subsets_and_positions() -> None:
     assert len(observed({"position": "both"})) == 4
     within = observed({"position": "within_layers", "scale": 1e-2})
     assert [site.index for site, _, _ in within] == [0, 1]
-    with pytest.raises(ValueError, match="layers 0 to 1"):
+    with pytest.raises(ModelError, match="layers 0 to 1"):
         observed({"layers": [7]})
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load_file
 
 from regft_core.config.schema.encoder import EncoderConfig
@@ -91,7 +92,10 @@ def test_a_full_disk_leaves_no_half_encoder(tmp_path: Path, snapshot: Path, monk
     def full(*_: Any, **__: Any) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr("safetensors.torch.save_file", full)
+    def save(*_: Any, **__: Any) -> None:  # as safetensors says it on a full tmpfs
+        raise SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)")
+
+    monkeypatch.setattr("safetensors.torch.save_file", save)
     with pytest.raises(StoreError) as caught:
         resolve_model(ENCODER, tmp_path)
     assert "No space left on device" in str(caught.value)

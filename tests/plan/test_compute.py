@@ -313,7 +313,14 @@ def test_a_command_that_failed_says_so_by_its_exit_code(project: Path) -> None:
         told = subprocess.run(command, cwd=project, env=path, capture_output=True, text=True)
         assert told.returncode == code, told.stdout + told.stderr
         assert f"FAILED: hype_n/{CELL}" in told.stdout
+        line = 1 + (project / "pipelines/methods/hype_n.yaml").read_text().split("scale: 1.0e-5")[0].count("\n")
+        assert f"pipelines/methods/hype_n.yaml:{line}: hype.layers: the model has layers 0 to" in told.stdout
         assert (project / "work/finetune/vanilla" / CELL).is_dir()
+
+    lines: list[str] = []
+    assert list(compute(project, "evaluate", say=lines.append)) == [f"hype_n/{CELL}"]
+    assert f"evaluate: 1 cell failed in a stage before: hype_n/{CELL}" in lines
+    assert not [line for line in lines if line.startswith("FAILED")]
 
 
 def test_without_a_plan_the_stage_that_makes_it_is_named(project: Path) -> None:

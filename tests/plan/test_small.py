@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 from regft_core.config import small
+from regft_core.config.cost import optimiser_steps
 from regft_core.config.preset import preset_file
 from regft_core.config.schema.encoder import EncoderConfig
 from regft_core.errors import ConfigError
@@ -126,3 +127,23 @@ def test_windows_still_fit_into_the_smaller_length() -> None:
     model = {"name": "x", "pooling": "mean", "max_length": 256, "windows": 4, "stride": 100}
     found = EncoderConfig.model_validate(small.shrunk({"model": model}, 6, of="x")["model"])
     assert (found.max_length, found.windows, found.stride) == (64, 2, 16)
+
+
+@pytest.mark.parametrize("name", ["weight_mixup_table10", "weight_mixup_table1", "mask_tuning_table1", "tdt_table1"])
+def test_methods_own_files_are_cut_too(name: str, tmp_path: Path) -> None:
+    """The mark promises an epoch at most, whoever says how many there are; matched compute is a factor of that."""
+    found = open_project(lay_out_small(project(tmp_path, name), name))
+    free = [method for method in found.methods if not method.endswith("_matched_compute")]
+    phases = [
+        phase for task in found.params.grid.tasks for method in free for phase in found.method(method, task).phases
+    ]
+    steps = [optimiser_steps(phase.training, small.TRAIN_ROWS) or 0 for phase in phases]
+    assert max(steps) <= small.CAPS["max_steps"] == small.TRAIN_ROWS / small.CAPS["batch_size"]
+    assert max(phase.members for phase in phases) <= small.CAPS["times"]
+
+
+def test_what_a_preset_sets_of_a_method_stands_over_its_file() -> None:
+    assert small.over({"a": {"b": 1, "c": 2}}, {"a": {"b": 3}, "d": 4}) == {"a": {"b": 3, "c": 2}, "d": 4}
+    method = {"training": {"epochs": 3, "learning_rate": 0.1}, "phases": {"search": {"repeat": {"times": 5}}}}
+    assert small.cuts(method, 6, "base") == {"training": {"epochs": 1}, "phases": {"search": {"repeat": {"times": 2}}}}
+    assert small.cuts({"training": {"epochs": 1}, "description": "x"}, 6, "base") == {}

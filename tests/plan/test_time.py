@@ -13,6 +13,7 @@ from regft_core.hooks.registry import discover
 from regft_core.io import read_json
 from regft_core.plan import step_times, time
 from regft_core.plan.keys import stale_cells
+from regft_core.plan.own_time import EACH, seconds_per_run
 from regft_core.plan.rates import Measured, Rates, assumed_here, known, rates_of
 from regft_core.plan.step_times import StepTimes, buckets
 from regft_core.plan.time import estimate, spend, still_to_train
@@ -120,12 +121,18 @@ def test_nothing_is_measured_for_seconds_or_without_the_encoder(
     change(project, model={"name": "FacebookAI/roberta-base", "revision": "e2da8e2f811d1448a5b465c236feacd80ffbac7b"})
     found = estimate(open_project(project), shortest=0.0)
     assert found.missing.startswith("encoder 'FacebookAI/roberta-base' is not on this disk")
-    assert found.missing.endswith("-> fetch it: regft fetch")
+    assert found.missing.endswith("-> fetch it: regft fetch; of a preset: --preset NAME")
     assert found.missing in found.line()
     assert found.seconds > 0
     change(project, execution={"executor": "slurm", "device": "auto"})
     assert "executor 'slurm' trains on other machines" in estimate(open_project(project)).line()
     assert measured == []
+
+
+def test_fit_counts_what_a_run_takes_beside_its_steps(project: Path) -> None:
+    opened = open_project(project)
+    assert 0 < estimate(opened).runs[next(cell for cell in cells(opened) if cell.method == "vanilla")] < EACH
+    assert set(seconds_per_run(opened).values()) == {EACH}
 
 
 def test_a_measurement_that_fails_is_said_with_its_reason(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:

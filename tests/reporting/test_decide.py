@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import re
 from collections.abc import Mapping
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,7 +14,7 @@ import pytest
 from rich.console import Console
 
 from regft_core.config.schema.report import ReportConfig
-from regft_core.reporting import summary_table
+from regft_core.reporting import summary_table, write_report
 from regft_core.reporting.decide import decide
 from regft_core.reporting.model import Block, Decision
 from regft_core.statistics.arms import Arms
@@ -71,6 +72,19 @@ def test_a_method_with_failed_seeds_is_never_taken(advice: Any) -> None:
     assert "Left out: luckless (1 of 6 seeds failed)." in said(advice)
     scores = {row.method: row.scores["dev"]["accuracy"].estimate.mean for row in advice.report.blocks[0].rows}
     assert max(scores, key=lambda name: scores[name]) == "luckless"
+
+
+def test_a_method_without_any_result_is_left_out_by_name(synthetic: Any, tmp_path: Path) -> None:
+    arms = {"vanilla": synthetic.Arm(0.8), "hype_n": synthetic.Arm(0.8)}
+    cells = synthetic.build(tmp_path, arms, {"sst2": synthetic.Task(n=40, ood=())}, (300,), range(2))
+    failed = {f"broken/{cells[0].directory.partition('/')[2]}": "finetune: why", "other/mrpc/300": "finetune: why"}
+    methods, config = synthetic.methods_of(arms), ReportConfig(bootstrap_samples=500)
+    given = (tmp_path, cells, (0, 1), config, methods)
+    found = [write_report(*given, failed=one).blocks[0].decision for one in (failed, {})]
+    assert [decision.sentences[-1] for decision in found if decision] == [
+        "Left out: broken (no result).",
+        "No run failed.",
+    ]
 
 
 def test_the_claim_stands_beside_the_decision(advice: Any, idle: Any) -> None:

@@ -122,6 +122,7 @@ def test_without_a_network_there_is_one_error_and_what_is_there_stays(root: Path
     assert nobody.returncode == 3
     assert nobody.stderr.count("regft:") == 1
     assert "hub-unreachable" in nobody.stderr
+    assert "by hand: placed (judges reviews): there is no file data/placed.csv" in nobody.stdout
     assert "Traceback" not in nobody.stderr
     assert fetched(root) == ["train", "validation"]
 

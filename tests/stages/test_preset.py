@@ -109,6 +109,10 @@ def test_mistakes_name_the_presets_own_lines(project: Path) -> None:
     added = python(project, "-m", "stages.config", "controls", "--preset", "hype", "--write")
     assert "added to pipelines/presets/hype.yaml" in added.stdout, added.stderr
     assert "hype_n_no_noise" in yaml.safe_load(preset.read_text())["methods"]
+    changed = stage(project, "preset", "hype", "--set", "training.epochz=2")
+    assert changed.returncode == 2
+    assert "--set training.epochz=2: training.epochz: unknown key" in changed.stderr
+    assert "did you mean 'epochs'" in changed.stderr
     unknown = stage(project, "preset", "smal")
     assert unknown.returncode == 2
     assert "small" in unknown.stderr

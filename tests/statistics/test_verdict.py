@@ -104,6 +104,17 @@ def test_four_rows_to_none_are_no_evidence() -> None:
     assert verdicts(arms_of({"a": [112] * 6, "b": [100] * 6}), ("a", "b"))[0].word == "better"
 
 
+def test_rows_without_variance_still_count_a_seeds_share() -> None:
+    """The seeds' mean may not move with the rows though single seeds do: the added rows keep a share of 1/S of them."""
+    values = [0.01, 0.02, 0.03, 0.02]
+    still, moving = judge(
+        [sample(values, rows, inner=1e-4) for rows in (0.0, 0.005)], "reference", confidence=0.95, point=POINT
+    )
+    assert still.interval is not None
+    assert moving.interval is not None
+    assert 0.0 < still.high - still.low < moving.high - moving.low
+
+
 def test_an_empty_family() -> None:
     assert judge([], "control", confidence=0.95, point=POINT) == []
 

@@ -13,6 +13,7 @@ import regft_core
 from regft_core import errors
 from regft_core.errors import ConfigError, DamagedRun, DataError, Problem, RegftError, StoreError, text_of
 from regft_core.execution.failures import JobFailure, JobsFailed
+from regft_core.hooks.registry import discover
 from regft_core.io import Unreadable
 from tests.structure import messages
 
@@ -62,6 +63,15 @@ def test_all_texts_are_in_the_golden_file() -> None:
             [f"- {row}" for row in golden if row not in found] + [f"+ {row}" for row in found if row not in golden]
         )
     )
+
+
+def test_errors_of_regularisers_start_with_their_option() -> None:
+    """That is how their place in the YAML is found (``provenance.place_in``)."""
+    sites = [s for s in messages.sites() if s.place.startswith("regft_core/methods/") and s.name == "ModelError"]
+    names = "|".join(discover())
+
+    assert len(sites) > 20
+    assert not [site for site in sites if not re.match(rf"({names})(\.\w+)*: ", site.text)]
 
 
 def test_every_error_says_what_to_do_next() -> None:

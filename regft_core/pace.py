@@ -35,7 +35,8 @@ class Pace:
         self._workers = 1
 
     def at_work(self, inside: Mapping[str, float], now: float) -> None:
-        """Take note of the jobs at work, with the share that is done of each."""
+        """Take note of the jobs at work, with the share that is done of each; one that ended meanwhile is left out."""
+        inside = {job: share for job, share in inside.items() if job in self._work}
         for job in inside:
             if job not in self._started and (self._free or inside[job] > 0):
                 self._started[job] = self._free.pop(0) if self._free else now

@@ -85,7 +85,7 @@ class ProgressBoard:
         self._work = {run: sum(shares.values()) if each else 1.0 for run, shares in self.phases.items()}
         self.folder = tempfile.mkdtemp(prefix="regft-progress-", dir=parent)
         self._ended: dict[str, bool] = {}
-        self._pace = Pace(self._work)
+        self._pace, self._pace_lock = Pace(self._work), threading.Lock()  # jobs end in one thread, another one draws
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
 
@@ -105,7 +105,8 @@ class ProgressBoard:
         file = Path(self.folder) / f"{run}.json"
         computed = file.is_file()
         self._ended[run] = computed
-        self._pace.ended(run, computed, time.monotonic())
+        with self._pace_lock:
+            self._pace.ended(run, computed, time.monotonic())
         file.unlink(missing_ok=True)
         return computed
 
@@ -135,8 +136,9 @@ class ProgressBoard:
     def seconds_left(self, states: Mapping[str, Mapping[str, Any]]) -> float | None:
         """Time left, see ``pace``; None when too little is done to tell."""
         now = time.monotonic()
-        self._pace.at_work({run: self._share_of_run(run, state) for run, state in states.items()}, now)
-        return self._pace.left(now)
+        with self._pace_lock:
+            self._pace.at_work({run: self._share_of_run(run, state) for run, state in states.items()}, now)
+            return self._pace.left(now)
 
     def _share_of_run(self, run: str, state: Mapping[str, Any]) -> float:
         inside = min(1.0, state["step"] / state["total"]) if state["total"] else 0.0

@@ -17,7 +17,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from regft_core.config.controls import with_controls, write_controls
-from regft_core.config.cost import PlanRow, plan_rows, table
+from regft_core.config.cost import PlanRow, table
 from regft_core.config.grid import Cell, cells
 from regft_core.config.preset import lay_out, preset_file
 from regft_core.config.project import Project
@@ -48,19 +48,18 @@ def validate(root: Path, params_file: str) -> str:
 
 def plan(root: Path, params_file: str, detect: float | None = None, *, as_json: bool = False) -> str:
     """The dry run's table, or its rows as JSON; with ``detect`` how many seeds that difference takes as well."""
-    from regft_core.hooks.registry import discover
     from regft_core.identity.fingerprint import one_moment
-    from regft_core.plan.stored import cached_seeds
+    from regft_core.plan.in_grid import grid_rows
     from regft_core.plan.time import estimate, gpu_line
 
     project = open_project(root, params_file)
     _warn(project)
     with one_moment():
-        rows = plan_rows(project, discover(), cached=lambda cell: cached_seeds(project, cell))
+        rows = grid_rows(project)
     if as_json:
-        return json.dumps([asdict(row) | {"to_train": row.to_train} for row in rows], indent=1)
+        return json.dumps([asdict(row) | {"to_train": row.to_train, "in_grid": row.in_grid} for row in rows], indent=1)
     time = estimate(project, rows)
-    parts = [table(rows, time.run_seconds), f"{time.line()}\n{gpu_line(project, rows)}", _lengths(project)]
+    parts = [table(rows, time.cells.get), f"{time.line()}\n{gpu_line(project, rows)}", _lengths(project)]
     if project.params.tuning is not None:
         parts.insert(2, "\n".join(budget_lines(project.params.tuning, project.methods.values())))
     if changed := settings_lines(project, params_file):

@@ -143,3 +143,12 @@ def test_a_board_that_is_gone_stops_no_run(board: ProgressBoard, tmp_path: Path)
     ProgressWriter(None, RUNS[0], "finetune")(1, 2, 0, None, 0.0)
     (Path(board.folder) / f"{RUNS[0]}.json").write_text(json.dumps({})[:1])
     assert board.states() == {}
+
+
+def test_a_job_that_ended_while_its_position_was_read_is_not_at_work() -> None:
+    """The thread that draws reads positions first; a job that was stored in between is in them."""
+    pace = Pace({"a": 1.0, "b": 1.0})
+    pace.at_work({"a": 0.1, "b": 0.1}, 1.0)
+    pace.ended("a", False, 2.0)
+    pace.at_work({"a": 0.5, "b": 0.5}, 3.0)
+    assert pace.left(3.0) == pytest.approx(3.0)  # 0.4 of b took 2 s; it started 2 s ago

@@ -38,6 +38,7 @@ class PlanRow:
         search: the part of ``cost`` that the stage search does: trials, and phases before fine-tuning.
         examples: examples that plain steps of the same cost would train on, per run; None when unknown.
         published: whether ``rows`` is the published size of a public set that is not prepared yet.
+        shared: the part of ``cost * to_train`` that the run store has or an earlier row of the plan trains; 0 to 1.
     """
 
     cell: Cell
@@ -49,11 +50,17 @@ class PlanRow:
     search: float | None
     examples: float | None = None
     published: bool = False
+    shared: float = 0.0
 
     @property
     def to_train(self) -> int:
         """Seeds whose run is not in the store."""
         return self.seeds - (self.cached or 0)
+
+    @property
+    def in_grid(self) -> float | None:
+        """Plain-step equivalents that all its runs add to this grid; None when ``cost`` is unknown."""
+        return None if self.cost is None else self.cost * self.to_train * (1 - self.shared)
 
 
 def plan_rows(
@@ -204,17 +211,18 @@ def _read(path: Path) -> dict[str, Any] | None:
 def table(rows: list[PlanRow], seconds: Callable[[Cell], float | None]) -> str:
     """The plan as text, with totals; ``?`` stands for what cannot be known yet.
 
-    ``seconds``: of one run of a cell.
+    ``seconds``: of one worker for what a cell still has to train.
     """
-    head = ("cell", "seeds", "cached", "to train", "steps/run", "plain steps/run", "estimate")
+    head = ("cell", "seeds", "cached", "to train", "steps/run", "plain steps/run", "in this grid", "estimate")
     lines = [head]
     for row in rows:
         cost = "?" if row.cost is None else f"{row.cost:,.0f}"
         steps = "?" if row.steps is None else f"{row.steps:,}"
         cached = "?" if row.cached is None else str(row.cached)
         one = seconds(row.cell) if row.to_train else None
-        time = "-" if row.to_train == 0 else "?" if one is None else duration(one * row.to_train)
-        lines.append((row.cell.name, str(row.seeds), cached, str(row.to_train), steps, cost, time))
+        time = "-" if row.to_train == 0 else "?" if one is None else duration(one)
+        added = "?" if row.in_grid is None else f"{row.in_grid:,.0f}"
+        lines.append((row.cell.name, str(row.seeds), cached, str(row.to_train), steps, cost, added, time))
     widths = [max(len(line[i]) for line in lines) for i in range(len(head))]
     text = [
         "  ".join(
@@ -229,7 +237,7 @@ def table(rows: list[PlanRow], seconds: Callable[[Cell], float | None]) -> str:
 def summary(rows: list[PlanRow]) -> str:
     """One line: runs to train, and their cost."""
     runs = sum(row.to_train for row in rows)
-    known = [row.cost * row.to_train for row in rows if row.cost is not None]
+    known = [row.in_grid for row in rows if row.in_grid is not None]
     unknown = sum(row.to_train for row in rows if row.cost is None)
     text = f"{runs} of {sum(row.seeds for row in rows)} runs to train, about {sum(known):,.0f} plain steps"
     if unknown:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from regft_core.config.checks.params import moves
-from regft_core.config.cost import PlanRow, plan_rows
+from regft_core.config.cost import PlanRow
 from regft_core.config.files import task_file
 from regft_core.config.method import other_tasks
 from regft_core.config.papers.public_sizes import ENCODER_MILLIONS, published_rows
@@ -21,11 +21,10 @@ from regft_core.data.hub import FOLDER, fetched_commit, is_fetched
 from regft_core.data.prepare import resolve_ood
 from regft_core.data.sources import Source
 from regft_core.errors import DataError
-from regft_core.hooks.registry import discover
 from regft_core.models.source import encoder_present
 from regft_core.names import gigabytes, listing, plural
 from regft_core.plan.assumed import encoder_weights
-from regft_core.plan.stored import cached_seeds
+from regft_core.plan.in_grid import grid_rows
 from regft_core.plan.time import estimate, gpu_line
 from regft_core.run.enabled_evaluations import tasks_read
 
@@ -118,7 +117,7 @@ def describe(project: Project, command: str) -> str:
     ``command``: the preset's name with its ``--set``, as the next command takes them.
     """
     rows, present = rows_needed(project), encoder_present(project.params.model, project.root)
-    planned = plan_rows(project, discover(), cached=lambda cell: cached_seeds(project, cell))
+    planned = grid_rows(project)
     missing = [one for one in rows if not one.present]
     hands = by_hand(project)
     lines = [_grid(project, planned), "", _encoder(project, present), "data"]

@@ -1,7 +1,7 @@
 """How long the grid takes: declared passes times the measured seconds of a step, on this machine; else assumed speeds.
 
 One estimator (``spend``) for both. It counts training, what is fitted, and the scores on every set; not the report,
-nor evaluations beyond the scores. A phase that all seeds share is counted for each of them.
+nor evaluations beyond the scores. What several cells share is counted once (``PlanRow.shared``).
 """
 
 from __future__ import annotations
@@ -9,15 +9,15 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from regft_core.config.cost import PlanRow, plan_rows
+from regft_core.config.cost import PlanRow
 from regft_core.config.grid import Cell
 from regft_core.config.project import Project
 from regft_core.errors import RegftError
 from regft_core.execution.devices import cores
 from regft_core.execution.executors import is_remote, visible_devices
-from regft_core.hooks.registry import discover
 from regft_core.names import plural
 from regft_core.plan.assumed import SPEED, encoder_weights
+from regft_core.plan.in_grid import grid_rows
 from regft_core.plan.rates import Measured, RatesOf, assumed, assumed_here, cannot_measure, trains_on_cpu
 from regft_core.plan.stored import cached_seeds
 from regft_core.run.one_run import STAGES
@@ -30,7 +30,8 @@ class Estimate:
     Attributes:
         stages: stage -> seconds on the wall, with as many workers as run at a time.
         methods: method -> seconds of one worker for its runs that are still to train.
-        runs: cell -> seconds of one worker for one seed; cells of unknown length are missing.
+        cells: cell -> the same, for each cell.
+        runs: cell -> seconds of one worker for one seed alone; cells of unknown length are missing.
         unknown: runs of unknown length, which are not counted.
         missing: why nothing was measured, with the remedy; the rates are then assumed. Empty where it was.
         parallel: runs at a time.
@@ -38,6 +39,7 @@ class Estimate:
 
     stages: Mapping[str, float]
     methods: Mapping[str, float]
+    cells: Mapping[Cell, float] = field(repr=False)
     runs: Mapping[Cell, float] = field(repr=False)
     unknown: int
     missing: str
@@ -72,10 +74,10 @@ def estimate(project: Project, rows: Sequence[PlanRow] | None = None, *, shortes
     """The time of a project's grid; measures a step of each length where none was measured on this machine.
 
     Args:
-        rows: of ``plan_rows``; by default what ``work/`` and the run store lack.
+        rows: of ``grid_rows``; by default what ``work/`` and the run store lack.
         shortest: a grid of fewer seconds on an assumed core is not worth measuring.
     """
-    rows = plan_rows(project, discover(), lambda cell: cached_seeds(project, cell)) if rows is None else rows
+    rows = grid_rows(project) if rows is None else rows
     rough = spend(project, rows, assumed_here(project), cannot_measure(project))
     if rough.missing:
         return rough
@@ -90,7 +92,7 @@ def estimate(project: Project, rows: Sequence[PlanRow] | None = None, *, shortes
 def still_to_train(project: Project, stale: Collection[str]) -> Estimate | None:
     """The time of the ``stale_cells`` of a plan; None where their runs are in the run store."""
     every = set(project.params.grid.seeds)
-    rows = plan_rows(project, discover(), lambda c: cached_seeds(project, c) if c.directory in stale else every)
+    rows = grid_rows(project, lambda c: cached_seeds(project, c) if c.directory in stale else every)
     return estimate(project, rows) if any(row.to_train for row in rows) else None
 
 
@@ -98,6 +100,7 @@ def spend(project: Project, rows: Sequence[PlanRow], rates: RatesOf, missing: st
     """What the rows' cost takes at some rates; cells without rates are of unknown length."""
     work = {str(stage): 0.0 for stage in STAGES}
     methods: dict[str, float] = {}
+    cells: dict[Cell, float] = {}
     runs: dict[Cell, float] = {}
     longest, start, unknown = dict(work), 0.0, 0
     for row in rows:
@@ -113,16 +116,18 @@ def spend(project: Project, rows: Sequence[PlanRow], rates: RatesOf, missing: st
         runs[row.cell] = sum(one.values())
         if not row.to_train:
             continue
-        methods[row.cell.method] = methods.get(row.cell.method, 0.0) + runs[row.cell] * row.to_train
         start = max(start, rate.start)
         for stage, seconds in one.items():
-            work[stage] += seconds * row.to_train
-            longest[stage] = max(longest[stage], seconds)
+            added = 1.0 if stage == "evaluate" else 1 - row.shared
+            work[stage] += seconds * row.to_train * added
+            longest[stage] = max(longest[stage], seconds * added)
+            cells[row.cell] = cells.get(row.cell, 0.0) + seconds * row.to_train * added
+        methods[row.cell.method] = methods.get(row.cell.method, 0.0) + cells[row.cell]
     parallel = _parallel(project)
     stages = {stage: max(seconds / parallel, longest[stage]) for stage, seconds in work.items()}
     for stage in ("search", "finetune"):  # evaluations are done by the workers that train
         stages[stage] += start if work[stage] else 0.0
-    return Estimate(stages, methods, runs, unknown, missing, parallel)
+    return Estimate(stages, methods, cells, runs, unknown, missing, parallel)
 
 
 def _parallel(project: Project) -> int:

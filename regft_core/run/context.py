@@ -538,6 +538,13 @@ class Context:
         training = self.training_of(self.phase(name))
         return [] if training is None else [self.store.run_key(self.identity_of(training))]
 
+    def member_keys(self, name: str) -> list[str]:
+        """The keys of all that a phase trains: of its training, or of each of its members."""
+        phase = self.phase(name)
+        if phase.repeat is None:
+            return self.training_keys(name) or [self.key(name)]
+        return [self.store.run_key(self.identity_of(phase, index)) for index in range(phase.repeat.times)]
+
     def unchanged(self, code: LoadedCode) -> Callable[[], None]:
         """What is asked before a result is stored: whether code and encoder were, from now on, those of its key.
 

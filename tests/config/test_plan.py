@@ -88,7 +88,7 @@ def test_finished_seeds_of_the_last_manifest_count(build: Any, registry: dict[st
     noise = rows["noise-opinions-100"]
     assert (noise.seeds, noise.cached, noise.to_train) == (6, 2, 4)
     assert rows["vanilla-opinions-full"].steps == 6
-    line = next(one for one in table([noise], lambda cell: 25.0).splitlines() if one.startswith("noise"))
+    line = next(one for one in table([noise], lambda cell: 100.0).splitlines() if one.startswith("noise"))
     assert line.split()[-2:] == ["1m", "40s"]
 
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import json
 import random
+import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -123,16 +126,17 @@ def test_positions_in_words() -> None:
     assert position({**state, "total": 0}) == "finetune starts"
 
 
-def test_a_log_gets_one_line_for_the_stage(
-    board: ProgressBoard, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_log_gets_one_line_for_the_stage(board: ProgressBoard, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(progress, "LOG_SECONDS", 0.01)
+    printed = io.StringIO()  # not capsys, which loses what another thread writes while it is read
+    monkeypatch.setattr(sys, "stderr", printed)
     with ProgressBoard("evaluate vanilla reviews", RUNS, {"evaluate": 1.0}) as other:
         ProgressWriter(other.folder, RUNS[0], "evaluate", unit="row")(30, 60, 0, None, 0.0)
-        printed = ""
-        while "row 30/60" not in printed:  # the thread may have drawn before the run wrote
-            printed += capsys.readouterr().err
-    line = next(line for line in printed.splitlines() if "row 30/60" in line)
+        for _ in range(600):  # the thread may have drawn before the run wrote
+            if "row 30/60" in printed.getvalue():
+                break
+            time.sleep(0.1)
+    line = next(line for line in printed.getvalue().splitlines() if "row 30/60" in line)
     assert line.startswith("  evaluate vanilla reviews: 0 of 3 runs")
     assert line.endswith(" (16 seed 0: evaluate row 30/60)")
 

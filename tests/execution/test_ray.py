@@ -73,7 +73,7 @@ def test_faults_of_the_machine_are_tried_again_and_those_of_the_run_are_not(loca
     messages = {failure.index: failure.message for failure in caught.value.failures}
     assert messages == {1: "ValueError: broken on purpose", 2: "the loss is not a number [not-finite]"}
     assert note.read_text() == "x"
-    with raises_code(JobsFailed, "jobs-failed", "the disk is away (attempts: 1)"):
+    with raises_code(JobsFailed, "jobs-failed", "the disk is away [cannot-read] (attempts: 1)"):
         run([f"storage {tmp_path / 'again'}"], cluster_jobs.sometimes, settings={"retries": 0})
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cache
 
 from regft_core.config.cost import Cached, PlanRow, phase_cost, plan_rows
 from regft_core.config.project import Project
@@ -24,7 +25,7 @@ def grid_rows(project: Project, cached: Cached | None = None) -> list[PlanRow]:
         project: a valid project.
         cached: seeds of a cell whose runs exist; by default what ``work/`` and the run store have.
     """
-    cached = cached or (lambda cell: cached_seeds(project, cell))
+    cached = cache(cached or (lambda cell: cached_seeds(project, cell)))
     rows = plan_rows(project, discover(), cached)
     if not encoder_present(project.params.model, project.root):
         return rows

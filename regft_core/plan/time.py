@@ -15,12 +15,14 @@ from regft_core.config.project import Project
 from regft_core.errors import RegftError
 from regft_core.execution.devices import cores
 from regft_core.execution.executors import is_remote, visible_devices
+from regft_core.identity.fingerprint import one_moment
 from regft_core.names import plural
 from regft_core.plan.assumed import SPEED, encoder_weights
 from regft_core.plan.in_grid import grid_rows
 from regft_core.plan.rates import Measured, RatesOf, assumed, assumed_here, cannot_measure, trains_on_cpu
 from regft_core.plan.stored import cached_seeds
 from regft_core.run.one_run import STAGES
+from regft_core.run.project import kept_open
 
 
 @dataclass(frozen=True)
@@ -92,7 +94,8 @@ def estimate(project: Project, rows: Sequence[PlanRow] | None = None, *, shortes
 def still_to_train(project: Project, stale: Collection[str]) -> Estimate | None:
     """The time of the ``stale_cells`` of a plan; None where their runs are in the run store."""
     every = set(project.params.grid.seeds)
-    rows = grid_rows(project, lambda c: cached_seeds(project, c) if c.directory in stale else every)
+    with one_moment(), kept_open():
+        rows = grid_rows(project, lambda c: cached_seeds(project, c) if c.directory in stale else every)
     return estimate(project, rows) if any(row.to_train for row in rows) else None
 
 

@@ -36,6 +36,11 @@ def from_solved_head(method: dict[str, Any]) -> dict[str, Any]:
     only = {"regularisers": method.get("regularisers", {})} | ({"training": training} if training else {})
     phases = method.get("phases") or {"finetune": only}
     unlabelled = {name: phase for name, phase in phases.items() if (phase.get("data") or {}).get("labels") is False}
+    if "sources" in copy and not method.get("phases"):
+        copy["sources"] = {
+            f"phases.finetune.{path}" if path.startswith(("regularisers.", "training.")) else path: source
+            for path, source in copy["sources"].items()
+        }
     copy["phases"] = unlabelled | {"head": HEAD}
     for name, phase in phases.items():
         if name not in unlabelled:

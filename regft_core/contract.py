@@ -28,7 +28,8 @@ from regft_core.names import suggestion
 from regft_core.plan.compute import compute_only
 from regft_core.plan.data import prepare
 from regft_core.plan.keys import write_plan
-from regft_core.run.context import Context, Job
+from regft_core.run.context import Context
+from regft_core.run.job import Job
 from regft_core.run.one_run import run
 from regft_core.run.project import open_project
 

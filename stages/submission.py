@@ -9,7 +9,7 @@ import argparse
 from pathlib import Path
 
 from regft_core.exporting.submission import write_submission
-from regft_core.run.context import Job
+from regft_core.run.job import Job
 
 from .common import METHOD, SEED, SIZE, TASK, Argument, run
 

@@ -19,8 +19,9 @@ from regft_core.models.onnx import require_onnx
 from regft_core.models.served import AnsweredBy, Served, ServedPrompt
 from regft_core.results.records import TrainingRecord
 from regft_core.results.work import Work
-from regft_core.run.context import Context, Job
+from regft_core.run.context import Context
 from regft_core.run.finished_model import FinishedModel
+from regft_core.run.job import Job
 from regft_core.run.one_run import look_up
 from regft_core.run.outputs import cell_of
 from regft_core.scoring.answers import write_answers

@@ -17,8 +17,9 @@ from regft_core.errors import ConfigError, Problem
 from regft_core.exporting.export import finished_run
 from regft_core.io import write_text
 from regft_core.kinds import find
-from regft_core.run.context import Context, Job
+from regft_core.run.context import Context
 from regft_core.run.finished_model import FinishedModel
+from regft_core.run.job import Job
 
 if TYPE_CHECKING:
     import numpy.typing as npt

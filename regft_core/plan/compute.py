@@ -28,7 +28,8 @@ from regft_core.plan.lines import describe, describe_refit, describe_trial
 from regft_core.plan.pool import run_on_executor, settle_kernels
 from regft_core.progress import ProgressBoard
 from regft_core.results.work import Work
-from regft_core.run.context import Context, Job, project_store
+from regft_core.run.context import Context, project_store
+from regft_core.run.job import Job
 from regft_core.run.one_run import STAGES, Record, Stage, look_up, run
 from regft_core.run.outputs import write_evaluation, write_training
 from regft_core.run.project import check_listed, kept_open, open_project

@@ -45,7 +45,7 @@ def _shared(project: Project, row: PlanRow, cached: Cached, trained: set[str]) -
             context = Context(job, project=project)
             for phase in context.method.phases:
                 cost = phase_cost(phase, row.rows, context.registry, project.shared(row.cell.task)) or 0.0
-                for key in context.member_keys(phase.name):
+                for key in context.keys.member_keys(phase.name):
                     if key not in trained and not context.store.holds(key):
                         added += cost / phase.members
                     trained.add(key)

@@ -16,8 +16,9 @@ from regft_core.config.method import FINETUNE, Phase
 from regft_core.config.project import Project
 from regft_core.hooks.registry import discover
 from regft_core.names import plural
-from regft_core.run.context import Context, Job
+from regft_core.run.context import Context
 from regft_core.run.evaluation_key import evaluation_key
+from regft_core.run.job import Job
 from regft_core.run.one_run import Record, Stage
 from regft_core.run.phase_data import member_label
 from regft_core.run.records import tuned_values
@@ -127,7 +128,7 @@ class Planner:
         jobs, known = self.jobs, self._known
         indices: dict[str, int] = {}
         for earlier in context.method.earlier:
-            phase, key = context.phase(earlier.name), context.key(earlier.name)
+            phase, key = context.phase(earlier.name), context.keys.of(earlier.name)
             if key not in known:
                 if context.store.holds(key):
                     continue  # trained again by who starts from it, where its weights were pruned
@@ -143,18 +144,18 @@ class Planner:
         """Add the jobs of a run whose values are known, or of a trial; returns the index of the last one."""
         jobs, known = self.jobs, self._known
         context = Context(job, project=self.project)
-        indices, finetuned = self._add_phases(context), context.key(FINETUNE)
+        indices, finetuned = self._add_phases(context), context.keys.of(FINETUNE)
         if job.trial is not None:
             judged, shares = context.store.run_key(score_identity(context, finetuned, judging_rows(context))), {}
         else:
             judged, shares = evaluation_key(context, finetuned), {"evaluate": self._seconds(job)[1]}
         if judged in known:
             return known[judged]  # two methods that amount to the same
-        earlier = [context.key(phase.name) for phase in context.method.earlier]
+        earlier = [context.keys.of(phase.name) for phase in context.method.earlier]
         trained = self.seconds(job, context.phase(FINETUNE))
         # Its training may be another method's, and another task may judge it by other sets: not at the same time, for
         # it would wait for the lock.
-        made = [finetuned, *context.training_keys(FINETUNE)]
+        made = [finetuned, *context.keys.training_keys(FINETUNE)]
         index = known[judged] = jobs.add(job, trained | shares, *made, *earlier)
         before = {known[key] for key in made if key in known}
         for key in made:

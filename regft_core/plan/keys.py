@@ -104,7 +104,7 @@ def cell_keys(project: Project, cell: Cell) -> dict[Stage, Keys]:
     if tuned or first.method.earlier:
         of = _tuned_search if tuned else _search
         found["search"] = {"runs": {str(one.job.seed): of(one) for one in contexts}, "with": settings}
-    runs = {str(one.job.seed): _tuned(one) if tuned else one.key(FINETUNE) for one in contexts}
+    runs = {str(one.job.seed): _tuned(one) if tuned else one.keys.of(FINETUNE) for one in contexts}
     found["finetune"] = {"runs": runs, "with": settings}
     # With folds each seed is judged on rows of its own.
     sets = [evaluation_settings(one) for one in (contexts if "part" in first.task else [first])]
@@ -123,7 +123,7 @@ def _runs_beside(project: Project, contexts: Sequence[Context]) -> dict[str, lis
     found: dict[str, list[str]] = {}
     for method in sorted(filter(None, asked)):
         others = [Context(replace(one.job, method=method), project=project) for one in contexts]
-        found[method] = [_tuned(one) if project.trials(method) else one.key(FINETUNE) for one in others]
+        found[method] = [_tuned(one) if project.trials(method) else one.keys.of(FINETUNE) for one in others]
     return found
 
 
@@ -138,7 +138,7 @@ def _described(context: Context) -> dict[str, Any]:
 
 
 def _search(context: Context) -> str:
-    return _hash({phase.name: context.key(phase.name) for phase in context.method.earlier})
+    return _hash({phase.name: context.keys.of(phase.name) for phase in context.method.earlier})
 
 
 def _tuned_search(context: Context) -> str:
@@ -148,7 +148,7 @@ def _tuned_search(context: Context) -> str:
     trials = []
     for job in trials_that_choose(project, context.job):
         trial = Context(job, project=project)
-        identity = score_identity(trial, trial.key(FINETUNE), judging_rows(trial))
+        identity = score_identity(trial, trial.keys.of(FINETUNE), judging_rows(trial))
         trials.append([job.values, trial.store.run_key(identity)])
     choices = [_search(Context(context.job.with_values(values), project=project)) for values in _values(context)]
     rule = [tuning.selection, tuning.judged_by_seed, context.task["primary"]]
@@ -157,7 +157,8 @@ def _tuned_search(context: Context) -> str:
 
 def _tuned(context: Context) -> str:
     choices = [
-        Context(context.job.with_values(values), project=context.project).key(FINETUNE) for values in _values(context)
+        Context(context.job.with_values(values), project=context.project).keys.of(FINETUNE)
+        for values in _values(context)
     ]
     return _hash({"search": _tuned_search(context), "choices": choices})
 

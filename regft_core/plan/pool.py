@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from regft_core.config.project import Project
 from regft_core.execution.devices import refuse_slow_bf16, take_device
 from regft_core.execution.executors import is_remote, run_all, visible_devices
-from regft_core.run.context import Job
+from regft_core.run.job import Job
 from regft_core.run.project import open_project
 from regft_core.run.shipping import carry, run_where_found
 

@@ -28,7 +28,8 @@ from regft_core.plan.pool import run_on_executor
 from regft_core.progress import ProgressBoard
 from regft_core.results.work import Work
 from regft_core.run.choice import choose
-from regft_core.run.context import Context, Job
+from regft_core.run.context import Context
+from regft_core.run.job import Job
 from regft_core.run.outputs import cell_of
 from regft_core.run.project import check_listed, kept_open, open_project
 

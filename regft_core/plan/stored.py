@@ -13,7 +13,8 @@ from regft_core.keyed import keys_of
 from regft_core.models.source import encoder_present
 from regft_core.plan.jobs import jobs_of
 from regft_core.plan.keys import cell_keys
-from regft_core.run.context import Context, Job
+from regft_core.run.context import Context
+from regft_core.run.job import Job
 from regft_core.run.trial_scores import choice_of
 from regft_core.store.lookup import NotStored
 
@@ -44,4 +45,4 @@ def _in_store(project: Project, job: Job) -> bool:
     except NotStored:
         return False  # what will be chosen is not known yet
     context = Context(job if tuned is None else job.with_values(tuned["values"]), project=project)
-    return context.store.holds(context.key(FINETUNE))
+    return context.store.holds(context.keys.of(FINETUNE))

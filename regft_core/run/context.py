@@ -1,48 +1,42 @@
-"""What one job needs, found once: configuration, paths, store, encoder, and the keys of its phases.
-
-The key of a phase is the hash of everything that determines its result. It is computed in the
-process that trains, from the code that this process has loaded; what an earlier stage has
-produced is taken by the key that this stage wrote down.
-"""
+"""What one job needs, found once: configuration, paths, store, encoder, rows, phases, keys."""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
-from functools import cached_property, lru_cache, partial
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from regft_core.config.cost import optimiser_steps
 from regft_core.config.method import FINETUNE, Phase
 from regft_core.config.project import Project
 from regft_core.config.schema.encoder import EncoderConfig
-from regft_core.config.schema.methods import RepeatConfig
 from regft_core.config.schema.tuning import TuningConfig
 from regft_core.config.store_path import store_path
 from regft_core.data.deal import deal
 from regft_core.data.drawn import of_refit, of_seed, rows_file
-from regft_core.data.examples import Example, read_jsonl, text_key, to_jsonl
+from regft_core.data.examples import Example, read_jsonl, text_key
 from regft_core.data.prompts import Prompt
-from regft_core.errors import DataError, PlanOutdated
+from regft_core.errors import DataError
 from regft_core.hooks import listed
 from regft_core.hooks.declare import Setting
 from regft_core.hooks.exports import answers_without_encoder
 from regft_core.hooks.registry import discover
-from regft_core.identity.fingerprint import Scope, once
-from regft_core.io import canonical_json, canonical_object, read_json, sha256_text
+from regft_core.identity.fingerprint import once
+from regft_core.io import canonical_json, read_json
 from regft_core.kinds import find
 from regft_core.rng import derive
 from regft_core.run.environment import environment
-from regft_core.run.inputs import phase_identity, settled_training
+from regft_core.run.inputs import settled_training
+from regft_core.run.job import Job
+from regft_core.run.keys import Keys
 from regft_core.run.more_rows import with_more_rows
 from regft_core.run.other_task import training_rows
 from regft_core.run.phase_data import (
     PhaseData,
     groups_of,
-    member_rows,
-    member_streams,
     read_phase_data,
     rows_of,
     run_rows,
@@ -51,7 +45,7 @@ from regft_core.run.phase_data import (
     without_units,
 )
 from regft_core.run.project import check_listed, open_project
-from regft_core.run.scopes import TOKENISER, feature_scope, merge_scope, phase_scope, scope_sha256
+from regft_core.run.scopes import TOKENISER, feature_scope, scope_sha256
 from regft_core.run.shipping import encoder_source
 from regft_core.store.features import FeatureFiles
 from regft_core.store.lookup import LookupStore
@@ -62,73 +56,6 @@ if TYPE_CHECKING:
     from regft_core.identity.guard import LoadedCode
     from regft_core.models.features import Features
     from regft_core.models.source import ModelSource
-
-#: Raised when the meaning of stored runs changes in a way that no fingerprint shows.
-RUN_FORMAT = 3
-#: Parts of an identity that are those of the method's phase, whatever the rows and the seed.
-_SHARED = ("data", "regularisers", "training", "model", "packages")
-
-
-@dataclass(frozen=True)
-class Job:
-    """One run to do, as plain values that can be sent to another process.
-
-    Attributes:
-        keys: phase -> key of its result, as the stages before wrote them down.
-        values: tuned settings of the run, dotted; None where nothing is tuned.
-        trial: number of the trial that this is; None for a run of the grid.
-        fold: of the run's training rows, the fold that judges the trial; None where a share is set aside.
-        progress: folder of the progress board, or None.
-        stored_only: only look the run up; what is not in the run store raises ``NotStored``.
-        shown: its name on the progress board.
-        phase: the one phase of it that is meant; None: all of them, and what judges the last.
-        weights: of that phase: whether some run reads its weights, not only its own.
-        until: the last stage that is meant, where all phases are.
-        refit: train on all labelled rows, with the settings of the runs that were judged; ``values`` are given then.
-        store: the run store's folder where it is not that of ``params.yaml``: for a copy of a project on a worker.
-    """
-
-    root: str
-    method: str
-    task: str
-    size: str
-    seed: int
-    keys: Mapping[str, str] = field(default_factory=dict)
-    progress: str | None = None
-    values: Mapping[str, Any] | None = None
-    trial: int | None = None
-    fold: int | None = None
-    stored_only: bool = False
-    shown: str = ""
-    store: str | None = None
-    phase: str | None = None
-    weights: bool = False
-    until: Literal["search", "finetune", "evaluate"] = "evaluate"
-    refit: bool = False
-
-    @property
-    def name(self) -> str:
-        """The run among all of them: ``vanilla cue_pair 300 seed 1``, ``vanilla cue_pair 300 seed 1 trial 2``."""
-        phase = "" if self.phase is None else f" phase {self.phase}"
-        return f"{self.method} {self.task} {self._run}{phase}"
-
-    def __str__(self) -> str:
-        return self.name
-
-    def with_values(self, values: Mapping[str, Any]) -> Job:
-        """The same run with these tuned settings."""
-        return replace(self, values=values)
-
-    @property
-    def _run(self) -> str:
-        trial = "" if self.trial is None else f" trial {self.trial + 1}"
-        fold = "" if self.fold is None else f" fold {self.fold + 1}"
-        return f"{self.size}{' refit' if self.refit else ''} seed {self.seed}{trial}{fold}"
-
-    @property
-    def run(self) -> str:
-        """The run among those of its stage, or what it is to be called: ``300 seed 1``, ``300 seed 1 trial 2``."""
-        return self.shown or self._run
 
 
 class Context:
@@ -156,10 +83,9 @@ class Context:
         self.registry = discover()
         self._data: dict[str, PhaseData] = {}
         self._feature_files: FeatureFiles | None = None
-        self._keys: dict[tuple[str, tuple[tuple[str, str], ...]], str] = {}
 
     @cached_property
-    def _alike(self) -> tuple[Any, ...]:
+    def alike(self) -> tuple[Any, ...]:
         """What phases are settled from: equal for the jobs, of one moment, that have the same ones."""
         values = None if self.job.values is None else canonical_json(self.job.values)
         changed = (
@@ -355,7 +281,7 @@ class Context:
                 training = with_more_rows(phase, training, self.job.task, self.job.size, judged, now)
             return replace(phase, training=training)
 
-        return once(("phase", *self._alike, name), settled)
+        return once(("phase", *self.alike, name), settled)
 
     def entries(self, phase: Phase) -> list[listed.Entry]:
         """Regularisers of a phase with their options."""
@@ -407,70 +333,7 @@ class Context:
         later = self.method.phases[[p.name for p in self.method.phases].index(phase.name) + 1 :]
         return any(other.start == phase.name or self.needs(other).get(phase.name) == "weights" for other in later)
 
-    # --------------------------------------------------------------------------------- keys
-
-    def training_of(self, phase: Phase) -> Phase | None:
-        """A phase without what only reads its finished weights, where it has nothing else; else None.
-
-        It is trained under a key of its own, which is that of any method that is trained so.
-        """
-        acting = listed.active(self.entries(phase))
-        alone = phase.repeat is None and phase.training.checkpoint == "last"
-        if not alone or not acting or not all(entry.declares.reads_finished for entry in acting):
-            return None
-        return replace(phase, regularisers=())
-
-    def identity(self, name: str, member: int | None = None) -> dict[str, Any]:
-        """Everything that determines the result of a phase (of one member of it)."""
-        return self.identity_of(self.phase(name), member)
-
-    def identity_of(self, phase: Phase, member: int | None = None) -> dict[str, Any]:
-        """``identity`` of a settled phase, which may be the training of another (``training_of``)."""
-        if phase.repeat is not None and member is None:
-            return self._merged_identity(phase, phase.repeat)
-        if (training := self.training_of(phase)) is not None:
-            return self._finished_identity(phase, training)
-        shared, data = self.shared_identity(phase), self.data(phase)
-        rows, held_out = member_rows(phase, member, data, self.seed(phase))
-        judged_by = self._judged_by(phase, member)
-        return judged_by | {
-            "format": RUN_FORMAT,
-            **{key: shared[key] for key in ("phase", "data", "regularisers", "training", "model", "code", "packages")},
-            "seed": self.seed(phase),
-            "rows": data.sha256,
-            "rows_per_example": self.encoder.rows_per_example(data.summary.pairs),
-            "split": sha256_text(canonical_json([rows, held_out])) if held_out else None,
-            # Folds of a solved head keep groups together.
-            **({} if data.groups is None else {"groups": sha256_text(canonical_json(data.groups))}),
-            "task": {
-                "kind": data.kind,
-                "labels": data.labels,
-                "keyword_segment": data.task.get("keyword_segment"),
-                "range": data.value_range,
-            },
-            **self._asked(phase),
-            "start": None if phase.start == "checkpoint" else self.key(phase.start),
-            "start_head": self.start_head(phase),
-            "needs": {needed: self.key(needed) for needed in sorted(self.needs(phase))},
-            # How many members there are, and how they are merged, is nothing to a member.
-            "member": member,
-            "streams": member_streams(phase, member),
-        }
-
-    def _asked(self, phase: Phase) -> dict[str, Any]:
-        """The prompt of a phase for the identity; empty where it has none."""
-        prompt = self.prompt(phase)
-        return {} if prompt is None else {"prompt": {"template": prompt.template, "words": prompt.words}}
-
-    def _judged_by(self, phase: Phase, member: int | None) -> dict[str, Any]:
-        """What epochs are judged on, to choose one or to be shown, for the identity; empty where none is judged."""
-        judges = {}
-        if phase.training.checkpoint != "last":
-            judges["checkpoint"] = self.judging_rows(phase, member)
-        if phase.training.epoch_scores:
-            judges["epoch_scores"] = self.dev_rows
-        metric = {name: self.task.get(name) for name in ("primary", "positive_label")} if judges else {}
-        return {name: {"rows": sha256_text(to_jsonl(rows)), **metric} for name, rows in judges.items()}
+    # ------------------------------------------------------------------------- what judges
 
     @cached_property
     def dev_rows(self) -> list[Example]:
@@ -484,66 +347,12 @@ class Context:
         data = self.data(phase)
         return [data.examples[row] for row in run_rows(phase, member, data, self.seed(phase))[2]]
 
-    def _finished_identity(self, phase: Phase, training: Phase) -> dict[str, Any]:
-        acting = listed.active(self.entries(phase))
-        return {
-            "format": RUN_FORMAT,
-            "phase": phase.name,
-            "finished": {cls.name: options.model_dump(mode="json") for cls, options in acting},
-            "trained": self.store.run_key(self.identity_of(training)),
-            "code": scope_sha256(self.training_scope(phase)),
-        }
+    # --------------------------------------------------------------------------------- keys
 
-    def _merged_identity(self, phase: Phase, repeat: RepeatConfig) -> dict[str, Any]:
-        members = [self.store.run_key(self.identity_of(phase, index)) for index in range(repeat.times)]
-        identity = {
-            "format": RUN_FORMAT,
-            "phase": phase.name,
-            "merge": repeat.merge,
-            "members": members,
-            "code": scope_sha256(self.merge_scope(phase)),
-        }
-        if repeat.merge == "greedy":
-            task = self.data(phase).task
-            identity["metric"] = {name: task.get(name) for name in ("primary", "positive_label")}
-            if repeat.variant != "paper":
-                identity["variant"] = repeat.variant
-        return identity
-
-    def merge_scope(self, phase: Phase) -> Scope:
-        """The code that merges the members of a phase."""
-        assert phase.repeat is not None
-        data = self.data(phase)
-        return merge_scope(phase.repeat.merge, [data.kind], [data.task["primary"]], self.source)
-
-    def training_scope(self, phase: Phase) -> Scope:
-        """The code that trains a phase."""
-        return phase_scope(self.entries(phase), phase, self.source, self._kinds(phase), [self.task["primary"]])
-
-    def _kinds(self, phase: Phase) -> list[str]:
-        """The kind of the rows of a phase, and of the task where that judges its epochs."""
-        return sorted({self.data(phase).kind, *([self.task["kind"]] if phase.training.judges_epochs else [])})
-
-    def key(self, name: str) -> str:
-        """The key of a phase's result: as an earlier stage wrote it down, or computed."""
-        if name in self.job.keys:
-            return self.job.keys[name]
-        asked = name, tuple(sorted(self.job.keys.items()))
-        if asked not in self._keys:
-            self._keys[asked] = self._hash(name, self.identity(name))
-        return self._keys[asked]
-
-    def training_keys(self, name: str) -> list[str]:
-        """The key of what a phase only reads the finished weights of; empty where it trains them itself."""
-        training = self.training_of(self.phase(name))
-        return [] if training is None else [self.store.run_key(self.identity_of(training))]
-
-    def member_keys(self, name: str) -> list[str]:
-        """The keys of all that a phase trains: of its training, or of each of its members."""
-        phase = self.phase(name)
-        if phase.repeat is None:
-            return self.training_keys(name) or [self.key(name)]
-        return [self.store.run_key(self.identity_of(phase, index)) for index in range(phase.repeat.times)]
+    @cached_property
+    def keys(self) -> Keys:
+        """Identities and keys of the phases."""
+        return Keys(self)
 
     def unchanged(self, code: LoadedCode) -> Callable[[], None]:
         """What is asked before a result is stored: whether code and encoder were, from now on, those of its key.
@@ -559,35 +368,6 @@ class Context:
                 self._feature_files.write()
 
         return check
-
-    def require_current(self, name: str) -> None:
-        """Raise PlanOutdated unless the key that an earlier stage wrote down for a phase is the one of what is here."""
-        known = self.job.keys.get(name)
-        if known is not None and known != self.store.run_key(self.identity(name)):
-            raise PlanOutdated(
-                "out-of-date",
-                f"the encoder, configuration, code, data or packages of phase '{name}' of {self.job.name} are no "
-                "longer those it was trained with\n    -> nothing was stored; run `dvc repro`",
-            )
-
-    def _hash(self, name: str, identity: Mapping[str, Any]) -> str:
-        """The key of an identity; its large parts, which all seeds of a moment share, are written out once."""
-        alike = *self._alike, self.task["kind"], self.task["primary"]
-        parts = {
-            part: once(("written", *alike, name, part), partial(canonical_json, value))
-            if part in _SHARED
-            else canonical_json(value)
-            for part, value in identity.items()
-        }
-        return sha256_text(canonical_object(parts))
-
-    def shared_identity(self, phase: Phase) -> dict[str, Any]:
-        """What determines a phase besides rows, seed and earlier phases."""
-        kinds, primary = self._kinds(phase), self.task["primary"]
-        return once(
-            ("shared identity", *self._alike, phase.name, bool(phase.regularisers), self.task["kind"], primary),
-            lambda: phase_identity(self.encoder, phase, self.entries(phase), self.source, kinds, [primary]),
-        )
 
 
 @lru_cache(maxsize=4)

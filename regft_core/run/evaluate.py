@@ -9,10 +9,11 @@ from typing import Any
 from regft_core.errors import CodeChanged, RunFailed
 from regft_core.identity.guard import LoadedCode
 from regft_core.progress import ProgressWriter
-from regft_core.run.context import Context, Job
+from regft_core.run.context import Context
 from regft_core.run.evaluation_key import evaluation_identity, evaluation_key, scope_of, set_files
 from regft_core.run.findings import evaluations_of
 from regft_core.run.finished_model import FinishedModel
+from regft_core.run.job import Job
 from regft_core.run.logits import from_npy, to_npy
 from regft_core.run.phase_data import rows_of
 from regft_core.store.stored_run import StoredRun
@@ -67,7 +68,7 @@ def _ensure(context: Context, model: FinishedModel, finetuned: str) -> StoredRun
     identity = evaluation_identity(context, finetuned)
     if identity["code"] != guard.sha256:
         raise CodeChanged("code-edited", "the code that evaluates was edited a moment ago; run `dvc repro` again")
-    context.require_current("finetune")
+    context.keys.require_current("finetune")
     with context.store.open(context.store.run_key(identity), identity, guard=context.unchanged(guard)) as working:
         if working.finished is not None:
             return working.finished

@@ -99,7 +99,7 @@ class _Judged:
                 "code-edited",
                 f"the code of evaluation '{evaluation.name}' was edited a moment ago; run `dvc repro` again",
             )
-        context.require_current("finetune")
+        context.keys.require_current("finetune")
         with context.store.open(run_key(identity), identity, guard=context.unchanged(guard)) as working:
             if working.finished is not None:
                 return working.finished
@@ -127,7 +127,7 @@ class _Judged:
             own = ("content", "primary", "positive_label")
             identity["other_rows"] = {task: {key: self._other(task)[1][key] for key in own} for task in tasks}
         if method := evaluation.other_method(options):
-            identity["other_run"] = beside(self.context, method).key(FINETUNE)
+            identity["other_run"] = beside(self.context, method).keys.of(FINETUNE)
         return identity
 
     def _model_of(self, method: str) -> FinishedModel:

@@ -8,8 +8,9 @@ from regft_core.config.cost import plain_steps, same_batches
 from regft_core.config.method import Phase
 from regft_core.hooks import compose
 from regft_core.run.choice import CHOSEN_ON_DEV
-from regft_core.run.context import Context, Job
+from regft_core.run.context import Context
 from regft_core.run.environment import describe_environment
+from regft_core.run.job import Job
 from regft_core.run.phase_data import run_rows
 from regft_core.run.records import declared_ratio
 from regft_core.run.run_phase import produce
@@ -41,7 +42,7 @@ def finetune(job: Job, searched: dict[str, Any], *, device: str = "cpu") -> dict
     }
     if searched["status"] != "ok":
         failed = {"status": "failed", "error": searched["error"], "curve": [], "diagnostics": []}
-        return record | failed | {"key": context.key("finetune"), "degraded": [], "environment": None}
+        return record | failed | {"key": context.keys.of("finetune"), "degraded": [], "environment": None}
     phase = context.phase("finetune")
     stored = produce(context, phase)
     record |= {"key": stored.key} | stored.result

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, Literal
 
-from regft_core.run.context import Job
 from regft_core.run.evaluate import evaluate
 from regft_core.run.finetune import finetune
+from regft_core.run.job import Job
 from regft_core.run.project import kept_open
 from regft_core.run.records import known_keys, tuned_values
 from regft_core.run.search import search

@@ -12,7 +12,8 @@ from regft_core.config.papers.encoders import facts
 from regft_core.hooks import listed
 from regft_core.results import write
 from regft_core.results.work import Work
-from regft_core.run.context import Context, Job
+from regft_core.run.context import Context
+from regft_core.run.job import Job
 from regft_core.run.project import versions
 
 

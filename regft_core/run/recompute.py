@@ -16,8 +16,9 @@ from regft_core.config.settings import sizes_of
 from regft_core.errors import DataError, RegftError
 from regft_core.identity.fingerprint import one_moment
 from regft_core.io import canonical_json, sha256_file, sha256_text
-from regft_core.run.context import Context, Job
+from regft_core.run.context import Context
 from regft_core.run.evaluation_key import evaluation_identity
+from regft_core.run.job import Job
 from regft_core.run.trial_scores import choice_of
 from regft_core.run.trials import trials_of_run
 from regft_core.store.lookup import NotStored
@@ -133,14 +134,14 @@ def expected(project: Project, jobs: Iterable[Job]) -> dict[str, Made]:
             for phase in context.method.phases:
                 members = [None, *range(phase.repeat.times)] if phase.repeat is not None else [None]
                 for member in members:
-                    identity = context.identity(phase.name, member)
+                    identity = context.keys.identity(phase.name, member)
                     found.setdefault(context.store.run_key(identity), Made(job, phase.name, member, identity))
-                if (training := context.training_of(context.phase(phase.name))) is not None:
-                    identity = context.identity_of(training)
+                if (training := context.keys.training_of(context.phase(phase.name))) is not None:
+                    identity = context.keys.identity_of(training)
                     made = Made(job, phase.name, None, identity, training=True)
                     found.setdefault(context.store.run_key(identity), made)
             if job.trial is None:
-                keys = {phase.name: context.key(phase.name) for phase in context.method.phases}
+                keys = {phase.name: context.keys.of(phase.name) for phase in context.method.phases}
                 identity = evaluation_identity(context, keys["finetune"])
                 made = Made(replace(job, keys=keys), EVALUATE, None, identity)
                 found.setdefault(context.store.run_key(identity), made)
@@ -202,7 +203,7 @@ def differences(project: Project, made: Made, stored: StoredRun, device: str) ->
         return _evaluation_differences(context, made, stored)
     phase = context.phase(made.phase)
     if made.training:
-        phase = context.training_of(phase) or phase
+        phase = context.keys.training_of(phase) or phase
     record, tensors = computed_again(context, phase, made.member, stored)
     found = _result_differences(stored.result, record)
     if sorted(tensors) != stored.tensor_names:

@@ -31,7 +31,7 @@ from regft_core.config.version import PATTERN
 from regft_core.config.yaml.document import load_yaml
 from regft_core.errors import PrunedRun, RunFailed
 from regft_core.identity.fingerprint import one_moment, package_root
-from regft_core.run.context import Job
+from regft_core.run.job import Job
 from regft_core.run.project import open_project
 from regft_core.run.recompute import NAMES, Made, expected, jobs_of
 from regft_core.store.run_store import RunStore

@@ -56,19 +56,19 @@ WAITING_FAMILIES = {
 
 def produce(context: Context, phase: Phase, need: Need = "result") -> StoredRun:
     """The result of ``phase``; trained first where the store does not have it (or only a part)."""
-    stored = context.store.get(context.key(phase.name))
+    stored = context.store.get(context.keys.of(phase.name))
     if stored is not None and _serves(stored, need):
         return stored
     if phase.repeat is not None:
         return _merge_and_store(context, phase, need)
-    if (training := context.training_of(phase)) is not None:
+    if (training := context.keys.training_of(phase)) is not None:
         return _finish_and_store(context, phase, training, need)
     return _train_and_store(context, phase, None, need)
 
 
 def fetch(context: Context, name: str, need: Need) -> StoredRun:
     """What an earlier stage has produced; what was pruned or deleted of it, or damaged, is trained again."""
-    key = context.key(name)
+    key = context.keys.of(name)
     stored = context.store.get(key)
     if stored is not None and not _serves(stored, need):
         stored = context.store.restore(key)  # before it is trained again, which takes the code that it was trained with
@@ -97,13 +97,13 @@ def _loaded(context: Context, phase: Phase, member: int | None, scope: Scope) ->
         PlanOutdated: an earlier stage has produced this phase from something else than what is here now.
     """
     guard = LoadedCode(scope)
-    identity = context.identity_of(phase, member)
+    identity = context.keys.identity_of(phase, member)
     if identity["code"] != guard.sha256:
         raise CodeChanged(
             "code-edited", f"the code of phase '{phase.name}' was edited a moment ago; run `dvc repro` again"
         )
     if member is None:
-        context.require_current(phase.name)  # else it must be trained again (pruned, damaged), and cannot be
+        context.keys.require_current(phase.name)  # else it must be trained again (pruned, damaged), and cannot be
     return guard, identity
 
 
@@ -111,7 +111,7 @@ def _loaded(context: Context, phase: Phase, member: int | None, scope: Scope) ->
 
 
 def _train_and_store(context: Context, phase: Phase, member: int | None, need: Need) -> StoredRun:
-    guard, identity = _loaded(context, phase, member, context.training_scope(phase))
+    guard, identity = _loaded(context, phase, member, context.keys.training_scope(phase))
     key = context.store.run_key(identity)
     here = set_up(context.device, context.params.execution)
     with context.store.open(key, identity, guard=context.unchanged(guard), environment=here) as working:
@@ -278,7 +278,7 @@ def _read(context: Context, name: str, need: Need) -> tuple[StoredRun, dict[str,
 
 def _finish_and_store(context: Context, phase: Phase, training: Phase, need: Need) -> StoredRun:
     """Produce the training of a phase, which others may share, and what the phase makes of its weights."""
-    guard, identity = _loaded(context, phase, None, context.training_scope(phase))
+    guard, identity = _loaded(context, phase, None, context.keys.training_scope(phase))
     trained_run = _train_and_store(context, training, None, "result")
     if trained_run.key != identity["trained"]:
         raise InputChanged(f"what phase '{phase.name}' of {context.job.name} is trained with")
@@ -316,7 +316,7 @@ def finished(
 
 def _merge_and_store(context: Context, phase: Phase, need: Need) -> StoredRun:
     """Produce every member of a repeated phase and merge them."""
-    guard, identity = _loaded(context, phase, None, context.merge_scope(phase))
+    guard, identity = _loaded(context, phase, None, context.keys.merge_scope(phase))
     key = context.store.run_key(identity)
     members = _members(context, phase, identity["members"])
     here = set_up(context.device, context.params.execution)
@@ -369,7 +369,7 @@ def computed_again(
     Raises as ``produce``, and PlanOutdated when ``stored`` has not the key that it would have now.
     """
     repeated = phase.repeat is not None and member is None
-    scope = context.merge_scope(phase) if repeated else context.training_scope(phase)
+    scope = context.keys.merge_scope(phase) if repeated else context.keys.training_scope(phase)
     guard, identity = _loaded(context, phase, member, scope)
     if context.store.run_key(identity) != stored.key:
         raise PlanOutdated(
@@ -379,7 +379,7 @@ def computed_again(
         )
     unchanged = context.unchanged(guard)
     here, weights = set_up(context.device, context.params.execution), "weights" in stored.tensor_names
-    training = context.training_of(phase)
+    training = context.keys.training_of(phase)
     if training is not None:
         record, tensors = finished(context, phase, training, here, weights)
     elif repeated:

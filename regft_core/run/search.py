@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from regft_core.run.context import Context, Job
+from regft_core.run.context import Context
 from regft_core.run.environment import other_environments
+from regft_core.run.job import Job
 from regft_core.run.records import merged_record
 from regft_core.run.run_phase import produce
 

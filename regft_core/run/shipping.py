@@ -45,7 +45,7 @@ R = TypeVar("R")
 
 
 class RunJob(Protocol):
-    """One run as its job names it; ``context.Job``."""
+    """One run as its job names it; ``job.Job``."""
 
     @property
     def root(self) -> str:

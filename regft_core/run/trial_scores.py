@@ -18,9 +18,10 @@ from regft_core.identity.fingerprint import Scope, once, one_moment
 from regft_core.identity.guard import LoadedCode
 from regft_core.io import sha256_text
 from regft_core.run.choice import choose
-from regft_core.run.context import Context, Job
+from regft_core.run.context import Context
 from regft_core.run.finetune import finetune
 from regft_core.run.finished_model import FinishedModel
+from regft_core.run.job import Job
 from regft_core.run.project import open_project
 from regft_core.run.records import known_keys
 from regft_core.run.scopes import evaluation_scope, scope_sha256
@@ -97,7 +98,7 @@ def _judge(context: Context, key: str) -> Record:
     guard = LoadedCode(_score_scope(context))
     if guard.sha256 != identity["code"]:
         raise CodeChanged("code-edited", "the code that judges trials was edited a moment ago; run `dvc repro` again")
-    context.require_current("finetune")
+    context.keys.require_current("finetune")
     with context.store.open(context.store.run_key(identity), identity, guard=context.unchanged(guard)) as working:
         result = working.finished.result if working.finished is not None else None
         if result is None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from regft_core.config.project import Project
-from regft_core.run.context import Job
+from regft_core.run.job import Job
 
 
 def trials_of_run(project: Project, method: str, task: str, size: str, seed: int) -> list[Job]:

@@ -175,7 +175,7 @@ def at(moment: str, given: Input) -> Iterator[None]:
 
 
 def job(root: Path, method: str) -> Any:
-    from regft_core.run.context import Job
+    from regft_core.run.job import Job
 
     return Job(str(root), method, TASK, SIZE, 0)
 

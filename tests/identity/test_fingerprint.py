@@ -82,7 +82,7 @@ RUNS = {"hype", "pats"}
         ("execution/executors/__init__.py", "R = TypeVar", "UNUSED = 1\nR = TypeVar", set()),
         ("config/schema/report.py", "0.95, gt=0.5", "0.9, gt=0.5", {"report"}),  # the report's own default
         ("config/checks/tasks.py", "", "UNUSED = 1", set()),
-        ("run/context.py", "RUN_FORMAT = 3", "RUN_FORMAT = 4", set()),
+        ("run/keys.py", "RUN_FORMAT = 3", "RUN_FORMAT = 4", set()),
         ("hooks/compose.py", "2.0**-24", "2.0**-23", set()),
         ("progress.py", "", "UNUSED = 1", set()),
         # An entry that is not used, or a new one: nobody else.

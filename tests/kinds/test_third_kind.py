@@ -61,7 +61,8 @@ import json
 from pathlib import Path
 from regft_core.data.prepare import prepare_dataset
 from regft_core.data.subsample import write_subsamples
-from regft_core.run.context import Context, Job
+from regft_core.run.context import Context
+from regft_core.run.job import Job
 from regft_core.run.evaluation_key import evaluation_key
 from regft_core.run.project import open_project
 project, found = open_project(Path.cwd()), {}
@@ -69,7 +70,7 @@ for task in ("reviews", "scores"):
     prepare_dataset(Path.cwd(), task, project.tasks)
     write_subsamples(Path.cwd(), task, [16], [0])
     context = Context(Job(".", "vanilla", task, "16", 0), project=project)
-    found[task] = [context.key("finetune"), evaluation_key(context, context.key("finetune"))]
+    found[task] = [context.keys.of("finetune"), evaluation_key(context, context.keys.of("finetune"))]
 print(json.dumps(found))
 """
 

@@ -10,7 +10,8 @@ import pytest
 from regft_core.config.grid import Cell
 from regft_core.plan.keys import cell_keys
 from regft_core.plan.stored import cached_seeds
-from regft_core.run.context import Context, Job
+from regft_core.run.context import Context
+from regft_core.run.job import Job
 from regft_core.run.project import open_project
 from tests.plan.conftest import plan
 from tests.run.conftest import SIZE, TASK, change, edit, edit_method, job, train, write_method
@@ -108,7 +109,7 @@ def test_keys_of_a_cell_are_those_of_its_runs(planned: tuple[Path, dict[str, Any
     root, found = planned
     for method in METHODS:
         for seed in (0, 1):
-            key = Context(job(root, method, seed)).key("finetune")
+            key = Context(job(root, method, seed)).keys.of("finetune")
             assert found["finetune"][f"{method}/{TASK}/{SIZE}"]["runs"][str(seed)] == key
 
 
@@ -144,7 +145,11 @@ def test_a_phase_without_steps_does_not_depend_on_the_learning_rate(project: Pat
 
     def keys() -> list[str]:
         context = Context(job(project, "from_probe"))
-        return [Context(job(project, "probe")).key("finetune"), context.key("head"), context.key("finetune")]
+        return [
+            Context(job(project, "probe")).keys.of("finetune"),
+            context.keys.of("head"),
+            context.keys.of("finetune"),
+        ]
 
     before = keys()
     change(project, training={"learning_rate": 3e-4, "schedule": "constant", "weight_decay": 0.5})

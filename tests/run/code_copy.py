@@ -27,7 +27,8 @@ graph_of().reach(modules, ())
 
 def say():
     from regft_core.run.scopes import evaluation_scope, kind_modules, report_scope, scope_sha256
-    from regft_core.run.context import Context, Job
+    from regft_core.run.context import Context
+    from regft_core.run.job import Job
     from regft_core.run.project import open_project
     from regft_core.identity import fingerprint
     assert Path(fingerprint.__file__).is_relative_to(Path.cwd()), fingerprint.__file__
@@ -35,8 +36,8 @@ def say():
     runs, packages = {}, {}
     for name, method in project.methods.items():
         context = Context(Job(".", name, "cue_sentence", "24", 0), project=project)
-        runs[name] = [context.key(phase.name) for phase in method.phases]
-        packages[name] = context.identity("finetune").get("packages", {})
+        runs[name] = [context.keys.of(phase.name) for phase in method.phases]
+        packages[name] = context.keys.identity("finetune").get("packages", {})
     metrics, source = project.tasks["cue_sentence"].metrics, context.source
     kinds = ["classification"]
     stages = {name: fingerprint.stage_code(name, kind_modules(kinds))["sha256"] for name in ("dataset", "subsample")}

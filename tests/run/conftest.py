@@ -17,9 +17,10 @@ from regft_core.io import read_json
 from regft_core.plan.compute import compute_only
 from regft_core.plan.lengths import measure_task, write_lengths
 from regft_core.run import training_run
-from regft_core.run.context import Context, Job, project_store
+from regft_core.run.context import Context, project_store
 from regft_core.run.encoder_tensors import load_whole
 from regft_core.run.finetune import finetune
+from regft_core.run.job import Job
 from regft_core.run.project import open_project
 from regft_core.run.search import search
 from regft_core.store.stored_run import StoredRun

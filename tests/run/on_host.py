@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from regft_core.catalogue import EXECUTORS
-from regft_core.run.context import Context, Job
+from regft_core.run.context import Context
+from regft_core.run.job import Job
 
 FOLDER = Path(__file__).parent / "elsewhere"
 
@@ -27,4 +28,4 @@ def see(job: Job, *, device: str) -> Job:
 def identify(job: Job, *, device: str) -> tuple[str, str, str]:
     """Where a job found its project and run store, and the key of its run."""
     context = Context(job)
-    return str(context.root), str(context.store.path), context.key("finetune")
+    return str(context.root), str(context.store.path), context.keys.of("finetune")

@@ -21,7 +21,8 @@ from regft_core.plan.compute import compute_only
 from regft_core.plan.lines import describe
 from regft_core.plan.pool import KEEP_FREED_MEMORY, run_on_executor, settle_kernels
 from regft_core.run import training_run
-from regft_core.run.context import Context, Job
+from regft_core.run.context import Context
+from regft_core.run.job import Job
 from regft_core.run.project import open_project
 from regft_core.run.records import known_keys
 from regft_core.training.stack import Stack

@@ -19,7 +19,7 @@ DEV = {"checkpoint": "best_on_dev_as_published", "epochs": 3}
 
 
 def key(root: Path, method: str = "vanilla", phase: str = "finetune") -> str:
-    return Context(job(root, method)).key(phase)
+    return Context(job(root, method)).keys.of(phase)
 
 
 def test_the_best_epoch_on_rows_set_aside(project: Path) -> None:
@@ -73,7 +73,7 @@ def test_the_code_that_judges_counts_only_where_it_judges(project: Path, monkeyp
     assert {scopes.CHECKPOINT_RULE, "regft_core.metrics.accuracy"} <= set(
         scopes.phase_scope([], phase, source, ["classification"], ["accuracy"]).entries
     )
-    assert "checkpoint" in Context(job(project, "vanilla")).identity("finetune")["training"]
+    assert "checkpoint" in Context(job(project, "vanilla")).keys.identity("finetune")["training"]
 
 
 def test_the_key_has_the_dev_set_that_chooses(project: Path) -> None:
@@ -84,7 +84,7 @@ def test_the_key_has_the_dev_set_that_chooses(project: Path) -> None:
 
     def key_with(rows: str) -> str:
         dev.write_text(rows)
-        return Context(job(project, "vanilla")).key("finetune")
+        return Context(job(project, "vanilla")).keys.of("finetune")
 
     less = "".join(rows.splitlines(keepends=True)[1:])
     assert key_with(rows) == key_with(less)
@@ -111,4 +111,4 @@ def test_a_method_may_have_a_rule_of_its_own(project: Path) -> None:
     context = Context(job(project, "best"))
     assert context.phase("finetune").training.checkpoint == "best_on_split"
     edit(project / "pipelines" / "methods" / "best.yaml", "best_on_split", "best_on_dev_as_published")
-    assert key(project, "best") != context.key("finetune")
+    assert key(project, "best") != context.keys.of("finetune")

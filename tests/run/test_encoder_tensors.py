@@ -123,11 +123,11 @@ def test_a_phase_starts_from_all_weights_of_the_one_before(project: Path) -> Non
     context = Context(asked)
     ends = {}
     for name in ("head", "train", "finetune"):
-        there = stored(project, context.key(name))
+        there = stored(project, context.keys.of(name))
         ends[name] = load_whole(context, context.phase(name), there, "weights")
     for name, tensor in ends["finetune"].items():
         assert torch.allclose(tensor, (ends["head"][name] + ends["train"][name]) / 2, atol=1e-6)
-    assert set(stored(project, context.key("head")).load_tensors("weights")) == HEAD
+    assert set(stored(project, context.keys.of("head")).load_tensors("weights")) == HEAD
 
 
 def test_another_encoder_than_the_one_that_was_compared_is_refused(

@@ -8,9 +8,10 @@ from typing import Any, cast
 import pytest
 
 from regft_core.data.examples import read_jsonl, write_jsonl
-from regft_core.run.context import Context, Job
+from regft_core.run.context import Context
 from regft_core.run.epoch_scores import epoch_scores
 from regft_core.run.evaluate import evaluate
+from regft_core.run.job import Job
 from regft_core.run.scopes import CHECKPOINT_RULE
 from regft_core.training.best import BestState, EpochScores
 from tests.run.conftest import SIZE, TASK, change, job, stored, train, write_method
@@ -20,7 +21,7 @@ OFF = {"epochs": 3, "epoch_scores": False}
 
 
 def key(root: Path, method: str = "vanilla", phase: str = "finetune") -> str:
-    return Context(job(root, method)).key(phase)
+    return Context(job(root, method)).keys.of(phase)
 
 
 def weights(root: Path, record: dict[str, Any]) -> str:
@@ -67,8 +68,8 @@ def test_off_is_as_if_there_were_no_such_switch(project: Path) -> None:
     context = Context(job(project, "vanilla"))
     phase = context.phase("finetune")
     assert "epoch_scores" not in phase.training.settled()
-    assert "epoch_scores" not in context.identity("finetune")
-    assert CHECKPOINT_RULE not in context.training_scope(phase).entries
+    assert "epoch_scores" not in context.keys.identity("finetune")
+    assert CHECKPOINT_RULE not in context.keys.training_scope(phase).entries
     change(project, training=OFF)
     assert key(project) == before
 
@@ -80,9 +81,9 @@ def test_what_is_scored_is_in_the_key_of_the_last_phase_alone(project: Path) -> 
     context, on = Context(job(project, "vanilla")), key(project)
     assert on != plain
     assert key(project, "weight_mixup", "search") == search
-    assert context.identity("finetune")["epoch_scores"]["primary"] == "accuracy"
+    assert context.keys.identity("finetune")["epoch_scores"]["primary"] == "accuracy"
     assert {CHECKPOINT_RULE, "regft_core.metrics.accuracy"} <= set(
-        context.training_scope(context.phase("finetune")).entries
+        context.keys.training_scope(context.phase("finetune")).entries
     )
     dev = project / "work" / "datasets" / TASK / "dev.jsonl"
     write_jsonl(dev, read_jsonl(dev)[1:])
@@ -143,9 +144,9 @@ def test_a_trial_that_is_judged_by_a_split_does_not_see_the_dev_set(project: Pat
     change(project, training=ON, tuning={"split": 0.75, "values": {"training.learning_rate": [1e-3, 3e-3]}})
     trial = Context(Job(str(project), "vanilla", TASK, SIZE, 0, values=values, trial=1))
     chosen = Context(Job(str(project), "vanilla", TASK, SIZE, 0, values=values))
-    assert "epoch_scores" in chosen.identity("finetune")
-    assert "epoch_scores" not in trial.identity("finetune")
-    assert "epoch_scores" not in trial.shared_identity(trial.phase("finetune"))["training"]
+    assert "epoch_scores" in chosen.keys.identity("finetune")
+    assert "epoch_scores" not in trial.keys.identity("finetune")
+    assert "epoch_scores" not in trial.keys.shared_identity(trial.phase("finetune"))["training"]
 
 
 def test_a_metric_that_is_better_lower_is_recorded_as_it_is() -> None:

@@ -15,7 +15,8 @@ from regft_core.data.examples import text_key
 from regft_core.exporting.export import export
 from regft_core.identity.fingerprint import STAGES, code_of, one_moment, training_scope
 from regft_core.reporting.planner import needs
-from regft_core.run.context import Context, Job
+from regft_core.run.context import Context
+from regft_core.run.job import Job
 from regft_core.run.project import open_project
 from regft_core.run.trials import trials_that_choose
 from tests.plan.conftest import plan, reproduce

@@ -10,13 +10,14 @@ import pytest
 
 from regft_core.identity import distributions, taken_in
 from regft_core.identity.fingerprint import one_moment
-from regft_core.run.context import Context, Job
+from regft_core.run.context import Context
 from regft_core.run.evaluation_key import evaluation_key
+from regft_core.run.job import Job
 from tests.run.conftest import TASK, change, edit, edit_method, job, refresh, train, write_method
 
 
 def key(root: Path, method: str = "hype_n", phase: str = "finetune", size: str = "24", seed: int = 0) -> str:
-    return Context(Job(str(root), method, TASK, size, seed)).key(phase)
+    return Context(Job(str(root), method, TASK, size, seed)).keys.of(phase)
 
 
 def test_what_changes_no_result_changes_no_key(project: Path) -> None:
@@ -132,11 +133,11 @@ def test_another_version_of_a_package_that_computes_is_another_run(
 ) -> None:
     """Left out of the key, results of two versions would pass for one."""
     context = Context(job(project, "weight_mixup"))
-    assert package in context.identity("finetune")["packages"]
-    before = {name: context.key(name) for name in ("search", "finetune")}
+    assert package in context.keys.identity("finetune")["packages"]
+    before = {name: context.keys.of(name) for name in ("search", "finetune")}
     pretend(package)
     context = Context(job(project, "weight_mixup"))
-    assert all(context.key(name) != first for name, first in before.items())
+    assert all(context.keys.of(name) != first for name, first in before.items())
 
 
 def test_a_package_that_says_nothing_about_numbers_changes_no_key(
@@ -191,8 +192,9 @@ def test_the_keys_need_no_torch(project: Path, monkeypatch: pytest.MonkeyPatch) 
     from tests.run.conftest import REPOSITORY
 
     program = (
-        "import sys\nfrom pathlib import Path\nfrom regft_core.run.context import Context, Job\n"
-        f"print(Context(Job({str(project)!r}, 'weight_mixup', {TASK!r}, '24', 0)).key('finetune'))\n"
+        "import sys\nfrom pathlib import Path\n"
+        "from regft_core.run.context import Context\nfrom regft_core.run.job import Job\n"
+        f"print(Context(Job({str(project)!r}, 'weight_mixup', {TASK!r}, '24', 0)).keys.of('finetune'))\n"
         "assert 'torch' not in sys.modules\n"
     )
     done = subprocess.run([sys.executable, "-c", program], cwd=REPOSITORY, capture_output=True, text=True)
@@ -205,8 +207,8 @@ def test_the_keys_need_no_torch(project: Path, monkeypatch: pytest.MonkeyPatch) 
 def test_keys_told_at_one_moment_are_those_of_each_run(project: Path, method: str) -> None:
     """Planning writes out the parts that seeds share once; the key is that of the whole identity."""
     with one_moment():
-        told = {seed: Context(job(project, method, seed)).key("finetune") for seed in (0, 1)}
+        told = {seed: Context(job(project, method, seed)).keys.of("finetune") for seed in (0, 1)}
     for seed, key in told.items():
         context = Context(job(project, method, seed))
-        assert key == context.store.run_key(context.identity("finetune"))
+        assert key == context.store.run_key(context.keys.identity("finetune"))
     assert len(set(told.values())) == 2

@@ -20,7 +20,8 @@ from regft_core.errors import CodeChanged, ConfigError, ModelError
 from regft_core.hooks.registry import discover
 from regft_core.identity.guard import LoadedCode
 from regft_core.plan.data import prepare
-from regft_core.run.context import Context, Job
+from regft_core.run.context import Context
+from regft_core.run.job import Job
 from regft_core.run.one_run import run
 from regft_core.run.project import open_project
 from regft_core.run.shipping import files_for
@@ -80,7 +81,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def key(root: Path, method: str = "shaky") -> str:
-    return Context(Job(str(root), method, "reviews", "16", 0)).key("finetune")
+    return Context(Job(str(root), method, "reviews", "16", 0)).keys.of("finetune")
 
 
 def test_an_own_method_trains_and_its_file_is_in_the_key(project: Path) -> None:
@@ -107,7 +108,7 @@ def test_the_key_holds_content_and_no_place(project: Path, tmp_path: Path) -> No
 
 def test_a_file_that_was_edited_after_it_was_loaded_is_refused(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     context = Context(Job(str(project), "shaky", "reviews", "16", 0))
-    scope = context.training_scope(context.method.finetune)
+    scope = context.keys.training_scope(context.method.finetune)
     LoadedCode(scope)
     path = str((project / "methods" / "shaky.py").resolve())
     monkeypatch.setitem(catalogue.LOADED, path, (0, 0))

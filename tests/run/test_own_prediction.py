@@ -14,9 +14,10 @@ from regft_core.data.examples import read_jsonl
 from regft_core.errors import ModelError
 from regft_core.exporting.export import export
 from regft_core.hooks.plain import from_tensor
-from regft_core.run.context import Context, Job
+from regft_core.run.context import Context
 from regft_core.run.evaluate import evaluate
 from regft_core.run.finetune import finetune
+from regft_core.run.job import Job
 from regft_core.run.outputs import reads_encoder, trains_encoder, write_evaluation, write_training
 from regft_core.run.search import search
 from regft_core.training.bag_of_words import BagOfWords
@@ -121,11 +122,11 @@ def test_similarity_knows_the_range_of_its_task_and_the_longest_input(make_proje
 def test_the_range_is_in_the_key(make_project: Any) -> None:
     root = make_project(methods=["vanilla", "zero_shot_similarity"], **REGRESSION)
     job = Job(str(root), "zero_shot_similarity", "cue_regression", "24", 0)
-    before = Context(job).identity("finetune")["task"]["range"]
+    before = Context(job).keys.identity("finetune")["task"]["range"]
     described = root / "work/datasets/cue_regression/task.json"
     content = json.loads(described.read_text())
     described.write_text(json.dumps({**content, "range": [0, 10]}))
-    assert (tuple(before), tuple(Context(job).identity("finetune")["task"]["range"])) == ((0.0, 5.0), (0.0, 10.0))
+    assert (tuple(before), tuple(Context(job).keys.identity("finetune")["task"]["range"])) == ((0.0, 5.0), (0.0, 10.0))
     assert Context(job).setting(Context(job).phase("finetune")).value_range == (0.0, 10.0)
 
 

@@ -74,13 +74,13 @@ def test_a_phase_without_labels_does_not_see_them(project: Path) -> None:
     context = Context(job(project, "posttrained"))
     data = context.data(context.phase("text"))
     assert {row.label for row in data.examples} == {0}
-    key = context.key("text")
+    key = context.keys.of("text")
     path = project / "work/datasets/cue_sentence/train.jsonl"
     path.write_text(path.read_text().replace('"label": 1', '"label": 0'))
     context = Context(job(project, "posttrained"))
-    assert context.key("text") == key
+    assert context.keys.of("text") == key
     path.write_text(path.read_text().replace("the", "teh"))
-    assert Context(job(project, "posttrained")).key("text") != key
+    assert Context(job(project, "posttrained")).keys.of("text") != key
 
 
 INTERMEDIATE = {"data": {"task": "cue_pair", "size": 16}, "training": {"epochs": 1}}
@@ -139,20 +139,20 @@ def test_a_changed_file_of_an_intermediate_task_is_another_phase(project: Path) 
     own_task(project, "other")
     phase = {"data": {"task": "other"}, "training": {"epochs": 1}}
     write_method(project, "intermediate", phases={"before": phase, "finetune": {}})
-    key = Context(job(project, "intermediate")).key("before")
+    key = Context(job(project, "intermediate")).keys.of("before")
     file = project / "data/other/train.csv"
     file.write_text(file.read_text().replace("train text 3", "train text three"))
-    assert Context(job(project, "intermediate")).key("before") != key
+    assert Context(job(project, "intermediate")).keys.of("before") != key
 
 
 def test_damaged_rows_of_an_intermediate_task_are_made_again(project: Path) -> None:
     write_method(project, "intermediate", phases={"before": INTERMEDIATE, "finetune": {}})
     context = Context(job(project, "intermediate"))
-    key = context.key("before")
+    key = context.keys.of("before")
     rows = next((project / ".regft/datasets").glob("*/train.jsonl"))
     content = rows.read_bytes()
     rows.write_bytes(content.replace(b"same", b"sane").replace(b"the", b"teh"))
-    assert Context(job(project, "intermediate")).key("before") == key
+    assert Context(job(project, "intermediate")).keys.of("before") == key
     assert rows.read_bytes() == content
 
 
@@ -163,7 +163,7 @@ def test_an_edit_of_a_later_phase_leaves_the_earlier_ones(project: Path) -> None
 
     def keys() -> list[str]:
         context = Context(job(project, "chain"))
-        return [context.key(name) for name in ("one", "two", "finetune")]
+        return [context.keys.of(name) for name in ("one", "two", "finetune")]
 
     one, two, last = keys()
     write_method(project, "chain", phases={**chain, "finetune": {"training": {"epochs": 2}}})
@@ -275,15 +275,15 @@ def test_whether_a_head_is_taken_over_is_in_the_key(project: Path) -> None:
     write_method(project, "own", phases={"one": {}, "finetune": {}})
     write_method(project, "named", phases={"one": same_rows, "finetune": {}})
     own, named = (Context(job(project, name)) for name in ("own", "named"))
-    assert own.key("one") == named.key("one")
+    assert own.keys.of("one") == named.keys.of("one")
     assert (own.start_head(own.phase("finetune")), named.start_head(named.phase("finetune"))) == (True, False)
-    assert own.key("finetune") != named.key("finetune")
+    assert own.keys.of("finetune") != named.keys.of("finetune")
     full = {"data": {"size": "full"}}
     write_method(project, "own", phases={"one": full, "finetune": {}})
     write_method(project, "named", phases={"one": {**full, "seed": 0}, "finetune": {}})
     own, named = (Context(job(project, name)) for name in ("own", "named"))
-    assert own.key("one") == named.key("one")
-    assert own.key("finetune") != named.key("finetune")
+    assert own.keys.of("one") == named.keys.of("one")
+    assert own.keys.of("finetune") != named.keys.of("finetune")
 
 
 @pytest.mark.parametrize(

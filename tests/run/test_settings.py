@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from regft_core.identity.file_states import RACY_NS
-from regft_core.run.context import Context, Job
+from regft_core.run.context import Context
+from regft_core.run.job import Job
 from regft_core.run.project import open_project
 from tests.run.conftest import TASK, change, refresh, train
 
@@ -27,7 +28,7 @@ def two_tasks(project: Path) -> Path:
 def keys(root: Path) -> dict[tuple[str, str], str]:
     project = open_project(root)
     return {
-        (method, task): Context(Job(str(root), method, task, "24", 0), project=project).key("finetune")
+        (method, task): Context(Job(str(root), method, task, "24", 0), project=project).keys.of("finetune")
         for method in project.methods
         for task in project.params.grid.tasks
     }

@@ -20,9 +20,10 @@ from regft_core.execution.executors import run_all
 from regft_core.plan.compute import compute_only
 from regft_core.plan.pool import run_on_executor
 from regft_core.run import shipping as module
-from regft_core.run.context import Context, Job
+from regft_core.run.context import Context
 from regft_core.run.evaluation_key import evaluation_key
 from regft_core.run.inputs import task_inputs
+from regft_core.run.job import Job
 from regft_core.run.one_run import run
 from regft_core.run.project import open_project
 from regft_core.run.shipping import carry, files_for, run_where_found
@@ -60,8 +61,8 @@ def arrives(project: Path, *jobs: Job, gone: bool = True) -> list[Job]:
 
 def keys(one: Job) -> list[str]:
     context = Context(one)
-    finetuned = context.key("finetune")
-    return [*(context.key(phase.name) for phase in context.method.phases), evaluation_key(context, finetuned)]
+    finetuned = context.keys.of("finetune")
+    return [*(context.keys.of(phase.name) for phase in context.method.phases), evaluation_key(context, finetuned)]
 
 
 @pytest.fixture

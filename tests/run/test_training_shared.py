@@ -91,7 +91,7 @@ def test_a_pruned_training_is_made_again_and_all_of_it_can_be_verified(
     with torch_threads(1):
         before = weights(arms, "wise_ft")
         project, store = open_project(arms), Context(job(arms, "wise_ft")).store
-        key = Context(job(arms, "wise_ft")).key("finetune")
+        key = Context(job(arms, "wise_ft")).keys.of("finetune")
         store.prune(0)
         after = FinishedModel(Context(job(arms, "wise_ft", finetune=key))).model.state_dict()
         known = expected(project, [job(arms, "wise_ft")])
@@ -108,13 +108,13 @@ def test_other_options_are_other_results_of_one_training(arms: Path) -> None:
     first = Context(job(arms, "wise_ft"))
     other = Context(job(arms, "released"))
     assert (
-        first.training_keys("finetune")
-        == other.training_keys("finetune")
-        == [Context(job(arms, "vanilla")).key("finetune")]
+        first.keys.training_keys("finetune")
+        == other.keys.training_keys("finetune")
+        == [Context(job(arms, "vanilla")).keys.of("finetune")]
     )
-    assert first.key("finetune") != other.key("finetune")
+    assert first.keys.of("finetune") != other.keys.of("finetune")
     write_method(arms, "beside", regularisers={"wise_ft": {"alpha": 0.5}, "label_smoothing": {"smoothing": 0.1}})
-    assert Context(job(arms, "beside")).training_keys("finetune") == []  # it is trained as it always was
+    assert Context(job(arms, "beside")).keys.training_keys("finetune") == []  # it is trained as it always was
 
 
 def test_the_second_waits_for_the_first(arms: Path) -> None:

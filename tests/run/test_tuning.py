@@ -19,9 +19,10 @@ from regft_core.io import read_json
 from regft_core.plan.keys import cell_keys
 from regft_core.plan.stored import cached_seeds
 from regft_core.run.choice import CHOSEN_ON_DEV, choose
-from regft_core.run.context import Context, Job
+from regft_core.run.context import Context
 from regft_core.run.evaluate import _cost
 from regft_core.run.finished_model import FinishedModel
+from regft_core.run.job import Job
 from regft_core.run.project import open_project
 from regft_core.run.trial_scores import choice_of, judging_rows, score_identity, try_values
 from regft_core.run.trials import trials_of_run
@@ -41,7 +42,7 @@ def tuned(project: Path) -> Path:
 
 
 def stored_weights(context: Context, phase: str) -> dict[str, torch.Tensor]:
-    found = context.store.get(context.key(phase))
+    found = context.store.get(context.keys.of(phase))
     assert found is not None
     return found.load_tensors("weights")
 
@@ -240,9 +241,9 @@ def test_a_choice_from_the_store_is_that_of_the_stage(tuned: Path, trained: list
 
 
 def test_without_tuning_nothing_is_other(project: Path) -> None:
-    before = Context(job(project, "vanilla")).key("finetune")
+    before = Context(job(project, "vanilla")).keys.of("finetune")
     change(project, tuning={**TUNING, "methods": {"vanilla": {}}})
-    assert Context(job(project, "vanilla")).key("finetune") == before
+    assert Context(job(project, "vanilla")).keys.of("finetune") == before
     loaded = open_project(project)
     assert "search" not in cell_keys(loaded, Cell("vanilla", TASK, 24))
     assert "search" in cell_keys(loaded, Cell("hype_n", TASK, 24))

@@ -13,8 +13,9 @@ import pytest
 from regft_core.api import load
 from regft_core.exporting.export import export
 from regft_core.models.served import read_served
-from regft_core.run.context import Context, Job
+from regft_core.run.context import Context
 from regft_core.run.finished_model import FinishedModel
+from regft_core.run.job import Job
 from regft_core.scoring.findings import Unfit
 from regft_core.scoring.token_edits import editable
 from regft_core.serving.model import ServedModel, load_served
@@ -101,7 +102,7 @@ def test_evaluations_that_look_into_rows_say_why_they_cannot(project: Path) -> N
 
 def test_how_texts_are_read_is_in_the_key_and_cut_rows_are_counted(project: Path) -> None:
     context = Context(Job(str(project), "vanilla", "reviews", "16", 0))
-    identity = context.identity("finetune")
+    identity = context.keys.identity("finetune")
     wanted = {"prompt": "see the film : ", "windows": 2, "stride": 2}
     assert {name: identity["model"][name] for name in wanted} == wanted
     lengths = json.loads((project / "work" / "lengths" / "reviews.json").read_text())

@@ -14,7 +14,7 @@ from torch import Tensor
 from regft_core.api import load
 from regft_core.errors import ModelError
 from regft_core.exporting.export import export
-from regft_core.run.context import Job
+from regft_core.run.job import Job
 from regft_core.scoring.answers import load_answers
 from regft_core.serving.model import load_served
 from regft_core.serving.predict import predict_file

@@ -20,8 +20,9 @@ from regft_core.errors import ConfigError, DataError, ModelError
 from regft_core.exporting.export import export, finished_run
 from regft_core.exporting.out_of_fold import OutOfFold
 from regft_core.plan.refit import judged_run, refit
-from regft_core.run.context import Context, Job
+from regft_core.run.context import Context
 from regft_core.run.evaluation_key import evaluation_key
+from regft_core.run.job import Job
 from regft_core.run.logits import from_npy
 from regft_core.run.outputs import cell_of
 from regft_core.run.project import open_project
@@ -375,4 +376,4 @@ def test_all_methods_have_a_refit_with_keys_of_its_own(folded: Path) -> None:
         plain = Context(Job(str(folded), method, "reviews", "full", 0), project=project)
         whole = Context(Job(str(folded), method, "reviews", "full", 0, refit=True), project=project)
         for phase in whole.method.phases:
-            assert whole.key(phase.name) != plain.key(phase.name)
+            assert whole.keys.of(phase.name) != plain.keys.of(phase.name)

@@ -14,7 +14,7 @@ from regft_core.config.schema.tasks import SubmissionConfig, TaskConfig
 from regft_core.data.examples import Example
 from regft_core.errors import ConfigError
 from regft_core.exporting.submission import submission_lines, write_submission
-from regft_core.run.context import Job
+from regft_core.run.job import Job
 from tests.errors import raises_code
 from tests.small_project import review, stage, write_csv
 

@@ -14,7 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from regft_core.errors import StoreError
-from regft_core.io import read_json, sha256_file, write_json
+from regft_core.io.canonical import sha256_file
+from regft_core.io.files import write_json
+from regft_core.io.reading import read_json
 
 FILE = "key.json"
 #: Larger files are compared by size only: the keys of runs have the content of the rows in them.

@@ -17,7 +17,7 @@ from regft_core.config.files import RESULTS
 from regft_core.data.own_rows import Asked, read_own
 from regft_core.errors import ConfigError, Problem, RunFailed
 from regft_core.identity.fingerprint import package_root
-from regft_core.io import read_json
+from regft_core.io.reading import read_json
 from regft_core.plan.own_folder import RECORD, beside, encoders_here, folder_state, made_from, put
 from regft_core.plan.own_project import Draft, described
 from regft_core.plan.own_setup import read_preset

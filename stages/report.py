@@ -15,7 +15,8 @@ from pathlib import Path
 from regft_core.config.files import LEADERBOARD, WIDTHS
 from regft_core.config.grid import cells
 from regft_core.errors import RunFailed
-from regft_core.io import json_text, write_text
+from regft_core.io.canonical import json_text
+from regft_core.io.files import write_text
 from regft_core.names import plural
 from regft_core.plan.keys import read_failures
 from regft_core.reporting import project_report, show

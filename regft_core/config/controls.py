@@ -14,7 +14,7 @@ from ruamel.yaml import YAML, nodes
 from regft_core.config.find_controls import Control
 from regft_core.config.yaml.document import load_yaml
 from regft_core.errors import ConfigError, Problem
-from regft_core.io import write_bytes
+from regft_core.io.files import write_bytes
 
 
 def with_controls(text: str, controls: Iterable[Control], file: str = "params.yaml") -> str:

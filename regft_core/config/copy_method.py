@@ -8,7 +8,7 @@ from regft_core import shipped
 from regft_core.config.files import METHODS, OVERRIDE, method_file, names_in, no_project, ships
 from regft_core.config.method import is_name
 from regft_core.errors import ConfigError, Problem
-from regft_core.io import write_text
+from regft_core.io.files import write_text
 from regft_core.names import suggestion
 
 

@@ -20,7 +20,7 @@ from regft_core.config.aliases import ALIASES
 from regft_core.config.files import CONTAMINATION, FOLDERS, PRESETS, find, names, read
 from regft_core.config.yaml.document import load_yaml, relative_name
 from regft_core.errors import ConfigError, Problem
-from regft_core.io import write_text
+from regft_core.io.files import write_text
 from regft_core.names import suggestion
 
 #: Where presets run; git and the project's own DVC ignore it.

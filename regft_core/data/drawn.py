@@ -19,7 +19,7 @@ from regft_core.data.deal import deal
 from regft_core.data.declare import Split
 from regft_core.data.examples import text_key, to_jsonl
 from regft_core.errors import ConfigError, DataError
-from regft_core.io import sha256_text
+from regft_core.io.canonical import sha256_text
 from regft_core.kinds import find
 from regft_core.names import plural
 from regft_core.rng import derive

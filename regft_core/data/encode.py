@@ -18,7 +18,7 @@ from regft_core.data.examples import Example
 from regft_core.data.prompts import Prompt, prompted
 from regft_core.data.reading import Reading, framed
 from regft_core.errors import DataError, ModelError
-from regft_core.io import write_bytes
+from regft_core.io.files import write_bytes
 
 #: Part of the cache key; raise it when the content of the cache changes.
 FORMAT = 1

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from regft_core.errors import DataError
-from regft_core.io import write_text
+from regft_core.io.files import write_text
 
 _KEYS = frozenset({"idx", "text", "text_pair", "label"})
 

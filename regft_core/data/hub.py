@@ -20,7 +20,9 @@ from regft_core.config.schema.tasks import HubSource
 from regft_core.data.declare import Row
 from regft_core.data.rows import parquet
 from regft_core.errors import DataError, RegftError, StoreError
-from regft_core.io import atomic_directory, sha256_file, write_json
+from regft_core.io.canonical import sha256_file
+from regft_core.io.directories import atomic_directory
+from regft_core.io.files import write_json
 
 FOLDER = ".datasets"
 _ROWS, _SOURCE = "rows.parquet", "source.json"

@@ -16,7 +16,9 @@ from regft_core.data.leaks import leaks_between, leaks_of_folds
 from regft_core.data.remarks import remarks, require_contrast
 from regft_core.data.sources import Source, read_split
 from regft_core.errors import DataError, together
-from regft_core.io import atomic_directory, sha256_text, write_json
+from regft_core.io.canonical import sha256_text
+from regft_core.io.directories import atomic_directory
+from regft_core.io.files import write_json
 from regft_core.kinds import find
 
 

@@ -17,7 +17,10 @@ from regft_core.data.drawn import of_seed, rows_file, set_files
 from regft_core.data.examples import Example, read_jsonl, text_key, to_jsonl
 from regft_core.data.shuffle import shuffled
 from regft_core.errors import DataError
-from regft_core.io import atomic_directory, read_json, sha256_text, write_json, write_text
+from regft_core.io.canonical import sha256_text
+from regft_core.io.directories import atomic_directory
+from regft_core.io.files import write_json, write_text
+from regft_core.io.reading import read_json
 from regft_core.kinds import find
 from regft_core.rng import derive
 

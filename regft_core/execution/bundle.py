@@ -22,7 +22,9 @@ from typing import Any
 
 from regft_core.errors import DataError, StoreError
 from regft_core.execution.shared_files import Place
-from regft_core.io import canonical_json, explained, replace_directory, sha256_file
+from regft_core.io.canonical import canonical_json, sha256_file
+from regft_core.io.directories import replace_directory
+from regft_core.io.write_errors import explained
 from regft_core.store.locks import locked_file
 from regft_core.store.manifest import FORMAT, is_relative_name, problems
 

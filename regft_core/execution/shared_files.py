@@ -11,7 +11,9 @@ from pathlib import Path
 from typing import Protocol
 
 from regft_core.errors import StoreError
-from regft_core.io import explained, unless_refused, write_bytes
+from regft_core.io.files import write_bytes
+from regft_core.io.reading import unless_refused
+from regft_core.io.write_errors import explained
 from regft_core.store.remote import Remote
 
 

@@ -14,7 +14,7 @@ from regft_core.errors import DataError, StoreError
 from regft_core.exporting.abstention import sentence
 from regft_core.exporting.out_of_fold import OutOfFold
 from regft_core.exporting.refit_card import expectations, weaknesses
-from regft_core.io import read_json
+from regft_core.io.reading import read_json
 from regft_core.kinds import find
 from regft_core.models.served import Served
 from regft_core.results.records import Cost, Draw, EvaluationRecord, TrainingRecord

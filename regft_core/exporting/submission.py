@@ -15,7 +15,7 @@ from regft_core.data.prepare import declaration_of
 from regft_core.data.sources import read_split
 from regft_core.errors import ConfigError, Problem
 from regft_core.exporting.export import finished_run
-from regft_core.io import write_text
+from regft_core.io.files import write_text
 from regft_core.kinds import find
 from regft_core.run.context import Context
 from regft_core.run.finished_model import FinishedModel

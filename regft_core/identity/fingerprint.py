@@ -19,7 +19,7 @@ from typing import Any, Literal, TypeVar
 
 from regft_core.identity.code_graph import CodeGraph, Reach
 from regft_core.identity.distributions import versions
-from regft_core.io import canonical_json, sha256_text
+from regft_core.io.canonical import canonical_json, sha256_text
 
 PACKAGES = ("regft_core", "stages")
 

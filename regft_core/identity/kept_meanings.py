@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from regft_core.identity.syntax import Meaning, Piece, sha256
-from regft_core.io import cache_folder
+from regft_core.io.host_cache import cache_folder
 
 #: Top-level packages whose modules are kept; a project's own files are few.
 PACKAGES = ("regft_core", "stages")

@@ -18,7 +18,7 @@ import torch
 from torch.nn.utils import parametrize
 
 from regft_core.errors import ExportMismatch, ModelError
-from regft_core.io import atomic_directory
+from regft_core.io.directories import atomic_directory
 from regft_core.models.card import model_card
 from regft_core.models.layout import logits_from, write_modules
 from regft_core.models.load import empty_language_model, empty_mask_classifier, quiet

@@ -18,7 +18,8 @@ from urllib.parse import quote
 from regft_core.config.aliases import fetched_directory
 from regft_core.data.hub import disk_full, first_line, is_unreachable
 from regft_core.errors import ModelError, StoreError
-from regft_core.io import atomic_directory, write_json
+from regft_core.io.directories import atomic_directory
+from regft_core.io.files import write_json
 
 PATTERNS = ["*.safetensors", "*.json", "*.txt", "*.model"]
 BIN_PATTERNS = ["pytorch_model*.bin"]

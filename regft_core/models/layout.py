@@ -15,7 +15,8 @@ import torch
 from torch import Tensor
 
 from regft_core.errors import ModelError
-from regft_core.io import read_json, write_json
+from regft_core.io.files import write_json
+from regft_core.io.reading import read_json
 from regft_core.models.load import quiet
 from regft_core.models.outside import plain_config
 from regft_core.models.pooling import PooledClassifier, without_pooler

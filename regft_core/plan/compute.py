@@ -18,7 +18,8 @@ from regft_core.config.provenance import described
 from regft_core.errors import PlanOutdated, RegftError, StoreError
 from regft_core.execution.executors import JobsFailed
 from regft_core.identity.fingerprint import one_moment
-from regft_core.io import remove, write_json
+from regft_core.io.files import write_json
+from regft_core.io.owned_names import remove
 from regft_core.keyed import is_current
 from regft_core.names import plural
 from regft_core.plan.data import prepare

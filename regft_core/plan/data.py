@@ -19,7 +19,9 @@ from regft_core.data.prepare import prepare_dataset
 from regft_core.data.remarks import remark_warnings
 from regft_core.data.subsample import write_subsamples
 from regft_core.errors import PlanOutdated
-from regft_core.io import canonical_json, read_json, remove, sha256_text
+from regft_core.io.canonical import canonical_json, sha256_text
+from regft_core.io.owned_names import remove
+from regft_core.io.reading import read_json
 from regft_core.keyed import is_current, seal
 from regft_core.plan.lengths import lengths_inputs, measure_task, modes, up_to_date_lengths, write_lengths
 from regft_core.plan.needs import require_named_sets

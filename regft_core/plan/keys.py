@@ -23,7 +23,10 @@ from regft_core.errors import DataError
 from regft_core.hooks import compose
 from regft_core.hooks.registry import discover
 from regft_core.identity.fingerprint import once, one_moment
-from regft_core.io import canonical_json, read_json, remove, sha256_text, write_json
+from regft_core.io.canonical import canonical_json, sha256_text
+from regft_core.io.files import write_json
+from regft_core.io.owned_names import remove
+from regft_core.io.reading import read_json
 from regft_core.keyed import is_current
 from regft_core.models.source import resolve_model
 from regft_core.plan.jobs import jobs_of

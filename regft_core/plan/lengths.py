@@ -12,7 +12,8 @@ from regft_core.data.examples import read_jsonl
 from regft_core.data.reading import Reading
 from regft_core.errors import DataError, ModelError, StoreError
 from regft_core.identity.fingerprint import stage_code
-from regft_core.io import read_json, write_json
+from regft_core.io.files import write_json
+from regft_core.io.reading import read_json
 from regft_core.models.source import ModelSource, longest_input, resolve_model
 from regft_core.run.inputs import content_of
 

@@ -19,7 +19,8 @@ from regft_core import __version__, shipped
 from regft_core.config.files import TASKS, names, task_file
 from regft_core.data.own_rows import Asked, read_own
 from regft_core.errors import ConfigError, Problem
-from regft_core.io import explained, write_text
+from regft_core.io.files import write_text
+from regft_core.io.write_errors import explained
 from regft_core.names import listing
 
 EXAMPLE = "cue_sentence"

@@ -14,7 +14,10 @@ from regft_core.config.files import TASKS, task_file
 from regft_core.config.schema.encoder import EncoderConfig
 from regft_core.data.own_rows import Asked
 from regft_core.errors import Problem
-from regft_core.io import read_json, remove, sha256_file, write_json
+from regft_core.io.canonical import sha256_file
+from regft_core.io.files import write_json
+from regft_core.io.owned_names import remove
+from regft_core.io.reading import read_json
 from regft_core.models.source import encoder_problems
 from regft_core.plan.own_project import Draft
 from regft_core.plan.own_setup import Setup

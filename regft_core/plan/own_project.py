@@ -28,7 +28,7 @@ from regft_core.config.yaml.layers import nested
 from regft_core.data.lengths import STEP, row_lengths
 from regft_core.data.own_rows import Asked, OwnRows
 from regft_core.execution.devices import cores
-from regft_core.io import sha256_file
+from regft_core.io.canonical import sha256_file
 from regft_core.models.source import longest_input, resolve_model
 from regft_core.names import plural
 from regft_core.plan.data import prepare

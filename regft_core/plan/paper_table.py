@@ -17,7 +17,8 @@ from regft_core.config.preset import preset_file
 from regft_core.config.project import Project
 from regft_core.errors import Problem
 from regft_core.hooks.registry import discover
-from regft_core.io import canonical_json, read_json, sha256_text
+from regft_core.io.canonical import canonical_json, sha256_text
+from regft_core.io.reading import read_json
 from regft_core.plan.time import gpu_hours, shown
 from regft_core.run.project import open_project
 

@@ -8,7 +8,7 @@ from regft_core.config.cost import prepared_rows
 from regft_core.config.project import Project
 from regft_core.config.settings import sizes_of, training_of
 from regft_core.errors import StoreError
-from regft_core.io import read_json
+from regft_core.io.reading import read_json
 from regft_core.kinds import find
 from regft_core.names import listing, plural
 

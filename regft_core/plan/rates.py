@@ -15,7 +15,7 @@ from regft_core.execution.executors import is_remote, visible_devices
 from regft_core.hooks import compose
 from regft_core.hooks.exports import answers_without_encoder
 from regft_core.hooks.registry import discover
-from regft_core.io import read_json
+from regft_core.io.reading import read_json
 from regft_core.models.source import encoder_present, resolve_model
 from regft_core.plan.assumed import CORE_SPEED, SPEED, encoder_weights, seconds_per_token
 from regft_core.plan.lengths import known_lengths

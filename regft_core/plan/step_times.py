@@ -22,7 +22,9 @@ from regft_core.config.schema.training import TrainingConfig
 from regft_core.errors import RegftError, StoreError
 from regft_core.execution.devices import cores
 from regft_core.execution.processes import collect_rarely
-from regft_core.io import canonical_json, read_json, sha256_text, write_json
+from regft_core.io.canonical import canonical_json, sha256_text
+from regft_core.io.files import write_json
+from regft_core.io.reading import read_json
 from regft_core.models.source import ModelSource, resolve_model
 
 FILE = "times.json"

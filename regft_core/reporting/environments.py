@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from regft_core.errors import ConfigError, Problem
-from regft_core.io import canonical_json
+from regft_core.io.canonical import canonical_json
 from regft_core.names import plural
 from regft_core.reporting.page.formatting import listed
 from regft_core.reporting.read_grid import BlockData, Run

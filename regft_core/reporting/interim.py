@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from regft_core.errors import StoreError
-from regft_core.io import canonical_json, sha256_text
+from regft_core.io.canonical import canonical_json, sha256_text
 from regft_core.reporting.read_grid import BlockData
 
 log = logging.getLogger(__name__)

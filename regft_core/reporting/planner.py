@@ -20,7 +20,7 @@ from regft_core.config.grid import Cell, parse_size
 from regft_core.config.project import Project
 from regft_core.config.settings import sizes_of
 from regft_core.errors import DataError
-from regft_core.io import read_json
+from regft_core.io.reading import read_json
 from regft_core.names import plural
 from regft_core.reporting.compare import Pair, opposites, point_of
 from regft_core.reporting.interim import Looks, digests

@@ -16,7 +16,8 @@ from regft_core.config.schema.params import SmallScale
 from regft_core.config.schema.report import ReportConfig
 from regft_core.config.schema.training import TrainingConfig
 from regft_core.config.store_path import store_path
-from regft_core.io import atomic_directory, write_json, write_text
+from regft_core.io.directories import atomic_directory
+from regft_core.io.files import write_json, write_text
 from regft_core.reporting import (
     averages,
     environments,

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from regft_core.config.grid import Cell
 from regft_core.errors import DataError, StoreError
-from regft_core.io import read_json
+from regft_core.io.reading import read_json
 from regft_core.kinds import find
 from regft_core.lazy import np
 from regft_core.results.logs import Log

@@ -8,7 +8,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from regft_core.io import atomic_directory, fill_in, json_text
+from regft_core.io.canonical import json_text
+from regft_core.io.directories import atomic_directory
+from regft_core.io.files import fill_in
 from regft_core.keyed import seal
 from regft_core.results.logs import CURVE_COLUMNS, LOGGED_COLUMNS
 from regft_core.results.records import (

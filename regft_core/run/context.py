@@ -25,7 +25,8 @@ from regft_core.hooks.declare import Setting
 from regft_core.hooks.exports import answers_without_encoder
 from regft_core.hooks.registry import discover
 from regft_core.identity.fingerprint import once
-from regft_core.io import canonical_json, read_json
+from regft_core.io.canonical import canonical_json
+from regft_core.io.reading import read_json
 from regft_core.kinds import find
 from regft_core.rng import derive
 from regft_core.run.environment import environment

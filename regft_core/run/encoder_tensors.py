@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from regft_core.errors import InputChanged
-from regft_core.io import json_text
+from regft_core.io.canonical import json_text
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -18,7 +18,7 @@ from regft_core.data.examples import text_key
 from regft_core.errors import CodeChanged, DataError, RunFailed
 from regft_core.identity.file_states import content_sha256
 from regft_core.identity.guard import LoadedCode
-from regft_core.io import read_json
+from regft_core.io.reading import read_json
 from regft_core.lazy import np
 from regft_core.run.context import Context
 from regft_core.run.enabled_evaluations import enabled, finding_scope

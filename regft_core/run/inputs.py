@@ -18,7 +18,8 @@ from regft_core.config.schema.training import TrainingConfig
 from regft_core.config.settings import sizes_of
 from regft_core.hooks import compose, listed
 from regft_core.identity.fingerprint import code_of, stage_code
-from regft_core.io import read_json, sha256_file
+from regft_core.io.canonical import sha256_file
+from regft_core.io.reading import read_json
 from regft_core.run.scopes import kind_modules, phase_scope
 
 if TYPE_CHECKING:

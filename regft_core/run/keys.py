@@ -17,7 +17,7 @@ from regft_core.data.examples import to_jsonl
 from regft_core.errors import PlanOutdated
 from regft_core.hooks import listed
 from regft_core.identity.fingerprint import Scope, once
-from regft_core.io import canonical_json, canonical_object, sha256_text
+from regft_core.io.canonical import canonical_json, canonical_object, sha256_text
 from regft_core.run.inputs import phase_identity
 from regft_core.run.phase_data import member_rows, member_streams
 from regft_core.run.scopes import merge_scope, phase_scope, scope_sha256

@@ -7,7 +7,8 @@ from pathlib import Path
 from regft_core.config.copies import ROWS
 from regft_core.config.project import Project
 from regft_core.errors import CodeChanged, StoreError
-from regft_core.io import canonical_json, read_json, sha256_file, sha256_text
+from regft_core.io.canonical import canonical_json, sha256_file, sha256_text
+from regft_core.io.reading import read_json
 
 
 def training_rows(project: Project, task: str, store: Path) -> Path:

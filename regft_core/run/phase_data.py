@@ -21,7 +21,8 @@ from regft_core.data.examples import Example, read_hashed, read_jsonl, text_key,
 from regft_core.data.subsample import draw
 from regft_core.errors import DataError, InputChanged
 from regft_core.identity.file_states import FileState, file_state, settled
-from regft_core.io import canonical_json, read_json, sha256_text
+from regft_core.io.canonical import canonical_json, sha256_text
+from regft_core.io.reading import read_json
 from regft_core.rng import derive
 
 

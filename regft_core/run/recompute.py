@@ -15,7 +15,7 @@ from regft_core.config.project import Project
 from regft_core.config.settings import sizes_of
 from regft_core.errors import DataError, RegftError
 from regft_core.identity.fingerprint import one_moment
-from regft_core.io import canonical_json, sha256_file, sha256_text
+from regft_core.io.canonical import canonical_json, sha256_file, sha256_text
 from regft_core.run.context import Context
 from regft_core.run.evaluation_key import evaluation_identity
 from regft_core.run.job import Job

@@ -10,7 +10,7 @@ from regft_core.config.method import Phase
 from regft_core.hooks import listed
 from regft_core.hooks.registry import entry_of
 from regft_core.identity.fingerprint import EXEMPT, JUDGING, TOKENS, Scope, code_of, stage_scope, training_scope
-from regft_core.io import read_json
+from regft_core.io.reading import read_json
 from regft_core.models.source import ModelSource
 
 if TYPE_CHECKING:

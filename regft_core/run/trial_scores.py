@@ -16,7 +16,7 @@ from regft_core.data.examples import Example, to_jsonl
 from regft_core.errors import CodeChanged, RunFailed
 from regft_core.identity.fingerprint import Scope, once, one_moment
 from regft_core.identity.guard import LoadedCode
-from regft_core.io import sha256_text
+from regft_core.io.canonical import sha256_text
 from regft_core.run.choice import choose
 from regft_core.run.context import Context
 from regft_core.run.finetune import finetune

@@ -17,7 +17,9 @@ from pathlib import Path
 from typing import IO, Any
 
 from regft_core.errors import DataError, StoreError
-from regft_core.io import explained, fsync_directory, read_json, write_json
+from regft_core.io.files import fsync_directory, write_json
+from regft_core.io.reading import read_json
+from regft_core.io.write_errors import explained
 
 
 @dataclass

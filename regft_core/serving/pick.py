@@ -19,7 +19,7 @@ from regft_core.data.declare import Row
 from regft_core.data.examples import Example
 from regft_core.data.rows import open_table
 from regft_core.errors import DataError
-from regft_core.io import atomic_file
+from regft_core.io.files import atomic_file
 from regft_core.kinds import find
 from regft_core.serving.model import ServedAnswers, ServedModel
 from regft_core.serving.reading import choose_columns, example_of

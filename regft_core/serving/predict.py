@@ -14,7 +14,7 @@ from regft_core import __version__
 from regft_core.data.declare import Row
 from regft_core.data.rows import open_table
 from regft_core.errors import DataError
-from regft_core.io import canonical_json, sha256_text
+from regft_core.io.canonical import canonical_json, sha256_text
 from regft_core.names import plural
 from regft_core.serving.lines import Counted, answers, columns_of
 from regft_core.serving.model import ServedAnswers, ServedModel

@@ -11,7 +11,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from regft_core.errors import StoreError
-from regft_core.io import Unreadable, canonical_json, explained, fsync_directory, read_json, remove, write_json
+from regft_core.io.canonical import canonical_json
+from regft_core.io.files import fsync_directory, write_json
+from regft_core.io.owned_names import remove
+from regft_core.io.reading import Unreadable, read_json
+from regft_core.io.write_errors import explained
 from regft_core.store.killpoints import killpoint
 from regft_core.store.ledger import note_written
 from regft_core.store.manifest import problems, read_manifest, write_manifest

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from regft_core.errors import StoreError
-from regft_core.io import write_bytes
+from regft_core.io.files import write_bytes
 from regft_core.store.ledger import note_written
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from regft_core.errors import StoreError
-from regft_core.io import write_text
+from regft_core.io.files import write_text
 
 LEDGER = "tensors.log"
 #: A look at the whole store counts for this long.

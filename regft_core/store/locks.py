@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Protocol
 
 from regft_core.errors import RegftError, StoreError
-from regft_core.io import explained
+from regft_core.io.write_errors import explained
 
 try:
     import fcntl

@@ -8,7 +8,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from regft_core.io import read_json, sha256_file, unless_refused, write_json
+from regft_core.io.canonical import sha256_file
+from regft_core.io.files import write_json
+from regft_core.io.reading import read_json, unless_refused
 
 MANIFEST = "manifest.json"
 FORMAT = 1

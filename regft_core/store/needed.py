@@ -18,7 +18,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from regft_core.errors import StoreError
-from regft_core.io import may_not_write, owned_name, owner_is_dead, sweep_stale, write_text
+from regft_core.io.files import write_text
+from regft_core.io.owned_names import owned_name, owner_is_dead, sweep_stale
+from regft_core.io.write_errors import may_not_write
 from regft_core.store.locks import renewed
 
 log = logging.getLogger(__name__)

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from regft_core.errors import StoreError
-from regft_core.io import explained, may_not_write, write_json
+from regft_core.io.files import write_json
+from regft_core.io.write_errors import explained, may_not_write
 from regft_core.store.features import discarded, feature_files
 from regft_core.store.killpoints import killpoint
 from regft_core.store.ledger import at_most, note_look

@@ -9,7 +9,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from regft_core.errors import StoreError
-from regft_core.io import explained, fsync_directory
+from regft_core.io.files import fsync_directory
+from regft_core.io.write_errors import explained
 from regft_core.store.killpoints import killpoint
 from regft_core.store.manifest import read_manifest
 from regft_core.store.stored_run import TENSORS_SUFFIX

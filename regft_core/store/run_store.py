@@ -22,7 +22,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from regft_core.errors import DamagedRun, PrunedRun, StoreError
-from regft_core.io import may_not_write, sweep_stale
+from regft_core.io.owned_names import sweep_stale
+from regft_core.io.write_errors import may_not_write
 from regft_core.store.locks import KeyLock
 from regft_core.store.manifest import MANIFEST
 from regft_core.store.needed import NEEDED_DAYS, Needed, needed

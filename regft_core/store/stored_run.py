@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from regft_core.errors import DamagedRun, PrunedRun, StoreError, text_of
-from regft_core.io import Unreadable, canonical_json, read_json, sha256_file, sha256_text, unless_refused
+from regft_core.io.canonical import canonical_json, sha256_file, sha256_text
+from regft_core.io.reading import Unreadable, read_json, unless_refused
 from regft_core.store.manifest import problems, read_manifest
 from regft_core.store.tensors import read_tensors
 

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from regft_core.errors import StoreError
-from regft_core.io import explained, fsync_file
+from regft_core.io.files import fsync_file
+from regft_core.io.write_errors import explained
 
 if TYPE_CHECKING:
     from torch import Tensor

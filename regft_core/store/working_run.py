@@ -14,7 +14,10 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from regft_core.errors import RegftError, StoreError
-from regft_core.io import claim_directory, explained, fill_in, fsync_tree, json_text, replace_directory
+from regft_core.io.canonical import json_text
+from regft_core.io.directories import claim_directory, fsync_tree, replace_directory
+from regft_core.io.files import fill_in
+from regft_core.io.write_errors import explained
 from regft_core.store.checkpoints import Checkpoints
 from regft_core.store.killpoints import killpoint
 from regft_core.store.ledger import note_written

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlparse
 
 from regft_core.errors import StoreError
-from regft_core.io import explained
+from regft_core.io.write_errors import explained
 from regft_core.store.locks import KeyLock
 from regft_core.tracking.records import Point
 

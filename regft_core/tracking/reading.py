@@ -15,7 +15,8 @@ from typing import Any, TypeVar
 from regft_core.config.files import RESULTS
 from regft_core.config.grid import Cell
 from regft_core.config.papers.contamination import Contamination, read_contamination
-from regft_core.io import canonical_json, read_json, sha256_file, sha256_text
+from regft_core.io.canonical import canonical_json, sha256_file, sha256_text
+from regft_core.io.reading import read_json
 from regft_core.results.logs import Log
 from regft_core.results.records import (
     MARK,

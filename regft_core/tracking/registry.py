@@ -5,7 +5,8 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-from regft_core.io import atomic_directory, sha256_file, sha256_text
+from regft_core.io.canonical import sha256_file, sha256_text
+from regft_core.io.directories import atomic_directory
 from regft_core.tracking.database import is_active, locked, open_mirror
 from regft_core.tracking.reading import DIGEST, read_exports
 

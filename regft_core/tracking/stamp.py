@@ -12,7 +12,9 @@ from typing import Any
 
 from regft_core.errors import StoreError
 from regft_core.identity.distributions import installed
-from regft_core.io import read_json, sha256_text, write_json
+from regft_core.io.canonical import sha256_text
+from regft_core.io.files import write_json
+from regft_core.io.reading import read_json
 from regft_core.tracking.records import CellRecord, ReportRecord
 
 

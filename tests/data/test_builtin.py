@@ -13,7 +13,7 @@ from regft_core.data import builtin_words as words
 from regft_core.data.builtin import GENERATORS, SPLITS, generate
 from regft_core.data.examples import Example, to_jsonl
 from regft_core.errors import DataError
-from regft_core.io import sha256_text
+from regft_core.io.canonical import sha256_text
 from tests.errors import raises_code
 
 CUES = {"cue_sentence": words.SENTENCE_CUES, "cue_pair": words.PAIR_CUES, "cue_regression": words.REGRESSION_CUES}

@@ -14,7 +14,7 @@ from regft_core.config.read_project import load_project
 from regft_core.data.prepare import prepare_dataset
 from regft_core.data.remarks import remark_warnings
 from regft_core.errors import ConfigError, RegftError
-from regft_core.io import read_json
+from regft_core.io.reading import read_json
 
 PARAMS = """\
 model: {name: minilm}

@@ -11,7 +11,7 @@ import regft_core
 from regft_core.identity import taken_in
 from regft_core.identity.file_states import FileState, file_state
 from regft_core.identity.taken_in import other_files, other_packages
-from regft_core.io import sha256_file
+from regft_core.io.canonical import sha256_file
 
 OLD_NS = 1_000_000_000_000_000_000
 

@@ -20,7 +20,7 @@ import torch
 from regft_core.errors import ConfigError, DataError, StoreError
 from regft_core.execution.devices import refuse_slow_bf16
 from regft_core.execution.queue import JobQueue
-from regft_core.io import read_json
+from regft_core.io.reading import read_json
 from regft_core.plan import compute as module
 from regft_core.plan.compute import compute, compute_only
 from regft_core.plan.jobs import Planner

@@ -10,7 +10,7 @@ import pytest
 from regft_core.config.cost import plan_rows
 from regft_core.config.grid import Cell, cells
 from regft_core.hooks.registry import discover
-from regft_core.io import read_json
+from regft_core.io.reading import read_json
 from regft_core.plan import step_times, time
 from regft_core.plan.keys import stale_cells
 from regft_core.plan.own_time import EACH, seconds_per_run

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from regft_core.io import read_json
+from regft_core.io.reading import read_json
 from regft_core.plan import compute as module
 from regft_core.plan.jobs import Planner
 from regft_core.run.project import open_project

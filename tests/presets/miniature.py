@@ -17,7 +17,8 @@ import yaml
 from regft_core.config.grid import cells
 from regft_core.config.small import capped
 from regft_core.errors import RegftError
-from regft_core.io import read_json, write_json
+from regft_core.io.files import write_json
+from regft_core.io.reading import read_json
 from regft_core.plan.compute import compute
 from regft_core.plan.data import prepare
 from regft_core.plan.keys import write_plan

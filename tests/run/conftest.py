@@ -13,7 +13,7 @@ import yaml
 from regft_core.config.files import METHODS, ships
 from regft_core.data.prepare import prepare_dataset
 from regft_core.data.subsample import write_subsamples
-from regft_core.io import read_json
+from regft_core.io.reading import read_json
 from regft_core.plan.compute import compute_only
 from regft_core.plan.lengths import measure_task, write_lengths
 from regft_core.run import training_run

@@ -10,7 +10,8 @@ from regft_core.config.schema.methods import DataConfig
 from regft_core.data.examples import Example, write_jsonl
 from regft_core.errors import DataError, InputChanged
 from regft_core.identity.file_states import RACY_NS
-from regft_core.io import read_json, sha256_file
+from regft_core.io.canonical import sha256_file
+from regft_core.io.reading import read_json
 from regft_core.run import phase_data
 from regft_core.run.phase_data import read_phase_data, rows_of, split_rows
 from tests.errors import raises_code

@@ -15,7 +15,7 @@ from regft_core.config.grid import Cell
 from regft_core.config.schema.tuning import TuningConfig
 from regft_core.data.examples import read_jsonl, write_jsonl
 from regft_core.exporting.export import export
-from regft_core.io import read_json
+from regft_core.io.reading import read_json
 from regft_core.plan.keys import cell_keys
 from regft_core.plan.stored import cached_seeds
 from regft_core.run.choice import CHOSEN_ON_DEV, choose

@@ -13,7 +13,7 @@ import yaml
 
 from regft_core.errors import DataError, StoreError
 from regft_core.execution.failures import torch_threads
-from regft_core.io import canonical_json, sha256_file, sha256_text
+from regft_core.io.canonical import canonical_json, sha256_file, sha256_text
 from regft_core.run.context import project_store
 from regft_core.run.project import open_project
 from regft_core.run.recompute import differences, expected, jobs_of, recompute

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from regft_core.io import sha256_text
+from regft_core.io.canonical import sha256_text
 from regft_core.store import features
 from regft_core.store.features import FeatureFiles, feature_files
 from regft_core.store.run_store import RunStore

@@ -14,7 +14,7 @@ from regft_core import errors
 from regft_core.errors import ConfigError, DamagedRun, DataError, Problem, RegftError, StoreError, text_of
 from regft_core.execution.failures import JobFailure, JobsFailed
 from regft_core.hooks.registry import discover
-from regft_core.io import Unreadable
+from regft_core.io.reading import Unreadable
 from tests.structure import messages
 
 _VERBS = (

@@ -1,0 +1,1 @@
+"""Reading and writing: JSON, hashes, files and directories that are complete or absent."""

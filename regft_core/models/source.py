@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
-import json
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -21,41 +20,16 @@ from regft_core.config.paths import expand, what_is
 from regft_core.config.schema.encoder import EncoderConfig
 from regft_core.errors import InputChanged, ModelError
 from regft_core.identity.file_states import FileState, content_sha256, file_state
-from regft_core.models.architectures import Architecture, architecture_of, no_pooling
+from regft_core.models.config_checks import (
+    check_config,
+    check_length,
+    check_pooling,
+    configured_architecture,
+    position_count,
+)
 from regft_core.models.hub import hub_encoder, present_encoder
-from regft_core.models.outside import json_object, refuse_adapters, refuse_paths
-
-TOKENIZER_FILES = (
-    "added_tokens.json",
-    "merges.txt",
-    "sentencepiece.bpe.model",
-    "special_tokens_map.json",
-    "spiece.model",
-    "spm.model",
-    "tokenizer.json",
-    "tokenizer_config.json",
-    "vocab.json",
-    "vocab.txt",
-)
-#: At least one of these must be there: the others only hold settings.
-VOCABULARY_FILES = ("tokenizer.json", "vocab.txt", "vocab.json", "spiece.model", "spm.model", "sentencepiece.bpe.model")
-
-#: Fields of a configuration, under the names that the families give them, that are counts of at least 1.
-_COUNTS = (
-    *("vocab_size", "max_position_embeddings", "embedding_size", "hidden_size", "intermediate_size"),
-    *("num_hidden_layers", "num_attention_heads", "num_hidden_groups", "inner_group_num"),
-    *("d_model", "d_inner", "n_layer", "n_head", "dim", "hidden_dim", "n_layers", "n_heads"),
-    *("encoder_layers", "decoder_layers", "encoder_attention_heads", "decoder_attention_heads"),
-    *("encoder_ffn_dim", "decoder_ffn_dim"),
-)
-#: (width, heads): each head takes an equal part of the width.
-_SPLIT_WIDTHS = (
-    ("hidden_size", "num_attention_heads"),
-    ("d_model", "n_head"),
-    ("dim", "n_heads"),
-    ("d_model", "encoder_attention_heads"),
-    ("d_model", "decoder_attention_heads"),
-)
+from regft_core.models.outside import refuse_adapters, refuse_paths
+from regft_core.models.source_files import TOKENIZER_FILES, read_model_json, tokenizer_files, weight_files
 
 HUB_ID = re.compile(r"^[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?$")
 #: Name of a file -> what it was when it was looked at.
@@ -89,7 +63,7 @@ class ModelSource:
 
     def config(self) -> dict[str, Any]:
         """The content of config.json; raises ModelError when it cannot be read."""
-        return _read_json(self.path / "config.json", self.name)
+        return read_model_json(self.path / "config.json", self.name)
 
     def check(self, before: States | None = None) -> States:
         """Compare the directory with the hashes; files that were not written since are not read again.
@@ -157,7 +131,7 @@ def encoder_present(encoder: EncoderConfig, root: Path) -> bool:
         return True
     path = present_encoder(encoder.name, encoder.revision or "main", root)
     # A download that was cut off leaves some of the files.
-    return path is not None and not _failures("name", lambda: _tokenizer_files(path, encoder.name))
+    return path is not None and not _failures("name", lambda: tokenizer_files(path, encoder.name))
 
 
 def encoder_problems(encoder: EncoderConfig, root: Path) -> list[tuple[str, str, str]]:
@@ -169,18 +143,18 @@ def encoder_problems(encoder: EncoderConfig, root: Path) -> list[tuple[str, str,
     try:
         path = _alias_path(encoder.name, root) if encoder.name in ALIASES else expand(root, encoder.name).resolve()
         refuse_adapters(path)
-        config = _read_json(path / "config.json", encoder.name)
+        config = read_model_json(path / "config.json", encoder.name)
     except ModelError as error:
         return [("name", error.code, error.text.removeprefix("model.name: "))]
     except ValueError as error:
         return [("name", "bad-path", str(error))]
-    found = _failures("name", lambda: _check_config(config, path, encoder.name))
+    found = _failures("name", lambda: check_config(config, path, encoder.name))
     if not found:  # positions are counted as the family counts them
-        found = _failures("max_length", lambda: _check_length(config, path, encoder))
-        found += _failures("pooling", lambda: _check_pooling(config, path, encoder))
+        found = _failures("max_length", lambda: check_length(config, path, encoder))
+        found += _failures("pooling", lambda: check_pooling(config, path, encoder))
     found += _failures("name", lambda: refuse_paths(path))
-    found += _failures("name", lambda: _weight_files(path, encoder.name))
-    return found + _failures("name", lambda: _tokenizer_files(path, encoder.name))
+    found += _failures("name", lambda: weight_files(path, encoder.name))
+    return found + _failures("name", lambda: tokenizer_files(path, encoder.name))
 
 
 def _failures(key: str, check: Callable[[], object]) -> list[tuple[str, str, str]]:
@@ -242,9 +216,9 @@ def _from_directory(path: Path, encoder: EncoderConfig, revision: str | None) ->
     name = encoder.name
     refuse_adapters(path)
     refuse_paths(path)
-    config = _read_json(path / "config.json", name)
-    _check_config(config, path, name)
-    _check_length(config, path, encoder)
+    config = read_model_json(path / "config.json", name)
+    check_config(config, path, name)
+    check_length(config, path, encoder)
     files = _read_files(path, name)
     tokenizer = {file: sha256 for file, sha256 in files.items() if file in TOKENIZER_FILES}
     content = {file: sha256 for file, sha256 in files.items() if file not in TOKENIZER_FILES}
@@ -254,7 +228,7 @@ def _from_directory(path: Path, encoder: EncoderConfig, revision: str | None) ->
 def _read_files(path: Path, name: str) -> dict[str, str]:
     """Name -> SHA-256 of every file that the encoder and its tokenizer are loaded from."""
     refuse_adapters(path)
-    files = [path / "config.json", *_weight_files(path, name), *_tokenizer_files(path, name)]
+    files = [path / "config.json", *weight_files(path, name), *tokenizer_files(path, name)]
     try:
         return {file.name: content_sha256(file) for file in files}
     except OSError as error:
@@ -264,73 +238,10 @@ def _read_files(path: Path, name: str) -> dict[str, str]:
         ) from error
 
 
-def _architecture(config: dict[str, Any], path: Path, name: str) -> Architecture:
-    family = config.get("model_type")
-    if family is not None and not isinstance(family, str):
-        family = json.dumps(family)
-    return architecture_of(family, where=f"model '{name}' ({path / 'config.json'})")
-
-
-def _check_config(config: dict[str, Any], path: Path, name: str) -> None:
-    """Raise ModelError for a configuration that no encoder of its family can be built and trained from."""
-    architecture = _architecture(config, path, name)
-    file = f"model '{name}' ({path / 'config.json'})"
-    if config.get("quantization_config") is not None:
-        raise ModelError(
-            "quantised-weights",
-            f"{file}: the weights are quantised (quantization_config), and fine-tuning needs floating-point ones. "
-            "Give the model that it was made from.",
-        )
-    if config.get("transformers_weights") is not None:
-        raise ModelError(
-            "other-weights",
-            f"{file}: transformers_weights names another file of weights; save the encoder as it is loaded "
-            "(save_pretrained writes model.safetensors) and remove the key",
-        )
-    for field in _COUNTS:
-        value = config.get(field)
-        if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
-            raise ModelError(
-                "bad-model-config",
-                f"{file}: {field} is {json.dumps(value)[:60]}; a whole number of at least 1 is needed\n"
-                "    -> copy config.json from the checkpoint again",
-            )
-    for width, heads in _SPLIT_WIDTHS:
-        total, parts = config.get(width), config.get(heads)
-        if total is not None and parts is not None and total % parts and not {"head_dim"} & config.keys():
-            raise ModelError(
-                "bad-model-config",
-                f"{file}: {width} {total} cannot be divided among {parts} heads ({heads})\n"
-                "    -> copy config.json from the checkpoint again",
-            )
-    padding = config.get("pad_token_id", 1)
-    if architecture.positions == "after_padding" and (isinstance(padding, bool) or not isinstance(padding, int)):
-        raise ModelError(
-            "bad-model-config",
-            f"{file}: pad_token_id is {json.dumps(padding)}; positions are counted from that number\n"
-            "    -> correct it to the tokenizer's padding id, a whole number",
-        )
-
-
-def _check_length(config: dict[str, Any], path: Path, encoder: EncoderConfig) -> None:
-    positions = _positions(config, _architecture(config, path, encoder.name))
-    if positions is not None and encoder.max_length > positions:
-        raise ModelError(
-            "input-too-long",
-            f"model.max_length: {encoder.max_length} tokens, but '{encoder.name}' has position embeddings for "
-            f"{positions} only; give at most that",
-        )
-
-
-def _check_pooling(config: dict[str, Any], path: Path, encoder: EncoderConfig) -> None:
-    if problem := no_pooling(_architecture(config, path, encoder.name), encoder.pooling):
-        raise ModelError("pooling-not-possible", problem)
-
-
 def layers_of(encoder: EncoderConfig, root: Path) -> int:
     """How many layers an alias or a local directory has; raises ModelError where its files do not say."""
     path = _alias_path(encoder.name, root) if encoder.name in ALIASES else expand(root, encoder.name)
-    config = _read_json(path / "config.json", encoder.name)
+    config = read_model_json(path / "config.json", encoder.name)
     for key in ("num_hidden_layers", "n_layer", "n_layers", "encoder_layers"):
         if isinstance(found := config.get(key), int):
             return found
@@ -341,72 +252,10 @@ def layers_of(encoder: EncoderConfig, root: Path) -> int:
     )
 
 
-def _tokenizer_files(path: Path, name: str) -> list[Path]:
-    files = [path / file for file in TOKENIZER_FILES if (path / file).is_file()]
-    if not any(file.name in VOCABULARY_FILES for file in files):
-        raise ModelError(
-            "tokenizer-missing",
-            f"model '{name}': no tokenizer in {path} (looked for {', '.join(VOCABULARY_FILES)}). "
-            "Save it beside the weights: tokenizer.save_pretrained(directory)",
-        )
-    return files
-
-
-def _positions(config: dict[str, Any], architecture: Architecture) -> int | None:
-    """Return the longest input in tokens; None where positions are relative or the file does not say."""
-    limit = config.get("max_position_embeddings")
-    relative = architecture.positions == "relative" or config.get("position_biased_input") is False
-    if not isinstance(limit, int) or relative:
-        return None
-    return limit - config.get("pad_token_id", 1) - 1 if architecture.positions == "after_padding" else limit
-
-
 def longest_input(source: ModelSource, encoder: EncoderConfig) -> int | None:
     """The most tokens that ``model.max_length`` may be for this encoder; None when only the schema limits it."""
-    config = _read_json(source.path / "config.json", encoder.name)
-    return _positions(config, _architecture(config, source.path, encoder.name))
-
-
-def _weight_files(path: Path, name: str) -> list[Path]:
-    single, index = path / "model.safetensors", path / "model.safetensors.index.json"
-    if single.is_file():
-        return [single]
-    if index.is_file():
-        weight_map = _read_json(index, name).get("weight_map")
-        shards = sorted({str(file) for file in weight_map.values()}) if isinstance(weight_map, dict) else []
-        for shard in shards:
-            if Path(shard).name != shard or not (path / shard).is_file():
-                raise ModelError(
-                    "weights-missing",
-                    f"model '{name}': {index} names the shard '{shard}', which is not in {path}\n"
-                    "    -> copy the missing shard there",
-                )
-        if shards:
-            return [index, *(path / shard for shard in shards)]
-    if list(path.glob("*.bin")) or list(path.glob("*.pt")) or list(path.glob("*.ckpt")):
-        raise ModelError(
-            "pickled-weights",
-            f"model '{name}': {path} has its weights only in a pickle format (.bin, .pt), which can run code when "
-            "it is opened. Convert it once where you trust it: AutoModel.from_pretrained(old).save_pretrained(new) "
-            "writes model.safetensors; use AutoModelForMaskedLM instead if the masked-LM head is needed.",
-        )
-    raise ModelError(
-        "weights-missing",
-        f"model '{name}': no weights in {path}; expected model.safetensors (or shards with their index)\n"
-        "    -> save them there: model.save_pretrained(directory)",
-    )
-
-
-def _read_json(path: Path, name: str) -> dict[str, Any]:
-    try:
-        return json_object(path)
-    except FileNotFoundError as error:
-        raise ModelError(
-            "file-missing",
-            f"model '{name}': {path} is missing. A model directory holds config.json, model.safetensors (or shards "
-            f"with their index) and a tokenizer ({', '.join(VOCABULARY_FILES)}), as save_pretrained writes them.\n"
-            "    -> copy the missing file there, or give another directory as model.name",
-        ) from error
+    config = read_model_json(source.path / "config.json", encoder.name)
+    return position_count(config, configured_architecture(config, source.path, encoder.name))
 
 
 def _digest(files: Mapping[str, str]) -> str:

@@ -31,7 +31,8 @@ from regft_core.execution.shared_files import ObjectStorage, Place, SharedFolder
 from regft_core.identity.file_states import content_sha256
 from regft_core.io.host_cache import cache_folder
 from regft_core.io.reading import read_json
-from regft_core.models.source import TOKENIZER_FILES, ModelSource, resolve_model
+from regft_core.models.source import ModelSource, resolve_model
+from regft_core.models.source_files import TOKENIZER_FILES
 from regft_core.run.enabled_evaluations import tasks_read
 from regft_core.run.inputs import task_files
 from regft_core.run.other_task import training_rows

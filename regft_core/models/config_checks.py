@@ -1,0 +1,103 @@
+"""What is checked in an encoder's config.json before it is built."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from regft_core.config.schema.encoder import EncoderConfig
+from regft_core.errors import ModelError
+from regft_core.models.architectures import Architecture, architecture_of, no_pooling
+
+#: Fields of a configuration, under the names that the families give them, that are counts of at least 1.
+_COUNTS = (
+    *("vocab_size", "max_position_embeddings", "embedding_size", "hidden_size", "intermediate_size"),
+    *("num_hidden_layers", "num_attention_heads", "num_hidden_groups", "inner_group_num"),
+    *("d_model", "d_inner", "n_layer", "n_head", "dim", "hidden_dim", "n_layers", "n_heads"),
+    *("encoder_layers", "decoder_layers", "encoder_attention_heads", "decoder_attention_heads"),
+    *("encoder_ffn_dim", "decoder_ffn_dim"),
+)
+#: (width, heads): each head takes an equal part of the width.
+_SPLIT_WIDTHS = (
+    ("hidden_size", "num_attention_heads"),
+    ("d_model", "n_head"),
+    ("dim", "n_heads"),
+    ("d_model", "encoder_attention_heads"),
+    ("d_model", "decoder_attention_heads"),
+)
+
+
+def configured_architecture(config: dict[str, Any], path: Path, name: str) -> Architecture:
+    """The architecture that config.json names; raises ModelError where no family has it."""
+    family = config.get("model_type")
+    if family is not None and not isinstance(family, str):
+        family = json.dumps(family)
+    return architecture_of(family, where=f"model '{name}' ({path / 'config.json'})")
+
+
+def check_config(config: dict[str, Any], path: Path, name: str) -> None:
+    """Raise ModelError for a configuration that no encoder of its family can be built and trained from."""
+    architecture = configured_architecture(config, path, name)
+    file = f"model '{name}' ({path / 'config.json'})"
+    if config.get("quantization_config") is not None:
+        raise ModelError(
+            "quantised-weights",
+            f"{file}: the weights are quantised (quantization_config), and fine-tuning needs floating-point ones. "
+            "Give the model that it was made from.",
+        )
+    if config.get("transformers_weights") is not None:
+        raise ModelError(
+            "other-weights",
+            f"{file}: transformers_weights names another file of weights; save the encoder as it is loaded "
+            "(save_pretrained writes model.safetensors) and remove the key",
+        )
+    for field in _COUNTS:
+        value = config.get(field)
+        if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
+            raise ModelError(
+                "bad-model-config",
+                f"{file}: {field} is {json.dumps(value)[:60]}; a whole number of at least 1 is needed\n"
+                "    -> copy config.json from the checkpoint again",
+            )
+    for width, heads in _SPLIT_WIDTHS:
+        total, parts = config.get(width), config.get(heads)
+        if total is not None and parts is not None and total % parts and not {"head_dim"} & config.keys():
+            raise ModelError(
+                "bad-model-config",
+                f"{file}: {width} {total} cannot be divided among {parts} heads ({heads})\n"
+                "    -> copy config.json from the checkpoint again",
+            )
+    padding = config.get("pad_token_id", 1)
+    if architecture.positions == "after_padding" and (isinstance(padding, bool) or not isinstance(padding, int)):
+        raise ModelError(
+            "bad-model-config",
+            f"{file}: pad_token_id is {json.dumps(padding)}; positions are counted from that number\n"
+            "    -> correct it to the tokenizer's padding id, a whole number",
+        )
+
+
+def check_length(config: dict[str, Any], path: Path, encoder: EncoderConfig) -> None:
+    """Raise ModelError where ``model.max_length`` is above the encoder's positions."""
+    positions = position_count(config, configured_architecture(config, path, encoder.name))
+    if positions is not None and encoder.max_length > positions:
+        raise ModelError(
+            "input-too-long",
+            f"model.max_length: {encoder.max_length} tokens, but '{encoder.name}' has position embeddings for "
+            f"{positions} only; give at most that",
+        )
+
+
+def check_pooling(config: dict[str, Any], path: Path, encoder: EncoderConfig) -> None:
+    """Raise ModelError where the architecture has nothing that ``model.pooling`` reads."""
+    if problem := no_pooling(configured_architecture(config, path, encoder.name), encoder.pooling):
+        raise ModelError("pooling-not-possible", problem)
+
+
+def position_count(config: dict[str, Any], architecture: Architecture) -> int | None:
+    """Return the longest input in tokens; None where positions are relative or the file does not say."""
+    limit = config.get("max_position_embeddings")
+    relative = architecture.positions == "relative" or config.get("position_biased_input") is False
+    if not isinstance(limit, int) or relative:
+        return None
+    return limit - config.get("pad_token_id", 1) - 1 if architecture.positions == "after_padding" else limit

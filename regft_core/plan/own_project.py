@@ -39,6 +39,8 @@ from regft_core.run.project import compose_check, open_project
 
 #: Rows that ``max_length`` may cut, and tokens that it never exceeds without a word of the user's.
 CUT, LONGEST = 0.05, 512
+#: Tokens that are kept whatever the rows have: a batch is as long as its longest row, and new texts may be longer.
+KEPT = 128
 
 
 @dataclass
@@ -84,7 +86,7 @@ class Draft:
             most = min(longest_input(source, encoder) or LONGEST, LONGEST)
             ordered = sorted(every)
             wanted = ordered[max(0, int((1 - CUT) * len(ordered) + 0.999) - 1)]
-            kept = max(2 * STEP, min(most, -(-wanted // STEP) * STEP))
+            kept = min(most, max(KEPT, -(-wanted // STEP) * STEP))
             found[name] = kept, sum(length > kept for length in every) / len(every)
         return found
 

@@ -79,6 +79,8 @@ def test_from_a_file_to_predictions(root: Path) -> None:
         *params["methods"][4:],
     ]
     assert params["method_settings"] == {"vanilla_no_dropout": {"training": {"learning_rate": 1e-3}}}
+    # The rows have under 16 tokens; new texts may have more.
+    assert params["model"]["max_length"] == 128
     task = yaml.safe_load((folder / "pipelines" / "tasks" / "reviews.yaml").read_text())
     assert task["splits"] == {"train": "reviews.csv", "dev": {"folds": 3, "repeats": 2}}
     assert task["columns"] == {"text": "review", "label": "verdict", "group": "product"}

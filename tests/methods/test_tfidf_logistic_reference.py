@@ -146,17 +146,18 @@ def test_the_strength_is_that_of_the_smallest_loss_on_left_out_rows(noise: float
     dense = np.eye(3)[labels] + noise * generator.standard_normal((60, 3))
     features, targets = sparse.csr_matrix(dense), dense[:, 0] + noise * generator.standard_normal(60)
     folds = StratifiedKFold(5, shuffle=True, random_state=7)
+    half_decades = np.geomspace(min(STRENGTHS), max(STRENGTHS), 2 * len(STRENGTHS) - 1)
     losses = [
         -cross_val_score(LogisticRegression(C=1 / s, tol=1e-6), dense, labels, cv=folds, scoring="neg_log_loss").mean()
-        for s in STRENGTHS
+        for s in half_decades
     ]
-    assert classify_words(features, labels, 3, seed=7).strength == STRENGTHS[int(np.argmin(losses))]
+    assert classify_words(features, labels, 3, seed=7).strength == pytest.approx(half_decades[np.argmin(losses)])
     split = KFold(5, shuffle=True, random_state=7)
     losses = [
         -cross_val_score(Ridge(alpha=s), dense, targets, cv=split, scoring="neg_mean_squared_error").mean()
-        for s in STRENGTHS
+        for s in half_decades
     ]
-    assert regress_words(features, targets, seed=7).strength == STRENGTHS[int(np.argmin(losses))]
+    assert regress_words(features, targets, seed=7).strength == pytest.approx(half_decades[np.argmin(losses)])
 
 
 def test_a_class_without_a_row_is_never_predicted_and_marked() -> None:

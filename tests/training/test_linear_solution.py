@@ -8,7 +8,7 @@ import pytest
 
 from regft_core.errors import RunFailed
 from regft_core.training.linear_solution import STRENGTHS, classify_as_setfit, classify_linearly, regress_linearly
-from regft_core.training.logistic import ABSENT
+from regft_core.training.logistic import ABSENT, smallest_loss
 from tests.errors import raises_code
 
 
@@ -61,6 +61,34 @@ def test_noise_takes_a_strong_penalty() -> None:
     assert classify_linearly(features, labels, 2, seed=0).strength >= 1.0
 
 
+@pytest.mark.parametrize("optimum", [1.0, 10**0.5, 10**-0.5, 10**1.2, 1e-9, 1e9])
+def test_half_decades_about_the_best_decade_are_tried_and_none_outside(optimum: float) -> None:
+    asked: list[float] = []
+
+    def loss(strength: float) -> float:
+        asked.append(strength)
+        return abs(np.log10(strength / optimum))  # type: ignore[no-any-return]
+
+    decades = [0.1, 1.0, 10.0, 100.0]
+    found = smallest_loss(decades, loss)
+    assert abs(np.log10(found / np.clip(optimum, 0.1, 100.0))) <= 0.25 + 1e-9
+    assert min(asked) >= 0.1
+    assert max(asked) <= 100.0
+    assert len(asked) <= len(decades) + 2
+
+
+def test_fewer_rows_than_features_give_the_solution_of_all_features() -> None:
+    from sklearn.linear_model import LogisticRegression
+
+    generator = np.random.default_rng(3)
+    features, labels = generator.normal(size=(30, 80)) + 1.0, np.arange(30) % 3
+    solution = classify_linearly(features, labels, 3, seed=0)
+    centred = features - features.mean(0)
+    scale = np.sqrt(np.square(centred).mean())
+    model = LogisticRegression(C=1 / (30 * solution.strength), tol=1e-9, max_iter=5_000).fit(centred / scale, labels)
+    assert solution.weight * scale == pytest.approx(model.coef_, abs=1e-4)
+
+
 def test_the_same_rows_give_the_same_bits() -> None:
     features, labels = blobs(50, 3)
     one, two = (classify_linearly(features, labels, 3, seed=7) for _ in range(2))
@@ -106,7 +134,7 @@ def test_a_linear_relation_is_found_by_ridge() -> None:
     features = np.random.default_rng(0).normal(size=(80, 6)) * 2 + 3
     targets = features @ np.asarray([0.5, 0.01, 20.0, -1.0, 0.0, 2.0]) - 3.0
     solution = regress_linearly(features, targets)
-    assert solution.strength == min(STRENGTHS)
+    assert solution.strength == pytest.approx(min(STRENGTHS))
     assert (features @ solution.weight.T + solution.bias)[:, 0] == pytest.approx(targets, abs=1e-2)
 
 

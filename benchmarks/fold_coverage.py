@@ -1,11 +1,14 @@
-"""Coverage of the intervals of tasks with folds, in simulated worlds whose true score is known.
+"""Coverage of the intervals of tasks with folds, in simulated worlds whose true score is known, and on real sets.
 
     python benchmarks/fold_coverage.py [--worlds 1000] [--learners 300]
+    python benchmarks/fold_coverage.py --data DIR --draws 12
 
 First table: n rows of accuracy 0.7 (difficulties of rows, or of groups, are Beta(7, 3)); each fold's model is better or
 worse by a normal draw. Second: models that are really trained (nearest class mean and ridge regression, 20 features) on
 the other folds, so that models share training rows; truth is the mean accuracy of many models of that many rows on many
 new rows. Prints Markdown: the share of 95% intervals that cover the truth, its standard error, and their mean width.
+With ``--data`` the probe is judged by 5 folds, 2 repeats; truth is the score of the probe of all rows on 277 to 1,200
+test rows. DIR is that of ``real_tasks.py``.
 """
 
 from __future__ import annotations
@@ -13,11 +16,15 @@ from __future__ import annotations
 import argparse
 import math
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
+from regft_core import metrics
 from regft_core.statistics.arms import Arms
+from regft_core.training.folds import folds_of
+from regft_core.training.linear_solution import classify_linearly
 
 Array = npt.NDArray[np.float64]
 Rows = npt.NDArray[np.int64]
@@ -116,6 +123,50 @@ def trained_world(n: int, folds: int, repeats: int, shift: float, worlds: int) -
     return {name: (covered[name] / worlds, width[name] / worlds) for name in covered}
 
 
+def real_sets(data: Path, rows: list[int], draws: int) -> None:
+    """Print how often the interval of the probe's folds covers the test score of the probe of all rows."""
+    from rivals import SETS
+    from strength import drawn, pair_features, texts
+
+    found: dict[tuple[int, str], dict[str, list[tuple[bool, float, float]]]] = {}
+    for name in SETS:
+        train, test, labels, gold = texts(data, name)
+        x, tests = pair_features(train), pair_features(test)
+        names, y = np.unique(labels, return_inverse=True)
+        answers = np.searchsorted(names, gold)
+        for count in rows:
+            for draw in range(draws):
+                own = drawn(labels, count, draw)
+                parts, arm = {}, {}
+                for repeat in range(2):
+                    splits = folds_of(len(own), y[own].tolist(), None, 5, 100 * draw + repeat)
+                    assert splits is not None
+                    for fold, (others, at) in enumerate(splits):
+                        seed = 5 * repeat + fold
+                        parts[seed], arm[seed] = np.asarray(at), probe(x[own][others], y[own][others], x[own][at])
+                given = probe(x[own], y[own], tests)
+                for metric in ("accuracy", "f1_macro"):
+                    said = Arms({"a": arm}, y[own], metric, samples=SAMPLES, judged=parts).one("a")
+                    true = metrics.find(metric).score(answers, given, None)
+                    covered = bool(said.low <= true <= said.high)
+                    one = (covered, true - said.mean, said.high - said.low)
+                    found.setdefault((count, metric), {}).setdefault(name, []).append(one)
+    heads = ["rows", "metric", *SETS, "covered", "test minus expected, points", "width, points"]
+    print(f"| {' | '.join(heads)} |\n|{'---|' * len(heads)}")
+    for (count, metric), of_sets in found.items():
+        shown = [f"{sum(one[0] for one in of_set)} of {len(of_set)}" for of_set in of_sets.values()]
+        every = np.array([one for of_set in of_sets.values() for one in of_set])
+        covered, less, width = every.mean(axis=0)
+        print(f"| {count} | {metric} | {' | '.join(shown)} | {covered:.3f} | {100 * less:+.1f} | {100 * width:.1f} |")
+
+
+def probe(x: Array, y: Rows, asked: Array) -> Rows:
+    """Answers [m] of the probe of rows ``x`` [n, d] to ``asked`` [m, d]."""
+    solution = classify_linearly(x, y, int(y.max()) + 1, 0)
+    answers: Rows = (asked @ solution.weight.T + solution.bias).argmax(axis=1)
+    return answers
+
+
 def line(cells: list[object], share: float, width: float, worlds: int) -> str:
     error = math.sqrt(share * (1 - share) / worlds)
     return f"| {' | '.join(map(str, cells))} | {share:.3f} ± {error:.3f} | {100 * width:.1f} |"
@@ -130,7 +181,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--worlds", type=int, default=1_000)
     parser.add_argument("--learners", type=int, default=300)
+    parser.add_argument("--data", type=Path, help="folder of the local sets; absent: simulated worlds")
+    parser.add_argument("--draws", type=int, default=12)
+    parser.add_argument("--rows", nargs="+", type=int, default=[50, 200])
     options = parser.parse_args()
+    if options.data:
+        real_sets(options.data, options.rows, options.draws)
+        return
     heading("models differ by", "groups")
     for world in WORLDS:
         n, folds, repeats, models, groups = world

@@ -74,6 +74,23 @@ def features(parts: list[Array], size: float) -> Array:
     return np.concatenate([first, second, abs(first - second), first * second], 1)
 
 
+def pair_features(parts: list[Array]) -> Array:
+    """As ``regft_core.models.pooling.pair_features``; of single texts, their vectors."""
+    return features(parts, parts[0].shape[1] ** 0.5)
+
+
+def texts(data: Path, name: str) -> tuple[list[Array], list[Array], Any, Any]:
+    """(training vectors of each text [2500, H], test vectors [1200, H], labels, gold) of a set; fewer where it has."""
+    folder, *splits = SETS[name]
+    both = [read(data / folder / f"{split}.jsonl.gz") for split in splits]
+    for rows, seed, most in zip(both, (1, 2), (2500, 1200), strict=True):
+        Random(seed).shuffle(rows)
+        del rows[most:]
+    train, test = ([embedded([row[k] for row in rows]) for k in ("text", "other") if k in rows[0]] for rows in both)
+    labels, gold = (np.array([row["label"] for row in rows]) for rows in both)
+    return train, test, labels, gold
+
+
 def length(vectors: Array) -> Array:
     return np.linalg.norm(vectors, axis=1, keepdims=True)
 
@@ -121,16 +138,9 @@ def main() -> None:
     warnings.simplefilter("ignore")
     found: dict[int, dict[str, list[dict[str, float]]]] = {count: {} for count in options.rows}
     for name in options.sets:
-        folder, *splits = SETS[name]
-        both = [read(options.data / folder / f"{split}.jsonl.gz") for split in splits]
-        for rows, seed, most in zip(both, (1, 2), (2500, 1200), strict=True):
-            Random(seed).shuffle(rows)
-            del rows[most:]
-        labels, gold = (np.array([row["label"] for row in rows]) for rows in both)
-        parts = [[embedded([row[key] for row in rows]) for key in ("text", "other") if key in rows[0]] for rows in both]
-        width = parts[0][0].shape[1]
-        own, own_test = (features(one, width**0.5) for one in parts)  # pairs: regft_core.models.pooling.pair_features
-        rival, rival_test = (features([vectors / length(vectors) for vectors in one], 1.0) for one in parts)
+        train, test, labels, gold = texts(options.data, name)
+        own, own_test = pair_features(train), pair_features(test)
+        rival, rival_test = (features([one / length(one) for one in parts], 1.0) for parts in (train, test))
         for count in options.rows:
             found[count][name] = []
             for draw in range(options.draws):

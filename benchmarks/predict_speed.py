@@ -3,7 +3,8 @@
     regft export --method linear_probe --task sst2 --size 300 --seed 0 --onnx
     OMP_NUM_THREADS=1 python benchmarks/predict_speed.py --model exports/linear_probe-sst2-300-seed-0 --data dev.csv
 
-One thread, CPU seconds, tokenising included; the ways take turns, and the median of the rounds counts.
+One thread, CPU seconds, tokenising included; the ways take turns, and the median of the rounds counts. The pipeline of
+transformers gets the same encoder with an untrained head of its family, so only its speed counts; single texts only.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ def before(model: ServedModel, examples: list[Example]) -> Any:
         parts.append(predict(model.model, part, batch_tokens=1 << 30, pad_id=model.padding.pad_id))
     logits: Any = np.empty((len(order), len(model.labels)))
     logits[order] = np.concatenate(parts)
-    return softmax(logits)
+    return softmax(logits / (model.temperature or 1.0))
 
 
 def by_onnx(model: ServedModel, directory: Path) -> Callable[[list[Example]], Any]:
@@ -60,9 +61,21 @@ def by_onnx(model: ServedModel, directory: Path) -> Callable[[list[Example]], An
         for rows in evaluation_batches(encoded, evaluation_tokens("cpu")):
             batch = collate(encoded, rows, model.padding.pad_id).model_inputs()
             logits[rows] = session.run(["logits"], {name: batch[name].numpy() for name in names})[0]
-        return softmax(logits)
+        return softmax(logits / (model.temperature or 1.0))
 
     return answer
+
+
+def by_pipeline(model: ServedModel, texts: list[str], rows: int, by_length: bool) -> Way:
+    """``transformers.pipeline`` on batches of ``rows`` texts, in their order or the longest first."""
+    from transformers import AutoModelForSequenceClassification, pipeline
+
+    own: Any = model.model
+    other = AutoModelForSequenceClassification.from_config(own.config).eval()
+    other.base_model.load_state_dict(own.base_model.state_dict(), strict=False)
+    answer = pipeline("text-classification", model=other, tokenizer=model.tokenizer, device="cpu")
+    order = sorted(texts, key=len, reverse=True) if by_length else texts
+    return lambda: answer(order, batch_size=rows, truncation=True, max_length=model.max_length)
 
 
 def softmax(logits: Any) -> Any:
@@ -96,6 +109,11 @@ def main() -> None:
     if (given.model / FILE).is_file():
         run = by_onnx(plain, given.model)
         ways["onnxruntime, fp32"] = lambda: run(examples)
+    if all(example.text_pair is None for example in examples):
+        texts = [example.text for example in examples]
+        for rows, by_length in ((1, False), (32, False), (32, True)):
+            name = f"transformers.pipeline, {rows} rows a batch{', longest first' if by_length else ''}"
+            ways[name] = by_pipeline(plain, texts, rows, by_length)
     spent: dict[str, list[float]] = {name: [] for name in ways}
     scores: dict[str, Any] = {}
     for _ in range(given.rounds + 1):  # the first round warms up
@@ -108,6 +126,9 @@ def main() -> None:
     print("| way | rows per CPU-s | same answers | largest change of a probability |\n|---|---|---|---|")
     for name, seconds in spent.items():
         rate = len(examples) / statistics.median(seconds[1:])
+        if isinstance(scores[name], list):  # of the pipeline
+            print(f"| {name} | {rate:.0f} | | |")
+            continue
         same = (scores[name].argmax(1) == reference.argmax(1)).mean()
         print(f"| {name} | {rate:.0f} | {100 * same:.1f}% | {abs(scores[name] - reference).max():.1e} |")
 

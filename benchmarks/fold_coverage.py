@@ -22,6 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from regft_core import metrics
+from regft_core.models.pooling import PAIR_PARTS
 from regft_core.statistics.arms import Arms
 from regft_core.training.folds import folds_of
 from regft_core.training.linear_solution import classify_linearly
@@ -133,20 +134,24 @@ def real_sets(data: Path, rows: list[int], draws: int) -> None:
         train, test, labels, gold = texts(data, name)
         x, tests = pair_features(train), pair_features(test)
         names, y = np.unique(labels, return_inverse=True)
+        parts = PAIR_PARTS if len(train) == 2 else 1
         answers = np.searchsorted(names, gold)
         for count in rows:
             for draw in range(draws):
                 own = drawn(labels, count, draw)
-                parts, arm = {}, {}
+                judged, arm = {}, {}
                 for repeat in range(2):
                     splits = folds_of(len(own), y[own].tolist(), None, 5, 100 * draw + repeat)
                     assert splits is not None
                     for fold, (others, at) in enumerate(splits):
                         seed = 5 * repeat + fold
-                        parts[seed], arm[seed] = np.asarray(at), probe(x[own][others], y[own][others], x[own][at])
-                given = probe(x[own], y[own], tests)
+                        judged[seed], arm[seed] = (
+                            np.asarray(at),
+                            probe(x[own][others], y[own][others], x[own][at], parts),
+                        )
+                given = probe(x[own], y[own], tests, parts)
                 for metric in ("accuracy", "f1_macro"):
-                    said = Arms({"a": arm}, y[own], metric, samples=SAMPLES, judged=parts).one("a")
+                    said = Arms({"a": arm}, y[own], metric, samples=SAMPLES, judged=judged).one("a")
                     true = metrics.find(metric).score(answers, given, None)
                     covered = bool(said.low <= true <= said.high)
                     one = (covered, true - said.mean, said.high - said.low)
@@ -160,9 +165,9 @@ def real_sets(data: Path, rows: list[int], draws: int) -> None:
         print(f"| {count} | {metric} | {' | '.join(shown)} | {covered:.3f} | {100 * less:+.1f} | {100 * width:.1f} |")
 
 
-def probe(x: Array, y: Rows, asked: Array) -> Rows:
+def probe(x: Array, y: Rows, asked: Array, parts: int) -> Rows:
     """Answers [m] of the probe of rows ``x`` [n, d] to ``asked`` [m, d]."""
-    solution = classify_linearly(x, y, int(y.max()) + 1, 0)
+    solution = classify_linearly(x, y, int(y.max()) + 1, 0, parts=parts)
     answers: Rows = (asked @ solution.weight.T + solution.bias).argmax(axis=1)
     return answers
 

@@ -21,7 +21,9 @@ import numpy.typing as npt
 from rivals import SETS, encoder_folder, read
 from sklearn.linear_model import LogisticRegression
 
+from regft_core.models.pooling import PAIR_PARTS
 from regft_core.training.folds import folds_of
+from regft_core.training.linear_solution import scaled_apart
 
 Array = npt.NDArray[np.float64]
 STRENGTHS = np.logspace(-5, 2, 15)
@@ -99,14 +101,15 @@ def fitted(rows: Array, labels: Any, inverse: float) -> LogisticRegression:
     return LogisticRegression(C=inverse, tol=1e-6, max_iter=3000).fit(rows, labels)
 
 
-def scores(own: Array, as_rival: Array, labels: Any, tests: tuple[Array, Array, Any], seed: int) -> dict[str, float]:
+def scores(
+    own: Array, as_rival: Array, labels: Any, tests: tuple[Array, Array, Any], seed: int, parts: int
+) -> dict[str, float]:
     """Rule -> accuracy on the test rows (features of ours, of the rival, labels) after training on these rows."""
     own_test, rival_test, gold = tests
-    centre = own.mean(0)
-    scale = np.sqrt(np.square(own - centre).mean())
+    scaled, centre, scale = scaled_apart(own, parts)
     # The fit lies in the span of the rows: there, it is the same and faster.
-    span = np.linalg.qr((own - centre).T)[0] if len(own) < own.shape[1] else np.eye(own.shape[1])
-    rows, test = (own - centre) / scale @ span, (own_test - centre) / scale @ span
+    span = np.linalg.qr(scaled.T)[0] if len(own) < own.shape[1] else np.eye(own.shape[1])
+    rows, test = scaled @ span, ((own_test - centre) / scale) @ span
     splits = folds_of(len(labels), labels.tolist(), None, 5, seed)
     assert splits is not None
     losses, accuracies = np.zeros(len(STRENGTHS)), np.zeros(len(STRENGTHS))
@@ -134,6 +137,7 @@ def main() -> None:
     parser.add_argument("--sets", nargs="+", choices=tuple(SETS), default=list(SETS))
     parser.add_argument("--rows", nargs="+", type=int, default=[50, 200, 500])
     parser.add_argument("--draws", type=int, default=12)
+    parser.add_argument("--one-scale", action="store_true", help="one number for all features of a pair")
     options = parser.parse_args()
     warnings.simplefilter("ignore")
     found: dict[int, dict[str, list[dict[str, float]]]] = {count: {} for count in options.rows}
@@ -146,7 +150,8 @@ def main() -> None:
             for draw in range(options.draws):
                 rows = drawn(labels, count, draw)
                 own_tests = own_test, rival_test, gold
-                found[count][name].append(scores(own[rows], rival[rows], labels[rows], own_tests, draw))
+                parts = PAIR_PARTS if len(train) == 2 and not options.one_scale else 1
+                found[count][name].append(scores(own[rows], rival[rows], labels[rows], own_tests, draw, parts))
     for count, of_sets in found.items():
         print(f"\n| {count} rows | {' | '.join(of_sets)} | mean | minus C = 1 | standard error |")
         print("|---|" + "---|" * (len(of_sets) + 3))

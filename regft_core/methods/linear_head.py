@@ -16,9 +16,9 @@ Decisions:
 - a pooled encoder has one linear, so the fit is exact; in a family's own head everything before the last
   linear keeps the weights that it was drawn or pretrained with.
 - cross_validated: the best decade of strength, then half decades about it (benchmarks/README.md, "Strength").
-- cross_validated: features are centred and scaled by one number for the fit, which is folded into the weights: the
-  exported model is plain. Standardised one by one, features that hardly vary would get weights from which
-  fine-tuning diverges.
+  Features are centred and scaled by one number for the fit, each of the four parts of a pair's features by its own;
+  both are folded into the weights: the exported model is plain. Standardised one by one, features that hardly vary
+  would get weights from which fine-tuning diverges.
 - a class without a row is never predicted; a class with one row forbids cross-validation. Both are marked.
 - features are computed in fp32 whatever the precision of training is.
 - steps of the phase, if there are any, train this linear alone. ``training: {epochs: 0}`` takes the solution.
@@ -112,6 +112,7 @@ class LinearHead(Regulariser):
         return self.trainee.model.get_submodule(self._name)  # type: ignore[return-value]
 
     def fit(self, trainee: Trainee, data: FitData) -> None:
+        from regft_core.models.pooling import PAIR_PARTS
         from regft_core.training.linear_solution import classify_as_setfit, classify_linearly, regress_linearly
         from regft_core.training.logistic import solve
 
@@ -124,14 +125,15 @@ class LinearHead(Regulariser):
         received, targets = features.numpy(), labels.numpy()
         rows = received.astype(np.float64)
         seed = derive(trainee.seed, trainee.phase, "linear_head.folds")
+        parts = PAIR_PARTS if getattr(trainee.model, "rows_per_example", 1) == 2 else 1
         if not find(self.setting.kind).has_labels:
-            solution = regress_linearly(rows, targets.astype(np.float64), seed, data.training_groups)
+            solution = regress_linearly(rows, targets.astype(np.float64), seed, data.training_groups, parts)
         else:
 
             def fit(labels: Any, classes: int, weights: Any) -> Any:
                 if self.options.head == "package":
                     return classify_as_setfit(received, labels, classes, weights)
-                return classify_linearly(rows, labels, classes, seed, weights, data.training_groups)
+                return classify_linearly(rows, labels, classes, seed, weights, data.training_groups, parts)
 
             kind, outputs, weights = find(self.setting.kind), self.setting.num_labels, self.setting.class_weights
             solution = solve(kind, targets, outputs, weights, fit, "linear_head")

@@ -18,6 +18,8 @@ from torch import Tensor, nn
 
 from regft_core.models.architectures import architecture_of
 
+#: Parts of a pair's features, of one width.
+PAIR_PARTS = 4
 POOLINGS = ("head", "cls", "last", "mean", "unit_mean", "mask")
 
 

@@ -5,7 +5,8 @@ at that of the setfit package). For that fit, features
 are centred and divided by one number, the root of their mean variance, so that one grid of strengths fits
 every encoder; both are folded into the solution, which is a plain linear map of the raw features. They are
 not standardised one by one: features that hardly vary would get huge weights, and a model that is
-fine-tuned from such a head diverges.
+fine-tuned from such a head diverges. The parts of a pair's features, u, v, |u - v| and u * v, have a number each:
+|u - v| varies half as much as the others, and with one number for all, six sets of 200 pairs are 1.3 points worse.
 """
 
 from __future__ import annotations
@@ -32,16 +33,18 @@ def classify_linearly(
     seed: int,
     weights: Array | None = None,
     groups: Sequence[str] | None = None,
+    parts: int = 1,
 ) -> Solution:
     """Logistic regression of ``labels`` [n] in 0 to ``classes`` - 1 on ``features`` [n, d].
 
     The strength is that of the smallest cross-validated log loss over stratified folds, drawn by ``seed``; the
     stronger one in a tie. With a class of one row there are no folds: strength 1 / n (C = 1 in scikit-learn).
     ``weights`` [classes]: of the losses of each class's rows. Rows of one of the ``groups`` [n] share a fold.
+    ``parts``: of d / parts features each, scaled apart.
 
     Raises RunFailed when all rows have one label.
     """
-    scaled, centre, scale = _scaled(features)
+    scaled, centre, scale = scaled_apart(features, parts)
     # With fewer rows than features the solution lies in the span of the rows: fitted there, it is the same and faster.
     span = np.linalg.qr(scaled.T)[0] if len(scaled) < scaled.shape[1] else None
     rows = scaled if span is None else scaled @ span
@@ -67,15 +70,17 @@ def classify_as_setfit(
     return replace(found, strength=1 / len(labels))
 
 
-def regress_linearly(features: Array, targets: Array, seed: int = 0, groups: Sequence[str] | None = None) -> Solution:
+def regress_linearly(
+    features: Array, targets: Array, seed: int = 0, groups: Sequence[str] | None = None, parts: int = 1
+) -> Solution:
     """Ridge regression of ``targets`` [n] on ``features`` [n, d]; strength by leave-one-out cross-validation.
 
     With ``groups`` [n] by the squared error over folds of whole groups, drawn by ``seed``; with too few of them
-    strength 1 / n.
+    strength 1 / n. ``parts`` as for labels.
     """
     from sklearn.linear_model import RidgeCV
 
-    scaled, centre, scale = _scaled(features)
+    scaled, centre, scale = scaled_apart(features, parts)
     # Scikit-learn's loss is the sum over rows.
     strengths = np.logspace(-5, 2, 15) * len(targets)  # half decades over STRENGTHS
     notes = []
@@ -90,15 +95,16 @@ def regress_linearly(features: Array, targets: Array, seed: int = 0, groups: Seq
     return _folded(weight, bias, centre, scale, float(model.alpha_) / len(targets), notes)
 
 
-def _scaled(features: Array) -> tuple[Array, Array, float]:
-    """(features of mean 0 and mean variance 1, their mean [d], the one scale)."""
+def scaled_apart(features: Array, parts: int) -> tuple[Array, Array, Array]:
+    """(features of mean 0, each of the ``parts`` of mean variance 1; their mean [d], their scale [d])."""
     centre = features.mean(0)
     centred = features - centre
-    scale = float(np.sqrt(np.square(centred).mean())) or 1.0
-    return centred / scale, centre, scale
+    scale = np.sqrt(np.square(centred).mean(0).reshape(parts, -1).mean(1))
+    each = np.repeat(np.where(scale > 0, scale, 1.0), features.shape[1] // parts)
+    return centred / each, centre, each
 
 
-def _folded(weight: Array, bias: Array, centre: Array, scale: float, strength: float, notes: list[str]) -> Solution:
+def _folded(weight: Array, bias: Array, centre: Array, scale: Array, strength: float, notes: list[str]) -> Solution:
     """W ((x - centre) / scale) + b as a map of x."""
     raw = weight / scale
     return Solution(raw, bias - raw @ centre, strength, notes)

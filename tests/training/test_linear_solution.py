@@ -61,6 +61,21 @@ def test_noise_takes_a_strong_penalty() -> None:
     assert classify_linearly(features, labels, 2, seed=0).strength >= 1.0
 
 
+def test_parts_are_scaled_apart_and_one_number_is_not() -> None:
+    features, labels = blobs(60, 3)
+    smaller = features * np.repeat([1.0, 1e-3], 3)
+    targets = labels + 0.1 * features[:, 3]
+    for solve in (
+        lambda x, parts: classify_linearly(x, labels, 3, seed=0, parts=parts),
+        lambda x, parts: regress_linearly(x, targets, parts=parts),
+    ):
+        whole, other = solve(features, 2), solve(smaller, 2)
+        expected = features @ whole.weight.T + whole.bias
+        assert smaller @ other.weight.T + other.bias == pytest.approx(expected, abs=1e-3)
+        one = solve(smaller, 1)
+        assert abs(smaller @ one.weight.T + one.bias - expected).max() > 1e-2
+
+
 @pytest.mark.parametrize("optimum", [1.0, 10**0.5, 10**-0.5, 10**1.2, 1e-9, 1e9])
 def test_half_decades_about_the_best_decade_are_tried_and_none_outside(optimum: float) -> None:
     asked: list[float] = []

@@ -148,7 +148,7 @@ def smallest_loss(strengths: Sequence[float], loss: Callable[[float], float]) ->
     """The strength of the smallest ``loss``; of equal ones the stronger.
 
     Between the best of ``strengths`` and its neighbours a factor ``BETWEEN`` away from it is tried too: the optimum
-    often lies between two decades, which costs a third of a point of accuracy (benchmarks/README.md, "Strength").
+    often lies between two decades, which costs 0.2 points of accuracy (benchmarks/README.md, "Strength").
     """
     losses = {strength: loss(strength) for strength in strengths}
 

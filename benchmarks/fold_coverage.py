@@ -22,7 +22,6 @@ import numpy as np
 import numpy.typing as npt
 
 from regft_core import metrics
-from regft_core.models.pooling import PAIR_PARTS
 from regft_core.statistics.arms import Arms
 from regft_core.training.folds import folds_of
 from regft_core.training.linear_solution import classify_linearly
@@ -127,28 +126,24 @@ def trained_world(n: int, folds: int, repeats: int, shift: float, worlds: int) -
 def real_sets(data: Path, rows: list[int], draws: int) -> None:
     """Print how often the interval of the probe's folds covers the test score of the probe of all rows."""
     from rivals import SETS
-    from strength import drawn, pair_features, texts
+    from strength import drawn, features, vectors
 
     found: dict[tuple[int, str], dict[str, list[tuple[bool, float, float]]]] = {}
     for name in SETS:
-        train, test, labels, gold = texts(data, name)
-        x, tests = pair_features(train), pair_features(test)
-        names, y = np.unique(labels, return_inverse=True)
-        parts = PAIR_PARTS if len(train) == 2 else 1
-        answers = np.searchsorted(names, gold)
+        train, test, y, answers = vectors(data, name)
+        x, tests = features(train), features(test)
+        parts = x.shape[1] // train[0].shape[1]
         for count in rows:
             for draw in range(draws):
-                own = drawn(labels, count, draw)
+                own = drawn(y, count, draw)
                 judged, arm = {}, {}
                 for repeat in range(2):
                     splits = folds_of(len(own), y[own].tolist(), None, 5, 100 * draw + repeat)
                     assert splits is not None
                     for fold, (others, at) in enumerate(splits):
                         seed = 5 * repeat + fold
-                        judged[seed], arm[seed] = (
-                            np.asarray(at),
-                            probe(x[own][others], y[own][others], x[own][at], parts),
-                        )
+                        judged[seed] = np.asarray(at)
+                        arm[seed] = probe(x[own][others], y[own][others], x[own][at], parts)
                 given = probe(x[own], y[own], tests, parts)
                 for metric in ("accuracy", "f1_macro"):
                     said = Arms({"a": arm}, y[own], metric, samples=SAMPLES, judged=judged).one("a")

@@ -2,9 +2,9 @@
 
     python benchmarks/strength.py --data DIR --draws 12
 
-Vectors are those of ``minilm``, of rows drawn from each set; no encoder is trained. Every rule reads the same rows.
-A rule is told the log loss of left-out rows at each half decade of strength; accuracy is that on the test rows of a
-fit to all training rows. DIR is that of ``real_tasks.py``.
+Vectors are those of ``minilm``, of rows drawn from each set; no encoder is trained. Every rule reads the same rows and
+may ask for the log loss of left-out rows at any strength; accuracy is that on the test rows of a fit to all training
+rows. DIR is that of ``real_tasks.py``.
 """
 
 from __future__ import annotations
@@ -12,47 +12,37 @@ from __future__ import annotations
 import argparse
 import warnings
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from random import Random
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import torch
 from rivals import SETS, encoder_folder, read
 from sklearn.linear_model import LogisticRegression
 
-from regft_core.models.pooling import PAIR_PARTS
+from regft_core.models.pooling import pair_features, pool
 from regft_core.training.folds import folds_of
-from regft_core.training.linear_solution import scaled_apart
+from regft_core.training.linear_solution import STRENGTHS, scaled_apart
+from regft_core.training.logistic import Penalty, classify, left_out_loss, smallest_loss
 
 Array = npt.NDArray[np.float64]
-STRENGTHS = np.logspace(-5, 2, 15)
+Loss = Callable[[float], float]
 RULE_OF_SKLEARN = "C = 1, vectors of length 1"
-
-
-def decades(losses: Array) -> int:
-    """The best decade; the rule until 0.9."""
-    return 2 * int(losses[::2].argmin())
-
-
-def near(losses: Array) -> int:
-    """The best decade, then the half decades about it (``regft_core.training.logistic.smallest_loss``)."""
-    best = decades(losses)
-    return min(range(max(0, best - 1), min(len(losses), best + 2)), key=lambda i: losses[i])
-
-
-#: Rule -> index of STRENGTHS, by the mean log loss of left-out rows at each.
-RULES: dict[str, Callable[[Array], int]] = {
-    "decades": decades,
-    "half decades about the best": near,
-    "all half decades": lambda losses: int(losses.argmin()),
-    **{f"{strength:.2g} per row": lambda losses, i=i: i for i, strength in enumerate(STRENGTHS) if 6 <= i <= 11},
+#: Rule -> the strength that it takes.
+RULES: dict[str, Callable[[Loss], float]] = {
+    "decades": lambda loss: min(STRENGTHS, key=loss),
+    "half decades about the best": lambda loss: smallest_loss(STRENGTHS, loss),
+    "all half decades": lambda loss: min(np.geomspace(STRENGTHS[0], STRENGTHS[-1], 15), key=loss),
+    **{f"fixed {fixed:.2g} per row": lambda loss, fixed=fixed: fixed for fixed in (10**-0.5, 1.0, 10**0.5)},
 }
 
 
+@torch.inference_mode()
 def embedded(texts: list[str]) -> Array:
     """Mean token vectors [n, H] of the encoder."""
-    import torch
     from transformers import AutoModel, AutoTokenizer
 
     folder = encoder_folder()
@@ -62,26 +52,25 @@ def embedded(texts: list[str]) -> Array:
     for start in range(0, len(order), 64):
         rows = order[start : start + 64]
         batch = tokenizer([texts[i] for i in rows], padding=True, truncation=True, max_length=128, return_tensors="pt")
-        with torch.inference_mode():
-            mask = batch["attention_mask"].unsqueeze(-1)
-            found[rows] = ((model(**batch)[0] * mask).sum(1) / mask.sum(1)).numpy()
+        found[rows] = pool(model(**batch)[0], batch["attention_mask"], "mean", "first").numpy()
     return found
 
 
-def features(parts: list[Array], size: float) -> Array:
-    """[n, d]: the vectors of one text; of pairs u, v, |u - v|, u * v, each divided by its length and times ``size``."""
+def features(parts: list[Array]) -> Array:
+    """What the probe's linear reads [n, d]: the vectors of single texts, or the features of pairs."""
     if len(parts) == 1:
         return parts[0]
-    first, second = (size * part / length(part) for part in parts)
-    return np.concatenate([first, second, abs(first - second), first * second], 1)
+    found: Array = pair_features(torch.from_numpy(np.stack(parts, 1).reshape(-1, parts[0].shape[1]))).numpy()
+    return found
 
 
-def pair_features(parts: list[Array]) -> Array:
-    """As ``regft_core.models.pooling.pair_features``; of single texts, their vectors."""
-    return features(parts, parts[0].shape[1] ** 0.5)
+def of_length_one(parts: list[Array]) -> Array:
+    """What a user of a sentence encoder would take [n, d]: vectors of length 1; of pairs u, v, |u - v|, u * v."""
+    unit = [part / np.linalg.norm(part, axis=1, keepdims=True) for part in parts]
+    return np.concatenate([*unit, abs(unit[0] - unit[1]), unit[0] * unit[1]], 1) if unit[1:] else unit[0]
 
 
-def texts(data: Path, name: str) -> tuple[list[Array], list[Array], Any, Any]:
+def vectors(data: Path, name: str) -> tuple[list[Array], list[Array], Any, Any]:
     """(training vectors of each text [2500, H], test vectors [1200, H], labels, gold) of a set; fewer where it has."""
     folder, *splits = SETS[name]
     both = [read(data / folder / f"{split}.jsonl.gz") for split in splits]
@@ -90,37 +79,27 @@ def texts(data: Path, name: str) -> tuple[list[Array], list[Array], Any, Any]:
         del rows[most:]
     train, test = ([embedded([row[k] for row in rows]) for k in ("text", "other") if k in rows[0]] for rows in both)
     labels, gold = (np.array([row["label"] for row in rows]) for rows in both)
-    return train, test, labels, gold
+    names = np.unique(labels)
+    return train, test, np.searchsorted(names, labels), np.searchsorted(names, gold)
 
 
-def length(vectors: Array) -> Array:
-    return np.linalg.norm(vectors, axis=1, keepdims=True)
-
-
-def fitted(rows: Array, labels: Any, inverse: float) -> LogisticRegression:
-    return LogisticRegression(C=inverse, tol=1e-6, max_iter=3000).fit(rows, labels)
-
-
-def scores(
-    own: Array, as_rival: Array, labels: Any, tests: tuple[Array, Array, Any], seed: int, parts: int
-) -> dict[str, float]:
-    """Rule -> accuracy on the test rows (features of ours, of the rival, labels) after training on these rows."""
-    own_test, rival_test, gold = tests
+def scores(own: Array, labels: Any, test: Array, gold: Any, seed: int, parts: int) -> dict[str, float]:
+    """Rule -> accuracy on the features ``test`` [m, d] after training on ``own`` [n, d]."""
     scaled, centre, scale = scaled_apart(own, parts)
-    # The fit lies in the span of the rows: there, it is the same and faster.
+    # As in ``classify_linearly``, in the span of the rows, which is the same and faster.
     span = np.linalg.qr(scaled.T)[0] if len(own) < own.shape[1] else np.eye(own.shape[1])
-    rows, test = scaled @ span, ((own_test - centre) / scale) @ span
+    rows, asked = scaled @ span, (test - centre) / scale @ span
     splits = folds_of(len(labels), labels.tolist(), None, 5, seed)
     assert splits is not None
-    losses, accuracies = np.zeros(len(STRENGTHS)), np.zeros(len(STRENGTHS))
-    for i, strength in enumerate(STRENGTHS):
-        for train, left_out in splits:
-            model = fitted(rows[train], labels[train], 1 / (strength * len(train)))
-            odds = model.predict_log_proba(rows[left_out])
-            losses[i] -= odds[np.arange(len(left_out)), np.searchsorted(model.classes_, labels[left_out])].sum()
-        accuracies[i] = (fitted(rows, labels, 1 / (strength * len(labels))).predict(test) == gold).mean()
-    plain = float((fitted(as_rival, labels, 1.0).predict(rival_test) == gold).mean())
-    return {RULE_OF_SKLEARN: plain, **{name: float(accuracies[rule(losses)]) for name, rule in RULES.items()}}
+    loss = cache(left_out_loss(rows, labels, splits, Penalty((), 1.0, 1e-6, per_row=True), None))
+
+    @cache
+    def accuracy(strength: float) -> float:
+        penalty = Penalty((), usual=strength, tolerance=1e-6, per_row=True)
+        found = classify(rows, labels, int(labels.max()) + 1, 0, what="strength", penalty=penalty)
+        return float(((asked @ found.weight.T + found.bias).argmax(1) == gold).mean())
+
+    return {name: accuracy(float(rule(loss))) for name, rule in RULES.items()}
 
 
 def drawn(labels: Any, count: int, seed: int) -> Any:
@@ -142,16 +121,16 @@ def main() -> None:
     warnings.simplefilter("ignore")
     found: dict[int, dict[str, list[dict[str, float]]]] = {count: {} for count in options.rows}
     for name in options.sets:
-        train, test, labels, gold = texts(options.data, name)
-        own, own_test = pair_features(train), pair_features(test)
-        rival, rival_test = (features([one / length(one) for one in parts], 1.0) for parts in (train, test))
+        train, test, labels, gold = vectors(options.data, name)
+        own, tests, rival, rival_tests = features(train), features(test), of_length_one(train), of_length_one(test)
+        parts = 1 if options.one_scale else own.shape[1] // train[0].shape[1]
         for count in options.rows:
             found[count][name] = []
             for draw in range(options.draws):
                 rows = drawn(labels, count, draw)
-                own_tests = own_test, rival_test, gold
-                parts = PAIR_PARTS if len(train) == 2 and not options.one_scale else 1
-                found[count][name].append(scores(own[rows], rival[rows], labels[rows], own_tests, draw, parts))
+                plain = LogisticRegression(tol=1e-6, max_iter=3000).fit(rival[rows], labels[rows])
+                one = {RULE_OF_SKLEARN: float((plain.predict(rival_tests) == gold).mean())}
+                found[count][name].append(one | scores(own[rows], labels[rows], tests, gold, draw, parts))
     for count, of_sets in found.items():
         print(f"\n| {count} rows | {' | '.join(of_sets)} | mean | minus C = 1 | standard error |")
         print("|---|" + "---|" * (len(of_sets) + 3))

@@ -112,7 +112,6 @@ class LinearHead(Regulariser):
         return self.trainee.model.get_submodule(self._name)  # type: ignore[return-value]
 
     def fit(self, trainee: Trainee, data: FitData) -> None:
-        from regft_core.models.pooling import PAIR_PARTS
         from regft_core.training.linear_solution import classify_as_setfit, classify_linearly, regress_linearly
         from regft_core.training.logistic import solve
 
@@ -125,7 +124,7 @@ class LinearHead(Regulariser):
         received, targets = features.numpy(), labels.numpy()
         rows = received.astype(np.float64)
         seed = derive(trainee.seed, trainee.phase, "linear_head.folds")
-        parts = PAIR_PARTS if getattr(trainee.model, "rows_per_example", 1) == 2 else 1
+        parts = getattr(trainee.model, "parts", 1)  # a family's own head reads one vector
         if not find(self.setting.kind).has_labels:
             solution = regress_linearly(rows, targets.astype(np.float64), seed, data.training_groups, parts)
         else:

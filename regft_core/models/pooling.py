@@ -18,8 +18,6 @@ from torch import Tensor, nn
 
 from regft_core.models.architectures import architecture_of
 
-#: Parts of a pair's features, of one width.
-PAIR_PARTS = 4
 POOLINGS = ("head", "cls", "last", "mean", "unit_mean", "mask")
 
 
@@ -70,6 +68,7 @@ class PooledClassifier(nn.Module):
     Attributes:
         pooling: ``cls``, ``last``, ``mean`` or ``unit_mean``.
         rows_per_example: 2 when the texts of a pair are rows of their own, one after the other.
+        parts: how many parts of one width the linear reads: the four of ``pair_features``, or one vector.
         summary: ``first`` or ``last``, the token that is taken: with ``cls`` the family's summary token.
     """
 
@@ -84,8 +83,8 @@ class PooledClassifier(nn.Module):
         self.add_module(self.base_model_prefix, encoder)
         given = [value for name in architecture.head_dropout if (value := getattr(config, name, None)) is not None]
         self.dropout = nn.Dropout(float(given[0])) if given else nn.Identity()
-        width = config.hidden_size * (4 if rows_per_example == 2 else 1)
-        self.classifier = nn.Linear(width, config.num_labels)
+        self.parts = 4 if rows_per_example == 2 else 1
+        self.classifier = nn.Linear(config.hidden_size * self.parts, config.num_labels)
 
     @property
     def base_model(self) -> Any:

@@ -50,9 +50,8 @@ def classify_linearly(
     rows = scaled if span is None else scaled @ span
     penalty = Penalty(STRENGTHS, usual=1 / len(labels), tolerance=1e-6, per_row=True)
     found = classify(rows, labels, classes, seed, what="linear_head", penalty=penalty, weights=weights, groups=groups)
-    return _folded(
-        found.weight if span is None else found.weight @ span.T, found.bias, centre, scale, found.strength, found.notes
-    )
+    weight = found.weight if span is None else found.weight @ span.T
+    return _folded(weight, found.bias, centre, scale, found.strength, found.notes)
 
 
 def classify_as_setfit(
@@ -81,8 +80,9 @@ def regress_linearly(
     from sklearn.linear_model import RidgeCV
 
     scaled, centre, scale = scaled_apart(features, parts)
+    half_decades = np.geomspace(STRENGTHS[0], STRENGTHS[-1], 2 * len(STRENGTHS) - 1)
     # Scikit-learn's loss is the sum over rows.
-    strengths = np.logspace(-5, 2, 15) * len(targets)  # half decades over STRENGTHS
+    strengths = half_decades * len(targets)
     notes = []
     if groups is None:
         model = RidgeCV(alphas=strengths)

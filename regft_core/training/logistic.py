@@ -23,8 +23,7 @@ Array = npt.NDArray[np.float64]
 FOLDS = 5
 #: How far below the lowest present class the bias of a class without a row is put: it has e^-10 of its odds.
 ABSENT = 10.0
-#: Half a decade.
-BETWEEN = 10.0**0.5
+HALF_DECADE = 10.0**0.5
 
 
 @dataclass(frozen=True)
@@ -133,7 +132,7 @@ def classify(
     elif (splits := folds_of(len(labels), labels.tolist(), groups, folds, seed)) is None:
         notes.append(f"{what}: {TOO_FEW}")
     else:
-        strength = smallest_loss(penalty.strengths, _left_out_loss(features, labels, splits, penalty, weights))
+        strength = smallest_loss(penalty.strengths, left_out_loss(features, labels, splits, penalty, weights))
     weight, bias, converged = _fit(features, labels, strength, penalty, weights)
     if not converged:
         notes.append(f"{what}: the logistic regression did not converge in {penalty.iterations} iterations")
@@ -147,17 +146,18 @@ def classify(
 def smallest_loss(strengths: Sequence[float], loss: Callable[[float], float]) -> float:
     """The strength of the smallest ``loss``; of equal ones the stronger.
 
-    Between the best of ``strengths`` and its neighbours a factor ``BETWEEN`` away from it is tried too: the optimum
-    often lies between two decades, which costs 0.2 points of accuracy (benchmarks/README.md, "Strength").
+    Half a decade on either side of the best of ``strengths`` is tried, too, where that is within their range. Decades
+    alone cost a probe 0.2 points of accuracy (benchmarks/README.md, "Strength").
     """
     losses = {strength: loss(strength) for strength in strengths}
 
-    def best() -> float:
+    def chosen() -> float:
         return min(losses, key=lambda strength: (losses[strength], -strength))
 
-    near = [best() / BETWEEN, best() * BETWEEN]
+    best = chosen()
+    near = (best / HALF_DECADE, best * HALF_DECADE)
     losses |= {strength: loss(strength) for strength in near if min(strengths) < strength < max(strengths)}
-    return best()
+    return chosen()
 
 
 def log_probabilities(logits: Array) -> Array:
@@ -167,7 +167,7 @@ def log_probabilities(logits: Array) -> Array:
     return found
 
 
-def _left_out_loss(
+def left_out_loss(
     features: Any,
     labels: npt.NDArray[np.int64],
     splits: Sequence[tuple[Any, Any]],

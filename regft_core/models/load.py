@@ -18,6 +18,7 @@ from torch import nn
 from regft_core.config.schema import DropoutConfig
 from regft_core.errors import ModelError
 from regft_core.execution.alone import computing_alone
+from regft_core.execution.products import take_fast_products
 from regft_core.kinds import find
 from regft_core.models.architectures import Architecture, apply_dropout, architecture_of, no_pooling
 from regft_core.models.mask_head import MaskClassifier
@@ -87,6 +88,7 @@ def load_classifier(
     """
     from transformers import AutoModel, AutoModelForSequenceClassification
 
+    take_fast_products()
     joint = pooling in ("head", "mask")
     if pooling not in POOLINGS or rows_per_example not in (1, 2) or (rows_per_example == 2 and joint):
         raise ModelError(

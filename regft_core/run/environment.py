@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from regft_core.config.schema.execution import ExecutionConfig
+from regft_core.execution.products import fast_products
 from regft_core.store.stored_run import StoredRun
 
 
@@ -45,6 +46,8 @@ def environment(device: str, *, cuda_graphs: bool = False) -> dict[str, Any]:
         found |= {name: True for name, on in (("tf32", matrices), ("cuda_graphs", cuda_graphs)) if on}
     elif torch.get_float32_matmul_precision() != "highest":
         found["matrix_precision"] = torch.get_float32_matmul_precision()
+    if kind == "cpu" and fast_products():
+        found["products"] = "oneDNN"
     return found
 
 

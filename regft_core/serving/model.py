@@ -23,6 +23,7 @@ from regft_core.data.lengths import row_lengths
 from regft_core.data.prompts import Prompt, prompted_lengths
 from regft_core.data.reading import Reading
 from regft_core.errors import ModelError
+from regft_core.execution.products import take_fast_products
 from regft_core.kinds import find, of_model
 from regft_core.models.layout import is_pooled, load_modules
 from regft_core.models.load import empty_mask_classifier, quiet
@@ -189,6 +190,7 @@ def load_served(directory: Path, device: str, precision: str = "fp32") -> Served
             f"{directory} {found}, so it is not an exported model"
             "\n    -> write one: regft export --method METHOD --task TASK --size SIZE --seed SEED",
         )
+    take_fast_products()
     tokenizer = _tokenizer(directory)
     model: Any
     if served is not None and served.prompt is not None:

@@ -1,0 +1,79 @@
+"""Matrix products in fp32 on processors where torch multiplies with less than they have.
+
+torch multiplies with MKL, which takes AVX2 on processors of other makers, also where they have AVX-512. oneDNN, which
+torch has as well, goes by what the processor can do: 2.2 times as many products a second on AMD's Zen 5, in forward and
+backward passes alike (benchmarks/README.md, "Products"). torch has no switch for it in fp32. Its two operations behind
+linear layers, ``mm`` and ``addmm``, are therefore registered anew for the CPU, through torch's own interface for that.
+
+Sums are added up in another order than MKL's, so last bits differ. The environment of a result names it.
+``torch.backends.mkldnn.set_flags(False)`` switches it off.
+"""
+
+from __future__ import annotations
+
+import warnings
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from regft_core.lazy import torch
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+#: Multiplications below which a call of oneDNN costs more than it saves (measured: 64 x 64 x 64 loses, 16 x 384 x 384
+#: gains).
+_FEWEST = 1_000_000
+
+
+@cache
+def _slow_with_mkl() -> bool:
+    """Whether this is a processor with AVX-512 on which MKL does not take it."""
+    cpus = Path("/proc/cpuinfo")
+    other_maker = cpus.is_file() and "GenuineIntel" not in cpus.read_text(encoding="utf-8", errors="replace")
+    wide = "AVX512" in torch.backends.cpu.get_cpu_capability()
+    both = torch.backends.mkl.is_available() and torch.backends.mkldnn.is_available()
+    return other_maker and wide and both and hasattr(torch.ops.mkldnn, "_linear_pointwise")
+
+
+def fast_products() -> bool:
+    """Whether fp32 products of this process go through oneDNN, once a model was loaded."""
+    return _slow_with_mkl() and torch._C._get_mkldnn_enabled()
+
+
+@cache
+def _registered() -> Any:
+    """The registration, which lasts as long as this object; of the whole process, so it is made once."""
+    library = torch.library.Library("aten", "IMPL")
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=r"(?s).*Overriding a previously registered kernel")
+        library.impl("mm", _mm, "CPU", allow_override=True)
+        library.impl("addmm", _addmm, "CPU", allow_override=True)
+    return library
+
+
+def take_fast_products() -> None:
+    """Let linear layers multiply through oneDNN from now on, where MKL is slow; nothing happens elsewhere."""
+    if fast_products():
+        _registered()
+
+
+def _worth_it(one: Tensor, other: Tensor) -> bool:
+    """Whether oneDNN takes these matrices, and gains. What is wrong with them is left for torch to say."""
+    single = one.dtype is other.dtype is torch.float32
+    fit = one.dim() == other.dim() == 2 and one.shape[1] == other.shape[0]
+    return single and fit and one.numel() * other.shape[1] >= _FEWEST and fast_products()
+
+
+def _mm(one: Tensor, other: Tensor) -> Tensor:
+    if _worth_it(one, other):
+        return torch.ops.mkldnn._linear_pointwise(one, other.t(), None, "none", [], "")
+    # The variant with a place for the result is another operation to torch, and is MKL's as before.
+    return torch.mm(one, other, out=one.new_empty(0))
+
+
+def _addmm(added: Tensor, one: Tensor, other: Tensor, *, beta: Any = 1, alpha: Any = 1) -> Tensor:
+    bias = added.dim() == 1 and added.dtype is torch.float32 and added.shape[0] == other.shape[-1]
+    if beta == alpha == 1 and bias and _worth_it(one, other):
+        return torch.ops.mkldnn._linear_pointwise(one, other.t(), added, "none", [], "")
+    return torch.addmm(added, one, other, beta=beta, alpha=alpha, out=one.new_empty(0))

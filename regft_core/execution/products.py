@@ -65,9 +65,18 @@ def _worth_it(one: Tensor, other: Tensor) -> bool:
     return single and fit and one.numel() * other.shape[1] >= _FEWEST and fast_products()
 
 
+def _product(one: Tensor, other: Tensor, bias: Tensor | None) -> Tensor:
+    weight = other.t()
+    # Of rows with gaps between them (one token of every text) oneDNN has a reference implementation only.
+    if not (weight.is_contiguous() or other.is_contiguous()):
+        weight = weight.contiguous()
+    found: Tensor = torch.ops.mkldnn._linear_pointwise(one, weight, bias, "none", [], "")
+    return found
+
+
 def _mm(one: Tensor, other: Tensor) -> Tensor:
     if _worth_it(one, other):
-        return torch.ops.mkldnn._linear_pointwise(one, other.t(), None, "none", [], "")
+        return _product(one, other, None)
     # The variant with a place for the result is another operation to torch, and is MKL's as before.
     return torch.mm(one, other, out=one.new_empty(0))
 
@@ -75,5 +84,5 @@ def _mm(one: Tensor, other: Tensor) -> Tensor:
 def _addmm(added: Tensor, one: Tensor, other: Tensor, *, beta: Any = 1, alpha: Any = 1) -> Tensor:
     bias = added.dim() == 1 and added.dtype is torch.float32 and added.shape[0] == other.shape[-1]
     if beta == alpha == 1 and bias and _worth_it(one, other):
-        return torch.ops.mkldnn._linear_pointwise(one, other.t(), added, "none", [], "")
+        return _product(one, other, added)
     return torch.addmm(added, one, other, beta=beta, alpha=alpha, out=one.new_empty(0))

@@ -174,7 +174,13 @@ def left_out_loss(
     penalty: Penalty,
     weights: Array | None,
 ) -> Callable[[float], float]:
-    """Strength -> log loss of every row under the fit to the folds without it, summed."""
+    """Strength -> log loss of every row of ``features`` [n, d] under the fit to the folds without it, summed.
+
+    Args:
+        labels: [n], as numbers.
+        splits: (rows to fit, rows that are left out) of each fold.
+        weights: [K], of the classes; None: all rows count alike.
+    """
     present = np.unique(labels)
 
     def loss(strength: float) -> float:

@@ -27,7 +27,10 @@ def test_what_changes_digits_is_named_where_it_is_on(monkeypatch: pytest.MonkeyP
         assert set_up("cuda:0", ExecutionConfig(deterministic=False)) == plain | {"deterministic": False}
     finally:
         make_deterministic("cuda:0", False)
+    monkeypatch.setattr("regft_core.run.environment.fast_products", lambda: False)
     assert set(environment("cpu")) == {"device", "name", "threads", "deterministic"}
+    monkeypatch.setattr("regft_core.run.environment.fast_products", lambda: True)
+    assert environment("cpu")["products"] == "oneDNN"
 
 
 def test_the_threads_are_those_that_torch_has() -> None:

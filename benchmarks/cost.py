@@ -147,6 +147,8 @@ class Bench:
         training, problems = compose.resolve_training(entries, phase, self.shared)
         if problems:
             raise RegftError("bad-composition", "; ".join(problems))
+        if "batch_size" not in phase.explicit:
+            training = training.model_copy(update={"batch_size": self.shared.batch_size})
         rows = len(self.data.input_ids)
         cut = rows if phase.data.split == 1.0 else rows // 2
         needed = {name for entry in listed.active(entries) for name in entry.declares.needs}

@@ -5,13 +5,16 @@
     python benchmarks/gpu.py --device cpu --shape tiny --rounds 1 --cells 2 --evaluated 64 --out OUT.md  # a smoke test
 
 - time of a step against plain fine-tuning (interleaved, as ``benchmarks/cost.py``), peak memory of the arm alone, how
-  often the host waits for the device in a step, told by CUDA itself (``torch.cuda.set_sync_debug_mode``), and how many
-  operations the host starts in a step (one on a list of tensors counts as one);
+  often the host waits for the device in a step, told by CUDA itself (``torch.cuda.set_sync_debug_mode``), how many
+  operations the host starts in a step (one on a list of tensors counts as one), and the model FLOPs utilisation (MFU):
+  multiplications and additions of a step's matrix products (counted by torch) a second, as a share of those of one
+  large product in the same precision on the same device, measured in the same run;
 - the same for recorded steps (``execution.cuda_graphs``; recorded before they are timed, and their memory is that of
   recording them) and TF32 of plain fine-tuning (its steps only, those beside it are fp32), and for arms in bf16:
   plain fine-tuning against its steps in fp32, the others against plain fine-tuning in bf16;
 - rows per second of an evaluation in bf16, beside fp32;
-- cells per hour of 1 to n workers on the device, against one process per cell, one at a time.
+- cells per hour of 1 to n workers on the device, against one process per cell, one at a time, and against the Hugging
+  Face Trainer in one process per cell (``pip install accelerate``; without it the row says so).
 
 Random weights and tokens. A wait is counted in steps that log nothing; a step logs every tenth time. The table is
 written after every row, and what cannot be measured gets a row that says why: a slip costs its own figure only. The
@@ -33,11 +36,13 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import FlopCounterMode
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 import cost
@@ -51,6 +56,8 @@ from regft_core.training.loop import Loop
 METHODS = ("vanilla", "adamax", "hype_n", "pats", "mask_tuning", "tdt", "weight_mixup", "weight_mixup_released")
 #: What is timed in bf16, too: beside plain fine-tuning a method of several views and one of many small tensors.
 HALF = ("vanilla", "tdt", "pats")
+#: A row of the table of cells.
+TRAINER = "the Trainer, one process per cell, one at a time"
 #: (shape, rows, tokens)
 SHAPES = (("bert-large", 16, 128), ("bert-base", 16, 32), ("bert-base", 16, 64))
 
@@ -107,6 +114,35 @@ def run_cell(cell: Cell, *, device: str) -> float:
     return time.perf_counter() - started
 
 
+def trainer_cell(cell: Cell, *, device: str) -> float:
+    """The same cell by the Hugging Face Trainer; seconds as ``run_cell``."""
+    from transformers import AutoModelForSequenceClassification, Trainer, TrainingArguments
+
+    started = time.perf_counter()
+    encoded = cost.tokens(cell.rows * 8, cell.length)
+    rows = [
+        {"input_ids": ids, "attention_mask": [1] * len(ids), "labels": label}
+        for ids, label in zip(encoded.input_ids, encoded.labels, strict=True)
+    ]
+    arguments = TrainingArguments(
+        output_dir=cell.folder,
+        max_steps=cell.steps,
+        per_device_train_batch_size=cell.rows,
+        per_device_eval_batch_size=8 * cell.rows,
+        learning_rate=2e-5,
+        use_cpu=not device.startswith("cuda"),
+        report_to="none",
+        save_strategy="no",
+        logging_strategy="no",
+        disable_tqdm=True,
+    )
+    model = AutoModelForSequenceClassification.from_pretrained(cell.folder)
+    trainer = Trainer(model=model, args=arguments, train_dataset=rows)
+    trainer.train()
+    trainer.predict(rows)
+    return time.perf_counter() - started
+
+
 def plain(bench: cost.Bench, steps: int | None = None, **changes: Any) -> PhaseInputs:
     """Plain fine-tuning on ``bench``, endless or of so many steps."""
     _, inputs = next(iter(bench.phases(cost.all_methods(cost.ROOT)["vanilla"])))
@@ -156,6 +192,34 @@ def operations_per_step(loop: Loop) -> int:
     return operations_by_name(loop).total()
 
 
+def flops_per_step(loop: Loop) -> int:
+    """Multiplications and additions of the matrix products in one step, forward and backward."""
+    with FlopCounterMode(display=False) as found:
+        cost.run_steps(loop, 1, loop.trainee.device)
+    return int(found.get_total_flops())
+
+
+@functools.cache
+def peak_flops(device: str, precision: str) -> float:
+    """Multiplications and additions a second of one large product: the best of ten."""
+    kind = torch.device(device).type
+    size = 8192 if kind == "cuda" else 1024
+    matrix = torch.randn(size, size, device=device, dtype=torch.bfloat16 if precision == "bf16" else torch.float32)
+    before = torch.backends.cuda.matmul.allow_tf32
+    multiply_in_tf32(precision == "tf32")
+    try:
+        seconds = []
+        for _ in range(10):
+            started = time.perf_counter()
+            matrix @ matrix
+            if kind == "cuda":
+                torch.cuda.synchronize()
+            seconds.append(time.perf_counter() - started)
+    finally:
+        multiply_in_tf32(before)
+    return 2 * size**3 / min(seconds)
+
+
 def waits_per_step(loop: Loop, steps: int = 3) -> float | None:
     """Waits of a step that logs nothing; None on a CPU, which cannot tell."""
     device = loop.trainee.device
@@ -193,12 +257,15 @@ class InTf32:
             multiply_in_tf32(False)
 
 
-def shown(row: cost.Row, waits: float | None, operations: int) -> str:
+def shown(row: cost.Row, waits: float | None, operations: int, utilisation: float) -> str:
     target = cost.TARGETS.get(row.name, "-")
     memory = f"{row.peak / 2**30:.2f}" if row.peak else "-"
     told = "-" if waits is None else f"{waits:.1f}"
     rounds = f"{row.ratio:.2f} | {row.low:.2f}, {row.high:.2f}"
-    return f"| {row.name} | {rounds} | {target} | {row.milliseconds:.1f} | {memory} | {told} | {operations} |"
+    return (
+        f"| {row.name} | {rounds} | {target} | {row.milliseconds:.1f} | {memory} | {told} | {operations} | "
+        f"{utilisation:.3f} |"
+    )
 
 
 def step_table(shape: str, rows: int, length: int, options: argparse.Namespace, table: Table) -> None:
@@ -207,8 +274,8 @@ def step_table(shape: str, rows: int, length: int, options: argparse.Namespace, 
         f"## {shape}, {rows} x {length} tokens",
         "",
         "| arm | ratio to vanilla (median) | lowest, highest | target | ms per step | peak GiB | waits per step | "
-        "operations per step |",
-        "|---|---|---|---|---|---|---|---|",
+        "operations per step | MFU |",
+        "|---|---|---|---|---|---|---|---|---|",
     )
     device = torch.device(options.device)
     with tempfile.TemporaryDirectory() as folder:
@@ -216,6 +283,7 @@ def step_table(shape: str, rows: int, length: int, options: argparse.Namespace, 
         vanilla = bench.loop(plain(bench))
         assert vanilla is not None
         cost.run_steps(vanilla, 2, device)
+        plain_flops = flops_per_step(vanilla)
 
         def add(name: str, phase: Any, inputs: PhaseInputs, beside: Loop = vanilla) -> None:
             held = cost.memory_held(device)
@@ -225,9 +293,13 @@ def step_table(shape: str, rows: int, length: int, options: argparse.Namespace, 
             loop: Any = InTf32(prepared) if inputs.tf32 else prepared
             cost.forget_peak(device)
             waits, operations = waits_per_step(loop), operations_per_step(loop)
+            # Of a recorded step the host starts nothing that could be counted.
+            flops = plain_flops if name.startswith("vanilla") else flops_per_step(loop)
             peak = cost.peak_above(held, device)  # of the first steps: recording one takes more than repeating it
             row = cost.measure(name, phase, loop, beside, options.rounds, options.steps)
-            table.add(shown(dataclasses.replace(row, peak=peak), waits, operations))
+            precision = "tf32" if inputs.tf32 else inputs.training.precision
+            utilisation = 1000 * flops / row.milliseconds / peak_flops(options.device, precision)
+            table.add(shown(dataclasses.replace(row, peak=peak), waits, operations, utilisation))
 
         def phases_of(name: str) -> None:
             for phase, inputs in bench.phases(methods[name]):
@@ -306,16 +378,30 @@ def worker_table(options: argparse.Namespace, table: Table) -> None:
     with tempfile.TemporaryDirectory() as folder:
         cost.checkpoint(shape, Path(folder))
         cells = [Cell(f"cell {i}", folder, shape, rows, length, options.cell_steps) for i in range(options.cells)]
-        run = functools.partial(run_all, function=run_cell, executor="processes", devices=[options.device], threads=1)
-        started = time.perf_counter()
-        for cell in cells[: max(1, options.cells // 4)]:
-            run([cell])
-        alone = (time.perf_counter() - started) / max(1, options.cells // 4)
+        run = functools.partial(run_all, executor="processes", devices=[options.device], threads=1)
+        some = cells[: max(1, options.cells // 4)]
+
+        def one_by_one(function: Callable[..., float]) -> float:
+            started = time.perf_counter()
+            for cell in some:
+                run([cell], function)
+            return (time.perf_counter() - started) / len(some)
+
+        alone = one_by_one(run_cell)
         table.add(f"| one process per cell, one at a time | {3600 / alone:.0f} | 1.00 |")
+
+        def trainer() -> None:
+            each = one_by_one(trainer_cell)
+            table.add(f"| {TRAINER} | {3600 / each:.0f} | {alone / each:.2f} |")
+
+        if find_spec("accelerate") is None:
+            table.add(f"| {TRAINER} | not measured: it needs accelerate, which is not installed |")
+        else:
+            table.attempt(TRAINER, trainer)
 
         def beside(workers: int) -> None:
             started = time.perf_counter()
-            run(cells, workers_per_device=workers)
+            run(cells, run_cell, workers_per_device=workers)
             each = (time.perf_counter() - started) / len(cells)
             table.add(f"| {workers} worker(s) | {3600 / each:.0f} | {alone / each:.2f} |")
 

@@ -2,6 +2,8 @@
 
     python benchmarks/job_share.py
 
+    python benchmarks/job_share.py --set execution.workers=1 execution.threads=2   # one worker with two threads
+
 The job is that of params.yaml as committed, in a clone of this repository under TMPDIR, with its executor and workers.
 Every worker counts the CPU seconds that it spends in training (the loop and what a phase fits), and in forward passes
 that answer for the evaluation sets; the rest of the commands is what the pipeline costs: imports, data, keys,
@@ -81,8 +83,8 @@ def counted_job(job: Any, *, device: str) -> str:
     return line
 
 
-def measure(changes: list[str]) -> dict[str, float]:
-    """CPU seconds: each command, and of all of them what is training and what answers."""
+def measure(changes: list[str]) -> tuple[dict[str, float], float, float]:
+    """CPU seconds of each command, of all, of what is training and what answers; seconds of all; GB of the store."""
     with tempfile.TemporaryDirectory(prefix="regft-job-share-") as folder:
         project, counts = Path(folder) / "project", Path(folder) / "counts"
         counts.mkdir()
@@ -95,12 +97,15 @@ def measure(changes: list[str]) -> dict[str, float]:
             set_param(project / "params.yaml", key, value)
         stages_by(project / "benchmarks" / "job_share.py", project)
         found: dict[str, float] = {}
+        began = time.monotonic()
         found["the configuration's check"], _ = run(project, sys.executable, "-m", "stages.config")
         found["`dvc repro`"], _ = run(project, sys.executable, "-m", "dvc", "repro")
+        seconds = time.monotonic() - began
         found["together"] = sum(found.values())
         for name in ("training", "answers"):
             found[name] = sum(json.loads(path.read_text()).get(name, 0.0) for path in counts.iterdir())
-        return found
+        stored = sum(path.stat().st_size for path in (project / ".regft").rglob("*") if path.is_file())
+        return found, seconds, stored / 1e9
 
 
 def set_param(path: Path, key: str, value: str) -> None:
@@ -124,13 +129,14 @@ def main() -> None:
 
         stage_with(given.stage, job_share.counted_job)
         return
-    found = measure(given.set)
+    found, seconds, stored = measure(given.set)
     whole = found["together"]
     for name, value in found.items():
         print(f"{name}: {value:.1f} CPU-s, {100 * value / whole:.0f}%")
     rest = whole - found["training"] - found["answers"]
     print(f"all else: {rest:.1f} CPU-s, {100 * rest / whole:.0f}%")
     print(f"training, of all but the answers: {100 * found['training'] / (whole - found['answers']):.0f}%")
+    print(f"on the clock: {seconds:.0f} s; the store takes {stored:.2f} GB")
 
 
 if __name__ == "__main__":

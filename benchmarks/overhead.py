@@ -1,6 +1,6 @@
 """What regft and DVC cost beside the training: a whole build with training and prediction left out, in CPU seconds.
 
-    python benchmarks/overhead.py --cells 200 --seeds 10
+    python benchmarks/overhead.py --grid 25x4x2 --seeds 10     # 25 methods, 4 tasks, 2 sizes: 200 cells
 
 A grid of n cells is methods x tasks x sizes on a tiny encoder and the built-in task under several names; every
 fifth method has a phase before fine-tuning. Optimiser steps and forward passes are left out (a run stores two
@@ -11,12 +11,13 @@ database (measured by itself, and taken from the report, which has one too), a s
 do, the plan, the dry run, and the second sync. One line says what a cell and a run cost.
 
 Disk, below TMPDIR: 0.5 MB and 30 files a run, 5 GB for 1,000 cells with ten seeds, which take about half an hour of one
-core (`--cells 1000`); they go at the end, also when a command fails.
+core (`--grid 25x8x5`); they go at the end, also when a command fails.
 """
 
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import re
 import shutil
@@ -33,17 +34,14 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 from commands import run, stage_seconds, stage_with, stages_by
 
 ROOT = Path(__file__).resolve().parents[1]
-#: Cells -> methods, tasks, sizes.
-GRIDS = {20: (5, 2, 2), 24: (6, 2, 2), 40: (10, 2, 2), 50: (5, 2, 5), 60: (15, 2, 2), 80: (20, 2, 2)}
-GRIDS |= {200: (25, 4, 2), 600: (25, 8, 3), 1000: (25, 8, 5)}
 
 
-def build(root: Path, cells: int, seeds: int, executor: str) -> None:
-    """Write a project of ``cells`` cells under git and DVC."""
+def build(root: Path, grid: tuple[int, int, int], seeds: int, executor: str) -> None:
+    """Write a project of so many methods, tasks and sizes under git and DVC."""
     sys.path.insert(0, str(ROOT))
     from tests.tiny import tiny_model_dir
 
-    methods, tasks, sizes = GRIDS[cells]
+    methods, tasks, sizes = grid
     for name in ("pipelines", "data"):
         shutil.copytree(ROOT / name, root / name, ignore=shutil.ignore_patterns("dvc.lock"))
     for name in ("dvc.yaml", ".dvcignore", ".gitignore"):
@@ -68,7 +66,7 @@ def build(root: Path, cells: int, seeds: int, executor: str) -> None:
         "subsample": {},
         "training": {"epochs": 3},
         "execution": {"executor": executor, "device": "cpu", "workers": 1 if executor == "serial" else 2},
-        "report": {"reference": listed[1], "bootstrap_samples": 200},
+        "report": {"reference": listed[-1], "bootstrap_samples": 200},
         "store": {"path": ".regft", "budget_gb": 20},
     }
     (root / "params.yaml").write_text(yaml.safe_dump(params))
@@ -113,14 +111,14 @@ def stub_job(job: Any, *, device: str) -> str:
     return run_job(job, device=device)
 
 
-def measure(cells: int, seeds: int, executor: str, keep: bool, report: bool) -> dict[str, float]:
+def measure(grid: tuple[int, int, int], seeds: int, executor: str, keep: bool, report: bool) -> dict[str, float]:
     """CPU seconds of every part of a build, and its wall clock."""
     # Of every command below, and of the workers that import the stubs from this file.
     os.environ |= {"PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'benchmarks'}", "OMP_NUM_THREADS": "1"}
     root = Path(tempfile.mkdtemp(prefix="regft-overhead-"))
     python, dvc = sys.executable, (sys.executable, "-m", "dvc")
     try:
-        build(root, cells, seeds, executor)
+        build(root, grid, seeds, executor)
         stages_by(Path(__file__).resolve(), root)
         found: dict[str, float] = {}
         began = time.monotonic()
@@ -152,10 +150,15 @@ def measure(cells: int, seeds: int, executor: str, keep: bool, report: bool) -> 
             shutil.rmtree(root, ignore_errors=True)
 
 
+def _grid(text: str) -> tuple[int, int, int]:
+    methods, tasks, sizes = map(int, text.split("x"))
+    return methods, tasks, sizes
+
+
 def main() -> None:
     """Measure and print one line for each size of grid."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--cells", type=int, nargs="+", default=[24], choices=sorted(GRIDS))
+    parser.add_argument("--grid", type=_grid, nargs="+", default=[(6, 2, 2)], metavar="METHODSxTASKSxSIZES")
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--executor", default="serial", help="of the stages (CPU seconds leave out Ray's workers)")
     parser.add_argument("--without-report", action="store_true", help="nor MLflow, which takes long for many runs")
@@ -167,11 +170,13 @@ def main() -> None:
 
         stage_with(given.stage, overhead.stub_job)
         return
-    for cells in given.cells:
-        found = measure(cells, given.seeds, given.executor, given.keep, not given.without_report)
+    for grid in given.grid:
+        cells = math.prod(grid)
+        found = measure(grid, given.seeds, given.executor, given.keep, not given.without_report)
         total = found.pop("build")
         print(
-            f"{cells} cells x {given.seeds} seeds: {total:.0f} CPU-s to build ({total / cells:.2f} a cell, "
+            f"{'x'.join(map(str, grid))} = {cells} cells x {given.seeds} seeds: {total:.0f} CPU-s to build "
+            f"({total / cells:.2f} a cell, "
             f"{1000 * total / cells / given.seeds:.0f} ms a run)"
         )
         print("  " + ", ".join(f"{name} {value:.1f}" for name, value in found.items()), flush=True)

@@ -1,8 +1,9 @@
-"""What pruning costs in a run store of many runs, in CPU seconds.
+"""What looking up, checking and pruning cost in a run store of many runs, in CPU seconds.
 
     python benchmarks/store_size.py --runs 1000 10000
 
 Runs hold a few bytes of weights; the first is committed as any run is, the others are copies of it under other keys.
+Looked up: 1,000 keys, half of them there, as a plan of 1,000 runs asks. Verified: the files of every run are hashed.
 Kept: pruning after a run, where the ledger says that the budget holds.
 Listed: pruning that looks at every run and deletes nothing. Pruned: pruning that deletes the weights of 100 runs.
 """
@@ -26,8 +27,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from regft_core.store.ledger import LEDGER
 from regft_core.store.run_store import RunStore
 
-#: Runs that the last measurement prunes.
-PRUNED = 100
+#: Runs that the last measurement prunes; keys that the first looks up.
+PRUNED, LOOKED_UP = 100, 1000
 
 
 def filled(path: Path, runs: int) -> RunStore:
@@ -59,7 +60,11 @@ def measured(runs: int) -> dict[str, float]:
         assert len(keys) == runs
         size = sum((store.directory(key) / "weights.safetensors").stat().st_size for key in keys)
         (store.path / LEDGER).unlink(missing_ok=True)
-        found = {"listed": seconds(lambda: store.prune(size))}
+        wanted = keys[: LOOKED_UP // 2]
+        wanted += [hashlib.sha256(key.encode()).hexdigest() for key in wanted]
+        found = {"looked up": seconds(lambda: [store.holds(key) for key in wanted])}
+        found["verified"] = seconds(store.verify)
+        found["listed"] = seconds(lambda: store.prune(size))
         found["kept"] = seconds(lambda: store.prune(size))
         (store.path / LEDGER).unlink()
         found["pruned"] = seconds(lambda: store.prune(size * (runs - PRUNED) // runs))
@@ -70,10 +75,11 @@ def main() -> None:
     """Measure and print a row for each number of runs."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=int, nargs="+", default=[1000, 10_000])
-    print("| runs | kept | listed | pruned |", "|---|---|---|---|", sep="\n")
+    columns = "looked up", "verified", "kept", "listed", "pruned"
+    print(f"| runs | {' | '.join(columns)} |", "|---" * (len(columns) + 1) + "|", sep="\n")
     for runs in parser.parse_args().runs:
         found = measured(runs)
-        shown = " | ".join(f"{found[name]:.3f}" for name in ("kept", "listed", "pruned"))
+        shown = " | ".join(f"{found[name]:.3f}" for name in columns)
         print(f"| {runs:,} | {shown} |", flush=True)
 
 

@@ -22,7 +22,7 @@ HERE = os.environ | {"PYTHONPATH": str(ROOT)}
 def test_the_whole_command_runs_on_a_cpu(tmp_path: Path) -> None:
     out = tmp_path / "gpu.md"
     command = [sys.executable, str(ROOT / "benchmarks" / "gpu.py"), "--device", "cpu", "--shape", "tiny"]
-    command += ["--batch", "2", "--length", "8", "--rounds", "1", "--steps", "1", "--methods", "vanilla", "pats"]
+    command += ["--batch", "8", "--length", "32", "--rounds", "1", "--steps", "1", "--methods", "vanilla", "pats"]
     command += ["--cells", "2", "--cell-steps", "1", "--workers", "2", "--evaluated", "5", "--out", str(out)]
     done = subprocess.run(command, cwd=ROOT, env=HERE, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr
@@ -36,6 +36,11 @@ def test_the_whole_command_runs_on_a_cpu(tmp_path: Path) -> None:
     assert re.search(r"^\| fp32 \| \d+ \| 1\.00 \|$", text, re.MULTILINE)
     assert re.search(r"^\| bf16 \| \d+ \| \d+\.\d\d \|$", text, re.MULTILINE)
     assert "| one process per cell, one at a time |" in text
+    (trainer,) = [line for line in text.splitlines() if line.startswith("| the Trainer, one process per cell")]
+    assert re.search(r"\| \d+ \| \d+\.\d\d \|$|needs accelerate", trainer)
+    for name in ("vanilla", "pats", "pats, bf16"):
+        (row,) = [line for line in text.splitlines() if line.startswith(f"| {name} |")]
+        assert 0 < float(row.rstrip("| ").rpartition("| ")[2]) < 1  # the share of a large product's speed
     assert "| 2 worker(s) |" in text
 
 
@@ -72,10 +77,23 @@ def test_a_measurement_that_fails_costs_its_own_row_only(
     assert "| vanilla | not measured: RuntimeError: CUDA error: a slip |" in text
     assert "| nothing | not measured: KeyError: 'nothing' |" in text
     (adamax,) = [line for line in text.splitlines() if line.startswith("| adamax |")]
-    assert int(adamax.rstrip("| ").rpartition("| ")[2]) > 100  # operations of a step
+    assert int(adamax.split("|")[-3]) > 100  # operations of a step
     assert "| vanilla, bf16 |" in text
     assert "| evaluation of 2 rows |" in text
     assert "a slip" in capsys.readouterr().err
+
+
+def test_products_of_a_step_are_counted(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Forward once, backward twice (to the input and to the weight), of the linear layers and of attention."""
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    gpu = importlib.import_module("gpu")
+    shape = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 1, "intermediate_size": 64}
+    monkeypatch.setitem(gpu.cost.SHAPES, "one layer", shape)
+    bench = gpu.cost.Bench(gpu.cost.checkpoint("one layer", tmp_path), gpu.cost.tokens(16, 8), 2, "cpu")
+    layer = 2 * 16 * (4 * 32 * 32 + 2 * 32 * 64)  # 16 tokens
+    attention = 2 * 2 * (2 * 8 * 8 * 32)  # two texts; scores and the mean of values
+    head = 2 * 2 * (32 * 32 + 32 * 2)  # the pooler and two classes
+    assert gpu.flops_per_step(bench.loop(gpu.plain(bench))) == pytest.approx(3 * (layer + attention + head), rel=0.02)
 
 
 class _Loop:

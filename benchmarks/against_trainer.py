@@ -12,6 +12,10 @@ ratios are medians over rounds. Arms:
 - grouped: dynamic, with the Trainer's own batches of similar length (``train_sampling_strategy: group_by_length``);
 - same: dynamic, with the batches of regft in their order, so that what is left is the cost of the loops.
 
+Where setfit is installed (``pip install -e '.[setfit]'``), a second table has a step of the contrastive phase of the
+method ``setfit`` beside one of the package's trainer: 16 pairs each. regft encodes 24 texts for them, since the two
+pairs of an anchor share its vector, and the package 32.
+
 DIR is that of ``real_tasks.py``.
 """
 
@@ -27,6 +31,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -216,6 +221,60 @@ def trainer_arm(
     return Continuing(build, options.device)
 
 
+def setfit_loop(source: ModelSource, encoded: Encoded, device: str) -> Loop:
+    """The contrastive phase of the method ``setfit``."""
+    bench = cost.Bench(source, encoded, 8, device)
+    _, inputs = next(iter(bench.phases(cost.all_methods(cost.ROOT)["setfit"])))
+    loop = bench.loop(inputs)
+    assert loop is not None
+    return loop
+
+
+def setfit_trainer(source: ModelSource, given: list[Example], options: Any, folder: str) -> Continuing:
+    """The trainer of the package, at its defaults."""
+    from datasets import Dataset
+    from setfit import SetFitModel, Trainer, TrainingArguments
+
+    texts = [" ".join(filter(None, (example.text, example.text_pair))) for example in given]
+    rows = Dataset.from_dict({"text": texts, "label": [int(example.label) for example in given]})
+    arguments = TrainingArguments(
+        output_dir=folder, max_steps=1_000_000, report_to="none", save_strategy="no", logging_strategy="no"
+    )
+    with source.opened() as path:
+        model = SetFitModel.from_pretrained(str(path), device=options.device)
+    model.model_body.max_seq_length = options.length
+
+    def build(callbacks: list[Any]) -> Any:
+        return Trainer(model=model, args=arguments, train_dataset=rows, callbacks=callbacks)
+
+    return Continuing(build, options.device)
+
+
+def interleaved(arms: dict[str, Callable[[int], float]], options: Any) -> dict[str, list[float]]:
+    """Seconds per step of every arm in every round."""
+    seconds: dict[str, list[float]] = {name: [] for name in arms}
+    for round_ in range(options.rounds + 1):
+        for name, run in arms.items():
+            took = run(options.steps if round_ else 1)
+            if round_:  # the first makes states and warms up
+                seconds[name].append(took)
+    return seconds
+
+
+def against_setfit(source: ModelSource, tokenizer: Any, options: Any, folder: str) -> None:
+    """Print the second table."""
+    print("\n| task | ms per step of 16 pairs, regft | setfit / regft |", "|---|---|---|", sep="\n")
+    for task in options.tasks:
+        given = read_examples(options.data, task, options.rows)
+        loop = setfit_loop(source, encode(given, tokenizer, options.length), options.device)
+        trainer = setfit_trainer(source, given, options, folder)
+        own = partial(cost.run_steps, loop, device=loop.trainee.device)
+        seconds = interleaved({"regft": own, "setfit": trainer.run}, options)
+        trainer.close()
+        ratio = statistics.median(a / b for a, b in zip(seconds["setfit"], seconds["regft"], strict=True))
+        print(f"| {task} | {1000 * statistics.median(seconds['regft']):.0f} | {ratio:.2f} |", flush=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True)
@@ -252,18 +311,15 @@ def main() -> None:
                 "regft": partial(cost.run_steps, loop, device=loop.trainee.device)
             }
             arms |= {arm: trainer.run for arm, trainer in trainers.items()}
-            seconds: dict[str, list[float]] = {name: [] for name in arms}
-            for round_ in range(options.rounds + 1):
-                for name, run in arms.items():
-                    took = run(options.steps if round_ else 1)
-                    if round_:  # the first makes states and warms up
-                        seconds[name].append(took)
+            seconds = interleaved(arms, options)
             for trainer in trainers.values():
                 trainer.close()
             own = seconds["regft"]
             ratios = [statistics.median(a / b for a, b in zip(seconds[arm], own, strict=True)) for arm in ARMS]
             shown = " | ".join(f"{ratio:.2f}" for ratio in ratios)
             print(f"| {task} | {1000 * statistics.median(own):.0f} | {shown} |", flush=True)
+        if find_spec("setfit") is not None:
+            against_setfit(source, tokenizer, options, folder)
 
 
 if __name__ == "__main__":

@@ -18,6 +18,7 @@ from regft_core.execution.processes import (
     give_back_freed_memory,
     kill_group,
     lead_own_group,
+    leave_at_once,
     termination_raises,
 )
 from regft_core.execution.queue import JobQueue
@@ -37,7 +38,7 @@ def _worker(channel: Connection, function: Callable[..., Any], device: str, thre
             try:
                 index, job = channel.recv()
             except EOFError:
-                return
+                leave_at_once()
             try:
                 answer: tuple[Any, ...] = (index, True, function(job, device=device))
             except Exception as error:

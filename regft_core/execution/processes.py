@@ -51,6 +51,13 @@ def give_back_freed_memory() -> None:
         ctypes.CDLL(None).malloc_trim(0)
 
 
+def leave_at_once() -> NoReturn:
+    """End this process, whose results are all handed over: taking torch's modules apart takes a second of CPU."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)
+
+
 def _watch(parent: int) -> None:
     while os.getppid() == parent:
         time.sleep(WATCH_SECONDS)

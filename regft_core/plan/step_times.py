@@ -21,7 +21,7 @@ from regft_core.config.schema.encoder import EncoderConfig
 from regft_core.config.schema.training import TrainingConfig
 from regft_core.errors import RegftError, StoreError
 from regft_core.execution.devices import cores
-from regft_core.execution.processes import collect_rarely
+from regft_core.execution.processes import collect_rarely, leave_at_once
 from regft_core.io.canonical import canonical_json, sha256_text
 from regft_core.io.files import write_json
 from regft_core.io.reading import read_json
@@ -269,5 +269,5 @@ def _clock(device: str, threads: int) -> Callable[[], float]:
 
 if __name__ == "__main__":
     collect_rarely()
-    print(json.dumps(measure(json.load(sys.stdin))), flush=True)
-    os._exit(0)  # taking torch's modules apart is a fifth of this process's time
+    print(json.dumps(measure(json.load(sys.stdin))))
+    leave_at_once()

@@ -94,6 +94,34 @@ class Batch:
                 moved[field.name] = pinned.to(device, non_blocking=True)
         return replace(self, **moved)
 
+    def one_by_one(self) -> list[Batch]:
+        """Every example as a batch of its own, without the padding that the others made; windows stay together."""
+        if self.windows is not None or len(self) == 1:
+            return [self]
+        per, found = self.rows_per_example, []
+        for example in range(len(self)):
+            rows, own = slice(per * example, per * (example + 1)), slice(example, example + 1)
+            used = self.attention_mask[rows].amax(0).nonzero().flatten()
+            tokens = slice(int(used[0]), int(used[-1]) + 1)
+            mask = self.attention_mask[rows, tokens]
+            found.append(
+                replace(
+                    self,
+                    input_ids=self.input_ids[rows, tokens].contiguous(),
+                    attention_mask=mask.contiguous(),
+                    token_type_ids=None if self.token_type_ids is None else self.token_type_ids[rows, tokens],
+                    special_mask=self.special_mask[rows, tokens],
+                    segment=self.segment[rows, tokens],
+                    labels=self.labels[own],
+                    indices=self.indices[own],
+                    real_tokens=int(mask.sum()),
+                    padded=not bool(mask.all()),
+                    ordinary=self.ordinary[rows],
+                    host_indices=self.host_indices[own],
+                )
+            )
+        return found
+
     def numbered(self, other: Batch) -> Batch:
         """This batch with the example numbers of ``other``, whose rows it holds in another form."""
         return replace(self, indices=other.indices, host_indices=other.host_indices)

@@ -6,6 +6,9 @@ parameters before the last linear, kernels, precision, code, and the batch's tok
 bit for bit what would be computed. Sets that every seed, size and method reads in the same batches (dev and OOD sets)
 are encoded once; draws of one seed nest, so the whole batches of a smaller size are the first ones of a larger.
 
+Folds take the rows of one file, each fold in other batches. Where rows are read ``alone``, each is a batch of its own:
+its vector depends on nothing else, and is computed once for all folds, and for the model of all rows.
+
 Whoever asks knows that the encoder has the weights of its checkpoint and that nothing hooks into the model.
 """
 
@@ -45,10 +48,12 @@ class Features:
 
     Attributes:
         about: what determines them beside model and batch, as JSON: encoder, code, packages, environment.
+        alone: whether the encoder reads every example by itself.
     """
 
     kept: Kept
     about: Mapping[str, Any]
+    alone: bool = False
 
     def of(self, model: Any, what: str, precision: str, drawn: Mapping[str, Tensor]) -> KeptVectors:
         """The kept vectors ``what`` of a model; ``drawn``: parameters that they depend on and no checkpoint has."""
@@ -65,6 +70,17 @@ class Features:
         for name in sorted(drawn):
             _add(digest, name, drawn[name])
         return KeptVectors(self.kept, digest)
+
+
+class NothingKept:
+    """A place where nothing is found, and nothing stays."""
+
+    def get(self, key: str) -> Tensor | None:
+        """None."""
+        return None
+
+    def put(self, key: str, vectors: Tensor) -> None:
+        """Nothing happens to ``vectors`` [B, H]."""
 
 
 class KeptVectors:
@@ -124,7 +140,11 @@ def answers(
             vectors.put(batch, received[-1])
         return received[-1], logits
 
-    return answer
+    def answers_alone(batch: Batch) -> tuple[Tensor, Tensor]:
+        received, logits = zip(*map(answer, batch.one_by_one()), strict=True)
+        return torch.cat(received), torch.cat(logits)
+
+    return answers_alone if features is not None and features.alone else answer
 
 
 def token_means(model: Any, features: Features | None) -> Callable[[Batch], Tensor]:
@@ -145,4 +165,6 @@ def token_means(model: Any, features: Features | None) -> Callable[[Batch], Tens
             vectors.put(batch, found)
         return found
 
+    if features is not None and features.alone:
+        return lambda batch: torch.cat([means(one) for one in batch.one_by_one()])
     return means

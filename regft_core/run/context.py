@@ -83,6 +83,8 @@ class Context:
         self.task_config = self.project.tasks[job.task]
         self.registry = discover()
         self._data: dict[str, PhaseData] = {}
+        #: Whether vectors of a frozen encoder are read where they are kept, and kept.
+        self.keeps_vectors = True
         self._feature_files: FeatureFiles | None = None
 
     @cached_property
@@ -168,21 +170,23 @@ class Context:
         )
 
     @cached_property
-    def features(self) -> Features | None:
+    def features(self) -> Features:
         """Kept vectors of the encoder; for who knows that it is as its checkpoint has it.
 
         Those that are computed are written with the next result, after code and encoder were checked once more.
         """
         from regft_core.identity.guard import LoadedCode
-        from regft_core.models.features import Features
+        from regft_core.models.features import Features, NothingKept
 
+        if not self.keeps_vectors:
+            return Features(NothingKept(), {}, self.rows_alone)
         self._feature_files = FeatureFiles(self.store.path)
         about = {
             "encoder": self.source.content_sha256,
             "code": LoadedCode(feature_scope(self.source)).sha256,
             "environment": environment(self.device),
         }
-        return Features(self._feature_files, about)
+        return Features(self._feature_files, about, self.rows_alone)
 
     # --------------------------------------------------------------------------------- data
 
@@ -192,11 +196,20 @@ class Context:
 
         Raises DataError where the stage plan has not written it.
         """
+        return of_refit(self._described) if self.job.refit else of_seed(self._described, self.job.seed)
+
+    @cached_property
+    def _described(self) -> dict[str, Any]:
         path = self.dataset / "task.json"
         if not path.is_file():
             raise DataError("not-prepared", f"{path} is missing; run `dvc repro` (stage plan) first")
-        described = read_json(path)
-        return of_refit(described) if self.job.refit else of_seed(described, self.job.seed)
+        described: dict[str, Any] = read_json(path)
+        return described
+
+    @property
+    def rows_alone(self) -> bool:
+        """Whether a frozen encoder reads every row by itself: rows of folds, which are those of one file."""
+        return "folds" in (self._described.get("drawn") or {})
 
     def data(self, phase: Phase) -> PhaseData:
         """The rows that a phase trains on."""

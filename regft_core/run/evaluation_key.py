@@ -34,6 +34,7 @@ def evaluation_settings(context: Context) -> dict[str, Any]:
             "pairs": context.encoder.pairs,
             **context.encoder.reading,
         },
+        **({"rows_alone": True} if context.rows_alone else {}),
         "code": scope_sha256(scope_of(context)),
     }
 

@@ -53,6 +53,11 @@ class Keys:
             return None
         return replace(phase, regularisers=())
 
+    def fits_to_checkpoint(self, phase: Phase) -> bool:
+        """Whether a phase's fit reads the encoder as its checkpoint has it: nothing else acts, nothing came before."""
+        acting = listed.active(self._context.entries(phase))
+        return phase.start == "checkpoint" and len(acting) == 1 and acting[0].declares.freezes_encoder
+
     def identity(self, name: str, member: int | None = None) -> dict[str, Any]:
         """Everything that determines the result of a phase (of one member of it)."""
         return self.identity_of(self._context.phase(name), member)
@@ -82,6 +87,7 @@ class Keys:
                 "range": data.value_range,
             },
             **self._asked(phase),
+            **({"rows_alone": True} if self._context.rows_alone and self.fits_to_checkpoint(phase) else {}),
             "start": None if phase.start == "checkpoint" else self.of(phase.start),
             "start_head": self._context.start_head(phase),
             "needs": {needed: self.of(needed) for needed in sorted(self._context.needs(phase))},

@@ -184,7 +184,7 @@ def differences(project: Project, made: Made, stored: StoredRun, device: str) ->
     from regft_core.run.run_phase import computed_again
 
     context = Context(made.job, device, project)
-    context.features = None  # what is compared is computed
+    context.keeps_vectors = False  # what is compared is computed
     here = set_up(device, project.params.execution)
     there = stored.result.get("environment", here)
     if there != here:

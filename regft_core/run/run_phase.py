@@ -14,7 +14,6 @@ from regft_core.config.method import Phase
 from regft_core.config.provenance import place_in
 from regft_core.errors import CodeChanged, InputChanged, ModelError, PlanOutdated, RunFailed
 from regft_core.execution.devices import free_memory
-from regft_core.hooks import listed
 from regft_core.hooks.declare import Handed
 from regft_core.identity.fingerprint import Scope
 from regft_core.identity.guard import LoadedCode
@@ -213,14 +212,8 @@ def phase_inputs(context: Context, phase: Phase, member: int | None) -> PhaseInp
         reading=Reading.of(context.encoder),
         value_range=data.value_range,
         prompt=context.prompt(phase),
-        features=context.features if _fits_to_checkpoint(context, phase) else None,
+        features=context.features if context.keys.fits_to_checkpoint(phase) else None,
     )
-
-
-def _fits_to_checkpoint(context: Context, phase: Phase) -> bool:
-    """Whether a phase's fit reads the encoder as its checkpoint has it: nothing else acts, nothing came before."""
-    acting = listed.active(context.entries(phase))
-    return phase.start == "checkpoint" and len(acting) == 1 and acting[0].declares.freezes_encoder
 
 
 def _judge(context: Context, phase: Phase, member: int | None) -> Judge | None:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -16,12 +17,16 @@ from regft_core.errors import InputChanged
 from regft_core.execution.failures import torch_threads
 from regft_core.models import load
 from regft_core.run import finished_model
-from regft_core.run.context import project_store
+from regft_core.run.context import Context, project_store
+from regft_core.run.evaluation_key import evaluation_identity
+from regft_core.run.job import Job
 from regft_core.run.one_run import run
 from regft_core.run.project import open_project
 from regft_core.run.recompute import differences, expected
 from regft_core.store.features import FeatureFiles, feature_files
 from tests.run.conftest import change, job, refresh, stored, write_method
+from tests.run.test_folds import WORDS
+from tests.small_project import TASK, build
 
 NO_STEPS: dict[str, Any] = {"epochs": 0}
 #: Under another name of its phase than the probe, so that it fits by itself.
@@ -124,3 +129,71 @@ def test_what_is_computed_again_reads_no_kept_vectors(probes: Path) -> None:
             found = store.get(key)
             assert found is not None
             assert differences(project, phase, found, "cpu") == []
+
+
+FOLDS: dict[str, Any] = {
+    **TASK,
+    "splits": {"train": "rows.csv", "dev": {"folds": 3, "repeats": 2}},
+    "columns": {"text": "review", "label": "verdict"},
+    "ood": {},
+}
+
+
+@pytest.fixture
+def folded(tmp_path: Path) -> Path:
+    """48 rows of own data of unlike lengths, in three folds and two repeats."""
+    grid = {"sizes": ["full"], "seeds": list(range(6))}
+    root = build(
+        tmp_path / "p",
+        tasks={"reviews": FOLDS},
+        methods=["linear_probe"],
+        grid=grid,
+        report={"reference": "linear_probe"},
+    )
+    draw = Random(0)
+    rows = [f"{draw.choice(['good', 'bad'])} {' '.join(draw.choices(WORDS, k=3 + row % 5))}" for row in range(48)]
+    lines = [f"{row} {number},{row.split()[0]}" for number, row in enumerate(rows)]
+    (root / "data" / "rows.csv").write_text("\n".join(["review,verdict", *lines]) + "\n")
+    refresh(root)
+    return root
+
+
+def fold(root: Path, seed: int, **options: Any) -> Job:
+    return Job(str(root), "linear_probe", "reviews", "full", seed, **options)
+
+
+def test_rows_of_folds_are_encoded_once_over_folds_repeats_and_the_final_model(
+    folded: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clean = Path(shutil.copytree(folded, tmp_path / "clean"))
+    counts, found = [], []
+    for options in ({"seed": 0}, {"seed": 1}, {"seed": 4}, {"seed": 0, "refit": True, "values": None}):
+        with rows_encoded(monkeypatch) as rows:
+            found.append(run(fold(folded, **options)))
+        counts.append(sum(rows))
+    texts = {row.split(",")[0] for row in (folded / "data" / "rows.csv").read_text().splitlines()[1:]}
+    assert counts == [len(texts), 0, 0, 0]
+    other = run(fold(clean, 4))  # which finds nothing kept
+    assert other["evaluate"]["predictions"] == found[2]["evaluate"]["predictions"]
+    keys = [one["finetune"]["key"] for one in (other, found[2])]
+    assert keys[0] == keys[1]
+    assert stored(clean, keys[0]).tensors_sha256() == stored(folded, keys[0]).tensors_sha256()
+
+
+def test_runs_over_folds_are_computed_again_with_the_same_bits(folded: Path) -> None:
+    with torch_threads(1):
+        run(fold(folded, 2))
+        project = open_project(folded)
+        for key, made in expected(project, [fold(folded, 2)]).items():
+            found = project_store(project).get(key)
+            assert found is not None
+            assert differences(project, made, found, "cpu") == []
+
+
+def test_how_rows_are_read_is_in_the_key(folded: Path, probes: Path) -> None:
+    folds, whole = Context(fold(folded, 0)), Context(job(probes, "linear_probe"))
+    assert folds.keys.identity("head")["rows_alone"] is True
+    assert "rows_alone" not in whole.keys.identity("head")
+    assert "rows_alone" not in folds.keys.identity("finetune")  # its start has a key that says so
+    assert evaluation_identity(folds, "0")["rows_alone"] is True
+    assert "rows_alone" not in evaluation_identity(whole, "0")

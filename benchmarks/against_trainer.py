@@ -10,7 +10,9 @@ ratios are medians over rounds. Arms:
 - padded: every text padded to the maximum length, as transformers' examples call it;
 - dynamic: padded to the longest text of a batch;
 - grouped: dynamic, with the Trainer's own batches of similar length (``train_sampling_strategy: group_by_length``);
-- same: dynamic, with the batches of regft in their order, so that what is left is the cost of the loops.
+- same: dynamic, with the batches of regft in their order, so that what is left is the cost of the loops;
+- as installed: dynamic, with torch's own products. The other arms multiply as regft does (execution/products.py), which
+  is a difference only on processors on which MKL is slow.
 
 Where setfit is installed (``pip install -e '.[setfit]'``), a second table has a step of the contrastive phase of the
 method ``setfit`` beside one of the package's trainer: 16 pairs each. regft encodes 24 texts for them, since the two
@@ -55,6 +57,7 @@ from regft_core.training.trainee import Trainee
 
 TASKS = ("cola", "sst2", "mrpc", "rte")
 ARMS = ("same", "grouped", "dynamic", "padded")
+INSTALLED = "as installed"
 
 
 def read_examples(data: Path, task: str, rows: int) -> list[Example]:
@@ -261,18 +264,39 @@ def interleaved(arms: dict[str, Callable[[int], float]], options: Any) -> dict[s
     return seconds
 
 
+def row(seconds: dict[str, list[float]], arms: tuple[str, ...]) -> str:
+    """Milliseconds of a step of regft, and what the others take relative to it."""
+    own = seconds["regft"]
+    ratios = [statistics.median(a / b for a, b in zip(seconds[arm], own, strict=True)) for arm in arms]
+    return " | ".join([f"{1000 * statistics.median(own):.0f}", *(f"{ratio:.2f}" for ratio in ratios)])
+
+
 def against_setfit(source: ModelSource, tokenizer: Any, options: Any, folder: str) -> None:
     """Print the second table."""
-    print("\n| task | ms per step of 16 pairs, regft | setfit / regft |", "|---|---|---|", sep="\n")
+    print(
+        "\n| task | ms per step of 16 pairs, regft | setfit / regft | setfit, as installed / regft |",
+        "|---|---|---|---|",
+        sep="\n",
+    )
     for task in options.tasks:
         given = read_examples(options.data, task, options.rows)
         loop = setfit_loop(source, encode(given, tokenizer, options.length), options.device)
         trainer = setfit_trainer(source, given, options, folder)
         own = partial(cost.run_steps, loop, device=loop.trainee.device)
-        seconds = interleaved({"regft": own, "setfit": trainer.run}, options)
+        arms = {"regft": own, "setfit": trainer.run, INSTALLED: as_installed(trainer.run)}
+        seconds = interleaved(arms, options)
         trainer.close()
-        ratio = statistics.median(a / b for a, b in zip(seconds["setfit"], seconds["regft"], strict=True))
-        print(f"| {task} | {1000 * statistics.median(seconds['regft']):.0f} | {ratio:.2f} |", flush=True)
+        print(f"| {task} | {row(seconds, ('setfit', INSTALLED))} |", flush=True)
+
+
+def as_installed(run: Callable[[int], float]) -> Callable[[int], float]:
+    """``run`` with the products that torch has by itself."""
+
+    def with_own_products(steps: int) -> float:
+        with torch.backends.mkldnn.flags(enabled=False):
+            return run(steps)
+
+    return with_own_products
 
 
 def main() -> None:
@@ -299,8 +323,8 @@ def main() -> None:
     source = resolve_model(EncoderConfig(name=options.encoder), cost.ROOT)
     tokenizer = load_tokenizer(source)
     training = TrainingConfig(batch_size=options.batch, learning_rate=2e-5, warmup_ratio=0.0, epochs=10_000)
-    print("| task | ms per step, regft | " + " | ".join(f"Trainer, {arm} / regft" for arm in ARMS) + " |")
-    print("|---|---" + "|---" * len(ARMS) + "|")
+    print("| task | ms per step, regft | " + " | ".join(f"Trainer, {arm} / regft" for arm in (*ARMS, INSTALLED)) + " |")
+    print("|---|---" + "|---" * (len(ARMS) + 1) + "|")
     with tempfile.TemporaryDirectory() as folder:
         for task in options.tasks:
             given = read_examples(options.data, task, options.rows)
@@ -311,13 +335,11 @@ def main() -> None:
                 "regft": partial(cost.run_steps, loop, device=loop.trainee.device)
             }
             arms |= {arm: trainer.run for arm, trainer in trainers.items()}
+            arms[INSTALLED] = as_installed(trainers["dynamic"].run)
             seconds = interleaved(arms, options)
             for trainer in trainers.values():
                 trainer.close()
-            own = seconds["regft"]
-            ratios = [statistics.median(a / b for a, b in zip(seconds[arm], own, strict=True)) for arm in ARMS]
-            shown = " | ".join(f"{ratio:.2f}" for ratio in ratios)
-            print(f"| {task} | {1000 * statistics.median(own):.0f} | {shown} |", flush=True)
+            print(f"| {task} | {row(seconds, (*ARMS, INSTALLED))} |", flush=True)
         if find_spec("setfit") is not None:
             against_setfit(source, tokenizer, options, folder)
 

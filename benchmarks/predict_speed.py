@@ -67,7 +67,10 @@ def by_onnx(model: ServedModel, directory: Path) -> Callable[[list[Example]], An
 
 
 def by_pipeline(model: ServedModel, texts: list[str], rows: int, by_length: bool) -> Way:
-    """``transformers.pipeline`` on batches of ``rows`` texts, in their order or the longest first."""
+    """``transformers.pipeline`` on batches of ``rows`` texts, in their order or the longest first.
+
+    It multiplies as torch does by itself (execution/products.py).
+    """
     from transformers import AutoModelForSequenceClassification, pipeline
 
     own: Any = model.model
@@ -75,7 +78,12 @@ def by_pipeline(model: ServedModel, texts: list[str], rows: int, by_length: bool
     other.base_model.load_state_dict(own.base_model.state_dict(), strict=False)
     answer = pipeline("text-classification", model=other, tokenizer=model.tokenizer, device="cpu")
     order = sorted(texts, key=len, reverse=True) if by_length else texts
-    return lambda: answer(order, batch_size=rows, truncation=True, max_length=model.max_length)
+
+    def as_installed() -> Any:
+        with torch.backends.mkldnn.flags(enabled=False):
+            return answer(order, batch_size=rows, truncation=True, max_length=model.max_length)
+
+    return as_installed
 
 
 def softmax(logits: Any) -> Any:

@@ -258,8 +258,8 @@ def interleaved(arms: dict[str, Callable[[int], float]], options: Any) -> dict[s
     seconds: dict[str, list[float]] = {name: [] for name in arms}
     for round_ in range(options.rounds + 1):
         for name, run in arms.items():
-            took = run(options.steps if round_ else 1)
-            if round_:  # the first makes states and warms up
+            took = run(options.steps if round_ else 2 * options.steps)
+            if round_:  # the first makes states, and touches memory that all later steps use again
                 seconds[name].append(took)
     return seconds
 

@@ -80,7 +80,8 @@ def steps(length: int) -> tuple[float, float]:
 
         trained = [by_library(lambda: cost.run_steps(loop, STEPS, device)) for _ in range(ROUNDS)]
         answered = [by_library(answer) for _ in range(ROUNDS)]
-    return tuple(statistics.median(fast / own for own, fast in pairs) for pairs in (trained, answered))  # type: ignore[return-value]
+    step, evaluation = (statistics.median(fast / own for own, fast in pairs) for pairs in (trained, answered))
+    return step, evaluation
 
 
 def main() -> None:

@@ -3,7 +3,7 @@
     python benchmarks/scaling.py rows --rows 1000 10000 100000
     python benchmarks/scaling.py workers                     # Ray is left out where it is not installed
 
-rows: a task of one CSV with so many rows, of which a run takes 128. CPU seconds of the first plan (rows read, checked,
+rows: a task of one CSV with so many rows; a run takes 128 of them. CPU seconds of the first plan (rows read, checked,
 drawn, tokenised for their lengths; keys), of the next one, which finds nothing new, and of the first plan after one
 row changed.
 

@@ -6,7 +6,7 @@ backward passes alike (benchmarks/README.md, "Products"). torch has no switch fo
 linear layers, ``mm`` and ``addmm``, are therefore registered anew for the CPU, through torch's own interface for that.
 
 Sums are added up in another order than MKL's, so last bits differ. The environment of a result names it.
-``torch.backends.mkldnn.set_flags(False)`` switches it off. Values of a product have the same bits in every call.
+The same product has the same bits in every call. ``torch.backends.mkldnn.set_flags(False)`` switches oneDNN off.
 """
 
 from __future__ import annotations
